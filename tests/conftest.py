@@ -1,0 +1,51 @@
+"""What every test shares: repeatable randomness, few threads, no network, and the optional folder of real data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Before any test module imports transformers: nothing may try to reach the Hub, and progress bars stay quiet.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import pytest
+import torch
+from hypothesis import settings
+
+# Tiny tensors gain nothing from many threads, and several pytest workers share the cores.
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+# Deadlines measure the machine, not the code; a fixed seed makes a red run red again.
+settings.register_profile("longspan", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("longspan")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `gpu` are skipped, with the reason, where there is no CUDA device."""
+    if torch.cuda.is_available():
+        return
+    skip = pytest.mark.skip(reason="needs a CUDA device, and this machine has none")
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def _repeatable() -> None:
+    """Every test starts from the same random state, whatever ran before it."""
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of real documents named by the environment variable LONGSPAN_DATA; the test is skipped without it."""
+    name = os.environ.get("LONGSPAN_DATA")
+    if not name:
+        pytest.skip("needs real documents: set LONGSPAN_DATA to the folder that holds them")
+    folder = Path(name)
+    if not folder.is_dir():
+        pytest.fail(f"LONGSPAN_DATA={name!r} is not a folder; point it at the data or unset it")
+    return folder
