@@ -1,0 +1,1 @@
+"""File formats in, rows and texts out."""

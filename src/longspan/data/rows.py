@@ -1,0 +1,75 @@
+"""What one example of a summarisation data set is, whatever file it came from.
+
+A `SummaryRow` is made by `longspan.data.readers.read_rows` (or by hand) and read by the tasks::
+
+    row.id            "sumpubmed_20741"
+    row.source        the whole document as one text
+    row.sentences     the document as a tuple of sentences, in order
+    row.references    one or more reference summaries, one sentence per line ("\\n" between sentences)
+    row.reference     the first of them (the training target)
+    row.question      what the summary should answer, or None for a plain summary
+
+A document is kept in `pieces`, as the file gave it: sentences, dialogue turns ("Speaker: text") or one long text.
+`split=True` says that a piece may hold several sentences; they are found on first use of `row.sentences`, so that
+reading for sequence-to-sequence training never pays for it. A sentence never crosses the border of a piece.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from longspan.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryRow:
+    """A document with its reference summaries.
+
+    Attributes:
+        id: the data set's own name for the row, unique within it.
+        pieces: the document in order: sentences, turns or paragraphs.
+        references: reference summaries; within each, sentences are separated by newlines. Empty for a document alone.
+        question: the question that the summaries answer; None asks for a plain summary.
+        separator: what stands between the pieces in `source` (a newline for dialogues).
+        split: whether pieces must still be cut into sentences.
+        language: ISO 639-1 code for cutting sentences; None guesses it from the script.
+    """
+
+    id: str
+    pieces: tuple[str, ...]
+    references: tuple[str, ...] = ()
+    question: str | None = None
+    separator: str = " "
+    split: bool = False
+    language: str | None = None
+
+    def __post_init__(self) -> None:
+        """Accept any sequence of texts, and one bare text, for `pieces` and `references`."""
+        if isinstance(self.pieces, str):
+            object.__setattr__(self, "pieces", (self.pieces,))
+            object.__setattr__(self, "split", True)
+        references = (self.references,) if isinstance(self.references, str) else tuple(self.references)
+        object.__setattr__(self, "pieces", tuple(self.pieces))
+        object.__setattr__(self, "references", references)
+
+    @cached_property
+    def source(self) -> str:
+        """The whole document as one text."""
+        return self.separator.join(self.pieces)
+
+    @cached_property
+    def sentences(self) -> tuple[str, ...]:
+        """The document's sentences in order; none of them is blank."""
+        if not self.split:
+            return tuple(piece for piece in self.pieces if piece.strip())
+        from longspan.data.sentences import split_sentences  # needs the 'documents' extra
+
+        return tuple(sentence.text for piece in self.pieces for sentence in split_sentences(piece, self.language))
+
+    @property
+    def reference(self) -> str:
+        """The first reference summary; raises `InputError` where the row has none."""
+        if not self.references:
+            raise InputError(f"row {self.id!r} has no reference summary; training and scoring need at least one")
+        return self.references[0]
