@@ -1,0 +1,118 @@
+"""The command line: `longspan COMMAND …`, one file per command.
+
+How a command is added: write `cli/<name>.py` with one function of the same name (`def summarize(...)`), typed for
+typer (`Annotated[Path, typer.Option(...)]`); its docstring is the help text (markdown; the first sentence is shown in
+the list). Then add one line to `COMMANDS`. At the top such a file imports only the standard library, typer and
+`longspan.errors` (typer evaluates annotations in the module, so their names must live there); torch and everything
+that imports it come inside the function, so that `--help` stays quick.
+
+Raise `InputError` for a user's mistake: it is printed as `error: <sentence>` on stderr, and the exit code is 2. Return
+normally for success; raise `typer.Exit(code)` for anything else. Tests call `main([...])`, which returns the code.
+"""
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from longspan import __version__
+from longspan.errors import InputError
+
+COMMANDS = {
+    "summarize": "The main job",
+    "train": "Models",
+    "evaluate": "Models",
+    "lengthen": "Models",
+    "draw": "Attention",
+    "mechanisms": "Attention",
+}
+"""Command → the panel of the help page under which it is listed. The function is `longspan.cli.<name>.<name>`."""
+
+HELP = """A long attention span for Transformers: summarise, train and compare on documents of any length.
+
+Start with `longspan summarize FILE`. Every command explains itself: `longspan COMMAND --help`.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line on `arguments` (default: the process's own) and return the exit code.
+
+    0 is success, 2 a mistake in the input (one sentence on stderr), 130 an interruption from the keyboard.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(arguments)
+    except InputError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        return _fail("interrupted", code=130)
+    except BrokenPipeError:
+        # The reader of our output (`| head`) went away: point stdout elsewhere so that Python's own flush is quiet.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _fail(f"{error.filename}: {(error.strerror or 'cannot be used').lower()}")
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        import typer
+    except ImportError as error:
+        raise InputError(
+            "the command line needs the 'cli' extra; install it with: pip install 'longspan[cli]'"
+        ) from error
+    command = typer.main.get_command(_app(arguments))
+    try:
+        result = command.main(arguments, prog_name="longspan", standalone_mode=False)
+    except _click_exception() as error:
+        return _fail(f"{error.format_message()} (see `{' '.join(['longspan', *_command(arguments), '--help'])}`)")
+    except typer.Abort:
+        return _fail("interrupted", code=130)
+    return result if isinstance(result, int) else 0
+
+
+def _app(arguments: list[str]) -> Any:
+    """The typer application, with the one command that is asked for, or all of them when help must list them."""
+    import typer
+
+    # Completion scripts would be the only thing here that writes to the user's home; markdown leaves `[brackets]` be.
+    app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+
+    @app.callback(help=HELP, invoke_without_command=True)
+    def longspan(
+        context: typer.Context,
+        version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+    ) -> None:
+        if version:
+            typer.echo(f"longspan {__version__}")
+        elif context.invoked_subcommand is None:
+            typer.echo(context.get_help())
+
+    for name in _command(arguments) or COMMANDS:
+        if importlib.util.find_spec(f"longspan.cli.{name}") is None:
+            continue
+        module = importlib.import_module(f"longspan.cli.{name}")
+        app.command(name, rich_help_panel=COMMANDS[name])(getattr(module, name))
+    return app
+
+
+def _click_exception() -> Any:
+    """The base class of usage errors: typer once took it from click and now carries its own, so ask a public child."""
+    import typer
+
+    return next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+
+def _command(arguments: list[str]) -> list[str]:
+    """The command named first in the arguments, as a list of one, or nothing when it is unknown or absent."""
+    first = next((argument for argument in arguments if not argument.startswith("-")), None)
+    return [first] if first in COMMANDS else []
+
+
+def _fail(message: str, code: int = 2) -> int:
+    sys.stderr.write(f"error: {message}\n")
+    return code

@@ -1,0 +1,5 @@
+"""`longspan evaluate`."""
+
+
+def evaluate() -> None:
+    """Placeholder."""

@@ -1,0 +1,5 @@
+"""`longspan train`."""
+
+
+def train() -> None:
+    """Placeholder."""
