@@ -1,0 +1,63 @@
+# One place for every command of the project. An active virtual environment is used as it is; otherwise `.venv` is
+# made. The first call installs (minutes); later calls see the stamp file and start at once.
+
+PYTHON ?= python3
+VENV := $(or $(VIRTUAL_ENV),.venv)
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.longspan-installed
+TORCH := $(shell grep '^torch==' constraints.txt)
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
+# One worker per core up to four, one thread each: many tiny tensors, so threads inside an operation only cost.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); [ $$n -gt 4 ] && n=4; echo $$n)
+PYTEST ?=
+
+# A virtual environment shared by two checkouts must be installed again when the checkout changes.
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+$(shell rm -f $(STAMP))
+endif
+
+.PHONY: help install demo test check format gpu bench docs clean
+
+help:  ## list the commands
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 18
+
+install: $(STAMP)  ## make .venv (unless one is active) and install the package with its tools
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Longspan needs Python 3.11 or newer; this is %s: call make PYTHON=python3.11" % sys.version.split()[0])'
+	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing $(TORCH) and the package into $(VENV) (first time only)"
+	$(PIP) -c constraints.txt $(TORCH)
+	$(PIP) -c constraints.txt -e '.[dev]'
+	@echo '$(CURDIR)' > $(STAMP)
+
+demo: $(STAMP)  ## summarise a long text that every machine has, then ten times as much
+	$(BIN)/python -m longspan.demo
+
+test: $(STAMP)  ## all tests (PYTEST='-k window -x' passes options on)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST)
+
+check: $(STAMP)  ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: $(STAMP)  ## repair what ruff can repair
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+gpu: $(STAMP)  ## tests and benchmark that need a CUDA device
+	@$(BIN)/python -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else "make gpu needs a CUDA device and a CUDA build of torch; torch %s sees none" % torch.__version__)'
+	$(BIN)/python -m pytest -m gpu $(PYTEST)
+	$(BIN)/python benchmarks/attention.py --device cuda
+
+bench: $(STAMP)  ## every benchmark, each side by side with its peer (long)
+	@set -e; for script in benchmarks/*.py; do case $$script in */_*) continue;; esac; echo "== $$script"; $(BIN)/python $$script; done
+
+docs: $(STAMP)  ## draw the figures and build the site into site/
+	$(BIN)/python docs/figures.py
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "built site/index.html"
+
+clean:  ## remove what was built; the virtual environment stays
+	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis
