@@ -1,0 +1,250 @@
+"""What every attention mechanism shares: the tokens it is told about, its configuration and its module."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from longspan.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """What is known of each position of a batch, besides its hidden state.
+
+    Attributes:
+        mask: `(B, T)` bool, True where a token is real; `None` means that every token is real. With a `state`, it
+            covers all S positions of the sequence so far, the new T being the last.
+        is_global: `(B, T)` bool, True where a token attends everywhere and is attended by everyone; `None` means none.
+        global_slots: `(B, G)` int64 distinct positions of the global tokens, −1 in unused slots. Derived from
+            `is_global` when absent; a model derives it once for all of its layers, with `with_slots`.
+    """
+
+    mask: Tensor | None = None
+    is_global: Tensor | None = None
+    global_slots: Tensor | None = None
+
+    def with_slots(self, max_globals: int | None = None) -> Tokens:
+        """The same tokens with `global_slots` filled in; padding is never global.
+
+        Args:
+            max_globals: the static number of slots G, for `torch.compile(fullgraph=True)` and `torch.export`. Without
+                it, G is the largest count of the batch, which reads the data; no global at all then gives no slots.
+
+        Raises:
+            InputError: a row has more globals than `max_globals`.
+        """
+        if self.is_global is None or self.global_slots is not None:
+            return self
+        is_global = self.is_global if self.mask is None else self.is_global & self.mask
+        rank = is_global.cumsum(1)
+        if max_globals is None or not torch.compiler.is_compiling():
+            most = int(rank[:, -1].max()) if rank.numel() else 0
+            if max_globals is not None and most > max_globals:
+                raise InputError(f"max_globals={max_globals} is fewer than the {most} global tokens of a row; raise it")
+            max_globals = most if max_globals is None else max_globals
+        if max_globals == 0:
+            return replace(self, is_global=None)
+        slots = _slots(is_global, rank, max_globals)
+        return replace(self, is_global=is_global, global_slots=slots)
+
+    def global_mask(self, length: int) -> Tensor | None:
+        """`(B, T)` bool, True at the real global positions; `None` when there are none."""
+        if self.is_global is not None or self.global_slots is None:
+            return self.is_global if self.mask is None or self.is_global is None else self.is_global & self.mask
+        slots = self.global_slots
+        flags = torch.zeros(slots.shape[0], length + 1, dtype=torch.bool, device=slots.device)
+        flags = flags.scatter(1, torch.where(slots < 0, length, slots), True)[:, :length]
+        return flags if self.mask is None else flags & self.mask
+
+
+def _slots(is_global: Tensor, rank: Tensor, count: int) -> Tensor:
+    """Positions of the first `count` True entries of each row `(B, T)`, −1 where there are fewer: no data-dependent
+    shape. Everything that is not kept is written to one spare column, which is then dropped."""
+    positions = torch.arange(is_global.shape[1], device=is_global.device).expand(is_global.shape)
+    column = torch.where(is_global, (rank - 1).clamp(max=count), count)
+    slots = torch.full((is_global.shape[0], count + 1), -1, device=is_global.device, dtype=torch.int64)
+    return slots.scatter(1, column, positions)[:, :count]
+
+
+class KeyValueState:
+    """The keys and values a causal mechanism has seen, kept for incremental decoding: `(B, H, S, D)` each.
+
+    Attributes:
+        length: positions seen so far; a mechanism that looks back only so far keeps fewer of them.
+    """
+
+    def __init__(self) -> None:
+        self.key: Tensor | None = None
+        self.value: Tensor | None = None
+        self.length = 0
+
+    def update(self, key: Tensor, value: Tensor, keep: int | None = None) -> tuple[Tensor, Tensor]:
+        """Append new `(B, H, T, D)` keys and values; return the kept ones followed by these.
+
+        Args:
+            keep: how many of the last positions later tokens can still see; `None` keeps all.
+        """
+        self.length += key.shape[2]
+        if self.key is not None and self.value is not None:
+            key, value = torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2)
+        first = 0 if keep is None else max(0, key.shape[2] - keep)
+        self.key, self.value = key[:, :, first:], value[:, :, first:]
+        return key, value
+
+    def reorder(self, rows: Tensor) -> None:
+        """Keep the batch rows `(B',)` int64, in this order: what beam search does after each step."""
+        if self.key is not None and self.value is not None:
+            self.key, self.value = self.key.index_select(0, rows), self.value.index_select(0, rows)
+
+
+def require_count(name: str, value: Any, least: int) -> None:
+    """Raise `InputError` unless `value` is an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"{name}={value!r} must be a whole number of at least {least}")
+
+
+def require_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Raise `InputError` unless `value` is one of `choices`."""
+    if value not in choices:
+        raise InputError(f"{name}={value!r} is unknown; choose one of {', '.join(choices)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionConfig:
+    """Base of every mechanism's configuration: frozen, keyword-only, every field with a default."""
+
+    mechanism: ClassVar[str]
+    """The key under which `MECHANISMS` lists it."""
+    bidirectional: ClassVar[bool] = True
+    causal: ClassVar[bool] = False
+    incremental: ClassVar[bool] = False
+    """Whether `state=` is supported for token-by-token decoding (causal builds only)."""
+    cost: ClassVar[str]
+    """Scores per token, as a formula over the fields."""
+    source: ClassVar[str]
+    """Paper and equation."""
+
+    dropout: float = 0.0
+    """Probability of dropping an attention weight during training."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.dropout, bool) or not isinstance(self.dropout, int | float) or not 0 <= self.dropout < 1:
+            raise InputError(f"dropout={self.dropout!r} must be a number from 0 up to, but not including, 1")
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0) -> float:
+        """Mean number of attention scores per token of a sequence of `length` real tokens: what `cost` says, counted."""
+        raise NotImplementedError
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> Attention:
+        """Make the module: `width` is the model width E, `heads` the number of heads H (E = H·D)."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data with the mechanism's name first; `AttentionConfig.from_dict` reverses it."""
+        return {"mechanism": self.mechanism, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Build this configuration from plain data; unknown keys raise."""
+        known = [field.name for field in fields(cls)]
+        unknown = sorted(set(data) - set(known) - {"mechanism"})
+        if unknown:
+            raise InputError(
+                f"attention {cls.mechanism!r} has no option {unknown[0]!r}; its options are {', '.join(known)}"
+            )
+        return cls(**{name: value for name, value in data.items() if name != "mechanism"})
+
+
+class Attention(nn.Module):
+    """An attention mechanism with its projections: hidden states in, hidden states out.
+
+    The local projections are always called `query`, `key`, `value` and `output` (`nn.Linear(E, E)` with bias), so
+    that published weights map onto any mechanism in the same way.
+    """
+
+    config: AttentionConfig
+
+    def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__()
+        if heads < 1 or width % heads:
+            raise InputError(f"heads={heads} does not divide width={width}; choose a number of heads that does")
+        if causal and not config.causal:
+            raise InputError(f"attention {config.mechanism!r} has no causal form; use causal=False or another mechanism")
+        if not causal and not config.bidirectional:
+            raise InputError(f"attention {config.mechanism!r} is causal only; use causal=True or another mechanism")
+        self.config = config
+        self.width = width
+        self.heads = heads
+        self.head_width = width // heads
+        self.causal = causal
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.output = nn.Linear(width, width)
+
+    @property
+    def dropout_prob(self) -> float:
+        """Probability of dropping a weight now: the configured one while training, else 0."""
+        return self.config.dropout if self.training else 0.0
+
+    def init_extra_weights(self, std: float = 0.02) -> None:
+        """Set the weights beyond the four local projections, as the configuration says.
+
+        Called at construction, and by a model after it has initialised or loaded the local projections. Weights that
+        transformers marked as loaded are left alone.
+        """
+
+    def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`(B, T, E)` → local queries, keys and values, `(B, H, T, D)` each."""
+        return self.split_heads(self.query(hidden)), self.split_heads(self.key(hidden)), self.split_heads(self.value(hidden))
+
+    def refuse_causal_globals(self, tokens: Tokens) -> None:
+        """Raise `InputError` for global tokens in the causal form: they would look into the future."""
+        if self.causal and (tokens.is_global is not None or tokens.global_slots is not None):
+            raise InputError(
+                f"attention {self.config.mechanism!r} with causal=True takes no global tokens, which would see the "
+                "future; pass is_global=None and global_slots=None"
+            )
+
+    def split_heads(self, hidden: Tensor) -> Tensor:
+        """`(B, T, E)` → `(B, H, T, D)`, without a copy."""
+        return hidden.unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)
+
+    def merge_heads(self, hidden: Tensor) -> Tensor:
+        """`(B, H, T, D)` → `(B, T, E)`."""
+        return hidden.transpose(1, 2).flatten(2)
+
+    def remember(
+        self, key: Tensor, value: Tensor, tokens: Tokens, state: KeyValueState | None, keep: int | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None, int]:
+        """Continue `state` with new `(B, H, T, D)` keys and values.
+
+        Returns the keys and values to attend to, their mask `(B, S)` and the index of the first query among them.
+
+        Raises:
+            InputError: a state for a bidirectional mechanism, or a mask that does not cover the sequence.
+        """
+        new = key.shape[2]
+        if state is not None:
+            if not (self.causal and self.config.incremental):
+                raise InputError(f"attention {self.config.mechanism!r} takes state= only when built with causal=True")
+            key, value = state.update(key, value, keep)
+        length = new if state is None else state.length
+        mask = tokens.mask
+        if mask is not None:
+            if mask.shape[1] != length:
+                raise InputError(f"mask covers {mask.shape[1]} tokens, but the sequence has {length}; make it (B, {length})")
+            mask = mask[:, mask.shape[1] - key.shape[2] :]
+        return key, value, mask, key.shape[2] - new
+
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
+        """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds."""
+        raise NotImplementedError
+
+    def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
+        """Dense attention weights `(B, H, T, S)`, for pictures and tests on short inputs."""
+        raise NotImplementedError

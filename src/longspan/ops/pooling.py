@@ -1,0 +1,165 @@
+"""Pooling of keys and values over short strided kernels: tensors in, tensors out, padding never leaks.
+
+Slot m is centred at token `m·stride` and covers the taps `centre − κ//2 … centre + κ − 1 − κ//2` of a kernel of κ
+tokens. A tap beyond the sequence or on padding is skipped; a slot whose centre is padding is not valid. The reference
+gathers every tap; the fast path reads the sequence once per tap, in place, forward and backward, so that nothing larger
+than the input is ever stored. Source: Poolingformer (arXiv 2105.04371), section "pooling attention"; LDConv follows
+dynamic convolution (Wu et al. 2019).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from longspan.errors import InputError
+
+POOLINGS = ("ldconv", "mean", "max")
+
+
+def pool(
+    hidden: Tensor, *, kernel: int, stride: int, pooling: str, mask: Tensor | None = None, weight: Tensor | None = None
+) -> Tensor:
+    """Pool `(B, H, T, D)` to `(B, H, M, D)` with M = ⌈T / stride⌉ slots; slots of a padded centre are 0.
+
+    Args:
+        kernel: tokens per slot, κ.
+        stride: tokens from one centre to the next, ξ.
+        pooling: `"mean"` and `"max"` over the valid taps, or `"ldconv"`: a weighted sum whose weights
+            `softmax(weight · centre)` over the valid taps come from the slot's centre token.
+        mask: `(B, T)` bool, True where a token is real.
+        weight: `(H, κ, D)`, for `"ldconv"` only.
+
+    Raises:
+        InputError: an unknown pooling, a kernel or stride below 1, or a weight that does not fit.
+    """
+    _check(hidden, kernel, stride, pooling, weight)
+    valid = tap_validity(mask, hidden.shape[2], kernel, stride, hidden.device)
+    if pooling == "max":
+        return torch.ops.longspan.pool_max(hidden, valid, stride)
+    if pooling == "mean":
+        taps = mean_weights(valid, hidden)
+    else:
+        assert weight is not None
+        taps = ldconv_weights(hidden, weight, valid, stride)
+    return torch.ops.longspan.pool_sum(hidden, taps, stride)
+
+
+def pool_reference(
+    hidden: Tensor, *, kernel: int, stride: int, pooling: str, mask: Tensor | None = None, weight: Tensor | None = None
+) -> Tensor:
+    """What `pool` computes, by gathering every tap: `(B, H, M, κ, D)` is stored."""
+    _check(hidden, kernel, stride, pooling, weight)
+    length = hidden.shape[2]
+    valid = tap_validity(mask, length, kernel, stride, hidden.device)[:, None, :, :, None]
+    taps = hidden[:, :, tap_positions(length, kernel, stride, hidden.device).clamp(0, max(length - 1, 0))]
+    if pooling == "max":
+        pooled = taps.masked_fill(~valid, -torch.inf).amax(3)
+        return torch.where(valid.any(3), pooled, 0)
+    if pooling == "mean":
+        return (taps * valid).sum(3) / valid.sum(3).clamp(min=1)
+    assert weight is not None
+    scores = torch.einsum("bhmd,hkd->bhmk", taps[:, :, :, kernel // 2], weight)[..., None]
+    weights = scores.masked_fill(~valid, torch.finfo(scores.dtype).min).softmax(3) * valid
+    return (taps * weights).sum(3)
+
+
+def slot_mask(mask: Tensor | None, stride: int) -> Tensor | None:
+    """`(B, T)` → `(B, M)` bool: a slot is valid where its centre is real; `None` means that all are."""
+    return None if mask is None else mask[:, ::stride]
+
+
+def tap_positions(length: int, kernel: int, stride: int, device: torch.device) -> Tensor:
+    """`(M, κ)` int64: the token each tap of each slot falls on, also outside the sequence."""
+    centres = torch.arange(0, length, stride, device=device)
+    return centres[:, None] + torch.arange(-(kernel // 2), kernel - kernel // 2, device=device)
+
+
+def tap_validity(mask: Tensor | None, length: int, kernel: int, stride: int, device: torch.device) -> Tensor:
+    """`(B or 1, M, κ)` bool: the tap is a real token of the sequence and so is its slot's centre."""
+    positions = tap_positions(length, kernel, stride, device)
+    inside = (positions >= 0) & (positions < length)
+    if mask is None or length == 0:
+        return inside[None]
+    return inside & mask[:, positions.clamp(0, length - 1)] & mask[:, ::stride, None]
+
+
+def mean_weights(valid: Tensor, hidden: Tensor) -> Tensor:
+    """Tap weights `(B, 1, M, κ)` that average the valid taps; in the widest of float32 and the input's type."""
+    valid = valid.to(torch.promote_types(hidden.dtype, torch.float32))
+    return (valid / valid.sum(-1, keepdim=True).clamp(min=1))[:, None]
+
+
+def ldconv_weights(hidden: Tensor, weight: Tensor, valid: Tensor, stride: int) -> Tensor:
+    """Tap weights `(B, H, M, κ)` from the centre tokens: a softmax over the valid taps, 0 where there is none."""
+    centres = hidden[:, :, ::stride]
+    scores = torch.einsum("bhmd,hkd->bhmk", centres, weight.to(hidden.dtype))
+    scores = scores.to(torch.promote_types(hidden.dtype, torch.float32))
+    valid = valid[:, None]
+    return scores.masked_fill(~valid, torch.finfo(scores.dtype).min).softmax(-1) * valid
+
+
+def _check(hidden: Tensor, kernel: int, stride: int, pooling: str, weight: Tensor | None) -> None:
+    if pooling not in POOLINGS:
+        raise InputError(f"pooling={pooling!r} is unknown; choose one of {', '.join(POOLINGS)}")
+    if kernel < 1 or stride < 1:
+        raise InputError(f"kernel={kernel} and stride={stride} must be at least 1")
+    if (weight is not None) != (pooling == "ldconv"):
+        raise InputError(f"pooling={pooling!r} {'needs' if weight is None else 'takes no'} weight")
+    expected = (hidden.shape[1], kernel, hidden.shape[3])
+    if weight is not None and weight.shape != expected:
+        raise InputError(f"weight has shape {tuple(weight.shape)}; pooling='ldconv' needs (H, κ, D) = {expected}")
+
+
+def _tap_slices(length: int, kernel: int, stride: int) -> list[tuple[int, slice, slice]]:
+    """For each tap: its number, the slots for which it lies inside the sequence, and the tokens it then falls on."""
+    slices = []
+    for tap in range(kernel):
+        offset = tap - kernel // 2
+        first = max(0, -(offset // stride))
+        last = (length - 1 - offset) // stride + 1  # one past the last slot whose tap is inside
+        last = min(last, -(-length // stride))
+        if last > first:
+            start = first * stride + offset
+            slices.append((tap, slice(first, last), slice(start, start + (last - first - 1) * stride + 1, stride)))
+    return slices
+
+
+def _empty_pooled(hidden: Tensor, slots: int, dtype: torch.dtype) -> Tensor:
+    """`(B, H, M, D)` zeros laid out as `(B, M, H, D)`, which is how projections lay out their heads."""
+    batch, heads, _, width = hidden.shape
+    return hidden.new_zeros((batch, slots, heads, width), dtype=dtype).transpose(1, 2)
+
+
+@torch.library.custom_op("longspan::pool_sum", mutates_args=())
+def _pool_sum(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
+    """Weighted sums of taps: `(B, H, T, D)` and `(B or 1, H or 1, M, κ)` → `(B, H, M, D)`."""
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    pooled = _empty_pooled(hidden, taps.shape[2], wide)
+    for tap, slots, tokens in _tap_slices(hidden.shape[2], taps.shape[3], stride):
+        pooled[:, :, slots].addcmul_(hidden[:, :, tokens].to(wide), taps[:, :, slots, tap, None].to(wide))
+    return pooled.to(hidden.dtype)
+
+
+@torch.library.custom_op("longspan::pool_sum_backward", mutates_args=())
+def _pool_sum_backward(grad: Tensor, hidden: Tensor, taps: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    """Gradients of `pool_sum` for the hidden states and for the tap weights, the latter `(B, H, M, κ)`."""
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    hidden_grad = _empty_pooled(hidden, hidden.shape[2], wide)
+    taps_grad = hidden.new_zeros((*grad.shape[:3], taps.shape[3]), dtype=taps.dtype)
+    for tap, slots, tokens in _tap_slices(hidden.shape[2], taps.shape[3], stride):
+        slot_grad = grad[:, :, slots].to(wide)
+        hidden_grad[:, :, tokens].addcmul_(slot_grad, taps[:, :, slots, tap, None].to(wide))
+        taps_grad[:, :, slots, tap] = (slot_grad * hidden[:, :, tokens]).sum(-1).to(taps.dtype)
+    return hidden_grad.to(hidden.dtype), taps_grad
+
+
+@torch.library.custom_op("longspan::pool_max", mutates_args=())
+def _pool_max_with_taps(hidden: Tensor, valid: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    """Maxima over valid taps of `(B, H, T, D)`, and the number of the (first) largest tap, `(B, H, M, D)` each."""
+    return _largest(hidden, valid, stride)
+
+
+def _largest(hidden: Tensor, valid: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    raise NotImplementedError
