@@ -51,12 +51,12 @@ def _call(name: str, kind: Any, node: ast.Call, text: str) -> Pattern:
     values = [_number(part, text) for part in node.args]
     if name == "window" and len(values) == 1 and not node.keywords:
         values *= 2
-    named = {f"{k.arg}_" if k.arg == "count" else str(k.arg): _number(k.value, text) for k in node.keywords}
+    named = {str(k.arg): _number(k.value, text) for k in node.keywords}
     parameters = signature(kind).parameters
     try:
         signature(kind).bind(*values, **named)
     except TypeError:
-        wanted = ", ".join(p.rstrip("_") for p in parameters)
+        wanted = ", ".join(parameters)
         raise InputError(f"{name} in pattern {text!r} takes ({wanted}); give it those numbers") from None
     return kind(*values, **named)
 

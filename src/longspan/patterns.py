@@ -3,7 +3,7 @@
 A pattern is data. It answers one question, `visible(query_index, key_index) -> bool`, for broadcastable integer
 tensors of absolute positions. From that predicate follow the dense mask (`dense`), the tiles a fast path may skip
 (`some` and `every`, which bound the predicate over rectangles of positions), FlexAttention's `mask_mod`, and the
-number of scores (`count`). `str(pattern)` is a text that `parse` reads back:
+number of scores (`count_visible`). `str(pattern)` is a text that `parse` reads back:
 
 >>> str(parse("window(128) | first(1)"))
 'window(128, 128) | first(1)'
@@ -84,7 +84,7 @@ class Pattern:
         leading = seen.shape[:-2] if self.heads else ()
         return seen.expand(*leading, query_index.shape[0], key_index.shape[1])
 
-    def count(self, queries: int, keys: int | None = None, *, query_offset: int = 0) -> int:
+    def count_visible(self, queries: int, keys: int | None = None, *, query_offset: int = 0) -> int:
         """Number of visible pairs (summed over heads for per-head patterns), without a T×S tensor."""
         keys = queries if keys is None else keys
         rows = max(1, (1 << 20) // max(keys, 1))
@@ -178,13 +178,13 @@ class Window(Pattern):
 class First(Pattern):
     """The first `count` positions see everything and are seen by everything (global tokens at a fixed place)."""
 
-    count_: int
+    count: int
 
     def __post_init__(self) -> None:
-        _whole(self, "count_", 0)
+        _whole(self, "count", 0)
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
-        return (query_index < self.count_) | (key_index < self.count_)
+        return (query_index < self.count) | (key_index < self.count)
 
     def some(self, span: Span) -> Tensor:
         return self.visible(span.q0, span.k0)
@@ -274,30 +274,30 @@ class Fixed(Pattern):
 
 @dataclass(frozen=True)
 class RandomBlocks(Pattern):
-    """Every block of `block` queries sees up to `count_` key blocks drawn at random, the same for every length.
+    """Every block of `block` queries sees up to `count` key blocks drawn at random, the same for every length.
 
-    Query block i draws `count_` distinct blocks among the first 2^m, the smallest power of two above i that holds them;
+    Query block i draws `count` distinct blocks among the first 2^m, the smallest power of two above i that holds them;
     a draw beyond the end of the sequence is simply absent. The draws depend on `seed` and i alone, so that padding or
     a longer document never changes what a token sees. Source: BigBird (Zaheer et al. 2020, arXiv 2007.14062, §2), in
     a length-free form.
     """
 
     block: int
-    count_: int
+    count: int
     seed: int = 0
 
     def __post_init__(self) -> None:
         _whole(self, "block", 1)
-        _whole(self, "count_", 0)
+        _whole(self, "count", 0)
         _whole(self, "seed", 0)
 
     def _draws(self, query_block: Tensor) -> list[Tensor]:
         """The key blocks that each query block sees; an odd step through a power of two never meets one twice."""
-        highest = torch.clamp(query_block, min=max(self.count_ - 1, 0), max=2**31 - 1)
+        highest = torch.clamp(query_block, min=max(self.count - 1, 0), max=2**31 - 1)
         for shift in (1, 2, 4, 8, 16):
             highest = highest | (highest >> shift)
         start, step = _mix(query_block, 2 * self.seed), _mix(query_block, 2 * self.seed + 1) | 1
-        return [(start + draw * step) & highest for draw in range(self.count_)]
+        return [(start + draw * step) & highest for draw in range(self.count)]
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         key_block = key_index // self.block
