@@ -1,0 +1,1 @@
+"""Hugging Face model classes with a long attention mechanism per layer."""

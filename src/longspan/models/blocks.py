@@ -1,0 +1,55 @@
+"""The Transformer block shared by encoder and decoder: residual branches around sublayers, post- or pre-normalised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+
+from longspan.errors import InputError
+from longspan.models.configuration import LongspanConfig
+
+
+def activation(name: str) -> nn.Module:
+    """The activation that transformers calls `name`; `InputError` when there is none."""
+    if name not in ACT2FN:
+        raise InputError(f"activation_function={name!r} is unknown; choose one of {', '.join(sorted(ACT2FN))}")
+    return ACT2FN[name]
+
+
+def layer_norm(config: LongspanConfig) -> nn.LayerNorm:
+    """A LayerNorm over the model width, with the configuration's ε."""
+    return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+
+class FeedForward(nn.Module):
+    """`down(dropout(activation(up(x))))`: `(B, T, E)` → `(B, T, E)`."""
+
+    def __init__(self, config: LongspanConfig, inner: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(config.hidden_size, inner)
+        self.down = nn.Linear(inner, config.hidden_size)
+        self.activation = activation(config.activation_function)
+        self.dropout = nn.Dropout(config.activation_dropout)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.down(self.dropout(self.activation(self.up(hidden))))
+
+
+def residual(
+    hidden: Tensor, sublayer: Callable[[Tensor], Tensor], norm: nn.Module, dropout: nn.Module, *, pre: bool
+) -> Tensor:
+    """`x + f(norm(x))` when `pre`, else `norm(x + f(x))`, with dropout on the branch."""
+    if pre:
+        return hidden + dropout(sublayer(norm(hidden)))
+    return norm(hidden + dropout(sublayer(hidden)))
+
+
+def clamp_half(hidden: Tensor) -> Tensor:
+    """Keep float16 states finite: large BART checkpoints overflow there; other types pass unchanged."""
+    if hidden.dtype != torch.float16:
+        return hidden
+    limit = torch.finfo(torch.float16).max - 1000
+    return hidden.clamp(-limit, limit)

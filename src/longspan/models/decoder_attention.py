@@ -1,0 +1,133 @@
+"""The decoder's two attentions, causal over the output and full over the source, with their key-value caches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import DynamicCache, EncoderDecoderCache
+
+from longspan.models.configuration import LongspanConfig
+
+
+class SourceCache(DynamicCache):
+    """Keys and values of the source, kept once per document however many beams read them.
+
+    Beam search only ever exchanges the beams of one document, and all of these share one source, so reordering or
+    repeating the rows leaves the source as it is.
+    """
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Nothing to do: beams never leave their document."""
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Nothing to do: the repeated rows read the same source."""
+
+
+class DecoderAttention(nn.Module):
+    """Multi-head dot-product attention of the decoder, with `query`, `key`, `value` and `output` projections."""
+
+    def __init__(self, config: LongspanConfig, layer: int) -> None:
+        super().__init__()
+        width, heads = config.hidden_size, config.decoder_attention_heads
+        assert heads is not None
+        self.layer = layer
+        self.heads = heads
+        self.dropout = config.attention_dropout
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.output = nn.Linear(width, width)
+
+    def split(self, hidden: Tensor) -> Tensor:
+        """`(B, T, E)` → `(B, H, T, D)`."""
+        return hidden.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+        """`(B, H, T, D)` over `(B, H, S, D)` → `(B, H, T, D)`."""
+        dropout = self.dropout if self.training else 0.0
+        return functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, **options)
+
+
+class CausalSelfAttention(DecoderAttention):
+    """Each output token sees itself and the ones before it."""
+
+    def forward(self, hidden: Tensor, visible: Tensor | None, cache: EncoderDecoderCache | None) -> Tensor:
+        """`(B, T, E)` → `(B, T, E)`.
+
+        Args:
+            hidden: `(B, T, E)`.
+            visible: `(1 or B, 1, T, S)` bool; `None` means plainly causal (T = S), or one query that sees all.
+            cache: receives the new keys and values and gives back all of them.
+        """
+        query, key, value = self.split(self.query(hidden)), self.split(self.key(hidden)), self.split(self.value(hidden))
+        if cache is not None:
+            key, value = cache.self_attention_cache.update(key, value, self.layer)
+        causal = visible is None and query.shape[2] > 1
+        context = self.attend(query, key, value, attn_mask=visible, is_causal=causal)
+        return self.output(context.transpose(1, 2).flatten(2))
+
+
+class CrossAttention(DecoderAttention):
+    """Every output token sees every real source token."""
+
+    def forward(
+        self, hidden: Tensor, source: Tensor, source_mask: Tensor | None, cache: EncoderDecoderCache | None
+    ) -> Tensor:
+        """`(B·beams, T, E)` over `(B, S, E)` → `(B·beams, T, E)`.
+
+        Consecutive decoder rows share a document; their queries are laid side by side on the query axis, so that the
+        source is neither copied nor read once per beam.
+
+        Args:
+            hidden: `(B·beams, T, E)`.
+            source: `(B, S, E)` encoder states; not read once the cache holds this layer.
+            source_mask: `(B, 1, 1, S)` bool, or `None` when every token is real.
+            cache: keeps the source's keys and values.
+        """
+        key, value = self._source(source, cache)
+        rows, tokens, _ = hidden.shape
+        beams = rows // max(key.shape[0], 1)
+        query = self.split(self.query(hidden))
+        folded = query.unflatten(0, (key.shape[0], beams)).transpose(1, 2).flatten(2, 3) if beams != 1 else query
+        context = self.attend(folded, key, value, attn_mask=source_mask)
+        if beams != 1:
+            context = context.unflatten(2, (beams, tokens)).transpose(1, 2).flatten(0, 1)
+        return self.output(context.transpose(1, 2).flatten(2))
+
+    def _source(self, source: Tensor, cache: EncoderDecoderCache | None) -> tuple[Tensor, Tensor]:
+        """The source's `(B, H, S, D)` keys and values, computed once per generation."""
+        if cache is None:
+            return self.split(self.key(source)), self.split(self.value(source))
+        if not isinstance(cache.cross_attention_cache, SourceCache):
+            cache.cross_attention_cache = SourceCache()
+        store = cache.cross_attention_cache
+        if cache.is_updated.get(self.layer):
+            held = store.layers[self.layer]
+            assert held.keys is not None
+            assert held.values is not None
+            return held.keys, held.values
+        # Contiguous, since every later step reads them.
+        key, value = self.split(self.key(source)).contiguous(), self.split(self.value(source)).contiguous()
+        cache.is_updated[self.layer] = True
+        return store.update(key, value, self.layer)
+
+
+def causal_mask(tokens: int, keys: int, first: int, key_mask: Tensor | None, device: torch.device) -> Tensor | None:
+    """Which cached keys each new output token sees, `(1 or B, 1, T, S)` bool; `None` where no mask is needed.
+
+    Args:
+        tokens: T, new output tokens, the first of which stands at position `first`.
+        keys: S, keys that the cache will hand out (a preallocated cache hands out unused ones too).
+        first: number of earlier output tokens.
+        key_mask: `(B, S)` bool, True = real, or `None`.
+        device: of the result.
+    """
+    plain = keys == first + tokens and (tokens == 1 or first == 0)
+    if plain and key_mask is None:
+        return None
+    query = torch.arange(first, first + tokens, device=device)[:, None]
+    visible = (torch.arange(keys, device=device) <= query)[None, None]
+    return visible if key_mask is None else visible & key_mask[:, None, None, :]

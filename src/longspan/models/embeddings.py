@@ -1,0 +1,85 @@
+"""Token, position and type embeddings, in each of the published conventions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from longspan.errors import InputError
+from longspan.models.configuration import LongspanConfig
+
+
+class Embeddings(nn.Module):
+    """Sum of token, learned position and (where the model has them) type embeddings, normalised.
+
+    Args:
+        config: its `position_offset`, `positions_skip_padding`, `type_vocab_size`, `embedding_norm` and
+            `scale_embedding` choose the convention.
+        positions: the longest input this table serves.
+        types: whether token types exist here (never in a decoder).
+    """
+
+    def __init__(self, config: LongspanConfig, *, positions: int, types: bool) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.token = nn.Embedding(config.vocab_size, width, config.pad_token_id)
+        self.position = nn.Embedding(positions + config.position_offset, width)
+        self.token_type = nn.Embedding(config.type_vocab_size, width) if types and config.type_vocab_size else None
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.embedding_norm else None
+        self.dropout = nn.Dropout(config.dropout)
+        self.scale = width**0.5 if config.scale_embedding else 1.0
+        self.offset = config.position_offset
+        self.padding = config.pad_token_id if config.positions_skip_padding else None
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest input that the position table serves."""
+        return self.position.num_embeddings - self.offset
+
+    def forward(
+        self,
+        input_ids: Tensor | None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        first_position: int = 0,
+    ) -> Tensor:
+        """`(B, T)` ids, or `(B, T, E)` embeddings instead, → `(B, T, E)`; token 0 stands at `first_position`.
+
+        Raises:
+            InputError: neither or both inputs given; the input is longer than the position table; token types given
+                to a model without them.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            given = "neither" if input_ids is None else "both"
+            raise InputError(f"give exactly one of input_ids and inputs_embeds ({given} given)")
+        source = inputs_embeds if input_ids is None else input_ids
+        assert source is not None
+        self._check_length(first_position + source.shape[1])
+        hidden = self.token(input_ids) * self.scale if inputs_embeds is None else inputs_embeds
+        hidden = hidden + self._types(token_type_ids, hidden) + self.position(self._rows(input_ids, hidden, first_position))
+        if self.norm is not None:
+            hidden = self.norm(hidden)
+        return self.dropout(hidden)
+
+    def _check_length(self, tokens: int) -> None:
+        if tokens > self.max_tokens:
+            raise InputError(
+                f"the input has {tokens} tokens but this model has positions for max_position_embeddings="
+                f"{self.max_tokens}; shorten it, or give the model more positions with longspan.lengthen"
+            )
+
+    def _types(self, token_type_ids: Tensor | None, hidden: Tensor) -> Tensor | float:
+        if self.token_type is None:
+            if token_type_ids is not None:
+                raise InputError("token_type_ids was given but this model has type_vocab_size=0; leave it out")
+            return 0.0
+        if token_type_ids is None:
+            token_type_ids = torch.zeros(hidden.shape[:2], dtype=torch.long, device=hidden.device)
+        return self.token_type(token_type_ids)
+
+    def _rows(self, input_ids: Tensor | None, hidden: Tensor, first: int) -> Tensor:
+        """Row of the position table for each token, `(1 or B, T)`."""
+        if self.padding is not None and input_ids is not None:
+            real = input_ids != self.padding
+            return (real.cumsum(1) * real) + (self.offset - 1)
+        return torch.arange(first + self.offset, first + self.offset + hidden.shape[1], device=hidden.device)[None]

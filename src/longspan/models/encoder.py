@@ -1,0 +1,157 @@
+"""The encoder: embeddings and a stack of blocks, each with its own attention mechanism."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
+
+from longspan.attention import Tokens
+from longspan.errors import InputError
+from longspan.models.blocks import FeedForward, clamp_half, layer_norm, residual
+from longspan.models.configuration import LongspanConfig
+from longspan.models.embeddings import Embeddings
+from longspan.models.pretrained import LongspanPreTrainedModel
+from longspan.models.tokens import describe_tokens
+
+
+class EncoderLayer(GradientCheckpointingLayer):
+    """Attention, then a feed-forward layer, each in a residual branch."""
+
+    def __init__(self, config: LongspanConfig, layer: int) -> None:
+        super().__init__()
+        attention = config.layer_attention(layer)
+        self.attention = attention.build(width=config.hidden_size, heads=config.num_attention_heads)
+        self.attention_norm = layer_norm(config)
+        self.feed_forward = FeedForward(config, config.intermediate_size)
+        self.feed_forward_norm = layer_norm(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.pre = config.normalization == "pre"
+
+    def forward(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """`(B, T, E)` → `(B, T, E)`."""
+        hidden = residual(hidden, lambda x: self.attention(x, tokens), self.attention_norm, self.dropout, pre=self.pre)
+        hidden = residual(hidden, self.feed_forward, self.feed_forward_norm, self.dropout, pre=self.pre)
+        return clamp_half(hidden)
+
+
+class Encoder(nn.Module):
+    """Embeddings, blocks and, when pre-normalised, a final LayerNorm. `generate()` calls it once per document."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, config: LongspanConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config, positions=config.max_position_embeddings, types=True)
+        self.layers = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.num_hidden_layers))
+        self.final_norm = layer_norm(config) if config.normalization == "pre" else None
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> BaseModelOutput | tuple[Tensor, ...]:
+        """Encode a batch: `(B, T)` ids and masks → states `(B, T, E)`; arguments as in `LongspanModel.forward`."""
+        if output_attentions:
+            raise InputError(
+                "output_attentions=True is not offered, since a long mechanism never forms its weights; "
+                "call layer.attention.weights(hidden, tokens) on a short input instead"
+            )
+        hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds)
+        tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask)
+        states = [hidden]
+        for layer in self.layers:
+            hidden = layer(hidden, tokens)
+            states.append(hidden)
+        if self.final_norm is not None:
+            states[-1] = hidden = self.final_norm(hidden)
+        keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        output = BaseModelOutput(last_hidden_state=hidden, hidden_states=tuple(states) if keep else None)
+        return output.to_tuple() if return_dict is False else output
+
+
+class Pooler(nn.Module):
+    """`tanh(dense(first token))`: `(B, T, E)` → `(B, E)`."""
+
+    def __init__(self, config: LongspanConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.dense(first_token(hidden)).tanh()
+
+
+def first_token(hidden: Tensor) -> Tensor:
+    """State of each row's first token, `(B, T, E)` → `(B, E)`; `InputError` for an empty input."""
+    if hidden.shape[1] == 0:
+        raise InputError("input_ids has 0 tokens; this head reads the first token, so give at least one")
+    return hidden[:, 0]
+
+
+class LongspanModel(LongspanPreTrainedModel):
+    """The encoder alone: token ids in, contextual states out."""
+
+    def __init__(self, config: LongspanConfig) -> None:
+        super().__init__(config)
+        self.encoder = Encoder(config)
+        self.pooler = Pooler(config) if config.pooler else None
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.embeddings.token
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.encoder.embeddings.token = value
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> BaseModelOutputWithPooling | tuple[Tensor, ...]:
+        """Encode a batch.
+
+        Args:
+            input_ids: `(B, T)` int64 token ids.
+            attention_mask: `(B, T)` bool or int, 1/True = real; `None` means all real.
+            global_attention_mask: `(B, T)` bool or int, 1/True = attends everywhere and is attended by everyone;
+                `None` leaves the choice to `config.global_tokens`.
+            token_type_ids: `(B, T)` int64, for models with `type_vocab_size` > 0.
+            inputs_embeds: `(B, T, E)` instead of `input_ids`.
+            output_hidden_states: also return the states before each layer and after the last.
+            output_attentions: refused; see `Attention.weights`.
+            return_dict: False returns a tuple.
+
+        Returns:
+            `last_hidden_state` `(B, T, E)`, and `pooler_output` `(B, E)` when the configuration has a pooler.
+
+        Raises:
+            InputError: a mask of another shape than the input; an input longer than `max_position_embeddings`.
+        """
+        states = self.encoder(
+            input_ids,
+            attention_mask,
+            global_attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            output_hidden_states,
+            output_attentions,
+        )
+        output = BaseModelOutputWithPooling(
+            last_hidden_state=states.last_hidden_state,
+            pooler_output=self.pooler(states.last_hidden_state) if self.pooler is not None else None,
+            hidden_states=states.hidden_states,
+        )
+        return output.to_tuple() if return_dict is False else output

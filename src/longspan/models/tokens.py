@@ -1,0 +1,87 @@
+"""From the masks a user passes to the `Tokens` that every mechanism of a model reads, once per forward."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from longspan.attention import Tokens
+from longspan.errors import InputError
+from longspan.models.configuration import LongspanConfig
+
+
+def describe_tokens(
+    config: LongspanConfig,
+    hidden: Tensor,
+    input_ids: Tensor | None,
+    attention_mask: Tensor | None,
+    global_attention_mask: Tensor | None,
+) -> Tokens:
+    """Bool masks and global slots of a batch with states `(B, T, E)`.
+
+    Args:
+        config: `global_tokens` decides which tokens are global when no mask is passed.
+        hidden: `(B, T, E)`, for shape and device.
+        input_ids: `(B, T)`, read only by the rule "question".
+        attention_mask: `(B, T)`, 1/True = real, or `None`.
+        global_attention_mask: `(B, T)`, 1/True = global, or `None`.
+    """
+    mask = _bool_mask("attention_mask", attention_mask, hidden)
+    is_global = _bool_mask("global_attention_mask", global_attention_mask, hidden)
+    count = config.max_global_tokens
+    if is_global is None:
+        if config.global_tokens == "none" or hidden.shape[1] == 0:
+            return Tokens(mask=mask)
+        is_global = _default_globals(config, hidden, input_ids)
+        count = 1 if config.global_tokens == "first" else count
+    if mask is not None:
+        is_global = is_global & mask
+    return Tokens(mask=mask, is_global=is_global, global_slots=global_slots(is_global, count))
+
+
+def global_slots(is_global: Tensor, count: int | None = None) -> Tensor:
+    """`(B, T)` bool → `(B, G)` int64 positions of the True entries in order, −1 in unused slots.
+
+    Args:
+        is_global: `(B, T)` bool.
+        count: G. `None` reads the largest number of a row, which synchronises a GPU and breaks a compiled graph.
+
+    Raises:
+        InputError: a row has more than `count` True entries.
+    """
+    rows, tokens = is_global.shape
+    rank = is_global.cumsum(1) - 1
+    compiling = torch.compiler.is_compiling()
+    if count is None or not compiling:
+        most = int(rank[:, -1].max()) + 1 if rows and tokens else 0
+        if count is not None and most > count:
+            raise InputError(
+                f"global_attention_mask marks {most} tokens of one row but max_global_tokens={count}; raise it or mark fewer"
+            )
+        count = most if count is None else count
+    # Every entry is scattered to its rank; non-global ones and overflow to a spare column that is cut off.
+    column = torch.where(is_global & (rank < count), rank, count)
+    positions = torch.arange(tokens, device=is_global.device).expand(rows, tokens)
+    slots = torch.full((rows, count + 1), -1, dtype=torch.long, device=is_global.device)
+    return slots.scatter(1, column, positions)[:, :count]
+
+
+def _bool_mask(name: str, mask: Tensor | None, hidden: Tensor) -> Tensor | None:
+    if mask is None:
+        return None
+    if tuple(mask.shape) != tuple(hidden.shape[:2]):
+        raise InputError(
+            f"{name} has shape {tuple(mask.shape)} but the input is {tuple(hidden.shape[:2])}; give one value per token"
+        )
+    return mask.to(device=hidden.device, dtype=torch.bool)
+
+
+def _default_globals(config: LongspanConfig, hidden: Tensor, input_ids: Tensor | None) -> Tensor:
+    """`(B, T)` bool by the rule `config.global_tokens`."""
+    position = torch.arange(hidden.shape[1], device=hidden.device).expand(hidden.shape[:2])
+    if config.global_tokens == "first":
+        return position == 0
+    if input_ids is None:
+        raise InputError("global_tokens='question' reads input_ids; pass a global_attention_mask with inputs_embeds")
+    # Tokens before the first separator: none has been counted up to and including the token itself.
+    return (input_ids == config.sep_token_id).cumsum(1) == 0
