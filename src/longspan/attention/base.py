@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from longspan.errors import InputError
+from longspan.ops.reference import dense_mask, dense_weights
+from longspan.patterns import Pattern
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +175,9 @@ class Attention(nn.Module):
         if heads < 1 or width % heads:
             raise InputError(f"heads={heads} does not divide width={width}; choose a number of heads that does")
         if causal and not config.causal:
-            raise InputError(f"attention {config.mechanism!r} has no causal form; use causal=False or another mechanism")
+            raise InputError(
+                f"attention {config.mechanism!r} has no causal form; use causal=False or another mechanism"
+            )
         if not causal and not config.bidirectional:
             raise InputError(f"attention {config.mechanism!r} is causal only; use causal=True or another mechanism")
         self.config = config
@@ -200,7 +204,11 @@ class Attention(nn.Module):
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`(B, T, E)` → local queries, keys and values, `(B, H, T, D)` each."""
-        return self.split_heads(self.query(hidden)), self.split_heads(self.key(hidden)), self.split_heads(self.value(hidden))
+        return (
+            self.split_heads(self.query(hidden)),
+            self.split_heads(self.key(hidden)),
+            self.split_heads(self.value(hidden)),
+        )
 
     def refuse_causal_globals(self, tokens: Tokens) -> None:
         """Raise `InputError` for global tokens in the causal form: they would look into the future."""
@@ -237,13 +245,30 @@ class Attention(nn.Module):
         mask = tokens.mask
         if mask is not None:
             if mask.shape[1] != length:
-                raise InputError(f"mask covers {mask.shape[1]} tokens, but the sequence has {length}; make it (B, {length})")
+                raise InputError(
+                    f"mask covers {mask.shape[1]} tokens, but the sequence has {length}; make it (B, {length})"
+                )
             mask = mask[:, mask.shape[1] - key.shape[2] :]
         return key, value, mask, key.shape[2] - new
 
     def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds."""
         raise NotImplementedError
+
+    def dense_weights(
+        self, query: Tensor, key: Tensor, pattern: Pattern, key_mask: Tensor | None, is_global: Tensor | None = None
+    ) -> Tensor:
+        """Weights `(B, H, T, S)` of queries on keys `(B, H, ·, D)`: quadratic, so never part of a forward pass."""
+        seen = dense_mask(
+            pattern,
+            query.shape[2],
+            key.shape[2],
+            key_mask=key_mask,
+            is_global=is_global,
+            query_offset=0,
+            device=query.device,
+        )
+        return dense_weights(query, key, seen, scale=query.shape[-1] ** -0.5)
 
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
         """Dense attention weights `(B, H, T, S)`, for pictures and tests on short inputs."""

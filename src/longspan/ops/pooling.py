@@ -9,9 +9,10 @@ dynamic convolution (Wu et al. 2019).
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from longspan.errors import InputError
 
@@ -37,13 +38,13 @@ def pool(
     _check(hidden, kernel, stride, pooling, weight)
     valid = tap_validity(mask, hidden.shape[2], kernel, stride, hidden.device)
     if pooling == "max":
-        return torch.ops.longspan.pool_max(hidden, valid, stride)
+        return _pool_max(hidden, valid, stride)[0]
     if pooling == "mean":
         taps = mean_weights(valid, hidden)
     else:
         assert weight is not None
         taps = ldconv_weights(hidden, weight, valid, stride)
-    return torch.ops.longspan.pool_sum(hidden, taps, stride)
+    return _pool_sum(hidden, taps, stride)
 
 
 def pool_reference(
@@ -126,7 +127,7 @@ def _tap_slices(length: int, kernel: int, stride: int) -> list[tuple[int, slice,
     return slices
 
 
-def _empty_pooled(hidden: Tensor, slots: int, dtype: torch.dtype) -> Tensor:
+def _heads_inside(hidden: Tensor, slots: int, dtype: torch.dtype) -> Tensor:
     """`(B, H, M, D)` zeros laid out as `(B, M, H, D)`, which is how projections lay out their heads."""
     batch, heads, _, width = hidden.shape
     return hidden.new_zeros((batch, slots, heads, width), dtype=dtype).transpose(1, 2)
@@ -136,17 +137,22 @@ def _empty_pooled(hidden: Tensor, slots: int, dtype: torch.dtype) -> Tensor:
 def _pool_sum(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
     """Weighted sums of taps: `(B, H, T, D)` and `(B or 1, H or 1, M, κ)` → `(B, H, M, D)`."""
     wide = torch.promote_types(hidden.dtype, torch.float32)
-    pooled = _empty_pooled(hidden, taps.shape[2], wide)
+    pooled = _heads_inside(hidden, taps.shape[2], wide)
     for tap, slots, tokens in _tap_slices(hidden.shape[2], taps.shape[3], stride):
         pooled[:, :, slots].addcmul_(hidden[:, :, tokens].to(wide), taps[:, :, slots, tap, None].to(wide))
     return pooled.to(hidden.dtype)
 
 
+@_pool_sum.register_fake
+def _(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
+    return _heads_inside(hidden, taps.shape[2], hidden.dtype)
+
+
 @torch.library.custom_op("longspan::pool_sum_backward", mutates_args=())
 def _pool_sum_backward(grad: Tensor, hidden: Tensor, taps: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    """Gradients of `pool_sum` for the hidden states and for the tap weights, the latter `(B, H, M, κ)`."""
+    """Gradients of `pool_sum`: for the hidden states, and for the tap weights as `(B, H, M, κ)`."""
     wide = torch.promote_types(hidden.dtype, torch.float32)
-    hidden_grad = _empty_pooled(hidden, hidden.shape[2], wide)
+    hidden_grad = _heads_inside(hidden, hidden.shape[2], wide)
     taps_grad = hidden.new_zeros((*grad.shape[:3], taps.shape[3]), dtype=taps.dtype)
     for tap, slots, tokens in _tap_slices(hidden.shape[2], taps.shape[3], stride):
         slot_grad = grad[:, :, slots].to(wide)
@@ -155,11 +161,70 @@ def _pool_sum_backward(grad: Tensor, hidden: Tensor, taps: Tensor, stride: int) 
     return hidden_grad.to(hidden.dtype), taps_grad
 
 
+@_pool_sum_backward.register_fake
+def _(grad: Tensor, hidden: Tensor, taps: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    taps_grad = hidden.new_empty((*grad.shape[:3], taps.shape[3]), dtype=taps.dtype)
+    return _heads_inside(hidden, hidden.shape[2], hidden.dtype), taps_grad
+
+
+def _pool_sum_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+    hidden, taps, ctx.stride = inputs
+    ctx.save_for_backward(hidden, taps)
+
+
+def _pool_sum_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    hidden, taps = ctx.saved_tensors
+    hidden_grad, taps_grad = _pool_sum_backward(grad, hidden, taps, ctx.stride)
+    return hidden_grad, taps_grad.sum_to_size(taps.shape) if ctx.needs_input_grad[1] else None, None
+
+
+_pool_sum.register_autograd(_pool_sum_gradients, setup_context=_pool_sum_context)
+
+
 @torch.library.custom_op("longspan::pool_max", mutates_args=())
-def _pool_max_with_taps(hidden: Tensor, valid: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    """Maxima over valid taps of `(B, H, T, D)`, and the number of the (first) largest tap, `(B, H, M, D)` each."""
-    return _largest(hidden, valid, stride)
+def _pool_max(hidden: Tensor, valid: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    """Maxima over valid taps of `(B, H, T, D)` and the first tap that reaches each, `(B, H, M, D)` both; κ: none."""
+    slots_count, kernel = valid.shape[1:]
+    pooled = _heads_inside(hidden, slots_count, hidden.dtype)
+    winner = _heads_inside(hidden, slots_count, torch.int16).fill_(kernel)
+    for tap, slots, tokens in _tap_slices(hidden.shape[2], kernel, stride):
+        candidate, best, best_tap = hidden[:, :, tokens], pooled[:, :, slots], winner[:, :, slots]
+        better = ((candidate > best) | (best_tap == kernel)) & valid[:, None, slots, tap, None]
+        best.copy_(torch.where(better, candidate, best))
+        best_tap.masked_fill_(better, tap)
+    return pooled, winner
 
 
-def _largest(hidden: Tensor, valid: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    raise NotImplementedError
+@_pool_max.register_fake
+def _(hidden: Tensor, valid: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    slots = valid.shape[1]
+    return _heads_inside(hidden, slots, hidden.dtype), _heads_inside(hidden, slots, torch.int16)
+
+
+@torch.library.custom_op("longspan::pool_max_backward", mutates_args=())
+def _pool_max_backward(grad: Tensor, winner: Tensor, length: int, kernel: int, stride: int) -> Tensor:
+    """Each slot's gradient `(B, H, M, D)` goes to the tap that won it: `(B, H, T, D)`."""
+    hidden_grad = _heads_inside(grad, length, torch.promote_types(grad.dtype, torch.float32))
+    for tap, slots, tokens in _tap_slices(length, kernel, stride):
+        hidden_grad[:, :, tokens] += grad[:, :, slots].masked_fill(winner[:, :, slots] != tap, 0)
+    return hidden_grad.to(grad.dtype)
+
+
+@_pool_max_backward.register_fake
+def _(grad: Tensor, winner: Tensor, length: int, kernel: int, stride: int) -> Tensor:
+    return _heads_inside(grad, length, grad.dtype)
+
+
+def _pool_max_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: tuple[Tensor, Tensor]) -> None:
+    hidden, valid, ctx.stride = inputs
+    ctx.length, ctx.kernel = hidden.shape[2], valid.shape[2]
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(output[1])
+
+
+def _pool_max_gradients(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor, None, None]:
+    (winner,) = ctx.saved_tensors
+    return _pool_max_backward(grad, winner, ctx.length, ctx.kernel, ctx.stride), None, None
+
+
+_pool_max.register_autograd(_pool_max_gradients, setup_context=_pool_max_context)

@@ -1,0 +1,67 @@
+"""Full attention: every token sees every token, or, in the causal form, every token up to itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from longspan.attention.base import Attention, AttentionConfig, KeyValueState, Tokens
+from longspan.ops.attend import attend
+from longspan.patterns import Causal, Full
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullConfig(AttentionConfig):
+    """Scaled dot-product attention over the whole sequence: `softmax(QKᵀ/√D) V`.
+
+    Global tokens change nothing here, because every token already attends everywhere.
+    """
+
+    mechanism: ClassVar[str] = "full"
+    causal: ClassVar[bool] = True
+    incremental: ClassVar[bool] = True
+    cost: ClassVar[str] = "T (causal: (T + 1) / 2)"
+    source: ClassVar[str] = "Vaswani et al. 2017, arXiv 1706.03762, equation 1"
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0) -> float:
+        return float(length)
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> FullAttention:
+        return FullAttention(self, width=width, heads=heads, causal=causal)
+
+
+class FullAttention(Attention):
+    """The module of `FullConfig`."""
+
+    def __init__(self, config: FullConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal)
+        self.pattern = Causal() if causal else Full()
+
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
+        """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds.
+
+        Raises:
+            InputError: global tokens in the causal form, or a mask that does not cover the sequence.
+        """
+        tokens = tokens or Tokens()
+        self.refuse_causal_globals(tokens)
+        query, key, value = self.project(hidden)
+        key, value, key_mask, offset = self.remember(key, value, tokens, state)
+        context = attend(
+            query,
+            key,
+            value,
+            pattern=self.pattern,
+            key_mask=key_mask,
+            dropout_prob=self.dropout_prob,
+            query_offset=offset,
+        )
+        return self.output(self.merge_heads(context))
+
+    def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
+        """Dense attention weights `(B, H, T, T)`."""
+        tokens = tokens or Tokens()
+        query, key, _ = self.project(hidden)
+        return self.dense_weights(query, key, self.pattern, tokens.mask)

@@ -1,0 +1,78 @@
+"""The rows of global queries under separate global projections, for a static number of slots."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longspan.ops.attend import attend
+from longspan.patterns import Full
+
+
+def slot_rows(hidden: Tensor, slots: Tensor) -> Tensor:
+    """`(B, T, E)` and `(B, G)` → `(B, G, E)`: the hidden states at the slots, those of token 0 at unused slots."""
+    index = slots.clamp(min=0)[:, :, None].expand(-1, -1, hidden.shape[2])
+    return hidden.gather(1, index)
+
+
+def put_rows(merged: Tensor, rows: Tensor, slots: Tensor, keep: Tensor) -> Tensor:
+    """Replace rows of `(B, T, E)` by `(B, G, E)` at the slots and blank those where `keep` `(B, T)` is False.
+
+    Blanking before adding makes the replacement exact, and lets an unused slot add nothing to token 0.
+    """
+    rows = rows.masked_fill((slots < 0)[:, :, None], 0)
+    index = slots.clamp(min=0)[:, :, None].expand_as(rows)
+    return merged.masked_fill(~keep[:, :, None], 0).scatter_add(1, index, rows)
+
+
+def global_context(
+    hidden: Tensor,
+    slots: Tensor,
+    key_mask: Tensor | None,
+    *,
+    heads: int,
+    query: nn.Module,
+    key: nn.Module,
+    value: nn.Module,
+    dropout_prob: float = 0.0,
+) -> Tensor:
+    """What each global query gathers from every real key, by its own projections: `(B, G, E)`.
+
+    With fewer slots than half a head's width it is cheaper to move the key and value projections to the query's side,
+    `q·(W x + b) = (Wᵀq)·x + q·b` and `Σ p (W x + b) = W Σ p x + b Σ p`, than to project all T tokens twice.
+
+    Args:
+        hidden: `(B, T, E)`.
+        slots: `(B, G)` int64, −1 in unused slots, whose rows of the result mean nothing.
+        key_mask: `(B, T)` bool, True where a token is real.
+    """
+    head_width = hidden.shape[2] // heads
+    queries = query(slot_rows(hidden, slots)).unflatten(-1, (heads, head_width)).transpose(1, 2)
+    # A subclass or wrapper of Linear (an adapter, a quantised layer) computes something else than weight and bias say.
+    if type(key) is nn.Linear and type(value) is nn.Linear and 2 * slots.shape[1] <= head_width:
+        return _absorbed(queries, hidden, key_mask, key, value, dropout_prob)
+    keys = key(hidden).unflatten(-1, (heads, head_width)).transpose(1, 2)
+    values = value(hidden).unflatten(-1, (heads, head_width)).transpose(1, 2)
+    context = attend(queries, keys, values, pattern=Full(), key_mask=key_mask, dropout_prob=dropout_prob)
+    return context.transpose(1, 2).flatten(2)
+
+
+def _absorbed(
+    queries: Tensor, hidden: Tensor, key_mask: Tensor | None, key: nn.Linear, value: nn.Linear, dropout_prob: float
+) -> Tensor:
+    """The same for `(B, H, G, D)` queries without projecting `hidden`: scores `(B, H·G, T)` are the largest tensor."""
+    heads, slots, head_width = queries.shape[1:]
+    queries = queries * head_width**-0.5
+    key_bias, value_bias = key.bias.view(heads, head_width), value.bias.view(heads, head_width)
+    on_hidden = torch.einsum("bhgd,hde->bhge", queries, key.weight.view(heads, head_width, -1))
+    scores = on_hidden.flatten(1, 2) @ hidden.transpose(1, 2)
+    scores = scores + torch.einsum("bhgd,hd->bhg", queries, key_bias).flatten(1, 2)[:, :, None]
+    if key_mask is not None:
+        scores = scores.masked_fill(~key_mask[:, None, :], torch.finfo(scores.dtype).min)
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    weights = F.dropout(scores.softmax(-1, dtype=wide), dropout_prob).to(hidden.dtype)
+    gathered = (weights @ hidden).unflatten(1, (heads, slots))
+    total = weights.sum(-1, dtype=wide).to(hidden.dtype).unflatten(1, (heads, slots))
+    context = torch.einsum("bhge,hde->bghd", gathered, value.weight.view(heads, head_width, -1))
+    return (context + total.transpose(1, 2)[..., None] * value_bias).flatten(2)
