@@ -1,0 +1,197 @@
+"""Sentences of a text, with their places in it, for many scripts and in linear time.
+
+The cutting rules (end marks, abbreviations, quotations of some 250 languages) are those of the `sentencex` library.
+Around them stand four rules of our own, because documents are long and untidy:
+
+1. Blank lines, form feeds, list items and Markdown headings always end a sentence. A single line break does so when a
+   line beside it is longer than hard wrapping ever makes it (`WRAPPED_LINE` characters): then lines are paragraphs.
+2. The library sees blocks of at most `BLOCK` characters: some of its quotation rules take quadratic time, and one
+   unbalanced quotation mark must not swallow the rest of a book.
+3. A sentence longer than `LONGEST` characters is cut again without regard to quotation marks; what is still longer is
+   cut at the last clause mark, else at the last space, else at `LONGEST` characters. Tables, logs and texts without
+   any end mark thus become pieces of bounded length.
+4. A piece without any letter or digit (a stray closing quotation mark) belongs to the sentence before it, a list
+   number alone ("2.") to the one after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from longspan.data.extras import require
+from longspan.errors import InputError
+
+BLOCK = 10_000
+LONGEST = 600
+WRAPPED_LINE = 160
+
+_LINE = re.compile(r"[^\n\f\u2029]*[\n\f\u2029]?")
+_ITEM = re.compile(r"\s*(?:[-*•‣◦▪–]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+\S|#{1,6}\s|\|")
+_NUMBER = re.compile(r"\(?(?:\d{1,3}|[A-Za-z])[.)]")
+_QUOTES = str.maketrans(dict.fromkeys('"“”„‟«»‹›「」『』《》()[]{}（）【】', " "))
+_CLAUSE = re.compile(r"[;:,—、，；：،؛]")
+_SCRIPTS = (
+    ("ja", re.compile(r"[\u3040-\u30ff]")),
+    ("zh", re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")),
+    ("ko", re.compile(r"[\u1100-\u11ff\uac00-\ud7af]")),
+    ("ar", re.compile(r"[\u0600-\u06ff\u0750-\u077f\u08a0-\u08ff\ufb50-\ufdff\ufe70-\ufeff]")),
+    ("ru", re.compile(r"[\u0400-\u052f]")),
+    ("el", re.compile(r"[\u0370-\u03ff\u1f00-\u1fff]")),
+    ("he", re.compile(r"[\u0590-\u05ff]")),
+    ("hi", re.compile(r"[\u0900-\u097f]")),
+    ("bn", re.compile(r"[\u0980-\u09ff]")),
+    ("ta", re.compile(r"[\u0b80-\u0bff]")),
+    ("th", re.compile(r"[\u0e00-\u0e7f]")),
+    ("my", re.compile(r"[\u1000-\u109f]")),
+    ("ka", re.compile(r"[\u10a0-\u10ff]")),
+    ("am", re.compile(r"[\u1200-\u139f]")),
+    ("km", re.compile(r"[\u1780-\u17ff]")),
+    ("hy", re.compile(r"[\u0530-\u058f]")),
+    ("en", re.compile(r"[A-Za-z\u00c0-\u024f]")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One sentence: `text == document[start:end]`, without surrounding white space."""
+
+    text: str
+    start: int
+    end: int
+
+
+def split_sentences(text: str, language: str | None = None) -> list[Sentence]:
+    """Cut a text into sentences, in order and without overlap; together they hold every character but white space.
+
+    Args:
+        text: any text; an empty or blank one has no sentences.
+        language: an ISO 639-1 code ("en", "zh", "ar"); None guesses one from the commonest script, which suffices for
+            the end marks but knows the abbreviations of one language per script only (Latin letters: English).
+
+    Raises:
+        InputError: `language` is not a language code, or the 'documents' extra is not installed.
+    """
+    if language is None:
+        language = guess_language(text)
+    elif not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*", language):
+        raise InputError(f"language={language!r} is not a language code; give one such as 'en', 'zh' or 'ar'")
+    spans: list[tuple[int, int]] = []
+    for first, last in _paragraphs(text):
+        inside = len(spans)
+        for start, end in _cut_paragraph(text, first, last, language):
+            start, end = _strip(text, start, end)
+            if start == end:
+                continue
+            joins = len(spans) > inside and end - spans[-1][0] <= LONGEST
+            if joins and (not _has_word(text, start, end) or _NUMBER.fullmatch(text, *spans[-1])):
+                spans[-1] = (spans[-1][0], end)
+            else:
+                spans.append((start, end))
+    return [Sentence(text[start:end], start, end) for start, end in spans]
+
+
+def guess_language(text: str) -> str:
+    """The language code whose script is commonest in samples of the text; "en" where no letter is known.
+
+    Kana anywhere among Chinese characters means Japanese.
+    """
+    step = max(1, len(text) // 8)
+    sample = "".join(text[start : start + 500] for start in range(0, len(text), step)) if len(text) > 4000 else text
+    counts = Counter({code: len(pattern.findall(sample)) for code, pattern in _SCRIPTS})
+    counts["zh"] += counts["ja"]
+    if counts["ja"] * 20 >= counts["zh"]:
+        counts["ja"], counts["zh"] = counts["zh"], counts["ja"]
+    # Chinese, Japanese and Korean write a word in about two characters, the alphabets in about five.
+    for code in ("zh", "ja", "ko"):
+        counts[code] *= 2
+    code, count = counts.most_common(1)[0]
+    return code if count else "en"
+
+
+def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
+    """Spans between which a sentence must end; together they cover the text."""
+    start = 0
+    before: tuple[int, bool, bool] | None = None  # length, is blank, is a heading
+    for match in _LINE.finditer(text):
+        line = match.group()
+        if not line:
+            break
+        now = (len(line), not line.strip(), line.startswith("#"))
+        if before is not None:
+            hard = before[0] > WRAPPED_LINE or now[0] > WRAPPED_LINE
+            if hard or before[1] or now[1] or before[2] or _ITEM.match(line) or text[match.start() - 1] != "\n":
+                yield start, match.start()
+                start = match.start()
+        before = now
+    if start < len(text):
+        yield start, len(text)
+
+
+def _cut_paragraph(text: str, start: int, end: int, language: str) -> Iterator[tuple[int, int]]:
+    """Cut one paragraph at the library's boundaries, then cut what is too long."""
+    for first, last in _cut_blocks(text, start, end, language, quotes=True):
+        if last - first <= LONGEST:
+            yield first, last
+            continue
+        for inner_first, inner_last in _cut_blocks(text, first, last, language, quotes=False):
+            yield from _cut_long(text, inner_first, inner_last)
+
+
+def _cut_blocks(text: str, start: int, end: int, language: str, quotes: bool) -> Iterator[tuple[int, int]]:
+    """Cut at the library's boundaries, at most `BLOCK` characters at a time.
+
+    The last sentence of a block may be incomplete, so the next block begins with it again, unless it is the only one.
+    """
+    while start < end:
+        stop = min(end, start + BLOCK)
+        cuts = [start + cut for cut in _boundaries(text[start:stop], language, quotes)]
+        if stop < end and len(cuts) > 1:
+            cuts.pop()
+        elif stop < end:
+            cuts = [_last_space(text, start, stop)]
+        for cut in cuts:
+            yield start, cut
+            start = cut
+
+
+def _boundaries(block: str, language: str, quotes: bool) -> list[int]:
+    """The rising ends of the block's sentences; the last one is the block's length."""
+    sentencex = require("sentencex", extra="documents", purpose="splitting sentences")
+    shown = block if quotes else block.translate(_QUOTES)
+    # Only the ends are used: some of the library's answers leave gaps between sentences.
+    ends = {int(found["end_index"]) for found in sentencex.get_sentence_boundaries(language, shown)}
+    return [*sorted(end for end in ends if 0 < end < len(block)), len(block)]
+
+
+def _cut_long(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Cut into pieces of at most `LONGEST` characters, at a clause mark if the second half of the piece has one."""
+    while end - start > LONGEST:
+        middle = start + LONGEST // 2
+        marks = [match.end() for match in _CLAUSE.finditer(text, middle, start + LONGEST)]
+        cut = marks[-1] if marks else _last_space(text, start, start + LONGEST)
+        yield start, cut
+        start = cut
+    if start < end:
+        yield start, end
+
+
+def _last_space(text: str, start: int, stop: int) -> int:
+    """The place after the last white space before `stop`, or `stop` where the span is one word."""
+    for index in range(stop - 1, start, -1):
+        if text[index].isspace():
+            return index + 1
+    return stop
+
+
+def _strip(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span without surrounding white space; an empty one where there is nothing else."""
+    piece = text[start:end]
+    start += len(piece) - len(piece.lstrip())
+    return start, start + len(piece.strip())
+
+
+def _has_word(text: str, start: int, end: int) -> bool:
+    return any(character.isalnum() for character in text[start:end])
