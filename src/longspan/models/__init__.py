@@ -1,1 +1,50 @@
-"""Hugging Face model classes with a long attention mechanism per layer."""
+"""Hugging Face model classes with a long attention mechanism per layer.
+
+Importing this package registers them: `AutoConfig`, `AutoModel`, `AutoModelForSeq2SeqLM`, … then load a saved Longspan
+model from its folder like any other. `AutoModel` gives the encoder; sentence scoring has no Auto class in transformers
+and is loaded with `LongspanForSentenceScoring.from_pretrained`.
+"""
+
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+
+from longspan.models.configuration import LongspanConfig
+from longspan.models.encoder import LongspanModel
+from longspan.models.encoder_decoder import LongspanForConditionalGeneration
+from longspan.models.heads import (
+    LongspanForMaskedLM,
+    LongspanForQuestionAnswering,
+    LongspanForSequenceClassification,
+    LongspanForTokenClassification,
+)
+from longspan.models.outputs import SentenceScoringOutput
+from longspan.models.pretrained import LongspanPreTrainedModel
+from longspan.models.sentence_scoring import LongspanForSentenceScoring
+
+AutoConfig.register(LongspanConfig.model_type, LongspanConfig, exist_ok=True)
+AutoModel.register(LongspanConfig, LongspanModel, exist_ok=True)
+AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM, exist_ok=True)
+AutoModelForSeq2SeqLM.register(LongspanConfig, LongspanForConditionalGeneration, exist_ok=True)
+AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceClassification, exist_ok=True)
+AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassification, exist_ok=True)
+AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswering, exist_ok=True)
+
+__all__ = [
+    "LongspanConfig",
+    "LongspanForConditionalGeneration",
+    "LongspanForMaskedLM",
+    "LongspanForQuestionAnswering",
+    "LongspanForSentenceScoring",
+    "LongspanForSequenceClassification",
+    "LongspanForTokenClassification",
+    "LongspanModel",
+    "LongspanPreTrainedModel",
+    "SentenceScoringOutput",
+]

@@ -1,4 +1,4 @@
-"""The configuration shared by every Longspan model: sizes, published conventions, and one attention per encoder layer."""
+"""The configuration of every Longspan model: sizes, published conventions, and one attention per encoder layer."""
 
 from __future__ import annotations
 
@@ -179,6 +179,8 @@ def _check_sizes(config: LongspanConfig) -> None:
     for name, allowed in choices.items():
         if getattr(config, name) not in allowed:
             raise InputError(f"{name}={getattr(config, name)!r} is unknown; choose one of {', '.join(allowed)}")
+    if config.classification_head == "pooler" and not config.pooler:
+        raise InputError("classification_head='pooler' needs pooler=True; set it, or choose 'dense'")
     if config.positions_skip_padding and (config.position_offset < 1 or config.pad_token_id is None):
         raise InputError(
             f"positions_skip_padding=True needs a pad_token_id and a position_offset of at least 1 (given "
@@ -191,7 +193,7 @@ def _plain_attention(spec: Any, layers: int) -> dict[str, Any] | list[dict[str, 
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         if len(spec) != layers:
             raise InputError(
-                f"attention lists {len(spec)} mechanisms for num_hidden_layers={layers}; give one per layer, or one for all"
+                f"attention lists {len(spec)} mechanisms for num_hidden_layers={layers}; give one per layer"
             )
         return [_plain_spec(entry) for entry in spec]
     return _plain_spec(spec)

@@ -128,7 +128,7 @@ def _padded(mask: Tensor | None, keys: int) -> Tensor | None:
         return None
     missing = keys - mask.shape[1]
     if missing < 0:
-        raise InputError(f"decoder_attention_mask covers {mask.shape[1]} tokens but there are {keys}; give one per token")
+        raise InputError(f"decoder_attention_mask covers {mask.shape[1]} of {keys} tokens; give one value per token")
     return mask.bool() if missing == 0 else nn.functional.pad(mask.bool(), (0, missing), value=True)
 
 
@@ -140,6 +140,6 @@ def _check_rows(hidden: Tensor, source: Tensor, source_mask: Tensor | None) -> N
         )
     if source_mask is not None and tuple(source_mask.shape) != tuple(source.shape[:2]):
         raise InputError(
-            f"attention_mask has shape {tuple(source_mask.shape)} but the encoder states are {tuple(source.shape[:2])}; "
+            f"attention_mask is of shape {tuple(source_mask.shape)}, the encoder states are {tuple(source.shape[:2])}; "
             "give one value per source token"
         )

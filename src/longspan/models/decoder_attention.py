@@ -105,9 +105,7 @@ class CrossAttention(DecoderAttention):
             cache.cross_attention_cache = SourceCache()
         store = cache.cross_attention_cache
         if cache.is_updated.get(self.layer):
-            held = store.layers[self.layer]
-            assert held.keys is not None
-            assert held.values is not None
+            held: Any = store.layers[self.layer]
             return held.keys, held.values
         # Contiguous, since every later step reads them.
         key, value = self.split(self.key(source)).contiguous(), self.split(self.value(source)).contiguous()

@@ -56,7 +56,9 @@ class Embeddings(nn.Module):
         assert source is not None
         self._check_length(first_position + source.shape[1])
         hidden = self.token(input_ids) * self.scale if inputs_embeds is None else inputs_embeds
-        hidden = hidden + self._types(token_type_ids, hidden) + self.position(self._rows(input_ids, hidden, first_position))
+        hidden = (
+            hidden + self._types(token_type_ids, hidden) + self.position(self._rows(input_ids, hidden, first_position))
+        )
         if self.norm is not None:
             hidden = self.norm(hidden)
         return self.dropout(hidden)

@@ -98,6 +98,9 @@ def first_token(hidden: Tensor) -> Tensor:
 class LongspanModel(LongspanPreTrainedModel):
     """The encoder alone: token ids in, contextual states out."""
 
+    # Loading the encoder out of a saved encoder–decoder is meant, not a mistake to report.
+    _keys_to_ignore_on_load_unexpected = [r"^decoder\.", "final_logits_bias"]  # noqa: RUF012
+
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
         self.encoder = Encoder(config)
@@ -108,6 +111,7 @@ class LongspanModel(LongspanPreTrainedModel):
         return self.encoder.embeddings.token
 
     def set_input_embeddings(self, value: nn.Module) -> None:
+        assert isinstance(value, nn.Embedding)
         self.encoder.embeddings.token = value
 
     def forward(

@@ -14,7 +14,10 @@ from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.encoder import Encoder
+from longspan.models.losses import token_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
+
+_SOURCE_INPUTS = ("encoder_outputs", "attention_mask", "global_attention_mask", "inputs_embeds")
 
 
 class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin):
@@ -24,6 +27,8 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
         "decoder.embeddings.token.weight": "encoder.embeddings.token.weight",
         "lm_head.weight": "encoder.embeddings.token.weight",
     }
+
+    accepts_loss_kwargs = True  # the Trainer passes `num_items_in_batch`
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
@@ -54,6 +59,7 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
         return self.encoder.embeddings.token
 
     def set_input_embeddings(self, value: nn.Module) -> None:
+        assert isinstance(value, nn.Embedding)
         self.encoder.embeddings.token = value
         self.decoder.embeddings.token = value
 
@@ -61,6 +67,7 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
         return self.lm_head
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        assert isinstance(new_embeddings, nn.Linear)
         self.lm_head = new_embeddings
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
@@ -81,7 +88,7 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
         global_attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None = None,
+        encoder_outputs: BaseModelOutput | tuple[Any, ...] | None = None,
         past_key_values: EncoderDecoderCache | None = None,
         labels: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
@@ -90,6 +97,89 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
     ) -> Seq2SeqLMOutput | tuple[Any, ...]:
-        """Teacher-forced logits, and the loss when `labels` are given."""
-        raise NotImplementedError
+        """Teacher-forced logits, and the loss when `labels` are given.
+
+        Args:
+            input_ids: `(B, S)` int64 source tokens.
+            attention_mask: `(B, S)` bool or int, 1/True = real; `None` means all real.
+            global_attention_mask: `(B, S)` bool or int, 1/True = global; `None` leaves it to `config.global_tokens`.
+            decoder_input_ids: `(B·beams, T)`, consecutive rows reading the same source; `None` shifts `labels`.
+            decoder_attention_mask: `(B·beams, past + T)` bool or int; `None` means all real.
+            encoder_outputs: what `get_encoder()` returned for this source, to not encode it again.
+            past_key_values: cache of earlier output tokens; changed in place.
+            labels: `(B, T)` int64; −100 is ignored.
+            inputs_embeds: `(B, S, E)` instead of `input_ids`.
+            decoder_inputs_embeds: `(B·beams, T, E)` instead of `decoder_input_ids`.
+            use_cache: return `past_key_values`; `None` means as configured, and never with labels.
+            output_hidden_states: also return the states of every layer.
+            output_attentions: refused; see `Attention.weights`.
+            return_dict: False returns a tuple.
+            num_items_in_batch: number of real labels the loss is divided by, for exact gradient accumulation.
+
+        Raises:
+            InputError: neither labels nor decoder inputs; shapes that do not fit; inputs longer than the positions.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(
+                input_ids,
+                attention_mask,
+                global_attention_mask,
+                inputs_embeds=inputs_embeds,
+                output_hidden_states=output_hidden_states,
+                output_attentions=output_attentions,
+            )
+        if decoder_input_ids is None and decoder_inputs_embeds is None:
+            if labels is None:
+                raise InputError("give labels or decoder_input_ids (neither given); to write text, call generate()")
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        encoded: Any = encoder_outputs
+        keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        decoded = self.decoder(
+            decoder_input_ids,
+            encoded[0],
+            attention_mask,
+            decoder_attention_mask,
+            past_key_values,
+            decoder_inputs_embeds,
+            use_cache=self.config.use_cache and labels is None if use_cache is None else use_cache,
+            output_hidden_states=bool(keep),
+        )
+        logits = self.lm_head(decoded.last_hidden_state) + self.final_logits_bias
+        smoothing = self.config.label_smoothing
+        output = Seq2SeqLMOutput(
+            loss=None if labels is None else token_loss(logits, labels, smoothing, num_items_in_batch),
+            logits=logits,
+            past_key_values=decoded.past_key_values,
+            decoder_hidden_states=decoded.hidden_states,
+            encoder_last_hidden_state=encoded[0],
+            encoder_hidden_states=getattr(encoded, "hidden_states", None),
+        )
+        return output.to_tuple() if return_dict is False else output
+
+    def _expand_inputs_for_generation(
+        self,
+        expand_size: int = 1,
+        is_encoder_decoder: bool = False,
+        input_ids: torch.LongTensor | None = None,
+        **model_kwargs: Any,
+    ) -> tuple[Any, dict[str, Any]]:
+        """Repeat the output rows per beam, and leave the source at one row per document (see `CrossAttention`).
+
+        transformers calls this hook once per `generate()`; without the override every beam would hold its own copy of
+        the encoder states and of the keys and values made from them.
+        """
+        source = {name: model_kwargs.pop(name) for name in _SOURCE_INPUTS if name in model_kwargs}
+        input_ids, model_kwargs = super()._expand_inputs_for_generation(
+            expand_size=expand_size, is_encoder_decoder=False, input_ids=input_ids, **model_kwargs
+        )
+        return input_ids, {**model_kwargs, **source}
+
+    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """Change the vocabulary as transformers does, and `final_logits_bias` with it."""
+        embedding = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        missing = embedding.num_embeddings - self.final_logits_bias.shape[1]
+        # A negative pad crops; new tokens get no bias.
+        self.final_logits_bias = functional.pad(self.final_logits_bias, (0, missing))
+        return embedding

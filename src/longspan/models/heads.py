@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from typing import Any
 
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import (
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+
+from longspan.errors import InputError
 from longspan.models.blocks import activation, layer_norm
 from longspan.models.configuration import LongspanConfig
-from longspan.models.encoder import LongspanModel
+from longspan.models.encoder import LongspanModel, first_token
+from longspan.models.losses import document_loss, span_loss, token_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
+
+
+class LongspanWithHead(LongspanPreTrainedModel):
+    """Base of the heads: `self.model` is the encoder, and `encode` runs it."""
+
+    model: LongspanModel
+
+    def __init__(self, config: LongspanConfig) -> None:
+        super().__init__(config)
+        self.model = LongspanModel(config)
+
+    def encode(self, *inputs: Any) -> Any:
+        """The encoder's output for the first six arguments of `LongspanModel.forward`."""
+        return self.model(*inputs)
 
 
 class MaskedLMHead(nn.Module):
@@ -24,57 +49,177 @@ class MaskedLMHead(nn.Module):
         return self.decoder(self.norm(self.activation(self.dense(hidden))))
 
 
-class LongspanForMaskedLM(LongspanPreTrainedModel):
+class LongspanForMaskedLM(LongspanWithHead):
     """Predict masked tokens."""
 
     _tied_weights_keys = {"lm_head.decoder.weight": "model.encoder.embeddings.token.weight"}  # noqa: RUF012
+    accepts_loss_kwargs = True  # the Trainer passes `num_items_in_batch`
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
-        self.model = LongspanModel(config)
         self.lm_head = MaskedLMHead(config)
         self.post_init()
 
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        assert isinstance(new_embeddings, nn.Linear)
+        self.lm_head.decoder = new_embeddings
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> MaskedLMOutput | tuple[Any, ...]:
+        """`logits` `(B, T, V)`; `labels` `(B, T)` int64, −100 = not masked. Inputs as in `LongspanModel.forward`."""
+        output = self.encode(
+            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_hidden_states
+        )
+        logits = self.lm_head(output.last_hidden_state)
+        result = MaskedLMOutput(
+            loss=None if labels is None else token_loss(logits, labels, count=num_items_in_batch),
+            logits=logits,
+            hidden_states=output.hidden_states,
+        )
+        return result.to_tuple() if return_dict is False else result
+
 
 class ClassificationHead(nn.Module):
-    """dropout, dense, tanh, dropout, output (RoBERTa, Longformer), or dropout, output behind a pooler (BERT)."""
+    """dropout, dense, tanh, dropout, output on the first token (RoBERTa, Longformer); or, on a pooler's output,
+    dropout and output alone (BERT)."""
 
-    def __init__(self, config: LongspanConfig, labels: int) -> None:
+    def __init__(self, config: LongspanConfig) -> None:
         super().__init__()
         width = config.hidden_size
         self.dense = nn.Linear(width, width) if config.classification_head == "dense" else None
-        self.output = nn.Linear(width, labels)
+        self.dropout = classifier_dropout(config)
+        self.output = nn.Linear(width, label_count(config))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """`(B, E)` → `(B, L)`."""
+        if self.dense is not None:
+            hidden = self.dense(self.dropout(hidden)).tanh()
+        return self.output(self.dropout(hidden))
 
 
-class LongspanForSequenceClassification(LongspanPreTrainedModel):
+def classifier_dropout(config: LongspanConfig) -> nn.Dropout:
+    """The dropout of classification heads."""
+    return nn.Dropout(config.dropout if config.classifier_dropout is None else config.classifier_dropout)
+
+
+def label_count(config: LongspanConfig) -> int:
+    """L, the number of labels (or of numbers to predict)."""
+    assert config.num_labels is not None
+    return config.num_labels
+
+
+class LongspanForSequenceClassification(LongspanWithHead):
     """A label, or a number, per document."""
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
-        self.model = LongspanModel(config)
-        self.classifier = ClassificationHead(config, config.num_labels or 2)
+        self.classifier = ClassificationHead(config)
         self.post_init()
 
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> SequenceClassifierOutput | tuple[Any, ...]:
+        """`logits` `(B, L)`; `labels` as `document_loss` reads them. Inputs as in `LongspanModel.forward`."""
+        output = self.encode(
+            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_hidden_states
+        )
+        pooled = self.config.classification_head == "pooler"
+        logits = self.classifier(output.pooler_output if pooled else first_token(output.last_hidden_state))
+        result = SequenceClassifierOutput(
+            loss=None if labels is None else document_loss(self.config, logits, labels),
+            logits=logits,
+            hidden_states=output.hidden_states,
+        )
+        return result.to_tuple() if return_dict is False else result
 
-class LongspanForTokenClassification(LongspanPreTrainedModel):
+
+class LongspanForTokenClassification(LongspanWithHead):
     """A label per token."""
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
-        self.model = LongspanModel(config)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels or 2)
+        self.dropout = classifier_dropout(config)
+        self.classifier = nn.Linear(config.hidden_size, label_count(config))
         self.post_init()
 
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> TokenClassifierOutput | tuple[Any, ...]:
+        """`logits` `(B, T, L)`; `labels` `(B, T)` int64, −100 = none. Inputs as in `LongspanModel.forward`."""
+        output = self.encode(
+            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_hidden_states
+        )
+        logits = self.classifier(self.dropout(output.last_hidden_state))
+        result = TokenClassifierOutput(
+            loss=None if labels is None else token_loss(logits, labels),
+            logits=logits,
+            hidden_states=output.hidden_states,
+        )
+        return result.to_tuple() if return_dict is False else result
 
-class LongspanForQuestionAnswering(LongspanPreTrainedModel):
+
+class LongspanForQuestionAnswering(LongspanWithHead):
     """Start and end of an answer span."""
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
-        self.model = LongspanModel(config)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
-
-class LongspanForSentenceScoring(LongspanPreTrainedModel):
-    """A score per sentence: `scorer.dense`, `scorer.output`."""
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> QuestionAnsweringModelOutput | tuple[Any, ...]:
+        """`start_logits` and `end_logits` `(B, T)`; positions `(B,)` outside the input are ignored by the loss.
+        Inputs as in `LongspanModel.forward`."""
+        if (start_positions is None) != (end_positions is None):
+            missing = "start_positions" if start_positions is None else "end_positions"
+            raise InputError(f"{missing} is missing; give both ends of the answers, or neither")
+        output = self.encode(
+            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_hidden_states
+        )
+        start, end = torch.unbind(self.qa_outputs(output.last_hidden_state), -1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = span_loss(start, end, start_positions, end_positions)
+        result = QuestionAnsweringModelOutput(
+            loss=loss, start_logits=start, end_logits=end, hidden_states=output.hidden_states
+        )
+        return result.to_tuple() if return_dict is False else result

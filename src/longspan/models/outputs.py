@@ -14,12 +14,12 @@ class SentenceScoringOutput(ModelOutput):
 
     Attributes:
         loss: scalar, mean binary cross-entropy over the sentences that have a label.
-        logits: `(B, N)` one score per sentence (before the sigmoid); `-inf` for sentences that a row does not have.
+        scores: `(B, N)` one score per sentence (before the sigmoid); `-inf` for sentences that a row does not have.
         sentence_mask: `(B, N)` bool, True where the row has that sentence.
         hidden_states: per layer `(B, T, E)`, when asked for.
     """
 
     loss: Tensor | None = None
-    logits: Tensor | None = None
+    scores: Tensor | None = None
     sentence_mask: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None

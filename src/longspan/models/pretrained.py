@@ -26,11 +26,9 @@ class LongspanPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """N(0, init_std) for matrices, as BART and RoBERTa; a mechanism's own rules where it has them.
 
-        Children come first, so a mechanism sees its projections initialised and sets only what differs. transformers
-        guards `torch.nn.init` here, which leaves parameters alone that were just loaded.
+        Children come first, so a mechanism finds its projections initialised and sets only what differs (copies,
+        zeros). Parameters that were just loaded carry a mark of transformers and stay as they are.
         """
         super()._init_weights(module)
         if isinstance(module, Attention):
-            reset = getattr(module, "reset_parameters", None)
-            if reset is not None:
-                reset(self.config.init_std)
+            module.init_extra_weights(self.config.init_std)

@@ -34,36 +34,7 @@ def describe_tokens(
             return Tokens(mask=mask)
         is_global = _default_globals(config, hidden, input_ids)
         count = 1 if config.global_tokens == "first" else count
-    if mask is not None:
-        is_global = is_global & mask
-    return Tokens(mask=mask, is_global=is_global, global_slots=global_slots(is_global, count))
-
-
-def global_slots(is_global: Tensor, count: int | None = None) -> Tensor:
-    """`(B, T)` bool → `(B, G)` int64 positions of the True entries in order, −1 in unused slots.
-
-    Args:
-        is_global: `(B, T)` bool.
-        count: G. `None` reads the largest number of a row, which synchronises a GPU and breaks a compiled graph.
-
-    Raises:
-        InputError: a row has more than `count` True entries.
-    """
-    rows, tokens = is_global.shape
-    rank = is_global.cumsum(1) - 1
-    compiling = torch.compiler.is_compiling()
-    if count is None or not compiling:
-        most = int(rank[:, -1].max()) + 1 if rows and tokens else 0
-        if count is not None and most > count:
-            raise InputError(
-                f"global_attention_mask marks {most} tokens of one row but max_global_tokens={count}; raise it or mark fewer"
-            )
-        count = most if count is None else count
-    # Every entry is scattered to its rank; non-global ones and overflow to a spare column that is cut off.
-    column = torch.where(is_global & (rank < count), rank, count)
-    positions = torch.arange(tokens, device=is_global.device).expand(rows, tokens)
-    slots = torch.full((rows, count + 1), -1, dtype=torch.long, device=is_global.device)
-    return slots.scatter(1, column, positions)[:, :count]
+    return Tokens(mask=mask, is_global=is_global).with_slots(count)
 
 
 def _bool_mask(name: str, mask: Tensor | None, hidden: Tensor) -> Tensor | None:
@@ -84,4 +55,10 @@ def _default_globals(config: LongspanConfig, hidden: Tensor, input_ids: Tensor |
     if input_ids is None:
         raise InputError("global_tokens='question' reads input_ids; pass a global_attention_mask with inputs_embeds")
     # Tokens before the first separator: none has been counted up to and including the token itself.
-    return (input_ids == config.sep_token_id).cumsum(1) == 0
+    question = (input_ids == config.sep_token_id).cumsum(1) == 0
+    if not torch.compiler.is_compiling() and bool(question.all(1).any()):
+        raise InputError(
+            f"global_tokens='question' found no sep_token_id={config.sep_token_id} in a row of input_ids; put one "
+            "behind each question, or pass a global_attention_mask"
+        )
+    return question

@@ -1,0 +1,89 @@
+"""Losses of the task heads; every one of them is 0, with gradient 0, when nothing in the batch carries a label."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from longspan.errors import InputError
+from longspan.models.configuration import LongspanConfig
+
+IGNORED = -100
+"""The label of a token or sentence that has none."""
+
+
+def token_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, count: Tensor | int | None = None) -> Tensor:
+    """Mean cross-entropy over the labels that are not −100, in float32.
+
+    Args:
+        logits: `(B, T, V)`.
+        labels: `(B, T)` int64.
+        smoothing: share of the target spread evenly over the vocabulary.
+        count: divisor; `None` means the number of real labels of this batch.
+    """
+    if labels.shape != logits.shape[:-1]:
+        raise InputError(
+            f"labels has shape {tuple(labels.shape)}, the predictions {tuple(logits.shape[:-1])}; give one label each"
+        )
+    total = functional.cross_entropy(
+        logits.flatten(0, -2).float(),
+        labels.flatten(),
+        ignore_index=IGNORED,
+        label_smoothing=smoothing,
+        reduction="sum",
+    )
+    return total / ((labels != IGNORED).sum().clamp(min=1) if count is None else count)
+
+
+def document_loss(config: LongspanConfig, logits: Tensor, labels: Tensor) -> Tensor:
+    """Loss of `(B, L)` logits by `config.problem_type`, or by what the labels look like when that is unset.
+
+    One output: mean squared error. Whole-number labels `(B,)`: cross-entropy. Float labels `(B, L)`: binary
+    cross-entropy per label.
+    """
+    kind = config.problem_type
+    if kind is None:
+        whole = not labels.is_floating_point()
+        kind = "single_label_classification" if whole else "multi_label_classification"
+        kind = "regression" if logits.shape[-1] == 1 else kind
+    if kind == "single_label_classification":
+        return token_loss(logits, labels.flatten())
+    if labels.numel() != logits.numel():
+        raise InputError(
+            f"labels has shape {tuple(labels.shape)} but problem_type={kind!r} predicts {tuple(logits.shape)}; give "
+            "one number for each"
+        )
+    labels = labels.reshape(logits.shape).to(logits.dtype)
+    if kind == "regression":
+        return functional.mse_loss(logits, labels)
+    return functional.binary_cross_entropy_with_logits(logits, labels)
+
+
+def span_loss(start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor) -> Tensor:
+    """Mean cross-entropy of the two ends of an answer; positions outside the `(B, T)` logits are ignored."""
+    losses = []
+    for logits, positions in ((start, start_positions), (end, end_positions)):
+        positions = positions.flatten()
+        inside = (positions >= 0) & (positions < logits.shape[1])
+        losses.append(token_loss(logits, torch.where(inside, positions, IGNORED)))
+    return (losses[0] + losses[1]) / 2
+
+
+def sentence_loss(logits: Tensor, labels: Tensor, exists: Tensor) -> Tensor:
+    """Mean binary cross-entropy over the sentences that exist and have a label.
+
+    Args:
+        logits: `(B, N)`, any value where no sentence exists.
+        labels: `(B, N)` in [0, 1], −100 where there is none.
+        exists: `(B, N)` bool.
+    """
+    if labels.shape != logits.shape:
+        raise InputError(
+            f"labels has shape {tuple(labels.shape)} but there are scores of shape {tuple(logits.shape)}; give one each"
+        )
+    counted = exists & (labels != IGNORED)
+    logits = logits.masked_fill(~counted, 0.0).float()
+    targets = labels.masked_fill(~counted, 0.0).float()
+    losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+    return (losses * counted).sum() / counted.sum().clamp(min=1)
