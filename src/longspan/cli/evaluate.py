@@ -1,5 +1,48 @@
-"""`longspan evaluate`."""
+"""`longspan evaluate`: score a model on a data set."""
+
+import json as json_library
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 
-def evaluate() -> None:
-    """Placeholder."""
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="Folder that `longspan train` wrote, or a published checkpoint.")],
+    data: Annotated[str, typer.Option(help="Name of a data set (a folder of LONGSPAN_DATA) or path of a file.")],
+    split: Annotated[str, typer.Option(help="Part of the data set.")] = "validation",
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
+    beams: Annotated[int | None, typer.Option(min=1, help="Beams; default: as trained.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="Exponent on the length; default: as trained.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest summary; default: as trained.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Documents decoded together.")] = 1,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for metrics and predictions.", show_default="MODEL/evaluation")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
+) -> None:
+    """Score a model on a data set: ROUGE-1, -2, -L and -Lsum for summaries.
+
+    Writes the metrics (JSON, with the flavour of the scores, the decoding and the versions) and every prediction
+    (JSON Lines).
+    """
+    from longspan.training.evaluate import evaluate as run
+
+    result = run(
+        model,
+        data,
+        split=split,
+        limit=limit,
+        beams=beams,
+        length_penalty=length_penalty,
+        max_tokens=max_tokens,
+        batch_size=batch_size,
+        output=output,
+    )
+    if json:
+        typer.echo(json_library.dumps(result.report, indent=2, ensure_ascii=False))
+        return
+    for name, value in result.scores.items():
+        typer.echo(f"{name:12} {value:6.2f}")
+    typer.echo(f"{result.report['rows']} rows of {data}, split {split}. {result.report['flavour']}".rstrip())
+    typer.echo(f"metrics: {result.metrics_file}\npredictions: {result.predictions_file}")

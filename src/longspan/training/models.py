@@ -1,0 +1,101 @@
+"""The model of an experiment: a new one from its configuration, or a published one made long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from longspan.errors import InputError
+from longspan.training.recipe import Model
+
+RANDOM_BART = "random-bart"
+"""`model.from: random-bart` is a tiny random BART made on the spot, with a vocabulary from the training rows."""
+
+
+def new_model(model_class: Any, model: Model, tokenizer: Any) -> Any:
+    """A randomly initialised model of the task's class; the tokenizer gives the vocabulary and the special tokens."""
+    from longspan.models import LongspanConfig
+
+    options = dict(model.new or {})
+    given = options.pop("vocab_size", None)
+    if given is not None and given != len(tokenizer):
+        raise InputError(
+            f"model.new.vocab_size is {given} but the tokenizer has {len(tokenizer)} entries; leave it out"
+        )
+    if model.max_tokens is not None:
+        options.setdefault("max_position_embeddings", model.max_tokens)
+    if model.attention is not None:
+        layers = options.get("num_hidden_layers", LongspanConfig.num_hidden_layers)
+        options["attention"] = attention_of_layers(model.attention, layers, model.two_level_layers)
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        options.setdefault(name, getattr(tokenizer, name))
+    return model_class(LongspanConfig(vocab_size=len(tokenizer), **options))
+
+
+def published_model(model_class: Any, model: Model, source: str | Path) -> Any:
+    """A model with published weights: taken as it is, or with another attention and a longer input."""
+    import longspan
+
+    if model.attention is None and model.max_tokens is None:
+        loaded = longspan.from_transformers(source)
+    else:
+        options: dict[str, Any] = {} if model.max_tokens is None else {"max_tokens": model.max_tokens}
+        if model.attention is not None:
+            options["attention"] = model.attention
+        if model.two_level_layers is not None:
+            options["layers"] = list(model.two_level_layers)
+        loaded = longspan.lengthen(source, **options)
+    if not isinstance(loaded, model_class):
+        raise InputError(
+            f"model.from is {str(source)!r}, a {type(loaded).__name__}; this task needs a {model_class.__name__}"
+        )
+    return loaded
+
+
+def attention_of_layers(spec: Any, layers: int, two_level_layers: Sequence[int] | None) -> Any:
+    """One mechanism per encoder layer: `spec` in the two-level layers and its first level alone in the others.
+
+    Without `two_level_layers`, `spec` itself (which may already be a list). Raises `InputError` where `spec` has no
+    second level or a layer does not exist.
+    """
+    if two_level_layers is None:
+        return spec
+    from longspan.attention import attention_config
+
+    two_level = attention_config(spec)
+    if two_level.mechanism != "poolingformer":
+        raise InputError(
+            f"model.two_level_layers needs attention 'poolingformer', not {two_level.mechanism!r}; remove one of them"
+        )
+    for layer in two_level_layers:
+        if not 0 <= layer < layers:
+            raise InputError(f"model.two_level_layers has {layer}, but the encoder's layers are 0 to {layers - 1}")
+    full = two_level.to_dict()
+    names = ("left_tokens", "right_tokens", "separate_global_projections", "dropout")
+    window = {"mechanism": "longformer", **{name: full[name] for name in names}}
+    return [full if layer in two_level_layers else window for layer in range(layers)]
+
+
+def write_random_bart(folder: Path, tokenizer: Any, seed: int) -> Path:
+    """Save a tiny random BART (4 + 2 layers, 32 wide, 256 positions) and `tokenizer`, as published ones lie on disk."""
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    config = BartConfig(
+        vocab_size=len(tokenizer),
+        d_model=32,
+        encoder_layers=4,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        max_position_embeddings=256,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        BartForConditionalGeneration(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -1,0 +1,98 @@
+"""The folder of a run: who may write into it, and a record of what ran there."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from longspan import __version__
+from longspan.errors import InputError
+from longspan.training import checkpoints
+from longspan.training.recipe import Recipe
+
+RECIPE = "recipe.yaml"
+METRICS = "metrics.json"
+CHANGEABLE = ("about", "published", "smoke", "optimisation.workers", "optimisation.keep_checkpoints")
+"""Keys that may differ when a run is resumed, because they cannot change its result."""
+
+
+def claim(folder: Path, recipe: Recipe, *, resume: bool) -> dict[str, Any] | None:
+    """Take the folder for this run and write the resolved recipe; return the metrics if the run has ended before.
+
+    Raises `InputError` for a folder with other content, and for a run of another recipe.
+    """
+    import yaml
+
+    if not is_main_process():
+        return None
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not (folder / RECIPE).is_file():
+            raise InputError(f"output {str(folder)!r} exists and holds no run of ours; give another --output")
+        if not resume:
+            raise InputError(f"output {str(folder)!r} already holds a run; add --resume, or change --output")
+        _same_recipe(yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8")), recipe.to_dict(), folder)
+        finished = folder / METRICS
+        return json.loads(finished.read_text(encoding="utf-8")) if finished.is_file() else None
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpoints.write_atomically(folder / "environment.json", json.dumps(environment(), indent=2))
+    text = yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True)
+    checkpoints.write_atomically(folder / RECIPE, text)
+    return None
+
+
+def environment() -> dict[str, Any]:
+    """Versions, machine and command, for the record beside a result."""
+    return {
+        "longspan": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "cpu",
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "command": " ".join(sys.argv),
+    }
+
+
+def is_main_process() -> bool:
+    """Whether this is the one process, or the first of several started by torchrun."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+@contextmanager
+def on_main_process_first() -> Iterator[None]:
+    """Run the block in the first process, then in the others, which find its files ready."""
+    try:
+        from accelerate import PartialState
+    except ImportError:
+        raise InputError("training needs the 'train' extra; install it with: pip install 'longspan[train]'") from None
+    with PartialState().main_process_first():
+        yield
+
+
+def _same_recipe(before: Any, now: dict[str, Any], folder: Path) -> None:
+    for key, (old, new) in _differences(before, now).items():
+        if not key.startswith(CHANGEABLE):
+            raise InputError(
+                f"{str(folder)!r} was begun with {key}={old!r}, not {new!r}; resume it with the same recipe, "
+                "or give another --output"
+            )
+
+
+def _differences(before: Any, now: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return {} if before == now else {path: (before, now)}
+    found: dict[str, tuple[Any, Any]] = {}
+    for key in [*before, *(key for key in now if key not in before)]:
+        found |= _differences(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
+    return found

@@ -1,0 +1,58 @@
+"""The tokenizer of an experiment: a published one, one from a folder, or byte-pair encoding trained on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from longspan.errors import InputError
+
+SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+"""In BART's order, so that their ids are 0, 1, 2 and 3, which are `LongspanConfig`'s defaults."""
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int, max_tokens: int = 1_000_000) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE as BART's: any text of any script is representable, `<s> … </s>` around each text.
+
+    Args:
+        texts: the corpus; read once.
+        vocab_size: entries, of which 256 are bytes and 5 special; a small corpus may give fewer.
+        max_tokens: the tokenizer's `model_max_length`.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+    special = [*SPECIAL_TOKENS.values(), "<mask>"]
+    if vocab_size < 256 + len(special):
+        raise InputError(
+            f"tokenizer.train is {vocab_size}; a byte-level vocabulary needs at least {256 + len(special)}"
+        )
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.decoder = decoders.ByteLevel()  # pyright: ignore[reportAttributeAccessIssue]
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(  # pyright: ignore[reportAttributeAccessIssue]
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[("<s>", 0), ("</s>", 2)],
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, mask_token="<mask>", model_max_length=max_tokens, **SPECIAL_TOKENS
+    )
+
+
+def load_tokenizer(source: str | Path) -> Any:
+    """The tokenizer in a folder, or of a Hub name; a folder without one raises `InputError`."""
+    try:
+        return AutoTokenizer.from_pretrained(str(source))
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"no tokenizer could be loaded from {str(source)!r}; give its folder ({reason})") from error

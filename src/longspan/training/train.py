@@ -1,0 +1,263 @@
+"""Run a recipe with Hugging Face's Trainer, so that it can be killed at any moment and resumed to the same result.
+
+The output folder::
+
+    config.json model.safetensors tokenizer.json …   the best checkpoint, once training has ended
+    metrics.json                                     written last: which step was best, its scores, the whole history
+    recipe.yaml environment.json                     the resolved recipe and where it ran
+    tokenizer/                                       the tokenizer of the experiment
+    checkpoints/checkpoint-<step>/                   model, optimizer, schedule, random states, Trainer's state
+    tensorboard/                                     `tensorboard --logdir DIR`
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainerCallback, set_seed
+from transformers.integrations import TensorBoardCallback
+
+from longspan.data.rows import SummaryRow
+from longspan.errors import InputError
+from longspan.training import checkpoints
+from longspan.training.data import FeatureRows, load_rows, texts_of
+from longspan.training.models import RANDOM_BART, new_model, published_model, write_random_bart
+from longspan.training.recipe import Optimisation, Recipe
+from longspan.training.runs import METRICS, claim, environment, on_main_process_first
+from longspan.training.tokenizers import load_tokenizer, train_tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """What a finished training leaves behind."""
+
+    folder: Path
+    best_step: int
+    best: dict[str, float]
+    """The scores of the best checkpoint on the validation rows."""
+    history: list[dict[str, Any]]
+    """Trainer's log, in order: `loss`, `grad_norm`, `learning_rate`, and `eval_…` entries, each with its `step`."""
+
+
+def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainResult:
+    """Train the recipe's model into the folder `output`.
+
+    With `resume`, continue from the newest complete checkpoint in it (or from the start, where there is none): the data
+    order, the random states and so every logged loss are those of a run that was never interrupted.
+
+    Raises:
+        InputError: anything wrong in the recipe or its data; a folder that already holds a run, without `resume`; a
+            folder whose recipe differs, with it. Nothing is left behind unless training has begun.
+    """
+    folder = Path(output).resolve()
+    task = recipe.build_task()
+    rows = load_rows(recipe.data, "train"), load_rows(recipe.data, "validation")
+    finished = claim(folder, recipe, resume=resume)
+    if finished is not None:
+        return _result(folder, finished)
+    try:
+        trainer = _prepare(recipe, task, rows, folder)
+    except InputError:
+        # Everything so far was preparation: a mistake in the recipe leaves no folder behind.
+        if not (folder / "checkpoints").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    state = _run(trainer, folder / "checkpoints")
+    return _result(folder, _finish(folder, state))
+
+
+def _prepare(recipe: Recipe, task: Any, rows: tuple[list[SummaryRow], list[SummaryRow]], folder: Path) -> Any:
+    with on_main_process_first():
+        tokenizer = _tokenizer(recipe, rows[0], folder)
+        source = _checkpoint(recipe, tokenizer, folder)
+    set_seed(recipe.optimisation.seed)
+    if source is None:
+        model = new_model(task.model_class(), recipe.model, tokenizer)
+    else:
+        model = published_model(task.model_class(), recipe.model, source)
+    _configure(model, recipe, task)
+    return _trainer(recipe, task, model, tokenizer, rows, folder)
+
+
+def _tokenizer(recipe: Recipe, rows: list[SummaryRow], folder: Path) -> Any:
+    """The experiment's tokenizer, kept in the folder so that a resumed run has the very same one."""
+    kept = folder / "tokenizer"
+    if not kept.exists():
+        size = 512 if recipe.model.source == RANDOM_BART else recipe.tokenizer.train
+        if size is not None:
+            tokenizer = train_tokenizer(texts_of(rows), size)
+        else:
+            tokenizer = load_tokenizer(str(recipe.tokenizer.source or recipe.model.source))
+        _write_folder(kept, tokenizer.save_pretrained)
+    return load_tokenizer(kept)
+
+
+def _checkpoint(recipe: Recipe, tokenizer: Any, folder: Path) -> str | Path | None:
+    """Where the published weights lie; None for a new model."""
+    if recipe.model.source != RANDOM_BART:
+        return recipe.model.source
+    kept = folder / RANDOM_BART
+    if not kept.exists():
+        _write_folder(kept, lambda path: write_random_bart(Path(path), tokenizer, recipe.optimisation.seed))
+    return kept
+
+
+def _write_folder(folder: Path, write: Callable[[Any], Any]) -> None:
+    """Let `write` fill a folder that appears whole or not at all."""
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    write(partial)
+    partial.replace(folder)
+
+
+def _configure(model: Any, recipe: Recipe, task: Any) -> None:
+    """Settings of the recipe that live in the model: label smoothing, memory saving, decoding."""
+    model.config.label_smoothing = recipe.optimisation.label_smoothing
+    if recipe.optimisation.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    if task.generates:
+        model.generation_config.update(max_length=None, **recipe.generation.options())
+
+
+def _trainer(recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: Any, folder: Path) -> Any:
+    train_rows, validation_rows = rows
+    use_cache = model.config.use_cache
+    by_loss = recipe.optimisation.best_by == "loss"
+
+    def scores(prediction: Any) -> dict[str, float]:
+        predictions = prediction.predictions
+        first = predictions[0] if isinstance(predictions, tuple) else predictions
+        return task.scores(task.texts(first, validation_rows, tokenizer), validation_rows)
+
+    def features(row: SummaryRow) -> dict[str, Any]:
+        return task.features(row, tokenizer)
+
+    trainer = (Seq2SeqTrainer if task.generates else Trainer)(
+        model=model,
+        args=_arguments(recipe.optimisation, task, folder / "checkpoints"),
+        data_collator=task.collator(tokenizer),
+        train_dataset=FeatureRows(train_rows, features),
+        eval_dataset=FeatureRows(validation_rows, features),
+        processing_class=tokenizer,
+        compute_metrics=None if by_loss else scores,
+        callbacks=[
+            EvaluateLast(),
+            checkpoints.CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
+            TensorBoardCallback(_tensorboard(folder / "tensorboard")),
+        ],
+    )
+    # Trainer turns the cache off in the configuration; it is saved there, and decoding wants it.
+    model.config.use_cache = use_cache
+    return trainer
+
+
+def _arguments(settings: Optimisation, task: Any, folder: Path) -> Seq2SeqTrainingArguments:
+    by_loss = settings.best_by == "loss"
+    try:
+        arguments = Seq2SeqTrainingArguments(
+            output_dir=str(folder),
+            per_device_train_batch_size=settings.micro_batch_size,
+            per_device_eval_batch_size=settings.micro_batch_size,
+            num_train_epochs=settings.epochs or 1.0,
+            max_steps=-1 if settings.steps is None else settings.steps,
+            learning_rate=settings.learning_rate,
+            lr_scheduler_type=settings.schedule,
+            lr_scheduler_kwargs=settings.schedule_options or None,
+            warmup_steps=settings.warmup_steps,
+            weight_decay=settings.weight_decay,
+            adam_beta1=settings.betas[0],
+            adam_beta2=settings.betas[1],
+            adam_epsilon=settings.epsilon,
+            max_grad_norm=settings.gradient_clip,
+            bf16=settings.bf16,
+            logging_steps=settings.log_every,
+            eval_strategy="steps",
+            eval_steps=settings.evaluate_every,
+            save_strategy="steps",
+            save_steps=settings.evaluate_every,
+            metric_for_best_model=settings.best_by,
+            greater_is_better=not by_loss,
+            prediction_loss_only=by_loss,
+            predict_with_generate=task.generates and not by_loss,
+            seed=settings.seed,
+            data_seed=settings.seed,
+            dataloader_num_workers=settings.workers,
+            remove_unused_columns=False,
+            label_names=["labels"],
+            report_to="none",
+            logging_nan_inf_filter=False,
+            log_level="error",
+        )
+    except ImportError as error:
+        raise InputError("training needs the 'train' extra; install it with: pip install 'longspan[train]'") from error
+    except ValueError as error:
+        raise InputError(f"the optimisation section cannot be used here: {' '.join(str(error).split())}") from error
+    together = settings.micro_batch_size * arguments.world_size
+    if settings.batch_size % together:
+        raise InputError(
+            f"optimisation.batch_size is {settings.batch_size}; with {arguments.world_size} processes of "
+            f"{settings.micro_batch_size} documents it must be a multiple of {together}"
+        )
+    arguments.gradient_accumulation_steps = settings.batch_size // together
+    return arguments
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise InputError("training needs the 'train' extra; install it with: pip install 'longspan[train]'") from None
+    return SummaryWriter(str(folder))
+
+
+class EvaluateLast(TrainerCallback):
+    """The last step is evaluated too, whatever the interval, so that it can be the best one."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called by Trainer after every update of the weights."""
+        if state.global_step >= state.max_steps:
+            control.should_log = control.should_evaluate = True
+
+
+def _run(trainer: Any, folder: Path) -> dict[str, Any]:
+    """Train from the newest complete checkpoint, or from the start; return Trainer's state after the last step."""
+    if trainer.is_world_process_zero() and folder.exists():
+        checkpoints.remove_incomplete(folder)
+    newest = checkpoints.complete_checkpoints(folder)[-1:]
+    if newest:
+        state = checkpoints.read_state(newest[0])
+        # Killed after the last step: Trainer itself would train one step too many.
+        if state["global_step"] >= state["max_steps"]:
+            return state
+    trainer.train(resume_from_checkpoint=str(newest[0]) if newest else None)
+    return checkpoints.read_state(checkpoints.complete_checkpoints(folder)[-1])
+
+
+def _finish(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
+    """Put the best checkpoint's model and tokenizer into the output folder; `metrics.json` comes last."""
+    best = folder / "checkpoints" / f"checkpoint-{state['best_global_step']}"
+    skip = {checkpoints.FILES, checkpoints.STATE, "optimizer.pt", "scheduler.pt", "scaler.pt"}
+    for file in sorted(best.iterdir()):
+        if file.name not in skip and not file.name.startswith("rng_state"):
+            partial = folder / f".{file.name}.partial"
+            shutil.copyfile(file, partial)
+            partial.replace(folder / file.name)
+    evaluated = [entry for entry in state["log_history"] if entry["step"] == state["best_global_step"]]
+    scores = {key: value for entry in evaluated for key, value in entry.items() if key.startswith("eval_")}
+    metrics = {
+        "best_step": state["best_global_step"],
+        "best": {key: value for key, value in scores.items() if not key.endswith(("runtime", "per_second"))},
+        "history": state["log_history"],
+        "environment": environment(),
+    }
+    checkpoints.write_atomically(folder / METRICS, json.dumps(metrics, indent=2))
+    return metrics
+
+
+def _result(folder: Path, metrics: dict[str, Any]) -> TrainResult:
+    return TrainResult(folder=folder, best_step=metrics["best_step"], best=metrics["best"], history=metrics["history"])
