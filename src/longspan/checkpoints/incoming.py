@@ -1,0 +1,108 @@
+"""Published models in: `from_transformers`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+import longspan.models
+from longspan.attention import Attention
+from longspan.checkpoints.mapping import Architecture, Head, transfer
+from longspan.checkpoints.registry import describe, load_any
+from longspan.errors import InputError
+from longspan.models import LongspanConfig, LongspanPreTrainedModel
+
+
+def from_transformers(
+    model_or_path: PreTrainedModel | str | Path, *, attention: Any | None = None
+) -> LongspanPreTrainedModel:
+    """Load a published model into the matching Longspan class, with equal outputs.
+
+    BART, mBART and LED become `LongspanForConditionalGeneration`; BERT, RoBERTa, XLM-R and Longformer become
+    `LongspanModel`, `…ForMaskedLM`, `…ForSequenceClassification`, `…ForTokenClassification` or
+    `…ForQuestionAnswering`, by the class of the source.
+
+    Args:
+        model_or_path: a transformers model, a directory written by `save_pretrained`, or a Hub name. Only safetensors
+            are read and no remote code is run. The source is left as it is; weights are copied.
+        attention: mechanism of the encoder layers instead of the source's own: a name, a dict, an `AttentionConfig`,
+            or a list with one per layer. Its global projections start as copies of the local ones, further weights as
+            its configuration says. `lengthen` also makes the positions longer.
+
+    Returns:
+        The model in evaluation mode, with the source's dtype and device.
+
+    Raises:
+        InputError: the source is missing, damaged, a pickle, of an unknown architecture, or does not fit its
+            configuration.
+    """
+    source = load_any(model_or_path)
+    if isinstance(source, LongspanPreTrainedModel):
+        raise InputError(
+            f"model_or_path is already a Longspan model ({type(source).__name__}); load it with from_pretrained, "
+            "or change it with longspan.lengthen"
+        )
+    architecture, head = describe(source)
+    fields = architecture.fields(source.config) | {"pooler": _has_pooler(source, architecture, head), **head.fields}
+    if attention is not None:
+        fields["attention"] = attention
+    target = getattr(longspan.models, head.longspan)(LongspanConfig(**fields))
+    target.to(device=source.device, dtype=source.dtype)
+    done = transfer(source.state_dict(), target.state_dict(), architecture.pairs(head, source), ignored=head.ignored)
+    started = start_extra_weights(target, done.unfilled)
+    check_filled(set(done.unfilled) - started - set(head.fresh))
+    carry_over(source, target)
+    return target.eval()
+
+
+@torch.no_grad()
+def start_extra_weights(model: LongspanPreTrainedModel, unfilled: Collection[str]) -> set[str]:
+    """Initialise the attention weights named in `unfilled` as their mechanisms say; return those names.
+
+    A mechanism initialises all that it adds to the four local projections, so weights that did come from the source
+    are put back afterwards.
+    """
+    started = set()
+    for name, module in model.named_modules():
+        if not isinstance(module, Attention):
+            continue
+        state = module.state_dict()
+        new = {key for key in state if f"{name}.{key}" in unfilled and not key.startswith(LOCAL)}
+        if new:
+            kept = {key: tensor.clone() for key, tensor in state.items() if key not in new}
+            module.init_extra_weights(model.config.init_std)
+            for key, tensor in kept.items():
+                state[key].copy_(tensor)
+            started |= {f"{name}.{key}" for key in new}
+    return started
+
+
+LOCAL = ("query.", "key.", "value.", "output.")
+"""The projections that every mechanism has."""
+
+
+def check_filled(missing: set[str]) -> None:
+    """Raise `InputError` when tensors of ours are left without a value."""
+    if missing:
+        raise InputError(
+            f"the source model has no tensor for {min(missing)!r}"
+            + (f" (nor for {len(missing) - 1} others)" if len(missing) > 1 else "")
+            + "; its weights do not fit its configuration"
+        )
+
+
+def carry_over(source: PreTrainedModel, target: PreTrainedModel) -> None:
+    """Give the target the source's settings for generation, when both generate."""
+    if target.can_generate() and source.can_generate():
+        target.generation_config = copy.deepcopy(source.generation_config)
+
+
+def _has_pooler(source: PreTrainedModel, architecture: Architecture, head: Head) -> bool:
+    body = getattr(source, architecture.prefix, source)
+    ignored = any("pooler" in name for name in head.ignored)
+    return getattr(body, "pooler", None) is not None and not ignored

@@ -1,0 +1,178 @@
+"""How tensors of a published model and of ours correspond: small tables, and one engine for both directions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from longspan.errors import InputError
+
+Pairs = tuple[tuple[str, str], ...]
+"""(theirs, ours): module or tensor names. `{i}` stands for a layer number, `.weight` and `.bias` are understood."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """One transformers class and the Longspan class it becomes.
+
+    Attributes:
+        longspan: name of the class in `longspan.models`.
+        pairs: tensors of the head, by their full names.
+        ignored: prefixes of their tensors that have no counterpart here and change no output that ours has.
+        fresh: tensors of ours that keep their initial value.
+        fields: configuration fields that this head fixes.
+    """
+
+    longspan: str
+    pairs: Pairs = ()
+    ignored: tuple[str, ...] = ()
+    fresh: tuple[str, ...] = ()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One published architecture.
+
+    Attributes:
+        model_type: the name in `config.json`.
+        prefix: where a model with a head keeps its body ("bert", "model", …).
+        body: tensors of the body, by their names inside it.
+        our_body: where our classes with a head keep the body; ours without a head has it at the top.
+        heads: transformers class name → `Head`; for export the first entry with our class is used.
+        fields: their configuration → the fields of `LongspanConfig`.
+        export: our configuration → the fields of theirs, without checking that they say everything.
+    """
+
+    model_type: str
+    prefix: str
+    body: Pairs
+    our_body: str
+    heads: Mapping[str, Head]
+    fields: Callable[[Any], dict[str, Any]]
+    export: Callable[[Any], dict[str, Any]]
+
+    def head(self, name: str) -> Head:
+        """The head for a transformers class name.
+
+        Raises:
+            InputError: Longspan has no class for it.
+        """
+        if name not in self.heads:
+            raise InputError(
+                f"architecture {name!r} has no counterpart in Longspan; of {self.model_type!r} it loads "
+                f"{', '.join(self.heads)}"
+            )
+        return self.heads[name]
+
+    def pairs(self, head: Head, model: PreTrainedModel) -> Pairs:
+        """All pairs (theirs, ours) for this head, with full names on both sides; `model` is theirs."""
+        theirs = "" if getattr(model, self.prefix, None) is None else f"{self.prefix}."
+        ours = f"{self.our_body}." if self.our_body and head.longspan != "LongspanModel" else ""
+        return tuple((theirs + a, ours + b) for a, b in self.body) + head.pairs
+
+
+@dataclass
+class Transfer:
+    """What a transfer did: names of target tensors that were filled, and those that no source tensor reached."""
+
+    filled: list[str]
+    unfilled: list[str]
+
+
+@torch.no_grad()
+def transfer(
+    source: Mapping[str, Tensor],
+    target: Mapping[str, Tensor],
+    pairs: Pairs,
+    *,
+    ignored: Iterable[str] = (),
+    adapt: Callable[[str, Tensor, Tensor], Tensor] | None = None,
+) -> Transfer:
+    """Copy every source tensor into its target tensor, in place.
+
+    Args:
+        source: state dict to read. Tied tensors may appear under several names.
+        target: state dict to write; tensors that share memory with a filled one count as filled.
+        pairs: (source name, target name) patterns.
+        ignored: prefixes of source names that are left out on purpose.
+        adapt: called with the target name, the source and the target tensor when their shapes differ; returns the
+            tensor to copy.
+
+    Raises:
+        InputError: a source tensor is neither used nor ignored, or its shape does not fit.
+    """
+    rules = [(_compile(theirs), ours) for theirs, ours in pairs]
+    skip = tuple(ignored)
+    filled: set[str] = set()
+    lost = []
+    for name, tensor in source.items():
+        wanted = _translate(name, rules)
+        if wanted is not None and wanted in target:
+            target[wanted].copy_(_fit(wanted, tensor, target[wanted], adapt))
+            filled.add(wanted)
+        elif not name.startswith(skip or ("\0",)):
+            lost.append(name)
+    used = {_place(source[name]) for name in source if _translate(name, rules) in filled}
+    lost = [name for name in lost if _place(source[name]) not in used]
+    if lost:
+        raise InputError(
+            f"tensor {lost[0]!r} of the source model has no place in the target"
+            + (f" (nor have {len(lost) - 1} others)" if len(lost) > 1 else "")
+            + "; the checkpoint has parts that this conversion does not know"
+        )
+    reached = {_place(target[name]) for name in filled}
+    everything = {name for name in target if name in filled or _place(target[name]) in reached}
+    return Transfer(sorted(filled), [name for name in target if name not in everything])
+
+
+def _fit(name: str, tensor: Tensor, wanted: Tensor, adapt: Callable[[str, Tensor, Tensor], Tensor] | None) -> Tensor:
+    found = tuple(tensor.shape)
+    if tensor.shape != wanted.shape and adapt is not None:
+        tensor = adapt(name, tensor, wanted)
+    if tensor.shape != wanted.shape:
+        raise InputError(f"the weights do not fit the configuration: {name} needs {tuple(wanted.shape)}, found {found}")
+    return tensor
+
+
+def _compile(template: str) -> re.Pattern[str]:
+    layer = re.escape(template).replace(re.escape("{i}"), r"(?P<i>\d+)")
+    return re.compile(rf"{layer}(?P<kind>\.weight|\.bias)?")
+
+
+def _translate(name: str, rules: list[tuple[re.Pattern[str], str]]) -> str | None:
+    for pattern, ours in rules:
+        match = pattern.fullmatch(name)
+        if match:
+            return ours.replace("{i}", match.groupdict().get("i") or "") + (match["kind"] or "")
+    return None
+
+
+def _place(tensor: Tensor) -> tuple[int, tuple[int, ...], str]:
+    """What tied tensors have in common."""
+    return tensor.data_ptr(), tuple(tensor.shape), str(tensor.device)
+
+
+def reverse(pairs: Pairs) -> Pairs:
+    """The same table, read from ours to theirs."""
+    return tuple((ours, theirs) for theirs, ours in pairs)
+
+
+def common_fields(config: PreTrainedConfig) -> dict[str, Any]:
+    """The fields that every architecture states in the same words."""
+    names = (
+        "vocab_size",
+        "pad_token_id",
+        "bos_token_id",
+        "eos_token_id",
+        "tie_word_embeddings",
+        "id2label",
+        "label2id",
+    )
+    return {name: getattr(config, name) for name in names} | {"problem_type": getattr(config, "problem_type", None)}

@@ -1,0 +1,100 @@
+"""Longspan models back out: `to_transformers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import transformers
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from longspan.checkpoints import registry
+from longspan.checkpoints.incoming import carry_over
+from longspan.checkpoints.mapping import Architecture, Head, reverse, transfer
+from longspan.errors import InputError
+from longspan.models import LongspanConfig, LongspanPreTrainedModel
+
+
+def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = None) -> PreTrainedModel:
+    """Turn a Longspan model into the transformers model with equal outputs, ready for `save_pretrained`.
+
+    Args:
+        model: a model whose mechanism transformers has: full attention (BART, mBART, RoBERTa, XLM-R, BERT) or
+            symmetric undilated windows (LED, Longformer).
+        architecture: the `model_type` to make; `None` chooses by the configuration.
+
+    Returns:
+        The model in evaluation mode. Except in Longformer's heads, transformers chooses no global tokens by itself:
+        pass it the `global_attention_mask` that `config.global_tokens` stands for here.
+
+    Raises:
+        InputError: the mechanism, or another setting, does not exist in that architecture.
+    """
+    if not isinstance(model, LongspanPreTrainedModel):
+        raise InputError(f"model={type(model).__name__} is not a Longspan model; to_transformers converts only those")
+    known = registry.architecture(architecture or _natural_architecture(model.config))
+    name, head = _class_with(known, type(model).__name__)
+    target_class = getattr(transformers, name)
+    config = target_class.config_class(**known.export(model.config))
+    _check_says_everything(model.config, known, head, config)
+    target = target_class(config).to(device=model.device, dtype=model.dtype)
+    pairs = reverse(known.pairs(head, target))
+    done = transfer(model.state_dict(), target.state_dict(), pairs, adapt=_drop_reserved_rows(model.config))
+    if any(_is_pooler(tensor) for tensor in done.unfilled):
+        target.base_model.pooler = None
+    left = [tensor for tensor in done.unfilled if not _is_pooler(tensor)]
+    assert not left, f"the table of {name} has no source for {left}"
+    carry_over(model, target)
+    return target.eval()
+
+
+def _natural_architecture(config: LongspanConfig) -> str:
+    specs = config.attention if isinstance(config.attention, list) else [config.attention]
+    windowed = any(spec["mechanism"] != "full" for spec in specs)
+    if config.decoder_layers:
+        return "led" if windowed else "mbart" if config.normalization == "pre" else "bart"
+    return "longformer" if windowed else "roberta" if config.positions_skip_padding else "bert"
+
+
+def _class_with(known: Architecture, ours: str) -> tuple[str, Head]:
+    """The first transformers class that becomes our class `ours`."""
+    for name, head in known.heads.items():
+        if head.longspan == ours:
+            return name, head
+    raise InputError(f"{ours} has no counterpart among the {known.model_type} classes of transformers")
+
+
+def _check_says_everything(config: LongspanConfig, known: Architecture, head: Head, exported: Any) -> None:
+    """Read the exported configuration back: whatever does not return as it was cannot be represented."""
+    fields = {**known.fields(exported), **head.fields}
+    back = LongspanConfig(**fields)
+    for name in fields:
+        ours, theirs = _value(config, name), _value(back, name)
+        if ours == theirs or name == "global_tokens":
+            continue
+        # LED's tables have no reserved rows; a model that never reads them (BART's) loses nothing with them.
+        if name == "position_offset" and theirs == 0 and not config.positions_skip_padding:
+            continue
+        raise InputError(
+            f"{name}={ours!r} cannot be represented by transformers' {known.model_type}, which has {theirs!r}"
+        )
+
+
+def _value(config: LongspanConfig, name: str) -> Any:
+    if name == "attention":
+        return [config.layer_attention(layer).to_dict() for layer in range(config.num_hidden_layers)]
+    if name == "masked_lm_activation":
+        return config.masked_lm_activation or config.activation_function
+    return getattr(config, name)
+
+
+def _drop_reserved_rows(config: LongspanConfig) -> Any:
+    def adapt(name: str, tensor: Tensor, wanted: Tensor) -> Tensor:
+        extra = tensor.shape[0] - wanted.shape[0]
+        return tensor[extra:] if "position" in name and extra == config.position_offset else tensor
+
+    return adapt
+
+
+def _is_pooler(name: str) -> bool:
+    return ".pooler." in f".{name}"

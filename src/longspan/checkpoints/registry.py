@@ -1,0 +1,62 @@
+"""Which architectures are known, and which class loads a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import transformers
+from transformers import PreTrainedModel
+
+import longspan.models
+from longspan.checkpoints.bart import BART, MBART
+from longspan.checkpoints.bert import BERT
+from longspan.checkpoints.led import LED
+from longspan.checkpoints.longformer import LONGFORMER
+from longspan.checkpoints.mapping import Architecture, Head
+from longspan.checkpoints.roberta import ROBERTA, XLM_ROBERTA
+from longspan.checkpoints.sources import open_model
+from longspan.errors import InputError
+from longspan.models import LongspanConfig, LongspanPreTrainedModel
+
+ARCHITECTURES: dict[str, Architecture] = {
+    architecture.model_type: architecture for architecture in (BART, BERT, LED, LONGFORMER, MBART, ROBERTA, XLM_ROBERTA)
+}
+"""`model_type` of `config.json` → what is known of it."""
+
+
+def architecture(model_type: str) -> Architecture:
+    """The architecture of that name; `InputError` when Longspan does not know it."""
+    if model_type not in ARCHITECTURES:
+        raise InputError(
+            f"model_type={model_type!r} is not supported; choose one of {', '.join(sorted(ARCHITECTURES))}"
+        )
+    return ARCHITECTURES[model_type]
+
+
+def describe(source: PreTrainedModel) -> tuple[Architecture, Head]:
+    """The architecture and head of a transformers model; `InputError` when Longspan does not know it."""
+    known = architecture(source.config.model_type)
+    return known, known.head(type(source).__name__)
+
+
+def load_any(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
+    """A Longspan or transformers model from an instance, a directory or a name; errors as in `from_transformers`."""
+    return open_model(model_or_path, class_for)
+
+
+def class_for(model_type: str, name: str | None) -> type[PreTrainedModel]:
+    """The class that loads a checkpoint: transformers' for a published one, ours for our own.
+
+    Args:
+        model_type: as in `config.json`.
+        name: the first of its `architectures`; `None` means the model without a head.
+    """
+    if model_type == LongspanConfig.model_type:
+        ours = getattr(longspan.models, name or "LongspanModel", None)
+        if not (isinstance(ours, type) and issubclass(ours, LongspanPreTrainedModel)):
+            raise InputError(f"architecture {name!r} is not a Longspan model; see longspan.models for those that are")
+        return ours
+    known = architecture(model_type)
+    name = name or next(key for key in known.heads if key.endswith("Model"))
+    known.head(name)
+    return getattr(transformers, name)
