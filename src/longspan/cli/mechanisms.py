@@ -4,8 +4,6 @@ from typing import Annotated, Any
 
 import typer
 
-from longspan.errors import InputError
-
 
 def mechanisms(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -13,7 +11,7 @@ def mechanisms(
     """List the attention mechanisms, what each costs and where it was published.
 
     The first column is the name that recipes, `--attention` and `LongspanConfig(attention=…)` accept. Cost counts the
-    scores computed per token; `T` is the number of tokens and `globals` the number of global tokens.
+    scores computed per token; T is the number of tokens and G the number of global tokens.
     """
     from longspan.attention import MECHANISMS
 
@@ -41,20 +39,18 @@ def _row(name: str, config: Any) -> dict[str, Any]:
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError as error:
-        raise InputError("the table needs the 'cli' extra; install it with: pip install 'longspan[cli]'") from error
-    table = Table(title="Attention mechanisms", title_justify="left", header_style="bold")
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
     table.add_column("name", style="bold cyan", no_wrap=True)
-    table.add_column("reads", no_wrap=True)
-    table.add_column("token by token", no_wrap=True)
-    table.add_column("scores per token")
-    table.add_column("source", style="dim")
+    for title in ("both\nways", "causal", "token by\ntoken"):
+        table.add_column(title, justify="center", no_wrap=True)
+    table.add_column("scores per token, and source")
     for row in rows:
-        directions = [word for word, has in (("both ways", row["bidirectional"]), ("causal", row["causal"])) if has]
-        reads, steps = " or ".join(directions), "yes" if row["incremental"] else "no"
-        table.add_row(row["name"], reads, steps, row["cost"], row["source"])
-    # Costs and sources may hold [brackets], which are text here, not markup.
-    Console(markup=False).print(table)
+        ticks = ["✓" if row[key] else "–" for key in ("bidirectional", "causal", "incremental")]
+        # Text, not str: costs and sources may hold [brackets], which are not markup here.
+        table.add_row(row["name"], *ticks, Text.assemble(row["cost"], "\n", (row["source"], "dim")))
+    Console().print(table)
