@@ -67,6 +67,13 @@ class Pattern:
         """True only where all pairs of the rectangle are visible (False may be an under-estimate)."""
         raise NotImplementedError
 
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        """What the mask of a tile depends on: tiles of one size with equal phases have equal masks.
+
+        By default the two starting positions themselves; a pattern that repeats itself says how.
+        """
+        return list(torch.broadcast_tensors(query_start, key_start))
+
     @property
     def heads(self) -> int | None:
         """The number of heads the pattern distinguishes, or `None` when all heads see the same."""
@@ -129,6 +136,9 @@ class Full(Pattern):
 
     every = some
 
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [torch.zeros_like(key_start - query_start)]
+
 
 @dataclass(frozen=True)
 class Causal(Pattern):
@@ -142,6 +152,9 @@ class Causal(Pattern):
 
     def every(self, span: Span) -> Tensor:
         return span.k1 <= span.q0
+
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [key_start - query_start]
 
 
 @dataclass(frozen=True)
@@ -173,6 +186,9 @@ class Window(Pattern):
         inside = (span.k0 - span.q1 >= -self.left) & (span.k1 - span.q0 <= self.right)
         return inside if self.dilation == 1 else torch.zeros_like(inside)
 
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [key_start - query_start]
+
 
 @dataclass(frozen=True)
 class First(Pattern):
@@ -191,6 +207,12 @@ class First(Pattern):
 
     def every(self, span: Span) -> Tensor:
         return self.visible(span.q1, span.k1)
+
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [
+            torch.clamp(query_start, max=self.count) + 0 * key_start,
+            torch.clamp(key_start, max=self.count) + 0 * query_start,
+        ]
 
 
 @dataclass(frozen=True)
@@ -211,6 +233,9 @@ class Blocks(Pattern):
     def every(self, span: Span) -> Tensor:
         first = torch.minimum(span.q0, span.k0) // self.size
         return first == torch.maximum(span.q1, span.k1) // self.size
+
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [query_start % self.size + 0 * key_start, key_start - query_start]
 
 
 @dataclass(frozen=True)
@@ -236,6 +261,9 @@ class Strided(Pattern):
     def every(self, span: Span) -> Tensor:
         single = (span.q0 == span.q1) & (span.k0 == span.k1)
         return self.visible(span.q0, span.k0) & (single | (self.stride == 1))
+
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [(key_start - query_start) % self.stride]
 
 
 @dataclass(frozen=True)
@@ -270,6 +298,9 @@ class Fixed(Pattern):
         same_block = span.k0 // self.stride == span.k1 // self.stride
         all_summary = same_block & (span.k0 % self.stride >= self.stride - self.summary)
         return Blocks(self.stride).every(span) | all_summary | (span.q0 != span.q0) | (self.summary == self.stride)
+
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [query_start % self.stride + 0 * key_start, key_start - query_start]
 
 
 @dataclass(frozen=True)
@@ -363,6 +394,9 @@ class PooledWindow(Pattern):
         left, right = self._inner
         return (span.k0 * self.stride - span.q1 >= -left) & (span.k1 * self.stride - span.q0 <= right)
 
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [key_start * self.stride - query_start]
+
 
 @dataclass(frozen=True)
 class PerHead(Pattern):
@@ -435,6 +469,9 @@ class Either(_Pair):
     def __str__(self) -> str:
         return f"{self.first} | {self.second}"
 
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [*self.first.phase(query_start, key_start), *self.second.phase(query_start, key_start)]
+
 
 @dataclass(frozen=True)
 class Both(_Pair):
@@ -451,6 +488,9 @@ class Both(_Pair):
 
     def __str__(self) -> str:
         return " & ".join(f"({part})" if isinstance(part, Either) else str(part) for part in (self.first, self.second))
+
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [*self.first.phase(query_start, key_start), *self.second.phase(query_start, key_start)]
 
 
 def parse(text: str) -> Pattern:

@@ -66,6 +66,29 @@ def pool_reference(
     return (taps * weights).sum(3)
 
 
+def pool_shares(
+    hidden: Tensor, *, kernel: int, stride: int, pooling: str, mask: Tensor | None = None, weight: Tensor | None = None
+) -> Tensor:
+    """How much of each token is in each pool, `(B, H, M, T)`, for pictures: quadratic, so never part of a forward pass.
+
+    For `"max"` a token's share is the fraction of channels in which it is the largest of its pool.
+    """
+    _check(hidden, kernel, stride, pooling, weight)
+    length = hidden.shape[2]
+    valid = tap_validity(mask, length, kernel, stride, hidden.device)
+    if pooling == "max":
+        winner = _pool_max(hidden, valid, stride)[1]
+        shares = torch.stack([(winner == tap).to(hidden.dtype).mean(-1) for tap in range(kernel)], dim=-1)
+    elif pooling == "mean":
+        shares = mean_weights(valid, hidden)
+    else:
+        assert weight is not None
+        shares = ldconv_weights(hidden, weight, valid, stride)
+    positions = tap_positions(length, kernel, stride, hidden.device)
+    spread = torch.arange(length, device=hidden.device) == positions[:, :, None]
+    return torch.einsum("bhmk,mkt->bhmt", shares.expand(*hidden.shape[:2], -1, -1), spread.to(shares.dtype))
+
+
 def slot_mask(mask: Tensor | None, stride: int) -> Tensor | None:
     """`(B, T)` → `(B, M)` bool: a slot is valid where its centre is real; `None` means that all are."""
     return None if mask is None else mask[:, ::stride]

@@ -1,0 +1,145 @@
+"""The tile layout of a pattern: which rectangles of queries and keys a fast path must compute, and which it skips.
+
+Queries and keys are cut into tiles of equal size. A tile is absent (nothing visible), full, or partial. Query tiles that
+see the same number of key tiles form a group, and are computed together. The masks of partial tiles repeat along the
+diagonal, so only one of each kind is kept. Everything here is indices: it is linear in the length for a window, and
+cached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from longspan.patterns import Pattern, Span
+
+TILE_SIZES = (32, 64, 128)
+# Small tiles fit a narrow window better, large ones make better matrix products: relative cost of a score by tile size.
+SCORE_COST = {32: 1.35, 64: 1.0, 128: 1.0}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Query tiles that see equally many key tiles.
+
+    Attributes:
+        rows: `(n,)` indices of the query tiles, ascending.
+        columns: `(n, m)` indices of the key tiles that each of them sees, ascending.
+        masks: `(u, size, m·size)` bool, the distinct masks; `None` when all tiles are full.
+        mask_ids: `(n,)` which of the masks belongs to each query tile.
+        start, step: `columns[i, j] == start + i·step + j` and rows are consecutive; `step` is `None` when that fails.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    masks: Tensor | None
+    mask_ids: Tensor
+    start: int
+    step: int | None
+
+    def to(self, device: torch.device) -> Group:
+        """The same group with its tensors on a device."""
+        masks = None if self.masks is None else self.masks.to(device)
+        rows, columns, mask_ids = (part.to(device) for part in (self.rows, self.columns, self.mask_ids))
+        return replace(self, rows=rows, columns=columns, masks=masks, mask_ids=mask_ids)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The tiles of one pattern at one length."""
+
+    size: int
+    queries: int
+    keys: int
+    groups: tuple[Group, ...]
+
+    @property
+    def query_tiles(self) -> int:
+        """Number of query tiles, the last one possibly cut by the end of the sequence."""
+        return -(-self.queries // self.size)
+
+    @property
+    def key_tiles(self) -> int:
+        """Number of key tiles, the last one possibly cut by the end of the sequence."""
+        return -(-self.keys // self.size)
+
+    @property
+    def scores(self) -> int:
+        """Number of scores computed per head, masked ones included."""
+        return sum(group.columns.numel() for group in self.groups) * self.size**2
+
+
+@lru_cache(maxsize=64)
+def best_layout(pattern: Pattern, queries: int, keys: int, query_offset: int, device: torch.device) -> Layout:
+    """The layout that costs least, over the tile sizes, with its tensors on a device."""
+    sizes = [size for size in TILE_SIZES if size <= max(queries, TILE_SIZES[0])]
+    layouts = [layout(pattern, queries, keys, query_offset, size) for size in sizes]
+    best = min(layouts, key=lambda found: found.scores * SCORE_COST[found.size])
+    return replace(best, groups=tuple(group.to(device) for group in best.groups))
+
+
+@lru_cache(maxsize=64)
+def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Layout:
+    """Cut `queries` × `keys` into tiles of `size` and keep those in which `pattern` shows something."""
+    tiles = _visible_tiles(pattern, queries, keys, query_offset, size)
+    counts = torch.bincount(tiles[0], minlength=-(-queries // size))
+    offsets = counts.cumsum(0) - counts
+    groups = []
+    for count in counts.unique().tolist():
+        rows = (counts == count).nonzero()[:, 0]
+        columns = tiles[1][offsets[rows, None] + torch.arange(count)]
+        groups.append(_group(pattern, rows, columns, keys, query_offset, size))
+    return Layout(size, queries, keys, tuple(groups))
+
+
+def _visible_tiles(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Tensor:
+    """`(2, tiles)`: query tile and key tile of every tile that may show something, in row order."""
+    key_start = torch.arange(0, keys, size)[None, :]
+    key_end = torch.clamp(key_start + size, max=keys) - 1
+    rows = max(1, (1 << 20) // max(key_start.shape[1], 1))
+    found = []
+    for first in range(0, -(-queries // size), rows):
+        start = torch.arange(first * size, min((first + rows) * size, queries), size)[:, None]
+        end = torch.clamp(start + size, max=queries) - 1
+        some = pattern.some(Span(start + query_offset, end + query_offset, key_start, key_end))
+        some = some.expand(start.shape[0], key_start.shape[1])
+        found.append(some.nonzero().T + torch.tensor([[first], [0]]))
+    return torch.cat(found, dim=1) if found else torch.zeros(2, 0, dtype=torch.int64)
+
+
+def _group(pattern: Pattern, rows: Tensor, columns: Tensor, keys: int, query_offset: int, size: int) -> Group:
+    masks, mask_ids = _masks(pattern, rows, columns, keys, query_offset, size)
+    start = int(columns[0, 0]) if columns.numel() else 0
+    return Group(rows, columns, masks, mask_ids, start, _regular_step(rows, columns))
+
+
+def _masks(
+    pattern: Pattern, rows: Tensor, columns: Tensor, keys: int, query_offset: int, size: int
+) -> tuple[Tensor | None, Tensor]:
+    """The distinct masks of a group, and which of them each query tile has."""
+    none = torch.zeros(rows.shape[0], dtype=torch.int64)
+    if columns.shape[1] == 0 or rows.shape[0] == 0:
+        return None, none
+    query_start, key_start = (rows * size + query_offset)[:, None], columns * size
+    phases = [*pattern.phase(query_start, key_start), torch.clamp(keys - key_start, max=size)]
+    stacked = torch.stack([phase.expand(columns.shape) for phase in phases], dim=-1).flatten(1)
+    _, mask_ids = torch.unique(stacked, dim=0, return_inverse=True)
+    kinds = int(mask_ids.max()) + 1
+    pick = torch.empty(kinds, dtype=torch.int64).scatter_(0, mask_ids, torch.arange(rows.shape[0]))
+    query_index = query_start[pick, :, None] + torch.arange(size)[:, None]
+    key_index = (key_start[pick, :, None] + torch.arange(size)).flatten(1)[:, None]
+    masks = pattern.visible(query_index, key_index) & (key_index < keys)
+    return (None, none) if bool(masks.all()) else (masks, mask_ids)
+
+
+def _regular_step(rows: Tensor, columns: Tensor) -> int | None:
+    """The constant step of a band of tiles, or `None`."""
+    if rows.numel() == 0 or columns.numel() == 0:
+        return None
+    step = int(columns[1, 0] - columns[0, 0]) if rows.numel() > 1 else 0
+    expected = columns[0, 0] + step * torch.arange(rows.numel())[:, None] + torch.arange(columns.shape[1])
+    consecutive = rows == rows[0] + torch.arange(rows.numel())
+    return step if bool(consecutive.all()) and bool((columns == expected).all()) else None
