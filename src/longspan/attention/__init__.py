@@ -4,7 +4,9 @@
 position:
 
     attention = MECHANISMS["poolingformer"]().build(width=768, heads=12)
-    attention(hidden, Tokens(mask=real, is_global=globals))  # hidden (B, T, E), real and globals (B, T) bool → (B, T, E)
+    attention(hidden, Tokens(mask=real, is_global=globals))
+
+with hidden `(B, T, E)`, real and globals `(B, T)` bool gives `(B, T, E)`.
 """
 
 from __future__ import annotations

@@ -29,6 +29,17 @@ class Tokens:
     is_global: Tensor | None = None
     global_slots: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("mask", "is_global"):
+            flags = getattr(self, name)
+            if flags is not None and (flags.dtype != torch.bool or flags.dim() != 2):
+                raise InputError(f"{name} is {flags.dtype} of shape {tuple(flags.shape)}; give a bool tensor (B, T)")
+        slots = self.global_slots
+        if slots is not None and (slots.dtype != torch.int64 or slots.dim() != 2):
+            raise InputError(
+                f"global_slots is {slots.dtype} of shape {tuple(slots.shape)}; give an int64 tensor (B, G)"
+            )
+
     def with_slots(self, max_globals: int | None = None) -> Tokens:
         """The same tokens with `global_slots` filled in; padding is never global.
 
@@ -53,14 +64,21 @@ class Tokens:
         slots = _slots(is_global, rank, max_globals)
         return replace(self, is_global=is_global, global_slots=slots)
 
+    def real_slots(self) -> Tensor | None:
+        """`global_slots` without those on padding, which become −1."""
+        if self.global_slots is None or self.mask is None:
+            return self.global_slots
+        real = self.mask.gather(1, self.global_slots.clamp(min=0))
+        return torch.where(real, self.global_slots, -1)
+
     def global_mask(self, length: int) -> Tensor | None:
         """`(B, T)` bool, True at the real global positions; `None` when there are none."""
-        if self.is_global is not None or self.global_slots is None:
-            return self.is_global if self.mask is None or self.is_global is None else self.is_global & self.mask
-        slots = self.global_slots
-        flags = torch.zeros(slots.shape[0], length + 1, dtype=torch.bool, device=slots.device)
-        flags = flags.scatter(1, torch.where(slots < 0, length, slots), True)[:, :length]
-        return flags if self.mask is None else flags & self.mask
+        flags = self.is_global
+        if flags is None and self.global_slots is not None:
+            slots = torch.where(self.global_slots < 0, length, self.global_slots)
+            flags = torch.zeros(slots.shape[0], length + 1, dtype=torch.bool, device=slots.device)
+            flags = flags.scatter(1, slots, True)[:, :length]
+        return flags if flags is None or self.mask is None else flags & self.mask
 
 
 def _slots(is_global: Tensor, rank: Tensor, count: int) -> Tensor:
@@ -109,6 +127,12 @@ def require_count(name: str, value: Any, least: int) -> None:
         raise InputError(f"{name}={value!r} must be a whole number of at least {least}")
 
 
+def require_flag(name: str, value: Any) -> None:
+    """Raise `InputError` unless `value` is true or false."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name}={value!r} must be true or false")
+
+
 def require_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     """Raise `InputError` unless `value` is one of `choices`."""
     if value not in choices:
@@ -137,8 +161,8 @@ class AttentionConfig:
         if isinstance(self.dropout, bool) or not isinstance(self.dropout, int | float) or not 0 <= self.dropout < 1:
             raise InputError(f"dropout={self.dropout!r} must be a number from 0 up to, but not including, 1")
 
-    def scores_per_token(self, length: int, *, global_tokens: int = 0) -> float:
-        """Mean number of attention scores per token of a sequence of `length` real tokens: what `cost` says, counted."""
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        """Mean attention scores per token of `length` real tokens, `global_tokens` of them global: `cost`, counted."""
         raise NotImplementedError
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> Attention:
@@ -179,7 +203,7 @@ class Attention(nn.Module):
                 f"attention {config.mechanism!r} has no causal form; use causal=False or another mechanism"
             )
         if not causal and not config.bidirectional:
-            raise InputError(f"attention {config.mechanism!r} is causal only; use causal=True or another mechanism")
+            raise InputError(f"attention {config.mechanism!r} is causal only; build it with causal=True")
         self.config = config
         self.width = width
         self.heads = heads
@@ -204,19 +228,25 @@ class Attention(nn.Module):
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`(B, T, E)` → local queries, keys and values, `(B, H, T, D)` each."""
-        return (
-            self.split_heads(self.query(hidden)),
-            self.split_heads(self.key(hidden)),
-            self.split_heads(self.value(hidden)),
-        )
+        query, key, value = self.query(hidden), self.key(hidden), self.value(hidden)
+        return self.split_heads(query), self.split_heads(key), self.split_heads(value)
 
-    def refuse_causal_globals(self, tokens: Tokens) -> None:
-        """Raise `InputError` for global tokens in the causal form: they would look into the future."""
+    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: KeyValueState | None = None) -> None:
+        """Raise `InputError` where `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""
+        name = f"attention {self.config.mechanism!r}"
+        if state is not None and not (self.causal and self.config.incremental):
+            raise InputError(f"{name} got state=, which only causal mechanisms that keep a state take; pass state=None")
         if self.causal and (tokens.is_global is not None or tokens.global_slots is not None):
             raise InputError(
-                f"attention {self.config.mechanism!r} with causal=True takes no global tokens, which would see the "
-                "future; pass is_global=None and global_slots=None"
+                f"{name} with causal=True takes no global tokens, which would see the future; pass is_global=None"
             )
+        batch, length = hidden.shape[:2]
+        past = 0 if state is None else state.length
+        for flags, label, expected in ((tokens.mask, "mask", past + length), (tokens.is_global, "is_global", length)):
+            if flags is not None and (flags.shape[0] != batch or flags.shape[1] != expected):
+                raise InputError(
+                    f"{label} has shape {tuple(flags.shape)}, but the sequence needs ({batch}, {expected})"
+                )
 
     def split_heads(self, hidden: Tensor) -> Tensor:
         """`(B, T, E)` → `(B, H, T, D)`, without a copy."""
@@ -229,27 +259,16 @@ class Attention(nn.Module):
     def remember(
         self, key: Tensor, value: Tensor, tokens: Tokens, state: KeyValueState | None, keep: int | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None, int]:
-        """Continue `state` with new `(B, H, T, D)` keys and values.
+        """Continue `state` with new `(B, H, T, D)` keys and values, of which later tokens see the last `keep`.
 
         Returns the keys and values to attend to, their mask `(B, S)` and the index of the first query among them.
-
-        Raises:
-            InputError: a state for a bidirectional mechanism, or a mask that does not cover the sequence.
         """
         new = key.shape[2]
         if state is not None:
-            if not (self.causal and self.config.incremental):
-                raise InputError(f"attention {self.config.mechanism!r} takes state= only when built with causal=True")
             key, value = state.update(key, value, keep)
-        length = new if state is None else state.length
+        offset = key.shape[2] - new
         mask = tokens.mask
-        if mask is not None:
-            if mask.shape[1] != length:
-                raise InputError(
-                    f"mask covers {mask.shape[1]} tokens, but the sequence has {length}; make it (B, {length})"
-                )
-            mask = mask[:, mask.shape[1] - key.shape[2] :]
-        return key, value, mask, key.shape[2] - new
+        return key, value, mask if mask is None else mask[:, mask.shape[1] - new - offset :], offset
 
     def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds."""

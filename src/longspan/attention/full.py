@@ -25,8 +25,8 @@ class FullConfig(AttentionConfig):
     cost: ClassVar[str] = "T (causal: (T + 1) / 2)"
     source: ClassVar[str] = "Vaswani et al. 2017, arXiv 1706.03762, equation 1"
 
-    def scores_per_token(self, length: int, *, global_tokens: int = 0) -> float:
-        return float(length)
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        return (length + 1) / 2 if causal else float(length)
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> FullAttention:
         return FullAttention(self, width=width, heads=heads, causal=causal)
@@ -46,7 +46,7 @@ class FullAttention(Attention):
             InputError: global tokens in the causal form, or a mask that does not cover the sequence.
         """
         tokens = tokens or Tokens()
-        self.refuse_causal_globals(tokens)
+        self.check_tokens(hidden, tokens, state)
         query, key, value = self.project(hidden)
         key, value, key_mask, offset = self.remember(key, value, tokens, state)
         context = attend(
@@ -63,5 +63,6 @@ class FullAttention(Attention):
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
         """Dense attention weights `(B, H, T, T)`."""
         tokens = tokens or Tokens()
+        self.check_tokens(hidden, tokens)
         query, key, _ = self.project(hidden)
         return self.dense_weights(query, key, self.pattern, tokens.mask)

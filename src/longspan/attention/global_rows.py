@@ -16,14 +16,18 @@ def slot_rows(hidden: Tensor, slots: Tensor) -> Tensor:
     return hidden.gather(1, index)
 
 
-def put_rows(merged: Tensor, rows: Tensor, slots: Tensor, keep: Tensor) -> Tensor:
-    """Replace rows of `(B, T, E)` by `(B, G, E)` at the slots and blank those where `keep` `(B, T)` is False.
+def put_rows(merged: Tensor, rows: Tensor, slots: Tensor, real: Tensor | None) -> Tensor:
+    """Replace the rows of `(B, T, E)` at the slots by `(B, G, E)`, and blank the rows of padding.
 
     Blanking before adding makes the replacement exact, and lets an unused slot add nothing to token 0.
     """
-    rows = rows.masked_fill((slots < 0)[:, :, None], 0)
-    index = slots.clamp(min=0)[:, :, None].expand_as(rows)
-    return merged.masked_fill(~keep[:, :, None], 0).scatter_add(1, index, rows)
+    batch, length, width = merged.shape
+    used = slots >= 0
+    keep = torch.ones(batch, length + 1, dtype=torch.bool, device=merged.device)
+    keep = keep.scatter(1, torch.where(used, slots, length), False)[:, :length]
+    keep = keep if real is None else keep & real
+    index = slots.clamp(min=0)[:, :, None].expand(-1, -1, width)
+    return merged.masked_fill(~keep[:, :, None], 0).scatter_add(1, index, rows.masked_fill(~used[:, :, None], 0))
 
 
 def global_context(

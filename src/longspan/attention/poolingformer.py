@@ -7,13 +7,14 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from longspan.attention.base import AttentionConfig, KeyValueState, Tokens, require_choice, require_count
-from longspan.attention.longformer import LongformerAttention, copy_linear, window_scores
+from longspan.attention.base import AttentionConfig, KeyValueState, Tokens, require_choice, require_count, require_flag
+from longspan.attention.windowed import WindowedAttention, copy_linear, window_scores
 from longspan.errors import InputError
 from longspan.ops.attend import attend
-from longspan.ops.pooling import POOLINGS, pool, slot_mask
+from longspan.ops.pooling import POOLINGS, pool, pool_shares, slot_mask
+from longspan.ops.reference import dense_weights
+from longspan.ops.residues import fold, moved, unfold
 from longspan.patterns import PooledWindow, Window
 
 WINDOWS = ("shared", "per_query")
@@ -61,6 +62,8 @@ class PoolingformerConfig(AttentionConfig):
             require_count(name, getattr(self, name), 0)
         require_count("kernel", self.kernel, 1)
         require_count("stride", self.stride, 1)
+        require_flag("separate_global_projections", self.separate_global_projections)
+        require_flag("tie_levels", self.tie_levels)
         require_choice("pooling", self.pooling, POOLINGS)
         require_choice("windows", self.windows, WINDOWS)
         require_choice("init", self.init, INITS)
@@ -74,32 +77,44 @@ class PoolingformerConfig(AttentionConfig):
                 f"{self.pooled_right_tokens} tokens; widen the window or shorten the kernel"
             )
 
-    def scores_per_token(self, length: int, *, global_tokens: int = 0) -> float:
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         return sum(self.level_scores(length, global_tokens=global_tokens))
 
     def level_scores(self, length: int, *, global_tokens: int = 0) -> tuple[float, float]:
-        """Scores per token of the first and of the second level, edges counted."""
-        first = window_scores(length, self.left_tokens, self.right_tokens, 1, global_tokens)
-        before, after = self.kernel // 2, self.kernel - 1 - self.kernel // 2
-        left, right = self.pooled_left_tokens - before, self.pooled_right_tokens - after
-        if self.windows == "shared":
+        """Mean scores per token of the first and of the second level, edges counted; globals are in the first only."""
+        first = window_scores(length, left=self.left_tokens, right=self.right_tokens, global_tokens=global_tokens)
+        left, right = self.centre_reach
+        if self.windows == "per_query":
+            pairs = sum(max(0, length - abs(offset)) for offset in range(-left, right + 1, self.stride))
+        else:
             centres = range(0, length, self.stride)
             pairs = sum(max(0, min(c + left, length - 1) - max(c - right, 0) + 1) for c in centres)
-        else:
-            pairs = sum(max(0, length - abs(offset)) for offset in range(-left, right + 1, self.stride))
         return first, pairs / max(length, 1)
+
+    @property
+    def centre_reach(self) -> tuple[int, int]:
+        """How far left and right of a query a pool's centre may lie, so that its whole kernel is in the window."""
+        before = self.kernel // 2
+        return self.pooled_left_tokens - before, self.pooled_right_tokens - (self.kernel - 1 - before)
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> PoolingformerAttention:
         return PoolingformerAttention(self, width=width, heads=heads, causal=causal)
 
 
-class PoolingformerAttention(LongformerAttention):
-    """The module of `PoolingformerConfig`: its first level is Longformer's, and `output` follows the sum of both."""
-
-    config: PoolingformerConfig
+class PoolingformerAttention(WindowedAttention):
+    """The module of `PoolingformerConfig`; `output` follows the sum of both levels."""
 
     def __init__(self, config: PoolingformerConfig, *, width: int, heads: int, causal: bool) -> None:
-        super().__init__(config, width=width, heads=heads, causal=causal)
+        super().__init__(
+            config,
+            width=width,
+            heads=heads,
+            causal=causal,
+            pattern=Window(config.left_tokens, config.right_tokens),
+            reach=config.left_tokens,
+            separate=config.separate_global_projections,
+        )
+        self.levels = config
         if not config.tie_levels:
             self.pooled_query = nn.Linear(width, width)
             self.pooled_key = nn.Linear(width, width)
@@ -112,117 +127,130 @@ class PoolingformerAttention(LongformerAttention):
     def init_extra_weights(self, std: float = 0.02) -> None:
         """Global projections as in Longformer, second-level projections by `init`, pooling weights 0: a mean."""
         super().init_extra_weights(std)
-        for name in ("pool_key_weight", "pool_value_weight"):
-            if hasattr(self, name):
-                nn.init.zeros_(getattr(self, name))
+        if self.levels.pooling == "ldconv":
+            nn.init.zeros_(self.pool_key_weight)
+            nn.init.zeros_(self.pool_value_weight)
+        if self.levels.tie_levels:
+            return
         for name in ("query", "key", "value"):
-            projection = getattr(self, f"pooled_{name}", None)
-            if projection is None:
-                continue
-            if self.config.init == "copy":
+            projection = self.second_level(name)
+            if self.levels.init == "copy":
                 copy_linear(getattr(self, name), projection)
-            elif self.config.init == "zero_value" and name == "value":
+                continue
+            nn.init.zeros_(projection.bias)
+            if self.levels.init == "zero_value" and name == "value":
                 nn.init.zeros_(projection.weight)
-                nn.init.zeros_(projection.bias)
             else:
                 nn.init.normal_(projection.weight, std=std)
-                nn.init.zeros_(projection.bias)
+
+    def second_level(self, name: str) -> nn.Linear:
+        """The second level's `query`, `key` or `value` projection."""
+        return getattr(self, name if self.levels.tie_levels else f"pooled_{name}")
 
     def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; padded tokens gather nothing, and are in no pool.
 
         Raises:
-            InputError: a mask that does not cover the sequence.
+            InputError: a mask that does not cover the sequence, or a `state`.
         """
         tokens = tokens or Tokens()
         first = self.window_context(hidden, tokens, state)
-        second = self.pooled_context(first, tokens.mask)
-        return self.output(first + second)
-
-    def second_level(self, name: str) -> nn.Linear:
-        """The second level's `query`, `key` or `value` projection."""
-        return getattr(self, name if self.config.tie_levels else f"pooled_{name}")
+        return self.output(first + self.pooled_context(first, tokens.mask))
 
     def pooled_context(self, first: Tensor, mask: Tensor | None) -> Tensor:
-        """The second level Z of the first level's output Y, before the output projection: `(B, T, E)` both."""
+        """The second level Z from the first level's output Y, before the output projection: `(B, T, E)` both."""
         query = self.split_heads(self.second_level("query")(first))
         key = self.split_heads(self.second_level("key")(first))
         value = self.split_heads(self.second_level("value")(first))
-        level = self._shared if self.config.windows == "shared" else self._per_query
-        context = self.merge_heads(level(query, key, value, mask))
+        attended = self._shared if self.levels.windows == "shared" else self._per_query
+        context = self.merge_heads(attended(query, key, value, mask))
         return context if mask is None else context.masked_fill(~mask[:, :, None], 0)
 
-    def _pooled(self, key: Tensor, value: Tensor, mask: Tensor | None, stride: int) -> tuple[Tensor, Tensor]:
-        """Pools of keys and values, `(B, H, T, D)` → `(B, H, ⌈T / stride⌉, D)` each."""
-        kernel, pooling = self.config.kernel, self.config.pooling
-        key_weight = self.pool_key_weight if pooling == "ldconv" else None
-        value_weight = self.pool_value_weight if pooling == "ldconv" else None
-        return (
-            pool(key, kernel=kernel, stride=stride, pooling=pooling, mask=mask, weight=key_weight),
-            pool(value, kernel=kernel, stride=stride, pooling=pooling, mask=mask, weight=value_weight),
-        )
+    def _pool(self, name: str, hidden: Tensor, mask: Tensor | None, stride: int) -> Tensor:
+        """Pools of keys or values, `(B, H, T, D)` → `(B, H, ⌈T / stride⌉, D)`."""
+        pooling = self.levels.pooling
+        weight = getattr(self, f"pool_{name}_weight") if pooling == "ldconv" else None
+        return pool(hidden, kernel=self.levels.kernel, stride=stride, pooling=pooling, mask=mask, weight=weight)
 
     def _shared(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Every query looks at one pooled sequence, stride times shorter than the queries."""
-        config = self.config
-        pools, pooled_value = self._pooled(key, value, mask, config.stride)
-        pattern = PooledWindow(config.pooled_left_tokens, config.pooled_right_tokens, config.kernel, config.stride)
+        """Every query looks at one pooled sequence, `stride` times shorter than the queries."""
+        levels = self.levels
         return attend(
             query,
-            pools,
-            pooled_value,
-            pattern=pattern,
-            key_mask=slot_mask(mask, config.stride),
+            self._pool("key", key, mask, levels.stride),
+            self._pool("value", value, mask, levels.stride),
+            pattern=_pooled_window(levels),
+            key_mask=slot_mask(mask, levels.stride),
             dropout_prob=self.dropout_prob,
         )
 
     def _per_query(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Every query looks at every stride-th pool, counted from its own window's left end.
+        """Every query looks at every `stride`-th pool, counted from its own window's left end.
 
         With the pools shifted by that phase, queries of residue r modulo the stride look at pools of residue r alone,
         so the residue becomes a batch axis and the dilated window a plain one. No window is ever materialised.
         """
-        length, stride = query.shape[2], self.config.stride
-        shift, left, right = phase(self.config)
-        pools, pooled_value = self._pooled(key, value, mask, 1)
-        real = torch.ones(query.shape[0], length, dtype=torch.bool, device=query.device) if mask is None else mask
+        length, stride = query.shape[2], self.levels.stride
+        shift, left, right = phase(self.levels)
+        real = query.new_ones((query.shape[0], length), dtype=torch.bool) if mask is None else mask
         context = attend(
             fold(query, stride),
-            fold(moved(pools, shift), stride),
-            fold(moved(pooled_value, shift), stride),
+            fold(moved(self._pool("key", key, mask, 1), shift), stride),
+            fold(moved(self._pool("value", value, mask, 1), shift), stride),
             pattern=Window(left, right),
             key_mask=fold(moved(real[:, None, :, None], shift), stride)[:, 0, :, 0],
             dropout_prob=self.dropout_prob,
         )
         return unfold(context, stride, length)
 
-    def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
-        raise NotImplementedError
+    def weights(self, hidden: Tensor, tokens: Tokens | None = None, level: int | None = None) -> Tensor:
+        """Dense weights `(B, H, T, T)` of one level, or the mean of both; rows of padded queries are 0.
+
+        The second level's weights are spread over the tokens of each pool as the value pooling weighs them; for
+        `"max"`, by the share of channels each token won. They are weights over the first level's outputs.
+        """
+        tokens = tokens or Tokens()
+        if level not in (None, 1, 2):
+            raise InputError(f"level={level!r} is no level of Poolingformer; give 1, 2 or None for the mean of both")
+        first = self.window_weights(hidden, tokens)
+        if level == 1:
+            return first
+        second = self._pooled_weights(self.window_context(hidden, tokens), tokens.mask)
+        return second if level == 2 else (first + second) / 2
+
+    def _pooled_weights(self, first: Tensor, mask: Tensor | None) -> Tensor:
+        """The second level's weights, from the first level's output `(B, T, E)`, over its tokens: `(B, H, T, T)`."""
+        levels, length = self.levels, first.shape[1]
+        stride = levels.stride if levels.windows == "shared" else 1
+        query = self.split_heads(self.second_level("query")(first))
+        pools = self._pool("key", self.split_heads(self.second_level("key")(first)), mask, stride)
+        rows, centres = torch.arange(length, device=first.device), torch.arange(0, length, stride, device=first.device)
+        offset = centres[None, :] - rows[:, None]
+        left, right = levels.centre_reach
+        seen = (offset >= -left) & (offset <= right)
+        if stride != levels.stride:
+            seen = seen & ((offset + left) % levels.stride == 0)
+        valid = slot_mask(mask, stride)
+        seen = seen[None, None] if valid is None else seen[None, None] & valid[:, None, None, :]
+        if mask is not None:
+            seen = seen & mask[:, None, :, None]
+        weights = dense_weights(query, pools, seen, scale=self.head_width**-0.5)
+        value = self.split_heads(self.second_level("value")(first))
+        weight = self.pool_value_weight if levels.pooling == "ldconv" else None
+        shares = pool_shares(
+            value, kernel=levels.kernel, stride=stride, pooling=levels.pooling, mask=mask, weight=weight
+        )
+        return weights @ shares.to(weights.dtype)
 
 
-def phase(config: PoolingformerConfig) -> tuple[int, int, int]:
-    """Of the pool centres `i − left + κ//2 + m·stride` of query i: the shift that moves one of them onto i, and how many
-    lie before and after it."""
-    first = config.kernel // 2 - config.pooled_left_tokens
-    count = (config.pooled_left_tokens + config.pooled_right_tokens + 1 - config.kernel) // config.stride + 1
-    left = min(max(0, -first // config.stride), count - 1)
-    return -(first + left * config.stride), left, count - 1 - left
+def _pooled_window(levels: PoolingformerConfig) -> PooledWindow:
+    return PooledWindow(levels.pooled_left_tokens, levels.pooled_right_tokens, levels.kernel, levels.stride)
 
 
-def moved(hidden: Tensor, shift: int) -> Tensor:
-    """`(B, H, T, D)` with `shift` zero rows put in front, or, when negative, that many rows dropped."""
-    if shift < 0:
-        return hidden[:, :, -shift:]
-    return F.pad(hidden, (0, 0, shift, 0))
-
-
-def fold(hidden: Tensor, stride: int) -> Tensor:
-    """`(B, H, T, D)` → `(B·stride, H, ⌈T / stride⌉, D)`: positions of equal residue become one batch row."""
-    batch, heads, length, width = hidden.shape
-    folded = F.pad(hidden, (0, 0, 0, -length % stride)).unflatten(2, (-1, stride))
-    return folded.permute(0, 3, 1, 2, 4).reshape(batch * stride, heads, -1, width)
-
-
-def unfold(folded: Tensor, stride: int, length: int) -> Tensor:
-    """The inverse of `fold`, for T = `length`."""
-    return folded.unflatten(0, (-1, stride)).permute(0, 2, 3, 1, 4).flatten(2, 3)[:, :, :length]
+def phase(levels: PoolingformerConfig) -> tuple[int, int, int]:
+    """How far to shift the pools so that one of query i's centres, `i − left + m·stride`, falls onto i, and how many of
+    its centres then lie before and after that one."""
+    left, right = levels.centre_reach
+    count = (left + right) // levels.stride + 1
+    before = min(max(0, left // levels.stride), count - 1)
+    return left - before * levels.stride, before, count - 1 - before

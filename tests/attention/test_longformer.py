@@ -1,0 +1,294 @@
+"""Longformer against a loop over queries, against transformers' own layer, and against itself step by step."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from longspan.attention import KeyValueState, LongformerConfig, Tokens
+from longspan.attention.windowed import WindowedAttention
+from longspan.errors import InputError
+
+WIDTH, HEADS, HEAD_WIDTH = 6, 2, 3
+
+
+def naive_window(module: WindowedAttention, hidden: Tensor, mask: Tensor, is_global: Tensor) -> Tensor:
+    """One query at a time, straight from the definition: window, globals, then separate rows for global queries."""
+    config, (batch, length, _) = module.config, hidden.shape
+    dilation = getattr(config, "dilation", 1)
+    dilations = dilation if isinstance(dilation, tuple) else (dilation,) * module.heads
+    context = torch.zeros_like(hidden)
+    is_global = is_global & mask
+    for b in range(batch):
+        for i in range(length):
+            own = is_global[b, i]
+            prefix = "global_" if own and module.separate else ""
+            query, key, value = (
+                getattr(module, f"{prefix}{name}")(hidden[b]).view(length, module.heads, -1)
+                for name in ("query", "key", "value")
+            )
+            for h in range(module.heads):
+                right = 0 if module.causal else config.right_tokens
+                steps = {i + dilations[h] * m for m in range(-config.left_tokens, right + 1)}
+                seen = [j for j in range(length) if mask[b, j] and (own or is_global[b, j] or j in steps)]
+                if not mask[b, i] or not seen:
+                    continue
+                weights = (key[seen, h] @ query[i, h] / module.head_width**0.5).softmax(0)
+                context[b, i, h * module.head_width : (h + 1) * module.head_width] = weights @ value[seen, h]
+    return context
+
+
+def flags(length: int, kind: str) -> Tensor:
+    """`(2, T)` bool: none, all, the first token, a ragged prefix, anywhere, or one whole row."""
+    rows = torch.zeros(2, length, dtype=torch.bool)
+    if kind == "all":
+        rows[:] = True
+    elif kind == "first":
+        rows[:, :1] = True
+    elif kind == "ragged":
+        rows[0, : length // 2], rows[1, : length // 5] = True, True
+    elif kind == "anywhere":
+        rows = torch.rand(2, length) < 0.3
+    elif kind == "row":
+        rows[1] = True
+    return rows
+
+
+def build(config: LongformerConfig, causal: bool = False) -> WindowedAttention:
+    """The module in float64, with all projections random and different."""
+    module = config.build(width=WIDTH, heads=HEADS, causal=causal).double()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return module
+
+
+kinds = st.sampled_from(["none", "all", "first", "ragged", "anywhere", "row"])
+
+
+@given(
+    length=st.integers(0, 17),
+    left=st.integers(0, 9),
+    right=st.integers(0, 9),
+    dilation=st.sampled_from([1, 2, 3, (1, 3), (2, 2)]),
+    padding=kinds,
+    globals_=kinds,
+    separate=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_equals_the_definition(length, left, right, dilation, padding, globals_, separate, seed):
+    torch.manual_seed(seed)
+    config = LongformerConfig(
+        left_tokens=left, right_tokens=right, dilation=dilation, separate_global_projections=separate
+    )
+    module = build(config)
+    hidden = torch.randn(2, length, WIDTH, dtype=torch.float64)
+    mask, is_global = ~flags(length, padding), flags(length, globals_)
+    tokens = Tokens(mask=mask, is_global=is_global)
+    expected = naive_window(module, hidden, mask, is_global)
+    torch.testing.assert_close(module.window_context(hidden, tokens), expected)
+    weights = module.weights(hidden, tokens)
+    assert weights.shape == (2, HEADS, length, length)
+    if not (separate and is_global.any()):
+        values = module.split_heads(module.value(hidden))
+        torch.testing.assert_close(module.merge_heads(weights @ values), expected)
+
+
+@pytest.mark.parametrize("globals_per_row", [1, 2, 5])
+@pytest.mark.parametrize("training", [False, True])
+def test_gradients_equal_those_of_the_definition(globals_per_row, training):
+    """Two slots or more than half a head's width: both ways of computing the global rows."""
+    module = build(LongformerConfig(left_tokens=2, right_tokens=3)).train(training)
+    hidden = torch.randn(2, 13, WIDTH, dtype=torch.float64, requires_grad=True)
+    mask, is_global = torch.ones(2, 13, dtype=torch.bool), torch.zeros(2, 13, dtype=torch.bool)
+    mask[1, 9:], is_global[0, 3 : 3 + globals_per_row], is_global[1, 1] = False, True, True
+    inputs = [hidden, *(p for name, p in module.named_parameters() if not name.startswith("output"))]
+    ours = module.window_context(hidden, Tokens(mask=mask, is_global=is_global))
+    theirs = naive_window(module, hidden, mask, is_global)
+    upstream = torch.randn_like(ours)
+    torch.testing.assert_close(ours, theirs)
+    for a, b in zip(
+        torch.autograd.grad(ours, inputs, upstream), torch.autograd.grad(theirs, inputs, upstream), strict=True
+    ):
+        torch.testing.assert_close(a, b)
+
+
+def test_gradcheck():
+    module = build(LongformerConfig(left_tokens=1, right_tokens=2, dilation=(1, 2)))
+    mask, is_global = ~flags(7, "ragged"), flags(7, "first")
+    is_global[0, 5] = True
+    hidden = torch.randn(2, 7, WIDTH, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: module(x, Tokens(mask=mask, is_global=is_global)), hidden)
+
+
+@pytest.mark.parametrize("globals_", ["none", "first", "ragged", "anywhere"])
+@pytest.mark.parametrize("padding", ["none", "row-end"])
+def test_equals_the_layer_of_transformers(globals_, padding):
+    from transformers import LongformerConfig as TheirConfig
+    from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
+
+    window, length = 8, 40
+    theirs = LongformerSelfAttention(
+        TheirConfig(hidden_size=24, num_attention_heads=4, attention_window=[window], vocab_size=8), layer_id=0
+    ).eval()
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    config = LongformerConfig(left_tokens=window // 2, right_tokens=window // 2)
+    ours = config.build(width=24, heads=4).eval()
+    state = {k.replace("query_global", "global_query"): v for k, v in theirs.state_dict().items()}
+    state = {k.replace("key_global", "global_key").replace("value_global", "global_value"): v for k, v in state.items()}
+    missing = ours.load_state_dict(state, strict=False)
+    assert not missing.unexpected_keys
+    assert missing.missing_keys == ["output.weight", "output.bias"]
+
+    mask, is_global = torch.ones(2, length, dtype=torch.bool), flags(length, globals_)
+    if padding == "row-end":
+        mask[1, 23:] = False
+    is_global &= mask
+    # Their layer reads one number per token: negative for padding, 0 for local, positive for global.
+    theirs_mask = torch.where(mask, is_global.float(), -1.0) * 10000
+    hidden = torch.randn(2, length, 24)
+    (expected,) = theirs(
+        hidden,
+        attention_mask=theirs_mask,
+        is_index_masked=~mask,
+        is_index_global_attn=is_global,
+        is_global_attn=bool(is_global.any()),
+    )[:1]
+    context = ours.window_context(hidden, Tokens(mask=mask, is_global=is_global))
+    torch.testing.assert_close(context[mask], expected[mask], rtol=1e-5, atol=1e-5)
+    assert not context[~mask].any()
+
+
+def test_a_wide_window_without_globals_is_full_attention():
+    module = build(LongformerConfig(left_tokens=31, right_tokens=31))
+    hidden = torch.randn(3, 31, WIDTH, dtype=torch.float64)
+    query, key, value = module.project(hidden)
+    full = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+    torch.testing.assert_close(module(hidden), module.output(module.merge_heads(full)))
+
+
+def test_all_global_is_full_attention_with_global_projections():
+    module = build(LongformerConfig(left_tokens=1, right_tokens=1))
+    hidden = torch.randn(2, 11, WIDTH, dtype=torch.float64)
+    query, key, value = (
+        module.split_heads(getattr(module, f"global_{name}")(hidden)) for name in ("query", "key", "value")
+    )
+    full = torch.nn.functional.scaled_dot_product_attention(query, key, value)
+    is_global = torch.ones(2, 11, dtype=torch.bool)
+    torch.testing.assert_close(module(hidden, Tokens(is_global=is_global)), module.output(module.merge_heads(full)))
+
+
+@settings(max_examples=30)
+@given(
+    length=st.integers(1, 19),
+    extra=st.integers(1, 11),
+    globals_=st.sampled_from(["none", "first", "anywhere"]),
+    seed=st.integers(0, 99),
+)
+def test_padding_and_company_change_nothing(length, extra, globals_, seed):
+    torch.manual_seed(seed)
+    module = build(LongformerConfig(left_tokens=3, right_tokens=2))
+    hidden = torch.randn(2, length + extra, WIDTH, dtype=torch.float64)
+    mask, is_global = torch.ones(2, length + extra, dtype=torch.bool), flags(length + extra, globals_)
+    mask[0, length:] = False
+    alone = module(hidden[:1, :length], Tokens(is_global=is_global[:1, :length]))
+    together = module(hidden, Tokens(mask=mask, is_global=is_global))
+    torch.testing.assert_close(together[:1, :length], alone)
+
+
+@pytest.mark.parametrize("dilation", [1, 2, (1, 3)])
+def test_causal_means_causal(dilation):
+    module = build(LongformerConfig(left_tokens=4, right_tokens=4, dilation=dilation), causal=True)
+    hidden = torch.randn(2, 17, WIDTH, dtype=torch.float64)
+    changed = hidden.clone()
+    changed[:, 9:] = torch.randn_like(changed[:, 9:])
+    assert torch.equal(module(hidden)[:, :9], module(changed)[:, :9])
+    torch.testing.assert_close(
+        module.window_context(hidden, Tokens()),
+        naive_window(module, hidden, torch.ones(2, 17, dtype=torch.bool), flags(17, "none")),
+    )
+
+
+@pytest.mark.parametrize("dilation", [1, (1, 3)])
+@pytest.mark.parametrize("steps", [[1] * 17, [5, 1, 1, 7, 3], [0, 17], [16, 1]])
+def test_step_by_step_equals_the_full_pass_and_keeps_only_the_window(dilation, steps):
+    module = build(LongformerConfig(left_tokens=4, dilation=dilation), causal=True)
+    hidden = torch.randn(2, 17, WIDTH, dtype=torch.float64)
+    mask = torch.ones(2, 17, dtype=torch.bool)
+    mask[1, :6] = False  # padding on the left, as in generation
+    state, outputs, seen = KeyValueState(), [], 0
+    for step in steps:
+        piece = hidden[:, seen : seen + step]
+        seen += step
+        outputs.append(module(piece, Tokens(mask=mask[:, :seen]), state))
+        assert state.length == seen
+        assert state.key is not None
+        assert state.key.shape[2] <= module.reach
+    torch.testing.assert_close(torch.cat(outputs, dim=1), module(hidden, Tokens(mask=mask)))
+
+
+def test_unused_slots_and_slots_on_padding_add_nothing():
+    module = build(LongformerConfig(left_tokens=2, right_tokens=2))
+    hidden = torch.randn(2, 9, WIDTH, dtype=torch.float64)
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[1, 5:] = False
+    is_global = torch.zeros(2, 9, dtype=torch.bool)
+    is_global[0, 4] = True
+    few = module(hidden, Tokens(mask=mask, is_global=is_global))
+    slots = torch.tensor([[-1, 4, -1, -1], [-1, -1, 7, -1]])
+    torch.testing.assert_close(module(hidden, Tokens(mask=mask, global_slots=slots)), few)
+
+
+@pytest.mark.parametrize("globals_per_row", [1, 20])
+def test_no_square_tensor_in_forward_or_backward(globals_per_row):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    length, largest = 4099, 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            for tensor in out if isinstance(out, tuple | list) else (out,):
+                if isinstance(tensor, Tensor):
+                    largest = max(largest, tensor.numel())
+            return out
+
+    module = LongformerConfig(left_tokens=8, right_tokens=8).build(width=WIDTH, heads=HEADS)
+    is_global = torch.zeros(1, length, dtype=torch.bool)
+    is_global[:, :globals_per_row] = True
+    tokens = Tokens(is_global=is_global).with_slots()
+    with Watch():
+        module(torch.randn(1, length, WIDTH, requires_grad=True), tokens).sum().backward()
+    assert largest < length * length
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"left_tokens": -1}, "left_tokens=-1"),
+        ({"right_tokens": 2.5}, "right_tokens=2.5"),
+        ({"dilation": 0}, "dilation=0"),
+        ({"dilation": (1, 0)}, "dilation=0"),
+        ({"dilation": ()}, r"dilation=\(\)"),
+        ({"dropout": 1.0}, "dropout=1.0"),
+    ],
+)
+def test_mistakes_in_the_configuration_are_named(options, message):
+    with pytest.raises(InputError, match=message):
+        LongformerConfig(**options)
+
+
+def test_mistakes_in_use_are_named():
+    with pytest.raises(InputError, match="each of 2 heads"):
+        LongformerConfig(dilation=(1, 2, 3)).build(width=WIDTH, heads=HEADS)
+    causal, hidden = build(LongformerConfig(), causal=True), torch.randn(1, 4, WIDTH, dtype=torch.float64)
+    with pytest.raises(InputError, match="no global tokens"):
+        causal(hidden, Tokens(is_global=torch.ones(1, 4, dtype=torch.bool)))
+    with pytest.raises(InputError, match="mask has shape"):
+        causal(hidden, Tokens(mask=torch.ones(1, 5, dtype=torch.bool)))
+    with pytest.raises(InputError, match="state="):
+        build(LongformerConfig())(hidden, state=KeyValueState())

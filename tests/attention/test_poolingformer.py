@@ -1,0 +1,336 @@
+"""Poolingformer's second level against a loop over queries that pools each window by itself, and its invariants."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from longspan.attention import KeyValueState, LongformerConfig, PoolingformerConfig, Tokens
+from longspan.attention.poolingformer import PoolingformerAttention, phase
+from longspan.errors import InputError
+from longspan.ops.residues import fold, unfold
+
+WIDTH, HEADS, HEAD_WIDTH = 6, 2, 3
+POOLINGS = ("ldconv", "mean", "max")
+
+
+def centres_of(config: PoolingformerConfig, query: int, length: int) -> list[int]:
+    """The centres whose whole kernel lies in the query's window (also where the window leaves the sequence)."""
+    first, last = query - config.pooled_left_tokens, query + config.pooled_right_tokens
+    before, after = config.kernel // 2, config.kernel - 1 - config.kernel // 2
+    if config.windows == "per_query":
+        centres = list(range(first + before, last - after + 1, config.stride))
+        reach = config.pooled_left_tokens + config.pooled_right_tokens + 1
+        assert len(centres) == (reach - config.kernel) // config.stride + 1
+    else:
+        centres = [c for c in range(0, length, config.stride) if c - before >= first and c + after <= last]
+    return [c for c in centres if 0 <= c < length]
+
+
+def naive_pool(vectors: Tensor, taps: list[int], centre: int, kernel: int, pooling: str, weight: Tensor | None):
+    """One pool of one head: `vectors` (T, D), the valid `taps`."""
+    if pooling == "mean":
+        return vectors[taps].mean(0)
+    if pooling == "max":
+        return vectors[taps].amax(0)
+    rows = [t - centre + kernel // 2 for t in taps]
+    return (weight[rows] @ vectors[centre]).softmax(0) @ vectors[taps]
+
+
+def naive_second_level(module: PoolingformerAttention, first: Tensor, mask: Tensor) -> Tensor:
+    """One query and one head at a time, straight from the definition, given the first level's output."""
+    config, (batch, length, _) = module.levels, first.shape
+    context = torch.zeros_like(first)
+    query, key, value = (
+        module.second_level(name)(first).view(batch, length, HEADS, HEAD_WIDTH) for name in ("query", "key", "value")
+    )
+    for b in range(batch):
+        for i in range(length):
+            centres = [c for c in centres_of(config, i, length) if mask[b, c]]
+            if not mask[b, i] or not centres:
+                continue
+            for h in range(HEADS):
+                pools = []
+                for vectors, name in ((key, "key"), (value, "value")):
+                    weight = getattr(module, f"pool_{name}_weight")[h] if config.pooling == "ldconv" else None
+                    reach = range(-(config.kernel // 2), config.kernel - config.kernel // 2)
+                    taps = {c: [c + o for o in reach if 0 <= c + o < length and mask[b, c + o]] for c in centres}
+                    row = [
+                        naive_pool(vectors[b, :, h], taps[c], c, config.kernel, config.pooling, weight) for c in centres
+                    ]
+                    pools.append(torch.stack(row))
+                weights = (pools[0] @ query[b, i, h] / HEAD_WIDTH**0.5).softmax(0)
+                context[b, i, h * HEAD_WIDTH : (h + 1) * HEAD_WIDTH] = weights @ pools[1]
+    return context
+
+
+def build(config: PoolingformerConfig) -> PoolingformerAttention:
+    """The module in float64, with all projections and pooling weights random and different."""
+    module = config.build(width=WIDTH, heads=HEADS).double()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return module
+
+
+def padding(length: int, kind: str) -> Tensor:
+    """`(2, T)` bool: none padded, the second row's end, anywhere, or the whole second row."""
+    mask = torch.ones(2, length, dtype=torch.bool)
+    if kind == "end":
+        mask[1, length // 3 :] = False
+    elif kind == "anywhere":
+        mask = torch.rand(2, length) > 0.3
+    elif kind == "row":
+        mask[1] = False
+    return mask
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> PoolingformerConfig:
+    kernel = draw(st.integers(1, 5))
+    left, right = draw(st.integers(0, 11)), draw(st.integers(0, 11))
+    return PoolingformerConfig(
+        left_tokens=draw(st.integers(0, 3)),
+        right_tokens=draw(st.integers(0, 3)),
+        pooled_left_tokens=left,
+        pooled_right_tokens=max(right, kernel - 1 - left),
+        kernel=kernel,
+        stride=draw(st.integers(1, kernel)),
+        pooling=draw(st.sampled_from(POOLINGS)),
+        windows=draw(st.sampled_from(["shared", "per_query"])),
+        tie_levels=draw(st.booleans()),
+    )
+
+
+paddings = st.sampled_from(["none", "end", "anywhere", "row"])
+
+
+@settings(max_examples=150)
+@given(config=configs(), length=st.integers(0, 19), padded=paddings, seed=st.integers(0, 99))
+def test_the_second_level_equals_the_definition(config, length, padded, seed):
+    torch.manual_seed(seed)
+    module, mask = build(config), padding(length, padded)
+    first = torch.randn(2, length, WIDTH, dtype=torch.float64)
+    expected = naive_second_level(module, first, mask)
+    torch.testing.assert_close(module.pooled_context(first, mask), expected)
+    if padded == "none":
+        torch.testing.assert_close(module.pooled_context(first, None), expected)
+
+
+@settings(max_examples=30)
+@given(config=configs(), length=st.integers(1, 13), padded=paddings, seed=st.integers(0, 99))
+def test_gradients_equal_those_of_the_definition(config, length, padded, seed):
+    torch.manual_seed(seed)
+    module, mask = build(config), padding(length, padded)
+    first = torch.randn(2, length, WIDTH, dtype=torch.float64, requires_grad=True)
+    ours, theirs = module.pooled_context(first, mask), naive_second_level(module, first, mask)
+    upstream = torch.randn_like(ours)
+    parameters = [p for name, p in module.named_parameters() if name.startswith("pool")]
+    inputs = [first, *parameters]
+    for a, b in zip(
+        torch.autograd.grad(ours, inputs, upstream, allow_unused=True, materialize_grads=True),
+        torch.autograd.grad(theirs, inputs, upstream, allow_unused=True, materialize_grads=True)
+        if theirs.requires_grad
+        else [torch.zeros_like(x) for x in inputs],
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("windows", ["shared", "per_query"])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_both_levels_together(windows, pooling):
+    """Globals, padding and both levels: `(Y + Z) W_o`, where Y is exactly Longformer's layer."""
+    config = PoolingformerConfig(
+        left_tokens=2, right_tokens=1, pooled_left_tokens=6, pooled_right_tokens=5, windows=windows, pooling=pooling
+    )
+    module = build(config)
+    longformer = LongformerConfig(left_tokens=2, right_tokens=1).build(width=WIDTH, heads=HEADS).double()
+    longformer.load_state_dict({k: v for k, v in module.state_dict().items() if not k.startswith("pool")})
+    hidden, mask = torch.randn(2, 17, WIDTH, dtype=torch.float64), padding(17, "end")
+    is_global = torch.zeros(2, 17, dtype=torch.bool)
+    is_global[:, 0] = is_global[0, 9] = True
+    tokens = Tokens(mask=mask, is_global=is_global)
+    first = longformer.window_context(hidden, tokens)
+    expected = module.output(first + naive_second_level(module, first, mask))
+    torch.testing.assert_close(module(hidden, tokens), expected)
+
+
+@pytest.mark.parametrize("windows", ["shared", "per_query"])
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("reach", [31, 4])
+def test_pools_of_one_token_make_a_plain_window(windows, pooling, reach):
+    """κ = ξ = 1: full attention over Y when the window is wide, a sliding window when it is not."""
+    config = PoolingformerConfig(
+        pooled_left_tokens=reach, pooled_right_tokens=reach, kernel=1, stride=1, windows=windows, pooling=pooling
+    )
+    module, first = build(config), torch.randn(2, 29, WIDTH, dtype=torch.float64)
+    query, key, value = (module.split_heads(module.second_level(n)(first)) for n in ("query", "key", "value"))
+    distance = (torch.arange(29)[:, None] - torch.arange(29)).abs()
+    plain = scaled_dot_product_attention(query, key, value, attn_mask=distance <= reach)
+    torch.testing.assert_close(module.pooled_context(first, None), module.merge_heads(plain))
+
+
+@pytest.mark.parametrize("windows", ["shared", "per_query"])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_zero_value_starts_exactly_as_the_first_level(windows, pooling):
+    config = PoolingformerConfig(windows=windows, pooling=pooling, init="zero_value")
+    module = config.build(width=WIDTH, heads=HEADS).double()
+    longformer = LongformerConfig(left_tokens=128, right_tokens=128).build(width=WIDTH, heads=HEADS).double()
+    longformer.load_state_dict({k: v for k, v in module.state_dict().items() if not k.startswith("pool")})
+    hidden, is_global = torch.randn(2, 300, WIDTH, dtype=torch.float64), torch.zeros(2, 300, dtype=torch.bool)
+    is_global[:, 0] = True
+    tokens = Tokens(mask=padding(300, "end"), is_global=is_global)
+    assert torch.equal(module(hidden, tokens), longformer(hidden, tokens))
+
+
+def test_the_other_starts():
+    copied = PoolingformerConfig(init="copy").build(width=WIDTH, heads=HEADS)
+    for name in ("query", "key", "value"):
+        assert torch.equal(getattr(copied, f"pooled_{name}").weight, getattr(copied, name).weight)
+    normal = PoolingformerConfig(init="normal").build(width=60, heads=HEADS)
+    assert 0.015 < normal.pooled_value.weight.std() < 0.025
+    assert not normal.pooled_value.bias.any()
+    tied = PoolingformerConfig(tie_levels=True).build(width=WIDTH, heads=HEADS)
+    assert not any(name.startswith("pooled_") for name, _ in tied.named_parameters())
+
+
+def test_loaded_weights_are_not_initialised_again():
+    module = PoolingformerConfig(init="copy").build(width=WIDTH, heads=HEADS)
+    before = module.pooled_query.weight.detach().clone().fill_(3.0)
+    module.pooled_query.weight.data.copy_(before)
+    module.pooled_query.weight._is_hf_initialized = True
+    module.init_extra_weights()
+    assert torch.equal(module.pooled_query.weight, before)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_shared_equals_per_query_where_the_grids_meet(pooling):
+    options = {"pooled_left_tokens": 14, "pooled_right_tokens": 14, "kernel": 5, "stride": 4, "pooling": pooling}
+    shared, per_query = (
+        build(PoolingformerConfig(**options)),
+        build(PoolingformerConfig(windows="per_query", **options)),
+    )
+    per_query.load_state_dict(shared.state_dict())
+    first, mask = torch.randn(2, 53, WIDTH, dtype=torch.float64), padding(53, "end")
+    aligned = torch.arange(53) % 4 == (14 - 5 // 2) % 4
+    ours, theirs = shared.pooled_context(first, mask), per_query.pooled_context(first, mask)
+    torch.testing.assert_close(ours[:, aligned], theirs[:, aligned])
+    assert not torch.allclose(ours[:, ~aligned], theirs[:, ~aligned])
+
+
+@settings(max_examples=40)
+@given(config=configs(), length=st.integers(1, 17), extra=st.integers(1, 9), seed=st.integers(0, 99))
+def test_padding_and_company_change_nothing(config, length, extra, seed):
+    torch.manual_seed(seed)
+    module, hidden = build(config), torch.randn(2, length + extra, WIDTH, dtype=torch.float64)
+    mask, is_global = torch.ones(2, length + extra, dtype=torch.bool), torch.rand(2, length + extra) < 0.2
+    mask[0, length:] = False
+    alone = module(hidden[:1, :length], Tokens(is_global=is_global[:1, :length]))
+    together = module(hidden, Tokens(mask=mask, is_global=is_global))
+    torch.testing.assert_close(together[:1, :length], alone)
+
+
+@pytest.mark.parametrize("windows", ["shared", "per_query"])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_gradients_stay_finite_where_nothing_is_seen(windows, pooling):
+    """A padded row, and a window so far to the right that late queries see no pool."""
+    config = PoolingformerConfig(
+        left_tokens=1, right_tokens=1, pooled_left_tokens=0, pooled_right_tokens=12, windows=windows, pooling=pooling
+    )
+    module, hidden = build(config), torch.randn(2, 15, WIDTH, dtype=torch.float64, requires_grad=True)
+    out = module(hidden, Tokens(mask=padding(15, "row")))
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert hidden.grad.isfinite().all()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in module.parameters())
+    assert not hidden.grad[1].any()
+
+
+@pytest.mark.parametrize("windows", ["shared", "per_query"])
+def test_gradcheck(windows):
+    config = PoolingformerConfig(
+        left_tokens=1, right_tokens=1, pooled_left_tokens=4, pooled_right_tokens=5, kernel=3, stride=2, windows=windows
+    )
+    module, mask = build(config), padding(7, "end")
+    is_global = torch.zeros(2, 7, dtype=torch.bool)
+    is_global[:, 1] = True
+    hidden = torch.randn(2, 7, WIDTH, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: module(x, Tokens(mask=mask, is_global=is_global)), hidden)
+
+
+@pytest.mark.parametrize("windows", ["shared", "per_query"])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_weights_are_the_shares_of_tokens(windows, pooling):
+    config = PoolingformerConfig(
+        left_tokens=2, right_tokens=2, pooled_left_tokens=7, pooled_right_tokens=5, windows=windows, pooling=pooling
+    )
+    module, hidden = build(config), torch.randn(2, 19, WIDTH, dtype=torch.float64)
+    tokens = Tokens(mask=padding(19, "end"))
+    first = module.window_context(hidden, tokens)
+    second = module.weights(hidden, tokens, level=2)
+    assert not second[1, :, 19 // 3 :].any()
+    if pooling != "max":
+        values = module.split_heads(module.second_level("value")(first))
+        torch.testing.assert_close(module.merge_heads(second @ values), module.pooled_context(first, tokens.mask))
+    both = module.weights(hidden, tokens)
+    torch.testing.assert_close(both, (module.weights(hidden, tokens, level=1) + second) / 2)
+    with pytest.raises(InputError, match="level=3"):
+        module.weights(hidden, tokens, level=3)
+
+
+def test_published_geometry():
+    config = PoolingformerConfig(windows="per_query")
+    assert sum(phase(config)[1:]) + 1 == 256
+    first, second = config.level_scores(16384)
+    assert first == pytest.approx(257, rel=0.01)
+    assert second == pytest.approx(256, rel=0.02)
+    assert config.scores_per_token(16384) == first + second
+    led = LongformerConfig(left_tokens=512, right_tokens=512)
+    assert config.scores_per_token(16384) / led.scores_per_token(16384) == pytest.approx(0.5, rel=0.02)
+
+
+@given(config=configs(), length=st.integers(0, 40))
+def test_scores_are_counted_exactly(config, length):
+    seen = sum(len(centres_of(config, i, length)) for i in range(length))
+    assert config.level_scores(length)[1] * length == pytest.approx(seen)
+    near = sum(min(length - 1, i + config.right_tokens) - max(0, i - config.left_tokens) + 1 for i in range(length))
+    assert config.level_scores(length)[0] * length == pytest.approx(near)
+
+
+@given(length=st.integers(0, 20), stride=st.integers(1, 7))
+def test_unfolding_undoes_folding(length, stride):
+    hidden = torch.randn(2, 3, length, 2)
+    folded = fold(hidden, stride)
+    assert folded.shape == (2 * stride, 3, -(-length // stride), 2)
+    assert torch.equal(unfold(folded, stride, length), hidden)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": 0}, "kernel=0"),
+        ({"stride": 0}, "stride=0"),
+        ({"stride": 6}, "stride=6 exceeds kernel=5"),
+        ({"pooled_left_tokens": -1}, "pooled_left_tokens=-1"),
+        ({"left_tokens": True}, "left_tokens=True"),
+        ({"pooling": "median"}, "pooling='median'"),
+        ({"windows": "both"}, "windows='both'"),
+        ({"init": "xavier"}, "init='xavier'"),
+        ({"pooled_left_tokens": 1, "pooled_right_tokens": 1}, "kernel=5 does not fit"),
+        ({"separate_global_projections": "no"}, "separate_global_projections='no'"),
+    ],
+)
+def test_mistakes_in_the_configuration_are_named(options, message):
+    with pytest.raises(InputError, match=message):
+        PoolingformerConfig(**options)
+
+
+def test_mistakes_in_use_are_named():
+    with pytest.raises(InputError, match="no causal form"):
+        PoolingformerConfig().build(width=WIDTH, heads=HEADS, causal=True)
+    with pytest.raises(InputError, match="state="):
+        build(PoolingformerConfig())(torch.zeros(1, 3, WIDTH).double(), state=KeyValueState())
