@@ -1,0 +1,65 @@
+"""JSON Lines files, plain or compressed, one object at a time."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from longspan.errors import InputError
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield `(line number, object)` for each line that is not blank; only one line is in memory at a time.
+
+    gzip and xz are known by the file's first bytes, whatever its name.
+
+    Raises:
+        InputError: the file is missing or damaged, or a line is not UTF-8 or not a JSON object; it names file and line.
+    """
+    number = 0
+    try:
+        with _open(path) as file:
+            for number, line in enumerate(file, 1):
+                if record := _parse(line, path, number):
+                    yield number, record
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; check the path") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a directory; name a file in it") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        raise InputError(f"{path} is damaged after line {number} ({error}); get the file again") from None
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read ({error.strerror or error}); check the path and its permissions"
+        ) from None
+
+
+def _open(path: Path) -> IO[bytes] | gzip.GzipFile | lzma.LZMAFile:
+    with path.open("rb") as file:
+        head = file.read(6)
+    if head.startswith(b"\x1f\x8b"):
+        return gzip.open(path, "rb")
+    if head.startswith(b"\xfd7zXZ\0"):
+        return lzma.open(path, "rb")
+    return path.open("rb")
+
+
+def _parse(line: bytes, path: Path, number: int) -> dict[str, Any] | None:
+    if number == 1:
+        line = line.removeprefix(b"\xef\xbb\xbf")
+    try:
+        text = line.decode()
+        record = json.loads(text) if text.strip() else None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}, line {number}: not UTF-8 at byte {error.start}; save the file as UTF-8") from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{path}, line {number}: not JSON ({error}); write one JSON object per line") from None
+    if record is not None and not isinstance(record, dict):
+        kind = type(record).__name__
+        raise InputError(f"{path}, line {number}: a {kind} instead of a JSON object; write one object per line")
+    return record

@@ -1,0 +1,179 @@
+"""Summarisation data sets, by name, file or directory: a stream of `SummaryRow`.
+
+for row in read_rows("pubmed", "validation"): ...        # a folder of LONGSPAN_DATA
+for row in read_rows("papers.jsonl.gz"): ...             # fields are recognised, see `longspan.data.layouts`
+for row in read_rows("corpus/", "validation"): ...       # corpus/validation*.jsonl, or valid, val, dev
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from longspan.data.jsonl import read_jsonl
+from longspan.data.layouts import LAYOUTS, Choice, detect_layout, parse_record
+from longspan.data.rows import SummaryRow
+from longspan.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+_ALIASES = {"validation": ("validation", "valid", "val", "dev"), "dev": ("dev", "validation", "valid", "val")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet:
+    """A named data set: its files under LONGSPAN_DATA for each split, and what to take from them."""
+
+    splits: dict[str, tuple[str, ...]]
+    choice: Choice = field(default_factory=Choice)
+
+
+def _folder(folder: str, **choice: str) -> DataSet:
+    splits = {split: (f"{folder}/{split}.jsonl.gz",) for split in ("train", "validation")}
+    return DataSet(splits=splits, choice=Choice(**choice))
+
+
+DATA_SETS: dict[str, DataSet] = {
+    "pubmed": _folder("pubmed"),
+    "pubmed-large": DataSet(
+        splits={
+            "train": ("pubmed/train.jsonl.gz", "pubmed_more/train.jsonl.gz", "pubmed_more/train-large.jsonl.xz"),
+            "validation": ("pubmed/validation.jsonl.gz",),
+        }
+    ),
+    "scisummnet": _folder("scisummnet"),
+    "scisummnet-human": _folder("scisummnet", target="human_summary"),
+    "squality": _folder("squality"),
+    "squality-questions": _folder("squality", questions="all"),
+    "qmsum": _folder("qmsum"),
+    "qmsum-queries": _folder("qmsum", questions="all"),
+    "scitldr": _folder("scitldr_a"),
+    "crd3": _folder("crd3"),
+    "crd3-synopsis": _folder("crd3", target="synopsis"),
+    "gov-report": DataSet(splits={"validation": ("leval_subset/gov_report_summ.jsonl.gz",)}),
+    "patents": DataSet(splits={"validation": ("leval_subset/patent_summ.jsonl.gz",)}),
+}
+
+
+def read_rows(
+    data: str | Path | Sequence[str | Path],
+    split: str = "train",
+    *,
+    layout: str | None = None,
+    questions: str | None = None,
+    target: str | None = None,
+    source_field: str | None = None,
+    target_field: str | None = None,
+    limit: int | None = None,
+) -> Iterator[SummaryRow]:
+    """Stream the rows of a data set; one record is in memory at a time.
+
+    Rows without a document, or whose summary is empty, are left out; a warning in the log counts them for each file.
+
+    Args:
+        data: a JSON Lines file (plain, gzip or xz), a directory with one or more files per split, the name of one of
+            `DATA_SETS` under the folder that the environment variable LONGSPAN_DATA names, or several of these.
+        split: which split of a directory or a named data set; a single file is read whatever the split.
+        layout: one of `longspan.data.layouts.LAYOUTS`; None recognises it from the fields of a file's first record.
+        questions: "plain" takes summaries of the whole document (`question` is None); "all" takes every question of
+            data sets that have them. None is "plain", or what the named data set says.
+        target: which of several summaries: "abstract" or "human_summary", "blurb" or "synopsis".
+        source_field: the field that holds the document, in the plain layout.
+        target_field: the field that holds the summary, in the plain layout.
+        limit: stop after so many rows.
+
+    Raises:
+        InputError: nothing is found, LONGSPAN_DATA is not set, an option is wrong (at once); a line is malformed
+            (when it is reached; the message names file and line).
+    """
+    if layout is not None and layout not in LAYOUTS:
+        raise InputError(f"layout={layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
+    if questions not in {None, "plain", "all"}:
+        raise InputError(f"questions={questions!r} is unknown; choose 'plain' or 'all'")
+    if limit is not None and limit < 0:
+        raise InputError(f"limit={limit} is negative; give a number of rows, or None for all of them")
+    options = {"questions": questions, "target": target, "source_field": source_field, "target_field": target_field}
+    given = {name: value for name, value in options.items() if value is not None}
+    sources = [data] if isinstance(data, str | Path) else list(data)
+    found = [(path, replace(choice, **given)) for source in sources for path, choice in find_files(source, split)]
+    return islice(chain.from_iterable(_read_file(path, layout, choice) for path, choice in found), limit)
+
+
+def rows_from_records(records: Iterable[dict[str, Any]], choice: Choice | None = None) -> Iterator[SummaryRow]:
+    """Rows from objects already in memory, such as a `datasets.Dataset`; the layout is recognised from the first."""
+    return _rows(((number, record) for number, record in enumerate(records, 1)), "records", None, choice or Choice())
+
+
+def find_files(data: str | Path, split: str) -> list[tuple[Path, Choice]]:
+    """The files that hold a split, and what to take from them; a path that exists wins over a data set's name."""
+    path = Path(data)
+    if path.is_dir():
+        return [(file, Choice()) for file in _in_directory(path, split)]
+    if path.exists():
+        return [(path, Choice())]
+    known = DATA_SETS.get(str(data))
+    if known is None:
+        raise InputError(
+            f"data={str(data)!r} is no file, no directory and none of the data sets {', '.join(DATA_SETS)}"
+        )
+    root = os.environ.get("LONGSPAN_DATA")
+    if not root:
+        raise InputError(
+            f"data={str(data)!r} names a data set, but the environment variable LONGSPAN_DATA is not set; "
+            "set it to the folder of data sets, or give a file or directory"
+        )
+    names = next((known.splits[name] for name in _ALIASES.get(split, (split,)) if name in known.splits), None)
+    if names is None:
+        raise InputError(f"split={split!r} is not in data set {str(data)!r}; it has {', '.join(known.splits)}")
+    for name in names:
+        if not (Path(root) / name).is_file():
+            raise InputError(f"data set {str(data)!r} lacks {Path(root) / name}; check LONGSPAN_DATA={root!r}")
+    return [(Path(root) / name, known.choice) for name in names]
+
+
+def _in_directory(folder: Path, split: str) -> list[Path]:
+    """`train.jsonl`, `train-large.jsonl.xz`, `train.txt`, … in order of their names."""
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    for name in _ALIASES.get(split, (split,)):
+        wanted = re.compile(re.escape(name) + r"([-_.].*)?\.(jsonl|json|txt)(\.gz|\.xz)?")
+        if found := [file for file in files if wanted.fullmatch(file.name)]:
+            return found
+    names = ", ".join(file.name for file in files[:10]) or "no files"
+    raise InputError(f"{folder} has no {split}*.jsonl, .jsonl.gz or .jsonl.xz file for split={split!r}; it has {names}")
+
+
+def _read_file(path: Path, layout: str | None, choice: Choice) -> Iterator[SummaryRow]:
+    return _rows(read_jsonl(path), str(path), layout, choice)
+
+
+def _rows(
+    records: Iterable[tuple[int, dict[str, Any]]], place: str, layout: str | None, choice: Choice
+) -> Iterator[SummaryRow]:
+    """Rows of one file; errors get the place, and rows without text are counted."""
+    empty: list[int] = []
+    stem = Path(place).name.split(".")[0]
+    for number, record in records:
+        try:
+            layout = layout or detect_layout(record, choice)
+            rows = list(parse_record(layout, record, choice, f"{stem}:{number}"))
+        except (InputError, KeyError, TypeError, AttributeError, ValueError) as error:
+            reason = error if isinstance(error, InputError) else f"not a record of layout {layout!r} ({error})"
+            raise InputError(f"{place}, line {number}: {reason}") from error
+        for row in rows:
+            if _is_complete(row):
+                yield row
+            else:
+                empty.append(number)
+    if empty:
+        logger.warning("%s: left out %d rows without text or summary, first in line %d", place, len(empty), empty[0])
+
+
+def _is_complete(row: SummaryRow) -> bool:
+    """Whether there is text in the document and in every reference; a row may have no reference at all."""
+    return any(piece.strip() for piece in row.pieces) and all(text.strip() for text in row.references)
