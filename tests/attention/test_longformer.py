@@ -283,7 +283,7 @@ def test_mistakes_in_the_configuration_are_named(options, message):
 
 
 def test_mistakes_in_use_are_named():
-    with pytest.raises(InputError, match="each of 2 heads"):
+    with pytest.raises(InputError, match="3 entries for 2 heads"):
         LongformerConfig(dilation=(1, 2, 3)).build(width=WIDTH, heads=HEADS)
     causal, hidden = build(LongformerConfig(), causal=True), torch.randn(1, 4, WIDTH, dtype=torch.float64)
     with pytest.raises(InputError, match="no global tokens"):
