@@ -54,8 +54,8 @@ def test_plain_layout_takes_texts_lists_and_named_fields() -> None:
     row = one({"id": 7, "document": "One. Two.", "summary": "First. Second."})
     assert (row.id, row.source, row.sentences) == ("7", "One. Two.", ("One.", "Two."))
     assert row.references == ("First.\nSecond.",)
-    row = one({"source": ["One.", "Two  words."], "references": ["An a. Then b.", "C."], "question": "Why?"})
-    assert (row.id, row.source, row.references) == ("records:1", "One. Two words.", ("An a.\nThen b.", "C."))
+    row = one({"source": ["One.", "Two  words."], "references": ["An apple. Then two.", "C."], "question": "Why?"})
+    assert (row.id, row.source, row.references) == ("records:1", "One. Two words.", ("An apple.\nThen two.", "C."))
     assert row.question == "Why?"
     row = one({"body": "One.", "headline": "Two.", "text": "Other."}, source_field="body", target_field="headline")
     assert (row.source, row.reference) == ("One.", "Two.")
