@@ -1,0 +1,159 @@
+"""The house: metadata that agrees with itself, a README that tells the truth, documentation whose examples run."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import longspan
+from longspan.attention import MECHANISMS
+from longspan.cli import COMMANDS, main
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+NOT_RUN = "<!-- not run:"
+"""A comment before an example that cannot run here, with the reason (it downloads a checkpoint, say)."""
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "docs").is_dir(), reason="runs in a checkout, not from an installed package"
+)
+
+
+def pyproject() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def examples(page: Path) -> list[str]:
+    """The Python blocks of a page, without those marked as not run."""
+    text = page.read_text(encoding="utf-8")
+    found = re.finditer(r"(?P<before>[^\n]*)\n+```python\n(?P<code>.*?)```", text, re.DOTALL)
+    return [match["code"] for match in found if NOT_RUN not in match["before"]]
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_version_is_the_newest_of_the_changelog(capsys: pytest.CaptureFixture[str]) -> None:
+    versions = re.findall(r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert versions[0] == longspan.__version__
+    assert main(["--version"]) == 0
+    assert longspan.__version__ in capsys.readouterr().out
+
+
+def test_every_public_name_is_there() -> None:
+    for name in longspan.__all__:
+        assert getattr(longspan, name) is not None
+    assert set(longspan.__all__) <= set(dir(longspan))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = longspan.no_such_name  # type: ignore[attr-defined]
+
+
+def test_the_command_line_starts_without_torch() -> None:
+    code = "import sys; from longspan.cli import main; main(['--version']); print('torch' in sys.modules)"
+    assert run(code).stdout.split()[-1] == "False"
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name in COMMANDS:
+        assert re.search(rf"\b{name}\b", text), name
+
+
+def test_constraints_pin_what_the_project_needs() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {line.split("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
+    project = pyproject()["project"]
+    wanted = [
+        *project["dependencies"],
+        *(need for extra in project["optional-dependencies"].values() for need in extra),
+    ]
+    names = {re.match(r"[\w-]+", requirement)[0].lower() for requirement in wanted}  # type: ignore[index]
+    assert names - {"longspan"} <= pinned
+
+
+def test_every_folder_has_its_line_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    folders = [path for path in (ROOT / "src/longspan").iterdir() if path.is_dir() and list(path.glob("*.py"))]
+    folders += [ROOT / name for name in ("recipes", "benchmarks", "tests", "docs")]
+    for folder in folders:
+        assert re.search(rf"^\s*{folder.name}/ +\S", readme, re.MULTILINE), f"README has no line for {folder.name}/"
+    for name in re.findall(r"^  (\w+)/ ", readme, re.MULTILINE):
+        assert (ROOT / "src/longspan" / name).is_dir(), f"README names {name}/, which is not there"
+
+
+def test_readme_names_every_command() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in COMMANDS:
+        assert f"longspan {name}" in readme
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda page: str(page.relative_to(ROOT)))
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "example"}
+    for code in examples(page):
+        exec(compile(code, str(page), "exec"), names)
+    assert len(names) > 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`\n]+`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if not target.startswith(("http://", "https://")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_mechanism_has_a_page_with_its_options(name: str) -> None:
+    page = (ROOT / "docs/mechanisms" / f"{name}.md").read_text(encoding="utf-8")
+    for field in fields(MECHANISMS[name]):
+        assert f"`{field.name}`" in page, f"{name}.md says nothing of {field.name}"
+    assert f"mechanisms/{name}.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+def test_log_is_dated() -> None:
+    headings = re.findall(r"^## (.+)$", (ROOT / "docs/log.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings
+    assert all(re.fullmatch(r"\d{4}-\d{2}-\d{2}", heading) for heading in headings)
+    assert headings == sorted(headings, reverse=True)
+
+
+def test_no_pickle_is_ever_read() -> None:
+    for path in SOURCES:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"^\s*(import pickle|from pickle)", text, re.MULTILINE), path
+        for call in re.findall(r"torch\.load\([^)]*\)", text):
+            assert "weights_only=True" in call, path
+
+
+def test_only_the_command_line_prints() -> None:
+    for path in SOURCES:
+        if "cli" in path.parts or path.name == "demo.py":
+            continue
+        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+        assert not [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"], path
+
+
+def test_every_module_says_what_it_is() -> None:
+    for path in SOURCES:
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{path} has no docstring"
+
+
+def test_package_is_typed() -> None:
+    assert (ROOT / "src/longspan/py.typed").exists()
+
+
+@pytest.mark.parametrize("script", [".ci/run"])
+def test_scripts_are_executable(script: str) -> None:
+    assert (ROOT / script).stat().st_mode & 0o111
