@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from longspan.ops import blocked
-from longspan.ops.blocked import Problem, gather_slots
+from longspan.ops.blocked import gather_slots
+from longspan.ops.chunk_masks import Problem
 from longspan.patterns import Blocks, Both, Causal, Full, Pattern, Strided, Window, parse
 
 

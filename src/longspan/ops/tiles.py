@@ -8,10 +8,13 @@ cached.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
+import math
+from bisect import bisect_right
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.patterns import Pattern, Span
@@ -30,21 +33,85 @@ class Group:
         columns: `(n, m)` indices of the key tiles that each of them sees, ascending.
         masks: `(u, size, m·size)` bool, the distinct masks; `None` when all tiles are full.
         mask_ids: `(n,)` which of the masks belongs to each query tile.
-        start, step: `columns[i, j] == start + i·step + j` and rows are consecutive; `step` is `None` when that fails.
+        first_row, first_column, step: `rows[i] == first_row + i` and `columns[i, j] == first_column + i·step + j`, a band;
+            `step` is `None` when that does not hold.
     """
 
     rows: Tensor
     columns: Tensor
     masks: Tensor | None
     mask_ids: Tensor
-    start: int
+    first_row: int
+    first_column: int
     step: int | None
+    cache: dict[tuple[torch.dtype, int], Tensor] = field(default_factory=dict, compare=False)
 
     def to(self, device: torch.device) -> Group:
         """The same group with its tensors on a device."""
         masks = None if self.masks is None else self.masks.to(device)
         rows, columns, mask_ids = (part.to(device) for part in (self.rows, self.columns, self.mask_ids))
-        return replace(self, rows=rows, columns=columns, masks=masks, mask_ids=mask_ids)
+        return replace(self, rows=rows, columns=columns, masks=masks, mask_ids=mask_ids, cache={})
+
+
+    def one_mask(self, first: int, last: int) -> bool:
+        """Whether the query tiles from `first` to `last` all have the same mask."""
+        bounds = self.mask_bounds
+        return not bounds or bisect_right(bounds, first) == bisect_right(bounds, last - 1)
+
+    @cached_property
+    def mask_bounds(self) -> list[int]:
+        """Where in the group the mask changes from one query tile to the next."""
+        return ((self.mask_ids[1:] != self.mask_ids[:-1]).nonzero()[:, 0] + 1).tolist()
+
+    def additive(self, dtype: torch.dtype, beside: int) -> Tensor:
+        """The masks as 0 and −∞ to be added, with `beside` more columns of 0."""
+        assert self.masks is not None
+        if (dtype, beside) not in self.cache:
+            mask = torch.zeros(self.masks.shape, dtype=dtype, device=self.masks.device)
+            self.cache[dtype, beside] = F.pad(mask.masked_fill_(~self.masks, -math.inf), (0, beside))
+        return self.cache[dtype, beside]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Query tiles `group.rows[first:last]` of the batch rows `batch` and the heads `heads`: what is computed at once."""
+
+    group: Group
+    batch: slice
+    heads: slice
+    first: int
+    last: int
+    number: int
+
+    @property
+    def count(self) -> int:
+        """Number of query tiles."""
+        return self.last - self.first
+
+    @property
+    def width(self) -> int:
+        """Number of key tiles that each of them sees."""
+        return self.group.columns.shape[1]
+
+    @property
+    def rows(self) -> Tensor:
+        """`(n,)` indices of the query tiles."""
+        return self.group.rows[self.first : self.last]
+
+    @property
+    def columns(self) -> Tensor:
+        """`(n, m)` indices of the key tiles."""
+        return self.group.columns[self.first : self.last]
+
+    @property
+    def first_row(self) -> int | None:
+        """Index of the first query tile where they follow each other."""
+        return None if self.group.step is None else self.group.first_row + self.first
+
+    @property
+    def first_column(self) -> int:
+        """Index of the first key tile, in a band."""
+        return self.group.first_column + self.first * (self.group.step or 0)
 
 
 @dataclass(frozen=True)
@@ -112,8 +179,8 @@ def _visible_tiles(pattern: Pattern, queries: int, keys: int, query_offset: int,
 
 def _group(pattern: Pattern, rows: Tensor, columns: Tensor, keys: int, query_offset: int, size: int) -> Group:
     masks, mask_ids = _masks(pattern, rows, columns, keys, query_offset, size)
-    start = int(columns[0, 0]) if columns.numel() else 0
-    return Group(rows, columns, masks, mask_ids, start, _regular_step(rows, columns))
+    first_row, first_column = int(rows[0]), int(columns[0, 0]) if columns.numel() else 0
+    return Group(rows, columns, masks, mask_ids, first_row, first_column, _regular_step(rows, columns))
 
 
 def _masks(
