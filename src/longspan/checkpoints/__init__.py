@@ -1,6 +1,8 @@
 """Published weights in and out, longer models from short ones, and Longspan's attention inside transformers' models."""
 
 from longspan.checkpoints.incoming import from_transformers
+from longspan.checkpoints.lengthen import lengthen
 from longspan.checkpoints.outgoing import to_transformers
+from longspan.checkpoints.report import LengthenReport
 
-__all__ = ["from_transformers", "to_transformers"]
+__all__ = ["LengthenReport", "from_transformers", "lengthen", "to_transformers"]

@@ -102,48 +102,55 @@ def _read_config(name: str) -> dict[str, Any]:
 
 
 def _load(name: str, model_class: type[PreTrainedModel]) -> PreTrainedModel:
+    model, info = _from_pretrained(name, model_class)
+    poolers = {key for key in info["missing_keys"] if "pooler" in key.split(".")}
+    if poolers and model_class.__name__.endswith("Model"):
+        # Weights saved from a model with a head carry no pooler; a random one must not be taken for theirs.
+        model, info = _from_pretrained(name, model_class, add_pooling_layer=False)
+    _check_loaded(name, info)
+    return model.eval()
+
+
+def _from_pretrained(name: str, model_class: type[PreTrainedModel], **options: Any) -> Any:
+    """The model and transformers' account of its tensors, with our errors."""
     try:
         # Misfits are collected instead of raised, so that one sentence can name the first of them.
         with _quiet():
-            loaded: Any = model_class.from_pretrained(
+            return model_class.from_pretrained(
                 name,
                 use_safetensors=True,
                 trust_remote_code=False,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
+                **options,
             )
     except (OSError, SafetensorError) as error:
         reason = str(error).split("\n", 1)[0].rstrip(". ")
         raise InputError(f"model '{name}' cannot be loaded from safetensors: {reason}") from error
+    except InputError:
+        raise
     except (ValueError, TypeError) as error:
         # `config.json` holds a value that the class refuses (a head count that does not divide the width, …).
         reason = " ".join(str(error).split()).rstrip(". ")
         raise InputError(f"the config.json of model '{name}' is not usable: {reason}") from error
-    model, info = loaded
-    _check_loaded(name, info)
-    return model.eval()
 
 
 def _check_loaded(name: str, info: dict[str, Any]) -> None:
-    mismatched = sorted(info["mismatched_keys"])
+    problem = f"the weights of model '{name}' do not fit its config.json"
+    mismatched = sorted(info["mismatched_keys"], key=str)
     if mismatched:
         key, found, wanted = mismatched[0]
-        raise InputError(
-            f"the weights of model '{name}' do not fit its config.json: {key} has shape {tuple(found)} but the "
-            f"configuration asks for {tuple(wanted)}"
-        )
-    missing = sorted(key for key in info["missing_keys"] if ".pooler." not in f".{key}")
+        raise InputError(f"{problem}: {key} has shape {tuple(found)}, but the configuration asks for {tuple(wanted)}")
+    missing = sorted(info["missing_keys"])
     if missing:
-        raise InputError(
-            f"the weights of model '{name}' do not fit its config.json: {missing[0]} is missing"
-            + (f" (and {len(missing) - 1} more)" if len(missing) > 1 else "")
-        )
+        raise InputError(f"{problem}: {missing[0]} is missing{_others(missing)}")
     unknown = sorted(key for key in info["unexpected_keys"] if not _belongs_to_other_head(key))
     if unknown:
-        raise InputError(
-            f"the weights of model '{name}' do not fit its config.json: {unknown[0]} has no place in the model"
-            + (f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else "")
-        )
+        raise InputError(f"{problem}: {unknown[0]} has no place in the model{_others(unknown)}")
+
+
+def _others(names: list[str]) -> str:
+    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
 
 
 def _belongs_to_other_head(key: str) -> bool:
