@@ -71,6 +71,15 @@ class LongspanConfig(PreTrainedConfig):
         max_global_tokens: static number of slots for the global tokens of a `global_attention_mask`, needed only to
             compile or export with such a mask; `None` means as many as the mask of the batch holds.
         label_smoothing: of the sequence-to-sequence loss.
+        wrap_labels: start the decoder with the last real label, a language code, instead of `decoder_start_token_id`,
+            when its inputs are made from labels (mBART).
+        position_embedding: "learned" (a table of `max_position_embeddings` rows) or "sinusoidal" (no weights, and then
+            no longest input: positions repeat nothing and need nothing of a length never trained on).
+        position_period: longest wavelength of the sinusoids, in tokens; a short one tells order within a neighbourhood
+            only, which is the same at any length of the document.
+        sentence_layers: blocks over the sequence of sentences in `LongspanForSentenceScoring`; 0 scores each sentence
+            from its own tokens.
+        sentence_attention: mechanism of these blocks; its windows count sentences.
         init_std: standard deviation of the normal initialisation.
 
     Raises:
@@ -111,6 +120,11 @@ class LongspanConfig(PreTrainedConfig):
     global_tokens: Literal["none", "first", "question"] = "none"
     max_global_tokens: int | None = None
     label_smoothing: float = 0.0
+    wrap_labels: bool = False
+    position_embedding: Literal["learned", "sinusoidal"] = "learned"
+    position_period: float = 10000.0
+    sentence_layers: int = 0
+    sentence_attention: Any = "longformer"
     init_std: float = 0.02
     use_cache: bool = True
     tie_word_embeddings: bool = True
@@ -133,10 +147,12 @@ class LongspanConfig(PreTrainedConfig):
             self.max_decoder_position_embeddings = self.max_position_embeddings
         if self.sep_token_id is None and isinstance(self.eos_token_id, int):
             self.sep_token_id = self.eos_token_id
-        if self.decoder_start_token_id is None and self.is_encoder_decoder and isinstance(self.eos_token_id, int):
+        starts = self.is_encoder_decoder and not self.wrap_labels
+        if starts and self.decoder_start_token_id is None and isinstance(self.eos_token_id, int):
             self.decoder_start_token_id = self.eos_token_id
         _check_sizes(self)
         self.attention = _plain_attention(self.attention, self.num_hidden_layers)
+        self.sentence_attention = _plain_attention(self.sentence_attention, self.sentence_layers)
         super().__post_init__(**kwargs)
 
     def layer_attention(self, layer: int) -> AttentionConfig:
@@ -161,7 +177,7 @@ def _check_sizes(config: LongspanConfig) -> None:
     """Raise `InputError` for the first size or choice that no model can have."""
     minimum = {"vocab_size": 1, "hidden_size": 1, "num_hidden_layers": 0, "num_attention_heads": 1}
     minimum |= {"intermediate_size": 1, "decoder_layers": 0, "max_position_embeddings": 1, "position_offset": 0}
-    minimum |= {"type_vocab_size": 0, "decoder_attention_heads": 1}
+    minimum |= {"type_vocab_size": 0, "decoder_attention_heads": 1, "sentence_layers": 0}
     for name, least in minimum.items():
         if getattr(config, name) < least:
             raise InputError(f"{name}={getattr(config, name)} is too small; give at least {least}")
@@ -175,6 +191,7 @@ def _check_sizes(config: LongspanConfig) -> None:
         "normalization": ("post", "pre"),
         "classification_head": ("dense", "pooler"),
         "global_tokens": ("none", "first", "question"),
+        "position_embedding": ("learned", "sinusoidal"),
     }
     for name, allowed in choices.items():
         if getattr(config, name) not in allowed:

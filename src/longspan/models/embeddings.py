@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+import math
+import sys
+
 import torch
 from torch import Tensor, nn
 
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
+
+
+class Sinusoids(nn.Module):
+    """Sines and cosines of a position, computed when needed: no table, hence no longest input.
+
+    Vaswani et al. 2017, section 3.5, with wavelengths from 2 to `position_period` tokens, scaled to the standard
+    deviation that a learned table starts with (`init_std`).
+    """
+
+    def __init__(self, config: LongspanConfig) -> None:
+        super().__init__()
+        self.width = config.hidden_size
+        self.period = config.position_period
+        self.scale = 2**0.5 * config.init_std
+
+    def forward(self, position: Tensor) -> Tensor:
+        """`(B, T)` positions → `(B, T, E)`."""
+        half = (self.width + 1) // 2
+        exponent = torch.linspace(0, 1, half, device=position.device, dtype=torch.float32)
+        angle = position[..., None] * (math.pi * (self.period / 2) ** -exponent)
+        return self.scale * torch.cat([angle.sin(), angle.cos()], dim=-1)[..., : self.width]
 
 
 class Embeddings(nn.Module):
@@ -23,7 +47,8 @@ class Embeddings(nn.Module):
         super().__init__()
         width = config.hidden_size
         self.token = nn.Embedding(config.vocab_size, width, config.pad_token_id)
-        self.position = nn.Embedding(positions + config.position_offset, width)
+        learned = config.position_embedding == "learned"
+        self.position = nn.Embedding(positions + config.position_offset, width) if learned else Sinusoids(config)
         self.token_type = nn.Embedding(config.type_vocab_size, width) if types and config.type_vocab_size else None
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.dropout)
@@ -34,7 +59,7 @@ class Embeddings(nn.Module):
     @property
     def max_tokens(self) -> int:
         """The longest input that the position table serves."""
-        return self.position.num_embeddings - self.offset
+        return sys.maxsize if isinstance(self.position, Sinusoids) else self.position.num_embeddings - self.offset
 
     def forward(
         self,
@@ -56,9 +81,8 @@ class Embeddings(nn.Module):
         assert source is not None
         self._check_length(first_position + source.shape[1])
         hidden = self.token(input_ids) * self.scale if inputs_embeds is None else inputs_embeds
-        hidden = (
-            hidden + self._types(token_type_ids, hidden) + self.position(self._rows(input_ids, hidden, first_position))
-        )
+        position = self.position(self._rows(input_ids, hidden, first_position)).to(hidden.dtype)
+        hidden = hidden + self._types(token_type_ids, hidden) + position
         if self.norm is not None:
             hidden = self.norm(hidden)
         return self.dropout(hidden)

@@ -13,6 +13,7 @@ from longspan.models.encoder import LongspanModel
 from longspan.models.losses import sentence_loss
 from longspan.models.outputs import SentenceScoringOutput
 from longspan.models.pretrained import LongspanPreTrainedModel
+from longspan.models.sentence_layers import SentenceLayers
 
 
 class SentenceScorer(nn.Module):
@@ -42,24 +43,36 @@ def mean_by_sentence(hidden: Tensor, sentence_ids: Tensor, sentences: int) -> tu
         `(B, N, E)` means, 0 for sentences without tokens; `(B, N)` bool, True where a sentence has tokens.
     """
     rows, _, width = hidden.shape
-    # Each row has N places and one spare, into which tokens of no sentence go.
-    place = torch.where(sentence_ids < 0, sentences, sentence_ids)
-    place = (place + torch.arange(rows, device=hidden.device)[:, None] * (sentences + 1)).flatten()
     wide = torch.promote_types(hidden.dtype, torch.float32)
     sums = torch.zeros(rows * (sentences + 1), width, dtype=wide, device=hidden.device)
-    sums = sums.index_add(0, place, hidden.flatten(0, 1).to(wide))
-    counts = torch.zeros(rows * (sentences + 1), dtype=wide, device=hidden.device)
-    counts = counts.index_add(0, place, torch.ones_like(place, dtype=wide))
-    means = (sums / counts.clamp(min=1)[:, None]).to(hidden.dtype)
-    return means.unflatten(0, (rows, -1))[:, :sentences], counts.unflatten(0, (rows, -1))[:, :sentences] > 0
+    sums = sums.index_add(0, _places(sentence_ids, sentences), hidden.flatten(0, 1).to(wide))
+    sums = sums.unflatten(0, (rows, sentences + 1))[:, :sentences]
+    counts = tokens_by_sentence(sentence_ids, sentences)
+    return (sums / counts.clamp(min=1)[..., None]).to(hidden.dtype), counts > 0
+
+
+def tokens_by_sentence(sentence_ids: Tensor, sentences: int) -> Tensor:
+    """How many tokens each sentence has: `(B, T)` → `(B, N)` int64; arguments as in `mean_by_sentence`."""
+    rows = sentence_ids.shape[0]
+    place = _places(sentence_ids, sentences)
+    counts = place.new_zeros(rows * (sentences + 1)).index_add(0, place, torch.ones_like(place))
+    return counts.unflatten(0, (rows, sentences + 1))[:, :sentences]
+
+
+def _places(sentence_ids: Tensor, sentences: int) -> Tensor:
+    """Index of each token's sentence in a flat `(B · (N + 1),)`: a row's last place takes tokens of no sentence."""
+    place = torch.where(sentence_ids < 0, sentences, sentence_ids)
+    first = torch.arange(sentence_ids.shape[0], device=sentence_ids.device)[:, None] * (sentences + 1)
+    return (place + first).flatten()
 
 
 class LongspanForSentenceScoring(LongspanPreTrainedModel):
-    """Score each sentence by the mean state of its tokens."""
+    """Score each sentence by the mean state of its tokens, after `config.sentence_layers` blocks over the sentences."""
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
         self.model = LongspanModel(config)
+        self.sentence_layers = SentenceLayers(config) if config.sentence_layers else None
         self.scorer = SentenceScorer(config)
         self.post_init()
 
@@ -98,6 +111,8 @@ class LongspanForSentenceScoring(LongspanPreTrainedModel):
         sentence_ids = _checked_ids(sentence_ids, attention_mask, hidden)
         count = _sentence_count(sentence_ids, labels, max_sentences)
         means, exists = mean_by_sentence(hidden, sentence_ids, count)
+        if self.sentence_layers is not None:
+            means = self.sentence_layers(means, exists, tokens_by_sentence(sentence_ids, count))
         scores = self.scorer(means)
         result = SentenceScoringOutput(
             loss=None if labels is None else sentence_loss(scores, labels, exists),
