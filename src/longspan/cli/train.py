@@ -37,7 +37,7 @@ def train(
     result = run(settings, folder, resume=resume)
     scores = ", ".join(f"{name.removeprefix('eval_')} {value:.4g}" for name, value in result.best.items())
     typer.echo(f"best checkpoint: step {result.best_step} ({scores})")
-    if settings.published is not None:
+    if settings.published is not None and not smoke:
         aim = ", ".join(f"{name} {value}" for name, value in settings.published.scores.items())
         typer.echo(f"published row this recipe aims at: {aim} ({settings.published.source})")
     typer.echo(f"model: {result.folder}")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from torch.utils.data import Dataset
 
+from longspan.data.readers import DATA_SETS, read_rows
 from longspan.data.rows import SummaryRow
 from longspan.errors import InputError
 from longspan.training.recipe import Data
@@ -38,15 +42,15 @@ def read_source(source: str, split: str, limit: int | None = None) -> list[Summa
         return []
     if source == SYNTHETIC:
         return synthetic_rows(limit or 8, seed=0 if split == "train" else 1)
-    from longspan.data.readers import read_rows
+    scored = (row for row in read_rows(_find(source), split) if row.references)
+    return list(islice(scored, limit))
 
-    rows: list[SummaryRow] = []
-    for row in read_rows(source, split=split):
-        if row.references:
-            rows.append(row)
-        if len(rows) == limit:
-            break
-    return rows
+
+def _find(source: str) -> str:
+    """A path that only exists inside the folder of data sets means that one."""
+    inside = Path(os.environ.get("LONGSPAN_DATA", "")) / source
+    named = source in DATA_SETS or Path(source).exists()
+    return str(inside) if not named and os.environ.get("LONGSPAN_DATA") and inside.exists() else source
 
 
 def synthetic_rows(count: int, *, seed: int, sentences: int = 40) -> list[SummaryRow]:

@@ -73,10 +73,12 @@ def attention_of_layers(spec: Any, layers: int, two_level_layers: Sequence[int] 
     for layer in two_level_layers:
         if not 0 <= layer < layers:
             raise InputError(f"model.two_level_layers has {layer}, but the encoder's layers are 0 to {layers - 1}")
-    full = two_level.to_dict()
+    given = {"mechanism": spec} if isinstance(spec, str) else dict(spec)
+    # Only what was given: an option that nobody chose (`dropout`) stays open for the model's configuration.
     names = ("left_tokens", "right_tokens", "separate_global_projections", "dropout")
-    window = {"mechanism": "longformer", **{name: full[name] for name in names}}
-    return [full if layer in two_level_layers else window for layer in range(layers)]
+    chosen = {name: getattr(two_level, name) for name in names if name in given or name != "dropout"}
+    window = {"mechanism": "longformer", **chosen}
+    return [given if layer in two_level_layers else window for layer in range(layers)]
 
 
 def write_random_bart(folder: Path, tokenizer: Any, seed: int) -> Path:

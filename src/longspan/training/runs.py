@@ -34,7 +34,10 @@ def claim(folder: Path, recipe: Recipe, *, resume: bool) -> dict[str, Any] | Non
 
     if not is_main_process():
         return None
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"output {str(folder)!r} is a file; give a folder as --output")
+    # A name with a dot is what a process leaves that was killed while it wrote its very first file.
+    if folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
         if not (folder / RECIPE).is_file():
             raise InputError(f"output {str(folder)!r} exists and holds no run of ours; give another --output")
         if not resume:
@@ -42,10 +45,9 @@ def claim(folder: Path, recipe: Recipe, *, resume: bool) -> dict[str, Any] | Non
         _same_recipe(yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8")), recipe.to_dict(), folder)
         finished = folder / METRICS
         return json.loads(finished.read_text(encoding="utf-8")) if finished.is_file() else None
-    folder.mkdir(parents=True, exist_ok=True)
-    checkpoints.write_atomically(folder / "environment.json", json.dumps(environment(), indent=2))
     text = yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True)
     checkpoints.write_atomically(folder / RECIPE, text)
+    checkpoints.write_atomically(folder / "environment.json", json.dumps(environment(), indent=2))
     return None
 
 

@@ -14,22 +14,24 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainerCallback, set_seed
-from transformers.integrations import TensorBoardCallback
+from transformers import set_seed
+from transformers.utils import logging
 
 from longspan.data.rows import SummaryRow
 from longspan.errors import InputError
 from longspan.training import checkpoints
-from longspan.training.data import FeatureRows, load_rows, texts_of
+from longspan.training.data import load_rows, texts_of
 from longspan.training.models import RANDOM_BART, new_model, published_model, write_random_bart
-from longspan.training.recipe import Optimisation, Recipe
+from longspan.training.recipe import Recipe
 from longspan.training.runs import METRICS, claim, environment, on_main_process_first
 from longspan.training.tokenizers import load_tokenizer, train_tokenizer
+from longspan.training.trainer import make_trainer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +69,8 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
         if not (folder / "checkpoints").exists():
             shutil.rmtree(folder, ignore_errors=True)
         raise
-    state = _run(trainer, folder / "checkpoints")
+    with _without_save_bars():
+        state = _run(trainer, folder / "checkpoints")
     return _result(folder, _finish(folder, state))
 
 
@@ -81,7 +84,7 @@ def _prepare(recipe: Recipe, task: Any, rows: tuple[list[SummaryRow], list[Summa
     else:
         model = published_model(task.model_class(), recipe.model, source)
     _configure(model, recipe, task)
-    return _trainer(recipe, task, model, tokenizer, rows, folder)
+    return make_trainer(recipe, task, model, tokenizer, rows, folder)
 
 
 def _tokenizer(recipe: Recipe, rows: list[SummaryRow], folder: Path) -> Any:
@@ -124,106 +127,6 @@ def _configure(model: Any, recipe: Recipe, task: Any) -> None:
         model.generation_config.update(max_length=None, **recipe.generation.options())
 
 
-def _trainer(recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: Any, folder: Path) -> Any:
-    train_rows, validation_rows = rows
-    use_cache = model.config.use_cache
-    by_loss = recipe.optimisation.best_by == "loss"
-
-    def scores(prediction: Any) -> dict[str, float]:
-        predictions = prediction.predictions
-        first = predictions[0] if isinstance(predictions, tuple) else predictions
-        return task.scores(task.texts(first, validation_rows, tokenizer), validation_rows)
-
-    def features(row: SummaryRow) -> dict[str, Any]:
-        return task.features(row, tokenizer)
-
-    trainer = (Seq2SeqTrainer if task.generates else Trainer)(
-        model=model,
-        args=_arguments(recipe.optimisation, task, folder / "checkpoints"),
-        data_collator=task.collator(tokenizer),
-        train_dataset=FeatureRows(train_rows, features),
-        eval_dataset=FeatureRows(validation_rows, features),
-        processing_class=tokenizer,
-        compute_metrics=None if by_loss else scores,
-        callbacks=[
-            EvaluateLast(),
-            checkpoints.CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
-            TensorBoardCallback(_tensorboard(folder / "tensorboard")),
-        ],
-    )
-    # Trainer turns the cache off in the configuration; it is saved there, and decoding wants it.
-    model.config.use_cache = use_cache
-    return trainer
-
-
-def _arguments(settings: Optimisation, task: Any, folder: Path) -> Seq2SeqTrainingArguments:
-    by_loss = settings.best_by == "loss"
-    try:
-        arguments = Seq2SeqTrainingArguments(
-            output_dir=str(folder),
-            per_device_train_batch_size=settings.micro_batch_size,
-            per_device_eval_batch_size=settings.micro_batch_size,
-            num_train_epochs=settings.epochs or 1.0,
-            max_steps=-1 if settings.steps is None else settings.steps,
-            learning_rate=settings.learning_rate,
-            lr_scheduler_type=settings.schedule,
-            lr_scheduler_kwargs=settings.schedule_options or None,
-            warmup_steps=settings.warmup_steps,
-            weight_decay=settings.weight_decay,
-            adam_beta1=settings.betas[0],
-            adam_beta2=settings.betas[1],
-            adam_epsilon=settings.epsilon,
-            max_grad_norm=settings.gradient_clip,
-            bf16=settings.bf16,
-            logging_steps=settings.log_every,
-            eval_strategy="steps",
-            eval_steps=settings.evaluate_every,
-            save_strategy="steps",
-            save_steps=settings.evaluate_every,
-            metric_for_best_model=settings.best_by,
-            greater_is_better=not by_loss,
-            prediction_loss_only=by_loss,
-            predict_with_generate=task.generates and not by_loss,
-            seed=settings.seed,
-            data_seed=settings.seed,
-            dataloader_num_workers=settings.workers,
-            remove_unused_columns=False,
-            label_names=["labels"],
-            report_to="none",
-            logging_nan_inf_filter=False,
-            log_level="error",
-        )
-    except ImportError as error:
-        raise InputError("training needs the 'train' extra; install it with: pip install 'longspan[train]'") from error
-    except ValueError as error:
-        raise InputError(f"the optimisation section cannot be used here: {' '.join(str(error).split())}") from error
-    together = settings.micro_batch_size * arguments.world_size
-    if settings.batch_size % together:
-        raise InputError(
-            f"optimisation.batch_size is {settings.batch_size}; with {arguments.world_size} processes of "
-            f"{settings.micro_batch_size} documents it must be a multiple of {together}"
-        )
-    arguments.gradient_accumulation_steps = settings.batch_size // together
-    return arguments
-
-
-def _tensorboard(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise InputError("training needs the 'train' extra; install it with: pip install 'longspan[train]'") from None
-    return SummaryWriter(str(folder))
-
-
-class EvaluateLast(TrainerCallback):
-    """The last step is evaluated too, whatever the interval, so that it can be the best one."""
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by Trainer after every update of the weights."""
-        if state.global_step >= state.max_steps:
-            control.should_log = control.should_evaluate = True
-
-
 def _run(trainer: Any, folder: Path) -> dict[str, Any]:
     """Train from the newest complete checkpoint, or from the start; return Trainer's state after the last step."""
     if trainer.is_world_process_zero() and folder.exists():
@@ -236,6 +139,18 @@ def _run(trainer: Any, folder: Path) -> dict[str, Any]:
             return state
     trainer.train(resume_from_checkpoint=str(newest[0]) if newest else None)
     return checkpoints.read_state(checkpoints.complete_checkpoints(folder)[-1])
+
+
+@contextmanager
+def _without_save_bars() -> Iterator[None]:
+    """Hide the progress bar that transformers shows for every file it saves; Trainer's own bar stays."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _finish(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
