@@ -75,7 +75,8 @@ def blocked_attention_backward(
 
 @blocked_attention_backward.register_fake
 def _(grad, query, key, value, key_mask, slots, bias, seed, pattern, scale, dropout_prob, query_offset, global_rows):  # type: ignore[no-untyped-def]
-    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+    # Contiguous, as the operator itself returns them: compiled code relies on the strides that are promised here.
+    return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
 
 
 def _setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
