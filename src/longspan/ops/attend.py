@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.ops.blocked_operator import blocked_attention, mask_of_slots
+from longspan.ops.dense import attend_dense, attend_full, dense_is_cheaper
+from longspan.ops.flex import attend_flex, flex_serves
 from longspan.ops.reference import attend_reference, dense_mask
 from longspan.patterns import Causal, Full, Pattern
 
@@ -62,9 +63,14 @@ def attend(
     if slots is not None and slots.shape[1] == 0:
         slots = None
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    chosen = _choose(query, key, pattern, slots, bias, query_offset) if backend == "auto" else backend
+    chosen = backend
+    if backend == "auto":
+        chosen = _choose(query, key, value, pattern, slots, bias, query_offset, dropout_prob)
     if chosen == "full":
-        return _attend_full(query, key, value, pattern, key_mask, bias, scale, dropout_prob)
+        causal = pattern == Causal()
+        return attend_full(query, key, value, key_mask, causal=causal, scale=scale, dropout_prob=dropout_prob)
+    if chosen == "dense":
+        return attend_dense(query, key, value, pattern, key_mask, scale=scale, query_offset=query_offset)
     if chosen == "blocked":
         if bias is not None and bias.requires_grad and torch.is_grad_enabled():
             raise InputError("backend='blocked' gives no gradient to bias; use backend='reference', or detach the bias")
@@ -73,10 +79,18 @@ def attend(
             query, key, value, key_mask, slots, bias, seed, str(pattern), scale, dropout_prob, query_offset, global_rows
         )
     if chosen == "flex":
-        from longspan.ops.flex import attend_flex
-
         return attend_flex(
-            query, key, value, pattern, key_mask, slots, global_rows, bias, scale, dropout_prob, query_offset
+            query,
+            key,
+            value,
+            pattern,
+            key_mask,
+            slots,
+            global_rows=global_rows,
+            bias=bias,
+            scale=scale,
+            dropout_prob=dropout_prob,
+            query_offset=query_offset,
         )
     is_global = None if slots is None else mask_of_slots(slots, key.shape[2])
     seen = dense_mask(
@@ -176,38 +190,24 @@ def slots_of_mask(mask: Tensor, count: int | None = None) -> Tensor:
 
 
 def _choose(
-    query: Tensor, key: Tensor, pattern: Pattern, slots: Tensor | None, bias: Tensor | None, offset: int
-) -> str:
-    """The backend `auto` takes."""
-    if bias is not None and bias.requires_grad and torch.is_grad_enabled():
-        return "reference"
-    causal = pattern == Causal() and query.shape[2] == key.shape[2] and not offset
-    if slots is None and bias is None and (pattern == Full() or causal):
-        return "full"
-    from longspan.ops.flex import flex_serves
-
-    return "flex" if flex_serves(query, bias) else "blocked"
-
-
-def _attend_full(
     query: Tensor,
     key: Tensor,
     value: Tensor,
     pattern: Pattern,
-    key_mask: Tensor | None,
+    slots: Tensor | None,
     bias: Tensor | None,
-    scale: float,
+    query_offset: int,
     dropout_prob: float,
-) -> Tensor:
-    """Full or causal attention by PyTorch's own kernel; rows without any real key give zeros."""
-    causal = pattern == Causal()
-    if key_mask is None:
-        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout_prob, is_causal=causal, scale=scale)
-    seen = key_mask[:, None, None, :]
-    if causal:
-        seen = seen & pattern.dense(query.shape[2], key.shape[2]).to(query.device)
-    empty = ~seen.any(dim=-1, keepdim=True)
-    result = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=seen | empty, dropout_p=dropout_prob, scale=scale
-    )
-    return result * ~empty
+) -> str:
+    """The backend `auto` takes: the cheapest that serves the call."""
+    if bias is not None and bias.requires_grad and torch.is_grad_enabled():
+        return "reference"
+    plain = slots is None and bias is None
+    causal = pattern == Causal() and query.shape[2] == key.shape[2] and not query_offset
+    if plain and (pattern == Full() or causal):
+        return "full"
+    if flex_serves(query, value_width=value.shape[-1], bias=bias, dropout_prob=dropout_prob):
+        return "flex"
+    if plain and not dropout_prob and dense_is_cheaper(query, key, pattern, query_offset):
+        return "dense"
+    return "blocked"

@@ -1,8 +1,164 @@
-"""FlexAttention on CUDA: placeholder until the block tables are wired."""
+"""FlexAttention on CUDA: block tables from the tile layout, no T×S tensor anywhere."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from longspan.errors import InputError
+from longspan.patterns import Pattern, Span
+
+BLOCK = 128
+"""Queries and keys to a block, FlexAttention's own default."""
 
 
-def flex_serves(query: Tensor, bias: Tensor | None) -> bool:
-    """Whether FlexAttention can serve such a call."""
-    return False
+def flex_serves(query: Tensor, *, value_width: int, bias: Tensor | None, dropout_prob: float) -> bool:
+    """Whether FlexAttention serves such a call well: on CUDA, in half or single precision, without dropout or bias."""
+    widths = (query.shape[-1], value_width)
+    return (
+        query.is_cuda
+        and query.dtype in (torch.float16, torch.bfloat16, torch.float32)
+        and bias is None
+        and dropout_prob == 0
+        and query.shape[2] > 0
+        and all(width >= 16 and width & (width - 1) == 0 for width in widths)
+    )
+
+
+def attend_flex(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    pattern: Pattern,
+    key_mask: Tensor | None,
+    slots: Tensor | None,
+    *,
+    global_rows: bool,
+    bias: Tensor | None,
+    scale: float,
+    dropout_prob: float,
+    query_offset: int,
+) -> Tensor:
+    """Attention by FlexAttention; arguments as in `longspan.attend`, global tokens as slots.
+
+    Raises:
+        InputError: dropout or a bias is asked for, or gradients on a CPU, which FlexAttention cannot give.
+    """
+    _check(query, key, value, bias, dropout_prob)
+    queries, keys = query.shape[2], key.shape[2]
+    if not query.numel() or not key.numel():
+        return query.new_zeros(*query.shape[:-1], value.shape[-1])
+    marked = None if slots is None else _marked(slots, keys)
+    mask_mod = _mask_mod(pattern, key_mask, marked, global_rows, query_offset)
+    tables = block_tables(pattern, queries, keys, query_offset, query.device, marked, global_rows, key_mask is not None)
+    block_mask = BlockMask.from_kv_blocks(*tables, BLOCK_SIZE=BLOCK, mask_mod=mask_mod, seq_lengths=(queries, keys))
+    result = _kernel(query.device.type)(query, key, value, block_mask=block_mask, scale=scale)
+    assert isinstance(result, Tensor)
+    return result
+
+
+def _check(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout_prob: float) -> None:
+    if dropout_prob:
+        raise InputError(f"backend='flex' has no dropout, and dropout_prob={dropout_prob}; use backend='blocked'")
+    if bias is not None:
+        raise InputError("backend='flex' takes no bias tensor; use backend='blocked' or 'reference'")
+    needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
+    if not query.is_cuda and needs_grad:
+        raise InputError("backend='flex' has no gradients on a CPU; use backend='blocked', or torch.no_grad()")
+
+
+def _marked(slots: Tensor, length: int) -> Tensor:
+    """`(B, length)` int32 copy of the global mask, for the kernel to read."""
+    mask = torch.zeros(slots.shape[0], length + 1, dtype=torch.bool, device=slots.device)
+    return mask.scatter_(1, torch.where(slots < 0, length, slots), True)[:, :length]
+
+
+def _mask_mod(
+    pattern: Pattern, key_mask: Tensor | None, marked: Tensor | None, global_rows: bool, query_offset: int
+) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """What FlexAttention asks of every pair in a partial block."""
+
+    def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        seen = _visible_to_head(pattern, h, q_idx + query_offset, kv_idx)
+        if marked is not None:
+            seen = seen | marked[b, kv_idx]
+            if global_rows:
+                seen = seen | marked[b, q_idx]
+        return seen if key_mask is None else seen & key_mask[b, kv_idx]
+
+    return mask_mod
+
+
+def _visible_to_head(pattern: Pattern, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
+    """The predicate of one head, where the head is only known inside the kernel."""
+    if pattern.heads is None:
+        return pattern.visible(query_index, key_index)
+    seen = pattern.head(0).visible(query_index, key_index) & (head == 0)
+    for index in range(1, pattern.heads):
+        seen = seen | (pattern.head(index).visible(query_index, key_index) & (head == index))
+    return seen
+
+
+def block_tables(
+    pattern: Pattern,
+    queries: int,
+    keys: int,
+    query_offset: int,
+    device: torch.device,
+    marked: Tensor | None,
+    global_rows: bool,
+    masked: bool,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Counts and indices of partial blocks, then of full ones, as `BlockMask.from_kv_blocks` takes them.
+
+    A row of the tables is as wide as its fullest row. Padding makes every block partial, since any key may be masked.
+    """
+    heads = [pattern.head(index) for index in range(pattern.heads)] if pattern.heads else [pattern]
+    found = [_blocks_of(head, queries, keys, query_offset, not masked) for head in heads]
+    partial, full = ([each[part][None] for each in found] for part in (0, 1))
+    if marked is not None:
+        extra = _global_blocks(marked, queries, global_rows)
+        partial = [p.to(device) | (extra & ~f.to(device)) for p, f in zip(partial, full, strict=True)]
+    tables = [_table(torch.stack([each.to(device) for each in kind], dim=1)) for kind in (partial, full)]
+    return (*tables[0], None, None) if masked else (*tables[0], *tables[1])
+
+
+@lru_cache(maxsize=32)
+def _blocks_of(pattern: Pattern, queries: int, keys: int, offset: int, full_too: bool) -> tuple[Tensor, Tensor]:
+    """`(query blocks, key blocks)` bool ×2: blocks that are partial, and blocks that are full."""
+    key_start, query_start = torch.arange(0, keys, BLOCK)[None, :], torch.arange(0, queries, BLOCK)[:, None]
+    key_end, query_end = (key_start + BLOCK).clamp(max=keys) - 1, (query_start + BLOCK).clamp(max=queries) - 1
+    span = Span(query_start + offset, query_end + offset, key_start, key_end)
+    shape = (query_start.shape[0], key_start.shape[1])
+    some, every = pattern.some(span).expand(shape), pattern.every(span).expand(shape)
+    if not full_too:
+        every = torch.zeros_like(every)
+    # The last block of keys is never full when the sequence ends inside it.
+    every = every & (key_start + BLOCK <= keys)
+    return some & ~every, every
+
+
+def _global_blocks(marked: Tensor, queries: int, global_rows: bool) -> Tensor:
+    """`(B, query blocks, key blocks)` bool: blocks that hold a global row or column."""
+    length = marked.shape[1]
+    blocks = -(-length // BLOCK)
+    some = torch.nn.functional.pad(marked, (0, blocks * BLOCK - length)).unflatten(1, (blocks, BLOCK)).any(-1)
+    rows = some if global_rows else torch.zeros_like(some)
+    return some[:, None, :] | rows[:, :, None]
+
+
+def _table(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """`(B, H, query blocks, key blocks)` bool → counts `(B, H, query blocks)` and sorted indices, both int32."""
+    count = blocks.sum(dim=-1, dtype=torch.int32)
+    order = torch.argsort(blocks.to(torch.int8), dim=-1, descending=True, stable=True)
+    return count, order.to(torch.int32)
+
+
+@lru_cache(maxsize=2)
+def _kernel(device: str) -> Callable[..., Tensor]:
+    """FlexAttention compiled once for a kind of device."""
+    return torch.compile(flex_attention, dynamic=None)

@@ -91,13 +91,17 @@ def pool_shares(
 
 def slot_mask(mask: Tensor | None, stride: int) -> Tensor | None:
     """`(B, T)` → `(B, M)` bool: a slot is valid where its centre is real; `None` means that all are."""
-    return None if mask is None else mask[:, ::stride]
+    return None if mask is None else mask.index_select(1, _centres(mask.shape[1], stride, mask.device))
+
+
+def _centres(length: int, stride: int, device: torch.device) -> Tensor:
+    """`(M,)` int64: the centre of each slot. Gathering by it, not slicing, keeps M one symbol for `torch.export`."""
+    return torch.arange(0, length, stride, device=device)
 
 
 def tap_positions(length: int, kernel: int, stride: int, device: torch.device) -> Tensor:
     """`(M, κ)` int64: the token each tap of each slot falls on, also outside the sequence."""
-    centres = torch.arange(0, length, stride, device=device)
-    return centres[:, None] + torch.arange(-(kernel // 2), kernel - kernel // 2, device=device)
+    return _centres(length, stride, device)[:, None] + torch.arange(-(kernel // 2), kernel - kernel // 2, device=device)
 
 
 def tap_validity(mask: Tensor | None, length: int, kernel: int, stride: int, device: torch.device) -> Tensor:
@@ -106,7 +110,7 @@ def tap_validity(mask: Tensor | None, length: int, kernel: int, stride: int, dev
     inside = (positions >= 0) & (positions < length)
     if mask is None or length == 0:
         return inside[None]
-    return inside & mask[:, positions.clamp(0, length - 1)] & mask[:, ::stride, None]
+    return inside & mask[:, positions.clamp(0, length - 1)] & mask[:, _centres(length, stride, device), None]
 
 
 def mean_weights(valid: Tensor, hidden: Tensor) -> Tensor:
@@ -117,7 +121,7 @@ def mean_weights(valid: Tensor, hidden: Tensor) -> Tensor:
 
 def ldconv_weights(hidden: Tensor, weight: Tensor, valid: Tensor, stride: int) -> Tensor:
     """Tap weights `(B, H, M, κ)` from the centre tokens: a softmax over the valid taps, 0 where there is none."""
-    centres = hidden[:, :, ::stride]
+    centres = hidden.index_select(2, _centres(hidden.shape[2], stride, hidden.device))
     scores = torch.einsum("bhmd,hkd->bhmk", centres, weight.to(hidden.dtype))
     scores = scores.to(torch.promote_types(hidden.dtype, torch.float32))
     valid = valid[:, None]
