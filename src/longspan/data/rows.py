@@ -53,7 +53,7 @@ class SummaryRow:
         object.__setattr__(self, "pieces", tuple(self.pieces))
         object.__setattr__(self, "references", references)
 
-    @cached_property
+    @property
     def source(self) -> str:
         """The whole document as one text."""
         return self.separator.join(self.pieces)
