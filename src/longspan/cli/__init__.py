@@ -72,7 +72,8 @@ def _run(arguments: list[str]) -> int:
         return _fail(f"{error.format_message()} (see `{' '.join(['longspan', *_command(arguments), '--help'])}`)")
     except typer.Abort:
         return _fail("interrupted", code=130)
-    return result if isinstance(result, int) else 0
+    # Newer typer turns an interruption into its exit code by itself.
+    return _fail("interrupted", code=130) if result == 130 else result if isinstance(result, int) else 0
 
 
 def _app(arguments: list[str]) -> Any:

@@ -1,0 +1,105 @@
+"""The command line as a whole: help, version, and one kind of error for every mistake."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import longspan
+from longspan.cli import COMMANDS, main
+from longspan.errors import InputError
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"longspan {longspan.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_lists_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    assert f"longspan {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["trane"], "No such command 'trane'"),
+        (["train"], "Missing argument"),
+        (["train", "--frobnicate"], "--frobnicate"),
+        (["train", "none.yaml"], "recipe 'none.yaml' is not a file"),
+        (["evaluate", "none", "--data", "pubmed"], "model 'none' is not a folder"),
+        (["evaluate", "none", "--data", "pubmed", "--beams", "0"], "--beams"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert words in captured.err
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "words"),
+    [
+        (InputError("no good"), 2, "error: no good"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (PermissionError(13, "Permission denied", "/secret"), 2, "error: /secret: permission denied"),
+    ],
+)
+def test_exceptions_become_exit_codes(
+    raised: BaseException,
+    code: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import longspan.cli.train
+
+    def fails() -> None:
+        raise raised
+
+    monkeypatch.setattr(longspan.cli.train, "train", fails)
+    assert main(["train"]) == code
+    assert words in capsys.readouterr().err
+
+
+def test_a_programming_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    import longspan.cli.train
+
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(longspan.cli.train, "train", fails)
+    with pytest.raises(ZeroDivisionError):
+        main(["train"])
+
+
+def test_help_is_quick_and_imports_no_torch() -> None:
+    code = "import sys; from longspan.cli import main; main(['--help']); sys.exit('torch' in sys.modules)"
+    began = time.monotonic()
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert time.monotonic() - began < 5  # 0.2 s on an idle machine
+
+
+def test_the_module_runs_too(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "longspan.cli", "--version"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (result.returncode, result.stdout.split()[0]) == (0, "longspan")

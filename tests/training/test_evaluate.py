@@ -1,0 +1,62 @@
+"""Scoring a trained model and a published one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longspan.cli import main
+from longspan.errors import InputError
+from longspan.training.data import synthetic_rows, texts_of
+from longspan.training.evaluate import evaluate
+from longspan.training.models import write_random_bart
+from longspan.training.recipe_file import load_recipe
+from longspan.training.tokenizers import train_tokenizer
+from longspan.training.train import train
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "papers.jsonl"
+    rows = [{"id": row.id, "source": row.source, "target": row.reference} for row in synthetic_rows(3, seed=5)]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def test_a_trained_model(tiny_recipe: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(load_recipe(tiny_recipe, ["optimisation.steps=1"]), tmp_path / "run")
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run"), "--data", str(data), "--limit", "2", "--json"]) == 0
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert {"rouge1", "rouge2", "rougeL", "rougeLsum"} <= set(report["scores"])
+    assert report["flavour"]
+    assert (report["rows"], report["decoding"]["num_beams"]) == (2, 2)
+    folder = tmp_path / "run" / "evaluation"
+    assert json.loads((folder / "papers-validation.json").read_text()) == report
+    lines = [json.loads(line) for line in (folder / "papers-validation.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == ["synthetic-5-0", "synthetic-5-1"]
+
+    one = evaluate(tmp_path / "run", str(data), beams=1, max_tokens=5, output=tmp_path / "out")
+    three = evaluate(tmp_path / "run", str(data), beams=1, max_tokens=5, batch_size=3, output=tmp_path / "out")
+    assert one.predictions == three.predictions
+    assert one.metrics_file.parent == tmp_path / "out"
+
+
+def test_a_published_checkpoint(data: Path, tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(texts_of(synthetic_rows(2, seed=0)), 400, max_tokens=256)
+    folder = write_random_bart(tmp_path / "bart", tokenizer, seed=0)
+    result = evaluate(folder, str(data), limit=1, beams=2, length_penalty=2.0, max_tokens=6)
+    assert result.report["decoding"]["length_penalty"] == 2.0
+    assert set(result.scores) == {"rouge1", "rouge2", "rougeL", "rougeLsum"}
+
+
+def test_mistakes(tiny_recipe: Path, data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a folder"):
+        evaluate(tmp_path / "none", str(data))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.yaml").write_text(tiny_recipe.read_text())
+    with pytest.raises(InputError, match="has not ended; finish it"):
+        evaluate(tmp_path / "run", str(data))

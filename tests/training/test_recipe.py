@@ -1,0 +1,156 @@
+"""Recipes: every key known, every type checked, changes by dotted path, and the recipes of this repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longspan.errors import InputError
+from longspan.training.recipe import Recipe
+from longspan.training.recipe_file import load_recipe
+
+RECIPES = sorted(Path(__file__).parents[2].glob("recipes/*.yaml"))
+TEXT = """
+name: small
+task: {name: summarization}
+data: {train: synthetic, validation: [synthetic]}
+model: {new: {hidden_size: 32}}
+tokenizer: {train: 400}
+optimisation: {steps: 4, learning_rate: 2e-4}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(TEXT)
+    return path
+
+
+def test_defaults_types_and_round_trip(file: Path) -> None:
+    recipe = load_recipe(file)
+    assert recipe.optimisation.learning_rate == 2e-4  # YAML reads `2e-4` as a text
+    assert recipe.data.train == recipe.data.validation == ("synthetic",)
+    assert recipe.optimisation.betas == (0.9, 0.999)
+    plain = recipe.to_dict()
+    assert plain["model"]["from"] is None
+    assert Recipe.from_dict(plain) == recipe
+
+
+def test_changes_reach_every_depth(file: Path) -> None:
+    changes = ["optimisation.seed=7", "model.new.num_hidden_layers=3", "generation.beams=4", "data.train=[a, b]"]
+    recipe = load_recipe(file, changes)
+    assert recipe.optimisation.seed == 7
+    assert recipe.model.new == {"hidden_size": 32, "num_hidden_layers": 3}
+    assert recipe.generation.beams == 4
+    assert recipe.data.train == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("optimisation.lerning_rate=1", ["optimisation.lerning_rate", "did you mean 'learning_rate'"]),
+        ("modle.from=x", ["modle", "did you mean 'model'"]),
+        ("optimisation.steps=many", ["optimisation.steps", "'many'", "whole number"]),
+        ("optimisation.bf16=1", ["optimisation.bf16", "true or false"]),
+        ("optimisation.epochs=2", ["exactly one of 'epochs' and 'steps'"]),
+        ("optimisation.evaluate_every=7", ["evaluate_every is 7", "multiple of"]),
+        ("optimisation.batch_size=0", ["batch_size is 0", "at least 1"]),
+        ("optimisation.micro_batch_size=3", ["batch_size is 8", "multiple of"]),
+        ("optimisation.betas=[0.9]", ["betas", "two numbers"]),
+        ("model.from=somewhere", ["exactly one of 'from'", "'new'"]),
+        ("tokenizer=null", ["tokenizer", "must be a mapping"]),
+        ("tokenizer.train=null", ["needs a tokenizer"]),
+        ("name.x=1", ["'name.x'", "not a mapping"]),
+        ("optimisation.seed", ["key=value"]),
+        ("optimisation.seed=[1", ["not valid YAML"]),
+        ("generation=3", ["generation is 3", "mapping"]),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_names_it(file: Path, change: str, words: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        load_recipe(file, [change])
+    message = str(caught.value)
+    assert all(word in message for word in words), message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (TEXT + "name: twice\n", ["'name' twice"]),
+        (TEXT.replace("name: small\n", ""), ["missing key 'name'"]),
+        ("just words", ["no mapping"]),
+        ("a: [1", ["not valid YAML", "line"]),
+        ("", ["no mapping"]),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, text: str, words: list[str]) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_recipe(path)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_missing_and_undecodable_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a file"):
+        load_recipe(tmp_path / "none.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00a")
+    with pytest.raises(InputError, match="UTF-8"):
+        load_recipe(tmp_path / "binary.yaml")
+
+
+def test_tags_that_would_run_code_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("a: !!python/object/apply:os.getcwd []\n")
+    with pytest.raises(InputError, match="not valid YAML"):
+        load_recipe(path)
+
+
+def test_task_options_are_checked(file: Path) -> None:
+    with pytest.raises(InputError, match="did you mean 'max_source_tokens'"):
+        load_recipe(file, ["task.max_sorce_tokens=9"]).build_task()
+    with pytest.raises(InputError, match="did you mean 'summarization'"):
+        load_recipe(file, ["task.name=summarisation"]).build_task()
+
+
+EXPECTED: dict[str, tuple[float, float, float]] = {
+    "ablation-128-256-conv": (38.39, 14.34, 33.67),
+    "ablation-128-512-conv": (38.75, 14.58, 34.13),
+    "ablation-128-512-max": (38.42, 14.45, 33.84),
+    "ablation-128-512-mean": (38.68, 14.60, 34.05),
+    "ablation-window-128": (38.27, 14.39, 33.72),
+    "ablation-window-256": (38.54, 14.43, 33.89),
+    "ablation-window-512": (38.08, 14.38, 33.61),
+    "led-arxiv-16k": (46.63, 19.62, 41.83),
+    "led-arxiv-4k": (44.40, 17.94, 39.76),
+    "poolingformer-arxiv-16k": (48.47, 20.23, 42.69),
+    "poolingformer-arxiv-4k": (47.86, 19.54, 42.35),
+    "poolingformer-pubmed-4k": (46.72, 20.86, 42.00),
+}
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipes_of_this_repository_are_valid(path: Path) -> None:
+    full, small = load_recipe(path), load_recipe(path, smoke=True)
+    assert full.name == path.stem
+    assert small.data.train == ("synthetic",)
+    full.build_task()
+    small.build_task()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_each_published_row_has_its_recipe(name: str) -> None:
+    recipe = load_recipe(next(path for path in RECIPES if path.stem == name))
+    assert recipe.published is not None
+    assert tuple(recipe.published.scores[key] for key in ("rouge1", "rouge2", "rougeL")) == EXPECTED[name]
+    spec: dict[str, Any] = recipe.model.attention
+    assert recipe.model.max_tokens == recipe.task["max_source_tokens"] == (16384 if name.endswith("16k") else 4096)
+    if "ablation-128" in name:
+        _, near, far, kind = name.split("-")
+        assert (spec["left_tokens"], spec["pooled_left_tokens"]) == (int(near), int(far))
+        assert spec["pooling"] == {"conv": "ldconv"}.get(kind, kind)
+        assert recipe.model.two_level_layers == (3, 4, 5)

@@ -1,0 +1,35 @@
+"""The byte-level BPE that a recipe trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from longspan.errors import InputError
+from longspan.training.data import synthetic_rows, texts_of
+from longspan.training.tokenizers import load_tokenizer, train_tokenizer
+
+
+def test_special_tokens_round_trip_and_every_script(tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(texts_of(synthetic_rows(4, seed=0)), 400)
+    assert [tokenizer.bos_token_id, tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id] == [
+        0,
+        1,
+        2,
+        3,
+    ]
+    tokenizer.save_pretrained(tmp_path)
+    loaded = load_tokenizer(tmp_path)
+    for text in ("notably bada kilo.", "长文档 مرحبا café"):
+        ids = loaded(text)["input_ids"]
+        assert ids == tokenizer(text)["input_ids"]
+        assert (ids[0], ids[-1]) == (0, 2)
+        assert loaded.decode(ids, skip_special_tokens=True) == text
+
+
+def test_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"tokenizer\.train is 10"):
+        train_tokenizer(["a"], 10)
+    with pytest.raises(InputError, match="no tokenizer could be loaded"):
+        load_tokenizer(tmp_path)

@@ -1,0 +1,129 @@
+"""Training by recipe, its output folder, and resuming to the very same result after being killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from longspan.errors import InputError
+from longspan.models import LongspanForConditionalGeneration
+from longspan.training.checkpoints import complete_checkpoints
+from longspan.training.recipe_file import load_recipe
+from longspan.training.tokenizers import load_tokenizer
+from longspan.training.train import train
+
+
+def _curve(folder: Path) -> list[tuple[Any, ...]]:
+    """What must not depend on interruptions: every logged loss, gradient norm, learning rate and validation loss."""
+    history = json.loads((folder / "metrics.json").read_text())["history"]
+    names = ("step", "loss", "grad_norm", "learning_rate", "eval_loss")
+    return [tuple(entry.get(name) for name in names) for entry in history if "train_runtime" not in entry]
+
+
+def test_the_output_folder_is_a_usable_model(tiny_recipe: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    result = train(load_recipe(tiny_recipe, ["optimisation.steps=5"]), folder)
+    losses = {entry["step"]: entry["eval_loss"] for entry in result.history if "eval_loss" in entry}
+    assert list(losses) == [2, 4, 5]  # the last step is evaluated although 2 does not divide it
+    assert result.best_step == min(losses, key=losses.__getitem__)
+    assert result.best["eval_loss"] == losses[result.best_step]
+
+    tokenizer = load_tokenizer(folder)
+    model = LongspanForConditionalGeneration.from_pretrained(folder)
+    assert model.generation_config.num_beams == 2
+    assert model.config.use_cache
+    ids = torch.tensor([tokenizer("notably bada.")["input_ids"]])
+    assert model.generate(ids).shape[1] <= 17
+    best = load_file(folder / "checkpoints" / f"checkpoint-{result.best_step}" / "model.safetensors")
+    assert all(torch.equal(value, best[name]) for name, value in load_file(folder / "model.safetensors").items())
+
+    assert not [file for file in folder.glob("*") if file.suffix in {".bin", ".pt", ".pth"}]
+    assert list((folder / "tensorboard").iterdir())
+    assert json.loads((folder / "environment.json").read_text())["torch"] == torch.__version__
+    assert load_recipe(folder / "recipe.yaml") == load_recipe(tiny_recipe, ["optimisation.steps=5"])
+
+
+def test_an_existing_run_is_neither_overwritten_nor_mixed(tiny_recipe: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    recipe = load_recipe(tiny_recipe, ["optimisation.steps=1"])
+    first = train(recipe, folder)
+    with pytest.raises(InputError, match="already holds a run; add --resume"):
+        train(recipe, folder)
+    with pytest.raises(InputError, match=r"optimisation.seed=1, not 2"):
+        train(load_recipe(tiny_recipe, ["optimisation.steps=1", "optimisation.seed=2"]), folder, resume=True)
+    assert train(recipe, folder, resume=True) == first  # finished: nothing is computed again
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("mine")
+    with pytest.raises(InputError, match="holds no run of ours"):
+        train(recipe, tmp_path / "other", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("model.new.hidden_size=30", "num_attention_heads"),
+        ("model.new.hiden_size=32", "hiden_size"),
+        ("model.attention.kernel=0", "kernel"),
+        ("model.attention.left_tokens=-1", "left_tokens"),
+        ("model.attention.mechanism=poolformer", "poolformer"),
+        ("model.two_level_layers=[2]", "two_level_layers"),
+        ("model.new.vocab_size=7", "vocab_size"),
+        ("optimisation.schedule=linaer", "linaer"),
+        ("data.train=nowhere", "nowhere"),
+        ("data.train_rows=0", "gives no rows"),
+        ("tokenizer={from: nowhere/at/all}", "nowhere/at/all"),
+        ("task.max_source_tokens=0", "max_source_tokens"),
+    ],
+)
+def test_a_mistake_leaves_nothing_behind(tiny_recipe: Path, tmp_path: Path, change: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        train(load_recipe(tiny_recipe, [change]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_best_checkpoint_can_be_picked_by_a_score(tiny_recipe: Path, tmp_path: Path) -> None:
+    changes = ["optimisation.steps=2", "optimisation.best_by=rouge1", "optimisation.gradient_checkpointing=true"]
+    result = train(load_recipe(tiny_recipe, [*changes, "optimisation.label_smoothing=0.1"]), tmp_path / "run")
+    assert {"eval_rouge1", "eval_rouge2", "eval_rougeL", "eval_rougeLsum", "eval_loss"} <= set(result.best)
+
+
+def test_resuming_in_one_process_is_exact(tiny_recipe: Path, tmp_path: Path) -> None:
+    """From the checkpoint in the middle of the second epoch, with the later ones lost."""
+    recipe = load_recipe(tiny_recipe, ["optimisation.keep_checkpoints=10"])
+    train(recipe, tmp_path / "whole")
+    train(recipe, tmp_path / "parts")
+    folder = tmp_path / "parts"
+    (folder / "metrics.json").unlink()
+    for checkpoint in complete_checkpoints(folder / "checkpoints")[3:]:
+        (checkpoint / "optimizer.pt").write_bytes(b"")  # cut short: it must not count
+    train(recipe, folder, resume=True)
+    assert len(_curve(folder)) == 12 + 6
+    assert _curve(folder) == _curve(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_and_resumed_the_losses_are_the_same(tiny_recipe: Path, tmp_path: Path) -> None:
+    """SIGKILL within the first checkpoint, in three later ones, and then an undisturbed end."""
+    train(load_recipe(tiny_recipe), tmp_path / "whole")
+    folder = tmp_path / "killed"
+    script = Path(__file__).with_name("killed_run.py")
+    for number, code in ((2, -9), (7, -9), (4, -9), (6, -9), (0, 0)):
+        command = [sys.executable, str(script), str(number), "train", str(tiny_recipe), "--output", str(folder)]
+        done = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False, env=_environment())
+        assert done.returncode == code, done.stderr
+    assert _curve(folder) == _curve(tmp_path / "whole")
+    ours, theirs = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "whole"))
+    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+
+
+def _environment() -> dict[str, str]:
+    """As this process computes: the sum of a matrix product depends on the number of threads."""
+    return {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
