@@ -14,7 +14,7 @@ from longspan.errors import InputError
 if TYPE_CHECKING:
     from longspan import patterns
     from longspan.attention import MECHANISMS, Tokens
-    from longspan.checkpoints import from_transformers, lengthen, to_transformers
+    from longspan.checkpoints import from_transformers, lengthen, to_transformers, use_attention, use_attention
     from longspan.models import (
         LongspanConfig,
         LongspanForConditionalGeneration,
@@ -47,6 +47,7 @@ __all__ = [
     "lengthen",
     "patterns",
     "to_transformers",
+    "use_attention",
 ]
 
 _HOMES = {
@@ -56,6 +57,8 @@ _HOMES = {
     "from_transformers": "longspan.checkpoints",
     "to_transformers": "longspan.checkpoints",
     "lengthen": "longspan.checkpoints",
+    "use_attention": "longspan.checkpoints",
+    "use_attention": "longspan.checkpoints",
 }
 """Public name → module that defines it; names that begin with `Longspan` live in `longspan.models`."""
 

@@ -1,8 +1,14 @@
-"""Published weights in and out, longer models from short ones, and Longspan's attention inside transformers' models."""
+"""Published weights in and out, longer models from short ones, and Longspan's attention inside transformers' models.
 
+Importing this package makes `attn_implementation="longspan"` known to transformers.
+"""
+
+from longspan.checkpoints.attention_interface import register, use_attention
 from longspan.checkpoints.incoming import from_transformers
 from longspan.checkpoints.lengthen import lengthen
 from longspan.checkpoints.outgoing import to_transformers
 from longspan.checkpoints.report import LengthenReport
 
-__all__ = ["LengthenReport", "from_transformers", "lengthen", "to_transformers"]
+__all__ = ["LengthenReport", "from_transformers", "lengthen", "to_transformers", "use_attention"]
+
+register()

@@ -77,6 +77,7 @@ def sequence_fields(config: Any) -> dict[str, Any]:
         "decoder_layers": config.decoder_layers,
         "decoder_attention_heads": config.decoder_attention_heads,
         "decoder_intermediate_size": config.decoder_ffn_dim,
+        "position_embedding": "learned",
         "positions_skip_padding": False,
         "type_vocab_size": 0,
         "embedding_norm": True,
@@ -118,6 +119,8 @@ def _fields(normalization: str) -> Any:
             "position_offset": 2,
             "scale_embedding": config.scale_embedding,
             "normalization": normalization,
+            # mBART's decoder starts with the language code that ends the labels.
+            "wrap_labels": normalization == "pre",
             "attention": "full",
         }
 

@@ -82,6 +82,7 @@ def encoder_fields(config: Any) -> dict[str, Any]:
         "num_attention_heads": config.num_attention_heads,
         "intermediate_size": config.intermediate_size,
         "decoder_layers": 0,
+        "position_embedding": "learned",
         "type_vocab_size": config.type_vocab_size,
         "embedding_norm": True,
         "scale_embedding": False,

@@ -63,6 +63,7 @@ def lengthen(
         tokens_before=base.config.max_position_embeddings,
         tokens_after=max_tokens,
         reserved_rows=config.position_offset,
+        table=config.position_embedding == "learned",
         attention=tuple(config.layer_attention(layer) for layer in range(config.num_hidden_layers)),
         global_tokens=config.global_tokens,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -139,9 +140,10 @@ def _probing(model: nn.Module, base: LongspanPreTrainedModel, tokens: int) -> It
     replaced: list[tuple[nn.Module, Attention]] = []
     muted = False
     for name, layer in model.named_modules():
-        attention = getattr(layer, "attention", None)
-        if not isinstance(attention, Attention) or attention.config == before[int(name.rsplit(".", 1)[-1])]:
+        place = re.search(r"(?:^|\.)encoder\.layers\.(\d+)$", name)
+        if place is None or layer.attention.config == before[int(place[1])]:
             continue
+        attention: Any = layer.attention
         active = _starts_active(attention.config) and f"{name}.attention.pooled_value.weight" not in known
         muted = muted or active
         config = _probe(attention.config, tokens, mute=active)

@@ -27,6 +27,7 @@ class LengthenReport:
         tokens_before: longest input of the source.
         tokens_after: longest input now.
         reserved_rows: rows of the position table that stand for no position and were kept.
+        table: whether there is a position table at all.
         attention: mechanism of each encoder layer.
         global_tokens: which tokens are global when nobody says so.
         parameters: number of parameters that were "copied", "tiled", "from_local" (global projections copied from the
@@ -43,6 +44,7 @@ class LengthenReport:
     tokens_before: int
     tokens_after: int
     reserved_rows: int
+    table: bool
     attention: tuple[AttentionConfig, ...]
     global_tokens: str
     parameters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
@@ -72,6 +74,8 @@ class LengthenReport:
     def _positions(self) -> str:
         if self.tokens_after == self.tokens_before:
             return f"{self.tokens_after:,} tokens, as before"
+        if not self.table:
+            return f"{self.tokens_before:,} → {self.tokens_after:,} tokens (positions are computed; there is no table)"
         kept = f"; {self.reserved_rows} reserved rows kept" if self.reserved_rows else ""
         copies = f"{self.tokens_after / self.tokens_before:.4g}"
         return f"{self.tokens_before:,} → {self.tokens_after:,} tokens (position rows repeated {copies} times{kept})"

@@ -1,0 +1,158 @@
+"""`attn_implementation="longspan"`: a pattern inside unmodified transformers encoders (BERT, RoBERTa, …).
+
+    model = AutoModel.from_pretrained("bert-base-uncased")
+    longspan.use_attention(model, "window(128) | first(1)")
+
+Weights and classes stay transformers'; only the tokens that see each other change, and memory becomes linear in the
+length. The pattern is kept in `model.config.longspan_pattern`, so a saved model finds it again when it is loaded with
+`attn_implementation="longspan"` after `import longspan.checkpoints`. The longest input stays the model's own; more
+positions are made by `lengthen`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+
+from longspan.errors import InputError
+from longspan.ops.attend import attend
+from longspan.patterns import Pattern, parse
+
+NAME = "longspan"
+
+
+def register() -> None:
+    """Make `attn_implementation="longspan"` known to transformers; importing `longspan.checkpoints` does it.
+
+    Both halves are needed: without a mask function of the same name, transformers drops the padding mask silently.
+    """
+    AttentionInterface.register(NAME, longspan_attention)
+    AttentionMaskInterface.register(NAME, longspan_mask)
+
+
+def use_attention(model: PreTrainedModel, pattern: Pattern | str) -> PreTrainedModel:
+    """Let the tokens of an unmodified transformers encoder see each other by `pattern`.
+
+    Besides the pattern, tokens marked in a `global_attention_mask` `(B, T)` passed to the model's forward attend
+    everywhere and are attended by everyone (in models that hand extra arguments on to their attention, as BERT,
+    RoBERTa, DistilBERT and ELECTRA do).
+
+    Args:
+        model: an encoder that takes its attention from transformers' `AttentionInterface`; changed in place.
+        pattern: a pattern of `longspan.patterns`, or its text such as "window(128) | first(1)".
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: a decoder, a model with an attention of its own, or a pattern that cannot be read.
+    """
+    config = model.config
+    if getattr(config, "is_encoder_decoder", False) or getattr(config, "is_decoder", False):
+        raise InputError(
+            f"model={type(model).__name__} has a decoder; use_attention serves encoders only, longspan.lengthen also "
+            "encoder-decoder models"
+        )
+    text = str(parse(pattern) if isinstance(pattern, str) else pattern)
+    register()
+    model.set_attn_implementation(NAME)
+    if getattr(config, "_attn_implementation", None) != NAME:
+        raise InputError(
+            f"model={type(model).__name__} has an attention of its own, which cannot be exchanged; load it with "
+            "longspan.from_transformers instead"
+        )
+    config.longspan_pattern = text
+    return model
+
+
+def longspan_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | Tensor = 0,
+    kv_offset: int | Tensor = 0,
+    mask_function: Callable[..., Any] | None = None,
+    attention_mask: Tensor | None = None,
+    **kwargs: Any,
+) -> Tensor | None:
+    """transformers' mask interface: the padding mask `(B, S)` as bool, never a `(T, S)` one.
+
+    Raises:
+        InputError: the model asks for a causal or sliding mask.
+    """
+    if mask_function is not None and q_length and kv_length and not torch.compiler.is_compiling():
+        first, last_query, last_key = (torch.tensor(index) for index in (0, q_length - 1, kv_length - 1))
+        corners = mask_function(0, 0, first, last_key), mask_function(0, 0, last_query, first)
+        if not all(bool(corner) for corner in corners):
+            raise InputError(
+                'attn_implementation="longspan" serves encoders in which every token may see every token; this model '
+                "asks for a causal or sliding mask"
+            )
+    return None if attention_mask is None else attention_mask.to(torch.bool)
+
+
+def longspan_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    global_attention_mask: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """transformers' attention interface over `attend`: `(B, H, T, D)` each → `(B, T, H, D)`, and no weights.
+
+    Raises:
+        InputError: no pattern was chosen, or the model asks for something that a pattern cannot give.
+    """
+    _check_call(module, query, key, attention_mask, kwargs)
+    if key.shape[1] != query.shape[1]:
+        key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], dim=1) for x in (key, value))
+    context = attend(
+        query,
+        key,
+        value,
+        pattern=_pattern(module),
+        key_mask=attention_mask,
+        globals=None if global_attention_mask is None else global_attention_mask.to(query.device).bool(),
+        scale=scaling,
+        dropout_prob=dropout,
+    )
+    return context.transpose(1, 2).contiguous(), None
+
+
+def _pattern(module: nn.Module) -> Pattern:
+    text = getattr(module.config, "longspan_pattern", None)
+    if text is None:
+        raise InputError(
+            'attn_implementation="longspan" needs a pattern; call '
+            'longspan.use_attention(model, "window(128) | first(1)")'
+        )
+    return parse(text)
+
+
+def _check_call(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any]) -> None:
+    """Refuse what would otherwise be left out silently."""
+    name = type(module).__name__
+    if getattr(module, "is_causal", False) or options.get("is_causal") or query.shape[2] != key.shape[2]:
+        raise InputError(
+            f'attn_implementation="longspan" serves self-attention of encoders; {name} is causal or looks elsewhere'
+        )
+    if mask is not None and mask.ndim != 2:
+        raise InputError(
+            f'attention_mask has {mask.ndim} dimensions; with attn_implementation="longspan" give it as (B, T), and '
+            "say what tokens see in the pattern"
+        )
+    for option in ("position_bias", "softcap", "sliding_window", "s_aux"):
+        if options.get(option) is not None:
+            raise InputError(f'attn_implementation="longspan" has no {option}, which {name} asks for')
+    if options.get("output_attentions"):
+        raise InputError(
+            'output_attentions=True is not offered by attn_implementation="longspan", which never forms the weights'
+        )

@@ -1,0 +1,68 @@
+"""Writing a lengthened model with its tokenizer, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer, PreTrainedModel
+
+from longspan.errors import InputError
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "sentencepiece.bpe.model")
+
+
+def check_output(directory: Path) -> None:
+    """Raise `InputError` unless `directory` is new or empty."""
+    if directory.exists() and not directory.is_dir():
+        raise InputError(f"output '{directory}' is a file; give a directory that does not exist yet")
+    if directory.is_dir() and any(directory.iterdir()):
+        raise InputError(f"output '{directory}' is not empty; give a directory that does not exist yet")
+
+
+def load_tokenizer(source: str, config: Any) -> Any | None:
+    """The tokenizer that lies beside a model, checked against the model's configuration; `None` when there is none.
+
+    Raises:
+        InputError: it cannot be read, knows more tokens than the model has embeddings, or pads with another token.
+    """
+    directory = Path(source).expanduser()
+    if directory.is_dir() and not any((directory / name).is_file() for name in TOKENIZER_FILES):
+        return None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(directory) if directory.is_dir() else source, trust_remote_code=False
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = str(error).split("\n", 1)[0].rstrip(". ")
+        raise InputError(f"the tokenizer of '{source}' cannot be read: {reason}") from error
+    if len(tokenizer) > config.vocab_size:
+        raise InputError(
+            f"the tokenizer of '{source}' has {len(tokenizer)} tokens but the model embeds {config.vocab_size}; "
+            "put the tokenizer that belongs to the model beside it"
+        )
+    if None not in (tokenizer.pad_token_id, config.pad_token_id) and tokenizer.pad_token_id != config.pad_token_id:
+        raise InputError(
+            f"the tokenizer of '{source}' pads with token {tokenizer.pad_token_id} but the model expects "
+            f"{config.pad_token_id}; put the tokenizer that belongs to the model beside it"
+        )
+    return tokenizer
+
+
+def save_whole(directory: Path, model: PreTrainedModel, tokenizer: Any | None) -> None:
+    """Write model and tokenizer beside `directory` and rename: what exists under that name is always complete."""
+    directory = directory.absolute()
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    partial = directory.parent / f".{directory.name}.{os.getpid()}.partial"
+    try:
+        partial.mkdir()
+        model.save_pretrained(partial)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(partial)
+        if directory.is_dir():
+            directory.rmdir()
+        partial.rename(directory)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
