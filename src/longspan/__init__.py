@@ -14,7 +14,7 @@ from longspan.errors import InputError
 if TYPE_CHECKING:
     from longspan import patterns
     from longspan.attention import MECHANISMS, Tokens
-    from longspan.checkpoints import from_transformers, lengthen, to_transformers, use_attention, use_attention
+    from longspan.checkpoints import from_transformers, lengthen, to_transformers, use_attention
     from longspan.models import (
         LongspanConfig,
         LongspanForConditionalGeneration,
@@ -57,7 +57,6 @@ _HOMES = {
     "from_transformers": "longspan.checkpoints",
     "to_transformers": "longspan.checkpoints",
     "lengthen": "longspan.checkpoints",
-    "use_attention": "longspan.checkpoints",
     "use_attention": "longspan.checkpoints",
 }
 """Public name → module that defines it; names that begin with `Longspan` live in `longspan.models`."""
