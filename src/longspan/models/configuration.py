@@ -11,6 +11,7 @@ from typing import Any, Literal
 from transformers import GenerationConfig, PreTrainedConfig
 
 from longspan.attention import AttentionConfig, attention_config
+from longspan.attention.base import require_choice, require_count
 from longspan.errors import InputError
 
 # Keys, besides the fields below, that transformers itself writes into a config.json or passes to a configuration.
@@ -31,6 +32,26 @@ _TRANSFORMERS_KEYS = frozenset(
         "torch_dtype",
     }
 )
+
+_MINIMUM = {
+    "vocab_size": 1,
+    "hidden_size": 1,
+    "num_hidden_layers": 0,
+    "num_attention_heads": 1,
+    "intermediate_size": 1,
+    "decoder_layers": 0,
+    "decoder_attention_heads": 1,
+    "decoder_intermediate_size": 1,
+    "max_position_embeddings": 1,
+    "max_decoder_position_embeddings": 1,
+    "position_offset": 0,
+    "type_vocab_size": 0,
+}
+_CHOICES = {
+    "normalization": ("post", "pre"),
+    "classification_head": ("dense", "pooler"),
+    "global_tokens": ("none", "first", "question"),
+}
 
 
 class LongspanConfig(PreTrainedConfig):
@@ -174,28 +195,21 @@ def _refuse_unknown(keywords: dict[str, Any]) -> None:
 
 
 def _check_sizes(config: LongspanConfig) -> None:
-    """Raise `InputError` for the first size or choice that no model can have."""
-    minimum = {"vocab_size": 1, "hidden_size": 1, "num_hidden_layers": 0, "num_attention_heads": 1}
-    minimum |= {"intermediate_size": 1, "decoder_layers": 0, "max_position_embeddings": 1, "position_offset": 0}
-    minimum |= {"type_vocab_size": 0, "decoder_attention_heads": 1, "sentence_layers": 0}
-    for name, least in minimum.items():
-        if getattr(config, name) < least:
-            raise InputError(f"{name}={getattr(config, name)} is too small; give at least {least}")
+    """Raise `InputError` for the first size, probability or choice that no model can have."""
+    for name, least in _MINIMUM.items():
+        require_count(name, getattr(config, name), least)
+    for name in ("dropout", "attention_dropout", "activation_dropout", "classifier_dropout", "label_smoothing"):
+        value = getattr(config, name)
+        if value is not None and not 0 <= value < 1:
+            raise InputError(f"{name}={value!r} must be a number from 0 up to, but not including, 1")
+    for name, allowed in _CHOICES.items():
+        require_choice(name, getattr(config, name), allowed)
     for name in ("num_attention_heads", "decoder_attention_heads"):
         heads = getattr(config, name)
         if config.hidden_size % heads:
             raise InputError(
                 f"{name}={heads} does not divide hidden_size={config.hidden_size}; choose a number of heads that does"
             )
-    choices = {
-        "normalization": ("post", "pre"),
-        "classification_head": ("dense", "pooler"),
-        "global_tokens": ("none", "first", "question"),
-        "position_embedding": ("learned", "sinusoidal"),
-    }
-    for name, allowed in choices.items():
-        if getattr(config, name) not in allowed:
-            raise InputError(f"{name}={getattr(config, name)!r} is unknown; choose one of {', '.join(allowed)}")
     if config.classification_head == "pooler" and not config.pooler:
         raise InputError("classification_head='pooler' needs pooler=True; set it, or choose 'dense'")
     if config.positions_skip_padding and (config.position_offset < 1 or config.pad_token_id is None):

@@ -14,7 +14,7 @@ from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.encoder import Encoder
-from longspan.models.losses import token_loss
+from longspan.models.losses import IGNORED, token_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
 
 _SOURCE_INPUTS = ("encoder_outputs", "attention_mask", "global_attention_mask", "inputs_embeds")
@@ -73,13 +73,16 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """`(B, T)` labels shifted right behind the start token; −100 becomes padding. Data collators call this."""
         start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
-        if start is None or pad is None:
+        if pad is None or (start is None and not self.config.wrap_labels):
             raise InputError(
                 f"decoder_start_token_id={start} and pad_token_id={pad} must both be set in the configuration to make "
                 "decoder inputs from labels"
             )
-        shifted = functional.pad(labels[:, :-1], (1, 0), value=start)
-        return shifted.masked_fill(shifted == -100, pad)
+        labels = labels.masked_fill(labels == IGNORED, pad)
+        if not self.config.wrap_labels:
+            return functional.pad(labels[:, :-1], (1, 0), value=start)
+        last = (labels != pad).sum(1, keepdim=True).sub(1).clamp(min=0)
+        return torch.cat([labels.gather(1, last), labels[:, :-1]], dim=1)
 
     def forward(
         self,
@@ -171,10 +174,11 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
         the encoder states and of the keys and values made from them.
         """
         source = {name: model_kwargs.pop(name) for name in _SOURCE_INPUTS if name in model_kwargs}
-        input_ids, model_kwargs = super()._expand_inputs_for_generation(
+        parent: Any = super()
+        rows, repeated = parent._expand_inputs_for_generation(
             expand_size=expand_size, is_encoder_decoder=False, input_ids=input_ids, **model_kwargs
         )
-        return input_ids, {**model_kwargs, **source}
+        return rows, {**repeated, **source}
 
     def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Change the vocabulary as transformers does, and `final_logits_bias` with it."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, initialization
 
 from longspan.attention.base import Attention
 from longspan.models.configuration import LongspanConfig
@@ -23,12 +22,14 @@ class LongspanPreTrainedModel(PreTrainedModel):
     _supports_sdpa = True
 
     @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        """N(0, init_std) for matrices, as BART and RoBERTa; a mechanism's own rules where it has them.
+    def initialize_weights(self) -> None:
+        """N(0, init_std) for matrices, as BART and RoBERTa; then each mechanism's own rules (copies, zeros).
 
-        Children come first, so a mechanism finds its projections initialised and sets only what differs (copies,
-        zeros). Parameters that were just loaded carry a mark of transformers and stay as they are.
+        transformers skips a module of ours that holds no parameter directly, so its `_init_weights` never sees an
+        attention. Parameters that were just loaded carry its mark, which the guard makes `torch.nn.init` respect.
         """
-        super()._init_weights(module)
-        if isinstance(module, Attention):
-            module.init_extra_weights(self.config.init_std)
+        super().initialize_weights()
+        with initialization.guard_torch_init_functions():
+            for module in self.modules():
+                if isinstance(module, Attention):
+                    module.init_extra_weights(self.config.init_std)

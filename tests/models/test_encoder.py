@@ -1,0 +1,155 @@
+"""The encoder: any length, any batch, padding without effect, globals that cannot be forgotten."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from longspan.errors import InputError
+from longspan.models import LongspanModel
+
+MECHANISMS = ["full", "longformer", "poolingformer"]
+
+
+def run(model, ids, mask=None, **options):
+    with torch.no_grad():
+        return model(ids, mask, **options).last_hidden_state
+
+
+@pytest.fixture(params=[("post", False), ("pre", False), ("post", True)], ids=["post", "pre", "skip-padding"])
+def conventions(request):
+    normalization, skip = request.param
+    return {"normalization": normalization, "positions_skip_padding": skip}
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("global_tokens", ["none", "first"])
+def test_a_document_alone_padded_or_batched_gives_the_same(
+    mechanism, global_tokens, conventions, make_config, make_batch
+):
+    attention = {"mechanism": mechanism}
+    model = LongspanModel(make_config(attention=attention, global_tokens=global_tokens, **conventions)).eval()
+    ids, mask = make_batch(31, 1, 17, 8)
+    together = run(model, ids, mask)
+    for row, length in enumerate(mask.sum(1).tolist()):
+        alone = run(model, ids[row : row + 1, :length])
+        torch.testing.assert_close(together[row, :length], alone[0], atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("length", [0, 1, 2, 13])
+def test_any_length(mechanism, length, make_config):
+    model = LongspanModel(make_config(attention=mechanism, global_tokens="first")).eval()
+    hidden = run(model, torch.randint(3, 61, (2, length)))
+    assert hidden.shape == (2, length, 24)
+    assert hidden.isfinite().all()
+
+
+def test_a_row_of_padding_alone_is_finite(make_config, make_batch):
+    for mechanism in MECHANISMS:
+        model = LongspanModel(make_config(attention=mechanism, global_tokens="first")).eval()
+        ids, mask = make_batch(11, 5)
+        mask[1] = 0
+        assert run(model, ids, mask).isfinite().all()
+
+
+def test_global_tokens_first_equals_the_mask_and_reaches_everyone(make_config, make_batch):
+    ids, mask = make_batch(29, 19)
+    chosen = torch.zeros_like(mask)
+    chosen[:, 0] = 1
+    first = LongspanModel(make_config(global_tokens="first")).eval()
+    plain = LongspanModel(make_config(global_tokens="none")).eval()
+    plain.load_state_dict(first.state_dict())
+    expected = run(plain, ids, mask, global_attention_mask=chosen)
+    assert torch.equal(run(first, ids, mask), expected)
+    assert not torch.allclose(run(plain, ids, mask), expected)
+    # An explicit mask wins over the rule, also one without any global token.
+    nothing = torch.zeros_like(mask)
+    assert torch.equal(run(first, ids, mask, global_attention_mask=nothing), run(plain, ids, mask))
+
+
+def test_global_tokens_question_covers_what_stands_before_the_separator(make_config):
+    ids = torch.tensor([[0, 7, 8, 2, 2, 9, 10, 11, 2], [0, 7, 2, 2, 9, 10, 11, 12, 2]])
+    model = LongspanModel(make_config(global_tokens="question")).eval()
+    chosen = torch.tensor([[1, 1, 1, 0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0, 0, 0]])
+    assert torch.equal(run(model, ids), run(model, ids, global_attention_mask=chosen))
+    with pytest.raises(InputError, match="no sep_token_id=2"):
+        run(model, ids.clamp(min=3))
+
+
+def test_masks_may_be_bool_or_int(make_config, make_batch):
+    model = LongspanModel(make_config()).eval()
+    ids, mask = make_batch(9, 6)
+    assert torch.equal(run(model, ids, mask), run(model, ids, mask.bool()))
+
+
+def test_mistakes_are_named(make_config, make_batch):
+    model = LongspanModel(make_config()).eval()
+    ids, mask = make_batch(9, 6)
+    with pytest.raises(InputError, match=r"98 tokens .* max_position_embeddings=97.*lengthen"):
+        run(model, torch.ones(1, 98, dtype=torch.long))
+    with pytest.raises(InputError, match=r"attention_mask has shape \(2, 8\)"):
+        run(model, ids, mask[:, :8])
+    with pytest.raises(InputError, match="global_attention_mask has shape"):
+        run(model, ids, mask, global_attention_mask=mask[:1])
+    with pytest.raises(InputError, match="neither given"):
+        model()
+    with pytest.raises(InputError, match="type_vocab_size=0"):
+        run(model, ids, token_type_ids=mask)
+    with pytest.raises(InputError, match="output_attentions"):
+        run(model, ids, output_attentions=True)
+    narrow = LongspanModel(make_config(max_global_tokens=2)).eval()
+    with pytest.raises(InputError, match="3"):
+        run(narrow, ids, global_attention_mask=torch.arange(9).expand(2, 9) < 3)
+
+
+def test_embeddings_may_be_given(make_config, make_batch):
+    model = LongspanModel(make_config()).eval()
+    ids, mask = make_batch(9, 6)
+    embeds = model.get_input_embeddings()(ids)
+    assert torch.equal(run(model, ids, mask), run(model, None, mask, inputs_embeds=embeds))
+
+
+def test_hidden_states_and_tuples(make_config, make_batch):
+    model = LongspanModel(make_config(pooler=True, normalization="pre")).eval()
+    ids, mask = make_batch(9, 6)
+    output = model(ids, mask, output_hidden_states=True)
+    assert len(output.hidden_states) == 3
+    assert torch.equal(output.hidden_states[-1], output.last_hidden_state)
+    assert output.pooler_output.shape == (2, 24)
+    assert len(model(ids, mask, return_dict=False)) == 2
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_gradient_checkpointing_changes_nothing(mechanism, reentrant, make_config, make_batch):
+    config = make_config(attention=mechanism, global_tokens="first", dropout=0.1, attention_dropout=0.2)
+    model = LongspanModel(config).train()
+    ids, mask = make_batch(23, 14)
+
+    def gradients():
+        torch.manual_seed(7)
+        model.zero_grad()
+        model(ids, mask).last_hidden_state.square().mean().backward()
+        return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    plain = gradients()
+    # transformers renamed the method between 5.17 and 5.23.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": reentrant})
+    kept = gradients()
+    assert plain.keys() == kept.keys()
+    for name, gradient in plain.items():
+        torch.testing.assert_close(kept[name], gradient, atol=1e-6, rtol=1e-5)
+
+
+def test_initialisation_is_normal_and_leaves_a_mechanisms_own_rules(make_config):
+    config = make_config(attention=["longformer", "poolingformer"], init_std=0.3, hidden_size=48)
+    model = LongspanModel(config)
+    first, second = (layer.attention for layer in model.encoder.layers)
+    assert abs(first.query.weight.std() - 0.3) < 0.03
+    assert first.query.bias.abs().max() == 0
+    assert torch.equal(first.global_query.weight, first.query.weight)
+    # "zero_value": the second level starts without effect.
+    assert second.pooled_value.weight.abs().max() == 0
+    assert model.encoder.embeddings.token.weight[1].abs().max() == 0
