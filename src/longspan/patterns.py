@@ -161,7 +161,7 @@ class Causal(Pattern):
 class Window(Pattern):
     """A query sees itself, `left` keys before it and `right` keys after it, `dilation` positions apart.
 
-    Source: Longformer (Beltagy et al. 2020, arXiv 2004.05150, §3.1): sliding and dilated windows, with w = left + right.
+    Source: Longformer (Beltagy et al. 2020, arXiv 2004.05150, §3.1), sliding and dilated windows; w = left + right.
     """
 
     left: int
@@ -282,7 +282,7 @@ class Fixed(Pattern):
         _whole(self, "summary", 0)
         if self.summary > self.stride:
             raise InputError(
-                f"summary={self.summary} of pattern fixed exceeds stride={self.stride}; a block has only its own positions"
+                f"summary={self.summary} of pattern fixed exceeds stride={self.stride}; give at most the stride"
             )
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
@@ -363,7 +363,7 @@ class PooledWindow(Pattern):
     """Key s stands for a pool of `kernel` tokens centred at token s·`stride`; a query sees the pools within its window.
 
     A pool is seen when its whole kernel lies in `[i − left, i + right]`. Source: Poolingformer (Zhang et al. 2021,
-    arXiv 2105.04371), second level with one pooled sequence shared by all queries; w₂ = left = right, κ = kernel, ξ = stride.
+    arXiv 2105.04371), second level with one pooled sequence for all queries; w₂ = left = right, κ = kernel, ξ = stride.
     """
 
     left: int
@@ -442,7 +442,7 @@ class _Pair(Pattern):
                 raise TypeError(f"a pattern combines with patterns only, not with {part!r}")
         if self.first.heads and self.second.heads and self.first.heads != self.second.heads:
             raise InputError(
-                f"patterns for {self.first.heads} and {self.second.heads} heads do not combine; give both the same heads"
+                f"patterns for {self.first.heads} and {self.second.heads} heads do not combine; give both as many"
             )
 
     @property
@@ -467,7 +467,8 @@ class Either(_Pair):
         return self.first.every(span) | self.second.every(span)
 
     def __str__(self) -> str:
-        return f"{self.first} | {self.second}"
+        second = f"({self.second})" if isinstance(self.second, Either) else str(self.second)
+        return f"{self.first} | {second}"
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return [*self.first.phase(query_start, key_start), *self.second.phase(query_start, key_start)]
@@ -487,7 +488,9 @@ class Both(_Pair):
         return self.first.every(span) & self.second.every(span)
 
     def __str__(self) -> str:
-        return " & ".join(f"({part})" if isinstance(part, Either) else str(part) for part in (self.first, self.second))
+        first = f"({self.first})" if isinstance(self.first, Either) else str(self.first)
+        second = f"({self.second})" if isinstance(self.second, _Pair) else str(self.second)
+        return f"{first} & {second}"
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return [*self.first.phase(query_start, key_start), *self.second.phase(query_start, key_start)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -41,9 +43,9 @@ def attend(
         value: `(B, H, S, Dv)`.
         pattern: which pairs of positions may attend, for all heads or `PerHead`.
         key_mask: `(B, S)` bool, True where a key is real; `None` means all are.
-        globals: tokens that see every real key and are seen by every query, whatever the pattern: a `(B, S)` bool mask,
-            or `(B, G)` int64 positions with −1 in unused slots (a static count, for `torch.compile` and `torch.export`).
-            Needs T = S. A padded global token is ignored.
+        globals: tokens that see every real key and are seen by every query, whatever the pattern: a `(B, S)` bool
+            mask, or `(B, G)` int64 positions with −1 in unused slots (a static count, for `torch.compile` and
+            `torch.export`). Needs T = S. A padded global token is ignored.
         global_rows: False gives the global tokens as keys only: their own rows follow the pattern.
         bias: added to the scaled scores, broadcastable to `(B, H, T, S)`.
         scale: factor on the scores, `D ** -0.5` by default.
@@ -62,7 +64,7 @@ def attend(
     slots = None if globals is None else _slots(globals, query, key, key_mask, query_offset)
     if slots is not None and slots.shape[1] == 0:
         slots = None
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     chosen = backend
     if backend == "auto":
         chosen = _choose(query, key, value, pattern, slots, bias, query_offset, dropout_prob)
@@ -139,7 +141,8 @@ def _check(
         )
     if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != (key.shape[0], key.shape[2])):
         raise InputError(
-            f"key_mask is {key_mask.dtype} of shape {tuple(key_mask.shape)}; give bool of shape {(key.shape[0], key.shape[2])}"
+            f"key_mask is {key_mask.dtype} of shape {tuple(key_mask.shape)}; "
+            f"give bool of shape {(key.shape[0], key.shape[2])}"
         )
     if not 0 <= dropout_prob <= 1:
         raise InputError(f"dropout_prob={dropout_prob} is no probability; give a number from 0 to 1")
@@ -154,8 +157,8 @@ def _slots(globals: Tensor, query: Tensor, key: Tensor, key_mask: Tensor | None,
     length = key.shape[2]
     if query.shape[2] != length or query_offset:
         raise InputError(
-            f"globals needs queries and keys at the same positions, not {query.shape[2]} queries at offset {query_offset} "
-            f"and {length} keys; leave globals out when decoding step by step"
+            f"globals needs queries and keys at the same positions, not {query.shape[2]} queries at offset "
+            f"{query_offset} and {length} keys; leave globals out when decoding step by step"
         )
     if globals.ndim != 2 or globals.shape[0] != key.shape[0] or globals.dtype not in (torch.bool, torch.int64):
         raise InputError(

@@ -1,7 +1,7 @@
 """The blocked backend as one PyTorch operator, opaque to `torch.compile` and `torch.export`, with its gradient.
 
-It prepares what the tiles of `longspan.ops.blocked` do not know: heads with patterns of their own, dilation, and the rows
-of global tokens. A pattern travels as its text.
+It prepares what the tiles of `longspan.ops.blocked` do not know: heads with patterns of their own, dilation, and the
+rows of global tokens. A pattern travels as its text.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Problem:
 
 
 def additive_mask(chunk: Chunk, tiling: Layout, problem: Problem, dtype: torch.dtype) -> Tensor | None:
-    """What to add to the scores of a chunk: −∞ where the key may not be seen, the bias elsewhere; `None` for nothing."""
+    """What to add to the scores of a chunk: −∞ where a key may not be seen, else the bias; `None` for nothing."""
     mask = _pattern_mask(chunk, tiling, problem, dtype)
     seen = _seen_by_row(chunk, tiling, problem)
     if seen is not None:

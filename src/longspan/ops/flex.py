@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from longspan.errors import InputError
+from longspan.ops.blocked_operator import mask_of_slots
 from longspan.patterns import Pattern, Span
 
 BLOCK = 128
@@ -48,33 +49,41 @@ def attend_flex(
     Raises:
         InputError: dropout or a bias is asked for, or gradients on a CPU, which FlexAttention cannot give.
     """
-    _check(query, key, value, bias, dropout_prob)
+    _check(query, bias, dropout_prob)
     queries, keys = query.shape[2], key.shape[2]
     if not query.numel() or not key.numel():
         return query.new_zeros(*query.shape[:-1], value.shape[-1])
-    marked = None if slots is None else _marked(slots, keys)
+    marked = None if slots is None else mask_of_slots(slots, keys)
+    block_mask = block_mask_of(pattern, queries, keys, query_offset, query.device, key_mask, marked, global_rows)
+    return _kernel()(query, key, value, block_mask=block_mask, scale=scale)
+
+
+def block_mask_of(
+    pattern: Pattern,
+    queries: int,
+    keys: int,
+    query_offset: int,
+    device: torch.device,
+    key_mask: Tensor | None = None,
+    marked: Tensor | None = None,
+    global_rows: bool = True,
+) -> BlockMask:
+    """FlexAttention's mask: tables of partial and full blocks, and the predicate inside partial ones.
+
+    `key_mask` and `marked` (global tokens) are `(B, S)` bool.
+    """
     mask_mod = _mask_mod(pattern, key_mask, marked, global_rows, query_offset)
-    tables = block_tables(pattern, queries, keys, query_offset, query.device, marked, global_rows, key_mask is not None)
-    block_mask = BlockMask.from_kv_blocks(*tables, BLOCK_SIZE=BLOCK, mask_mod=mask_mod, seq_lengths=(queries, keys))
-    result = _kernel(query.device.type)(query, key, value, block_mask=block_mask, scale=scale)
-    assert isinstance(result, Tensor)
-    return result
+    tables = block_tables(pattern, queries, keys, query_offset, device, marked, global_rows, key_mask is not None)
+    return BlockMask.from_kv_blocks(*tables, BLOCK_SIZE=BLOCK, mask_mod=mask_mod, seq_lengths=(queries, keys))
 
 
-def _check(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout_prob: float) -> None:
+def _check(query: Tensor, bias: Tensor | None, dropout_prob: float) -> None:
+    if not query.is_cuda:
+        raise InputError(f"backend='flex' runs on CUDA only, and query is on {query.device}; use backend='blocked'")
     if dropout_prob:
         raise InputError(f"backend='flex' has no dropout, and dropout_prob={dropout_prob}; use backend='blocked'")
     if bias is not None:
         raise InputError("backend='flex' takes no bias tensor; use backend='blocked' or 'reference'")
-    needs_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (query, key, value))
-    if not query.is_cuda and needs_grad:
-        raise InputError("backend='flex' has no gradients on a CPU; use backend='blocked', or torch.no_grad()")
-
-
-def _marked(slots: Tensor, length: int) -> Tensor:
-    """`(B, length)` int32 copy of the global mask, for the kernel to read."""
-    mask = torch.zeros(slots.shape[0], length + 1, dtype=torch.bool, device=slots.device)
-    return mask.scatter_(1, torch.where(slots < 0, length, slots), True)[:, :length]
 
 
 def _mask_mod(
@@ -158,7 +167,7 @@ def _table(blocks: Tensor) -> tuple[Tensor, Tensor]:
     return count, order.to(torch.int32)
 
 
-@lru_cache(maxsize=2)
-def _kernel(device: str) -> Callable[..., Tensor]:
-    """FlexAttention compiled once for a kind of device."""
-    return torch.compile(flex_attention, dynamic=None)
+@lru_cache(maxsize=1)
+def _kernel() -> Callable[..., Tensor]:
+    """FlexAttention, compiled once."""
+    return torch.compile(flex_attention)

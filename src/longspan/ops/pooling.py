@@ -122,7 +122,7 @@ def mean_weights(valid: Tensor, hidden: Tensor) -> Tensor:
 def ldconv_weights(hidden: Tensor, weight: Tensor, valid: Tensor, stride: int) -> Tensor:
     """Tap weights `(B, H, M, κ)` from the centre tokens: a softmax over the valid taps, 0 where there is none."""
     centres = hidden.index_select(2, _centres(hidden.shape[2], stride, hidden.device))
-    scores = torch.einsum("bhmd,hkd->bhmk", centres, weight.to(hidden.dtype))
+    scores = centres @ weight.to(hidden.dtype).transpose(1, 2)
     scores = scores.to(torch.promote_types(hidden.dtype, torch.float32))
     valid = valid[:, None]
     return scores.masked_fill(~valid, torch.finfo(scores.dtype).min).softmax(-1) * valid

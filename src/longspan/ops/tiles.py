@@ -1,9 +1,8 @@
 """The tile layout of a pattern: which rectangles of queries and keys a fast path must compute, and which it skips.
 
-Queries and keys are cut into tiles of equal size. A tile is absent (nothing visible), full, or partial. Query tiles that
-see the same number of key tiles form a group, and are computed together. The masks of partial tiles repeat along the
-diagonal, so only one of each kind is kept. Everything here is indices: it is linear in the length for a window, and
-cached.
+Queries and keys are cut into tiles of equal size. A tile is absent (nothing visible), full, or partial. Query tiles
+that see the same number of key tiles form a group, and are computed together. The masks of partial tiles repeat along
+the diagonal, so only one of each kind is kept. Everything here is indices, and cached.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ class Group:
         columns: `(n, m)` indices of the key tiles that each of them sees, ascending.
         masks: `(u, size, m·size)` bool, the distinct masks; `None` when all tiles are full.
         mask_ids: `(n,)` which of the masks belongs to each query tile.
-        first_row, first_column, step: `rows[i] == first_row + i` and `columns[i, j] == first_column + i·step + j`, a band;
-            `step` is `None` when that does not hold.
+        first_row, first_column, step: a band has `rows[i] == first_row + i` and
+            `columns[i, j] == first_column + i·step + j`; `step` is `None` when that does not hold.
     """
 
     rows: Tensor
@@ -51,7 +50,6 @@ class Group:
         masks = None if self.masks is None else self.masks.to(device)
         rows, columns, mask_ids = (part.to(device) for part in (self.rows, self.columns, self.mask_ids))
         return replace(self, rows=rows, columns=columns, masks=masks, mask_ids=mask_ids, cache={})
-
 
     def one_mask(self, first: int, last: int) -> bool:
         """Whether the query tiles from `first` to `last` all have the same mask."""
@@ -74,7 +72,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Query tiles `group.rows[first:last]` of the batch rows `batch` and the heads `heads`: what is computed at once."""
+    """What is computed at once: query tiles `group.rows[first:last]` of some batch rows and heads."""
 
     group: Group
     batch: slice

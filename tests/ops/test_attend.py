@@ -1,0 +1,387 @@
+"""Every backend of `attend` against the dense reference, and the reference against a loop."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from longspan.errors import InputError
+from longspan.ops import attend
+from longspan.ops.attend import slots_of_mask
+from longspan.ops.tiles import best_layout
+from longspan.patterns import (
+    Blocks,
+    Causal,
+    First,
+    Fixed,
+    Full,
+    PerHead,
+    PooledWindow,
+    RandomBlocks,
+    Strided,
+    Window,
+)
+
+PATTERNS = [
+    Full(),
+    Causal(),
+    Window(3, 5),
+    Window(17, 0),
+    Window(20, 2, 3),
+    Window(20, 2, 3) & Causal(),
+    First(2),
+    Blocks(7),
+    Strided(5),
+    Strided(5) & Causal(),
+    Fixed(6, 2),
+    RandomBlocks(3, 2, 1),
+    PooledWindow(9, 8, 5, 4),
+    Window(4, 0) | First(1),
+    (Window(4, 4) | Blocks(5)) & Causal(),
+    PerHead([Window(1, 1), Window(2, 2, 2), Window(1, 1)]),
+]
+
+
+def tensors(queries, keys, *, batch=2, heads=3, width=5, value_width=7, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((queries, width), (keys, width), (keys, value_width))
+    return [torch.randn(batch, heads, *shape, generator=generator, dtype=dtype).requires_grad_() for shape in shapes]
+
+
+def run(backend, inputs, **options):
+    """Outputs and all gradients, for a fixed random upstream gradient."""
+    output = attend(*inputs, backend=backend, **options)
+    upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=output.dtype)
+    return output.detach(), *torch.autograd.grad(output, inputs, upstream)
+
+
+def assert_equal(first, second, tolerance):
+    for one, two in zip(first, second, strict=True):
+        torch.testing.assert_close(one, two, rtol=tolerance, atol=tolerance)
+
+
+def by_hand(query, key, value, pattern, key_mask, is_global):
+    """Attention one query at a time, straight from the definition; a padded token is not global."""
+    is_global = is_global & key_mask
+    output = torch.zeros(*query.shape[:-1], value.shape[-1], dtype=query.dtype)
+    for b in range(query.shape[0]):
+        for h in range(query.shape[1]):
+            for i in range(query.shape[2]):
+                keys = [
+                    j
+                    for j in range(key.shape[2])
+                    if key_mask[b, j]
+                    and (
+                        bool(pattern.head(h).visible(torch.tensor(i), torch.tensor(j)))
+                        or is_global[b, i]
+                        or is_global[b, j]
+                    )
+                ]
+                if keys:
+                    scores = torch.stack([query[b, h, i] @ key[b, h, j] for j in keys]) / math.sqrt(query.shape[-1])
+                    output[b, h, i] = torch.softmax(scores, 0) @ value[b, h, keys]
+    return output
+
+
+@pytest.mark.parametrize("pattern", [Window(2, 3), PerHead([Window(1, 0), Full()]), First(1) & Causal()], ids=str)
+def test_reference_is_the_definition(pattern):
+    query, key, value = tensors(11, 11, heads=2)
+    key_mask = torch.rand(2, 11) < 0.8
+    key_mask[1, :4] = False
+    is_global = torch.zeros(2, 11, dtype=torch.bool)
+    is_global[0, [0, 5]] = True
+    is_global[1, [2, 9]] = True
+    found = attend(query, key, value, pattern=pattern, key_mask=key_mask, globals=is_global, backend="reference")
+    torch.testing.assert_close(found, by_hand(query, key, value, pattern, key_mask, is_global), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+@pytest.mark.parametrize(
+    ("queries", "keys", "offset"), [(0, 0, 0), (1, 1, 0), (149, 149, 0), (151, 37, 0), (3, 89, 86)]
+)
+@pytest.mark.parametrize("padded", [False, True])
+def test_blocked_equals_reference(pattern, queries, keys, offset, padded):
+    inputs = tensors(queries, keys)
+    key_mask = None
+    if padded:
+        key_mask = torch.rand(2, keys, generator=torch.Generator().manual_seed(3)) < 0.8
+        key_mask[1] = False
+    options = {"pattern": pattern, "key_mask": key_mask, "query_offset": offset}
+    expected = run("reference", inputs, **options)
+    assert_equal(run("blocked", inputs, **options), expected, 1e-12)
+    assert_equal(run("auto", inputs, **options), expected, 1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_blocked_equals_reference_for_any_window_globals_padding_and_dtype(data):
+    length = data.draw(st.integers(1, 300))
+    left, right = data.draw(st.integers(0, 90)), data.draw(st.integers(0, 90))
+    pattern = Window(left, right, data.draw(st.integers(1, 4)))
+    dtype, tolerance = data.draw(st.sampled_from([(torch.float64, 1e-12), (torch.float32, 2e-5)]))
+    inputs = tensors(length, length, dtype=dtype, seed=data.draw(st.integers(0, 99)))
+    generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+    key_mask = torch.rand(2, length, generator=generator) < data.draw(st.sampled_from([0.0, 0.5, 1.1]))
+    is_global = torch.rand(2, length, generator=generator) < data.draw(st.sampled_from([0.0, 0.03, 1.1]))
+    options = {"pattern": pattern, "key_mask": key_mask, "globals": is_global}
+    options["global_rows"] = data.draw(st.booleans())
+    assert_equal(run("blocked", inputs, **options), run("reference", inputs, **options), tolerance)
+
+
+def test_global_slots_are_the_mask_and_doubles_count_once():
+    inputs = tensors(53, 53)
+    mask = torch.zeros(2, 53, dtype=torch.bool)
+    mask[0, [3, 40]] = True
+    mask[1, 7] = True
+    slots = torch.tensor([[40, 3, -1, 40], [-1, 7, 7, -1]])
+    expected = run("reference", inputs, pattern=Window(2, 2), globals=mask)
+    assert_equal(run("blocked", inputs, pattern=Window(2, 2), globals=slots), expected, 1e-12)
+    assert_equal(run("reference", inputs, pattern=Window(2, 2), globals=slots), expected, 1e-12)
+    assert slots_of_mask(mask).tolist() == [[3, 40], [7, -1]]
+    assert slots_of_mask(mask, 3).tolist() == [[3, 40, -1], [7, -1, -1]]
+
+
+@pytest.mark.parametrize("pattern", [Window(3, 5), PerHead([Window(1, 1), Strided(3), Full()]), Fixed(6, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 3, 71, 71), (1, 1, 71, 71), (2, 1, 1, 71)])
+def test_bias_is_added_to_the_scores(pattern, shape):
+    inputs = tensors(71, 71)
+    bias = torch.randn(shape, dtype=torch.float64)
+    is_global = torch.zeros(2, 71, dtype=torch.bool)
+    is_global[0, [0, 50]] = True
+    options = {"pattern": pattern, "bias": bias, "globals": is_global}
+    assert_equal(run("blocked", inputs, **options), run("reference", inputs, **options), 1e-12)
+
+
+def test_a_bias_that_learns_goes_to_the_reference():
+    inputs = tensors(9, 9)
+    bias = torch.zeros(1, 3, 9, 9, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(InputError, match="no gradient to bias"):
+        attend(*inputs, pattern=Full(), bias=bias, backend="blocked")
+    attend(*inputs, pattern=Full(), bias=bias).sum().backward()
+    assert bias.grad is not None
+
+
+@pytest.mark.parametrize("pattern", [Window(2, 1), Strided(3) & Causal(), PerHead([Full(), Window(1, 1, 2)])], ids=str)
+def test_gradcheck(pattern):
+    inputs = tensors(11, 11, heads=2, width=3, value_width=2)
+    is_global = torch.zeros(2, 11, dtype=torch.bool)
+    is_global[0, 4] = True
+    key_mask = torch.ones(2, 11, dtype=torch.bool)
+    key_mask[1, 6:] = False
+
+    def function(*tensors_):
+        return attend(*tensors_, pattern=pattern, globals=is_global, key_mask=key_mask, backend="blocked")
+
+    assert torch.autograd.gradcheck(function, inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("pattern", [Window(40, 40), PooledWindow(90, 90, 5, 4), Full()], ids=str)
+def test_half_precision_is_as_exact_as_a_dense_computation_in_it(dtype, pattern):
+    exact = tensors(307, 307, width=16, value_width=16)
+    half = [tensor.detach().to(dtype).requires_grad_() for tensor in exact]
+    exact = [tensor.detach().double().requires_grad_() for tensor in half]
+    seen = pattern.dense(307)
+
+    def dense_in_half(query, key, value):
+        scores = (query @ key.transpose(-1, -2) / 4).masked_fill(~seen, -math.inf)
+        empty = ~seen.any(-1, keepdim=True)
+        return torch.softmax(scores.masked_fill(empty, 0.0), -1).masked_fill(empty, 0.0) @ value
+
+    def gradients(output, inputs):
+        upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        return output.detach(), *torch.autograd.grad(output, inputs, upstream.to(output.dtype))
+
+    truth = gradients(attend(*exact, pattern=pattern, backend="reference"), exact)
+    dense = gradients(dense_in_half(*half), half)
+    for name in ("blocked", "auto"):
+        ours = gradients(attend(*half, pattern=pattern, backend=name), half)
+        for true, simple, mine in zip(truth, dense, ours, strict=True):
+            assert mine.dtype == dtype
+            assert (mine.double() - true).abs().max() <= 2 * (simple.double() - true).abs().max()
+
+
+@pytest.mark.parametrize("pattern", [Window(20, 9), Strided(4) | Blocks(9), RandomBlocks(8, 2, 0)], ids=str)
+def test_padding_and_company_change_nothing(pattern):
+    lengths = [97, 40, 1]
+    query, key, value = (tensor.detach() for tensor in tensors(97, 97, batch=3))
+    key_mask = torch.arange(97)[None] < torch.tensor(lengths)[:, None]
+    is_global = torch.zeros(3, 97, dtype=torch.bool)
+    is_global[:, 0] = True
+    is_global[1, 33] = True
+    together = attend(query, key, value, pattern=pattern, key_mask=key_mask, globals=is_global)
+    for row, length in enumerate(lengths):
+        alone = [tensor[row : row + 1, :, :length] for tensor in (query, key, value)]
+        found = attend(*alone, pattern=pattern, globals=is_global[row : row + 1, :length])
+        torch.testing.assert_close(together[row : row + 1, :, :length], found, rtol=1e-12, atol=1e-12)
+
+
+def test_causal_outputs_do_not_move_when_the_future_changes():
+    for pattern in (Causal(), Window(9, 0), Fixed(8, 2) & Causal(), Strided(4) & Causal()):
+        query, key, value = (tensor.detach() for tensor in tensors(131, 131, dtype=torch.float32))
+        before = attend(query, key, value, pattern=pattern, backend="blocked")
+        key[:, :, 70:] += 5
+        value[:, :, 70:] -= 3
+        after = attend(query, key, value, pattern=pattern, backend="blocked")
+        assert torch.equal(before[:, :, :70], after[:, :, :70])
+
+
+def test_steps_after_each_other_equal_the_whole():
+    pattern = Window(9, 0) | (First(2) & Causal())
+    query, key, value = (tensor.detach() for tensor in tensors(41, 41))
+    whole = attend(query, key, value, pattern=pattern)
+    for step in range(41):
+        so_far = slice(0, step + 1)
+        part = attend(
+            query[:, :, step : step + 1], key[:, :, so_far], value[:, :, so_far], pattern=pattern, query_offset=step
+        )
+        torch.testing.assert_close(part[:, :, 0], whole[:, :, step], rtol=1e-12, atol=1e-12)
+
+
+class LargestTensor(TorchDispatchMode):
+    """The number of elements of the largest tensor that any operation makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, torch.Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return result
+
+
+LINEAR = [
+    Window(64, 64),
+    Window(30, 30, 4),
+    Window(64, 0) | First(2),
+    Blocks(100),
+    PooledWindow(256, 256, 5, 4),
+    RandomBlocks(64, 2, 0),
+    PerHead([Window(64, 64), Window(16, 16, 3)]),
+    Strided(512),
+]
+
+
+@pytest.mark.parametrize("pattern", LINEAR, ids=str)
+def test_no_tensor_of_size_length_squared(pattern, monkeypatch):
+    length = 4096
+    inputs = tensors(length, length, batch=1, heads=2, width=8, value_width=8, dtype=torch.float32)
+    # The operator is opaque to a dispatch mode, so its two halves are watched from inside.
+    from longspan.ops import blocked_operator
+
+    watched = []
+    for name in ("forward", "backward"):
+        original = getattr(blocked_operator.blocked, name)
+
+        def watching(*args, original=original):
+            with LargestTensor() as largest:
+                result = original(*args)
+            watched.append(largest.elements)
+            return result
+
+        monkeypatch.setattr(blocked_operator.blocked, name, watching)
+    is_global = torch.zeros(1, length, dtype=torch.bool)
+    is_global[0, [0, 99]] = True
+    run("blocked", inputs, pattern=pattern, globals=is_global)
+    best_layout.cache_clear()
+    assert len(watched) >= 2
+    assert max(watched) < length * length / 8
+
+
+def test_the_number_of_scores_is_linear_for_a_window():
+    device = torch.device("cpu")
+    short = best_layout(Window(128, 128), 4096, 4096, 0, device).scores
+    long = best_layout(Window(128, 128), 65536, 65536, 0, device).scores
+    assert long / short < 16.5
+    assert long < 65536 * 257 * 1.5
+
+
+@pytest.mark.parametrize("prob", [0.25, 1.0])
+def test_dropout_keeps_the_expectation_and_backward_sees_the_same_mask(prob):
+    query, key, value = tensors(67, 67, width=4, value_width=67)
+    value = torch.eye(67, dtype=torch.float64).expand(2, 3, 67, 67).clone().requires_grad_()
+    options = {"pattern": Window(30, 30), "backend": "blocked"}
+    weights = attend(query, key, value, **options)
+    torch.manual_seed(0)
+    dropped = attend(query, key, value, dropout_prob=prob, **options)
+    if prob == 1:
+        assert (dropped == 0).all()
+        return
+    kept = dropped != 0
+    share = (kept.sum() / (weights != 0).sum()).item()
+    assert abs(share - 0.75) < 0.02
+    torch.testing.assert_close(dropped[kept], (weights / 0.75)[kept], rtol=1e-10, atol=1e-10)
+
+    def seeded(*inputs):
+        torch.manual_seed(0)
+        return attend(*inputs, dropout_prob=prob, **options)
+
+    small = tensors(7, 7, batch=1, heads=1, width=2, value_width=2)
+    assert torch.autograd.gradcheck(seeded, small)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiles_and_exports_with_any_length():
+    class Layer(torch.nn.Module):
+        def forward(self, query, key, value, slots):
+            return attend(query, key, value, pattern=Window(9, 9), globals=slots)
+
+    slots = torch.tensor([[0, -1]])
+    small = [tensor.detach() for tensor in tensors(33, 33, batch=1, dtype=torch.float32)]
+    large = [tensor.detach() for tensor in tensors(150, 150, batch=1, dtype=torch.float32)]
+    length = torch.export.Dim("length", min=2, max=4096)
+    shapes = {"query": {2: length}, "key": {2: length}, "value": {2: length}, "slots": None}
+    exported = torch.export.export(Layer(), (*small, slots), dynamic_shapes=shapes).module()
+    compiled = torch.compile(Layer(), fullgraph=True, backend="aot_eager", dynamic=True)
+    for inputs in (small, large):
+        expected = Layer()(*inputs, slots)
+        torch.testing.assert_close(exported(*inputs, slots), expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(compiled(*inputs, slots), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_operator_passes_pytorchs_own_checks():
+    query, key, value = tensors(21, 21, dtype=torch.float32)
+    key_mask = torch.rand(2, 21) < 0.8
+    args = (query, key, value, key_mask, torch.tensor([[3], [-1]]), None, None, "window(3, 3, 1)", 0.4, 0.0, 0, True)
+    assert set(torch.library.opcheck(torch.ops.longspan.blocked_attention.default, args).values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"backend": "fast"}, ["backend='fast'", "reference"]),
+        ({"backend": "flex"}, ["flex", "CUDA", "blocked"]),
+        ({"pattern": "window(3)"}, ["pattern", "parse"]),
+        ({"pattern": PerHead([Full()] * 2)}, ["2 heads", "3"]),
+        ({"key_mask": torch.ones(2, 8)}, ["key_mask", "bool"]),
+        ({"key_mask": torch.ones(2, 7, dtype=torch.bool)}, ["key_mask", "(2, 8)"]),
+        ({"dropout_prob": 1.5}, ["dropout_prob=1.5"]),
+        ({"globals": torch.ones(2, 7, dtype=torch.bool)}, ["globals", "7", "8"]),
+        ({"globals": torch.ones(2, 8)}, ["globals", "float32"]),
+        ({"query_offset": 3, "globals": torch.ones(2, 8, dtype=torch.bool)}, ["globals", "offset 3"]),
+        ({"bias": torch.zeros(2, 3, 5, 5)}, ["bias", "broadcasts"]),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(change, names):
+    inputs = [torch.zeros(2, 3, 8, 4) for _ in range(3)]
+    with pytest.raises(InputError) as caught:
+        attend(*inputs, **{"pattern": Full(), **change})
+    message = str(caught.value)
+    assert "\n" not in message
+    for name in names:
+        assert name in message
+
+
+def test_shapes_and_dtypes_must_fit():
+    good = torch.zeros(2, 3, 8, 4)
+    for query, key, value in ((good[0], good, good), (good, good[:1], good), (good, good, good[:, :, :5])):
+        with pytest.raises(InputError, match="shapes"):
+            attend(query, key, value, pattern=Full())
+    with pytest.raises(InputError, match="dtypes"):
+        attend(good, good.double(), good, pattern=Full())

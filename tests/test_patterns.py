@@ -1,0 +1,167 @@
+"""Patterns against loops over pairs, written from the definitions of the papers."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longspan.errors import InputError
+from longspan.patterns import (
+    Blocks,
+    Causal,
+    First,
+    Fixed,
+    Full,
+    Pattern,
+    PerHead,
+    PooledWindow,
+    RandomBlocks,
+    Span,
+    Strided,
+    Window,
+    parse,
+)
+
+ORACLES = [
+    (Full(), lambda i, j: True),
+    (Causal(), lambda i, j: j <= i),
+    (Window(3, 5), lambda i, j: -3 <= j - i <= 5),
+    (Window(2, 3, 4), lambda i, j: j - i in (-8, -4, 0, 4, 8, 12)),
+    (Window(0, 0), lambda i, j: i == j),
+    (First(2), lambda i, j: i < 2 or j < 2),
+    (Blocks(7), lambda i, j: i // 7 == j // 7),
+    (Strided(5), lambda i, j: (i - j) % 5 == 0),
+    (Fixed(6, 2), lambda i, j: i // 6 == j // 6 or j % 6 in (4, 5)),
+    (Fixed(4, 0), lambda i, j: i // 4 == j // 4),
+    (PooledWindow(9, 8, 5, 4), lambda i, j: i - 9 <= 4 * j - 2 and 4 * j + 2 <= i + 8),
+    (PooledWindow(6, 6, 4, 3), lambda i, j: i - 6 <= 3 * j - 2 and 3 * j + 1 <= i + 6),
+    ((Window(2, 2) | First(1)) & Causal(), lambda i, j: j <= i and (abs(i - j) <= 2 or i < 1 or j < 1)),
+]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "oracle"), ORACLES, ids=lambda value: str(value) if isinstance(value, Pattern) else ""
+)
+def test_a_pattern_shows_what_its_definition_says(pattern, oracle):
+    dense = pattern.dense(31, 29)
+    expected = torch.tensor([[bool(oracle(i, j)) for j in range(29)] for i in range(31)])
+    assert torch.equal(dense, expected)
+    assert pattern.count_visible(31, 29) == int(expected.sum())
+    later = pattern.dense(3, 29, query_offset=28)
+    assert torch.equal(later, torch.tensor([[bool(oracle(i, j)) for j in range(29)] for i in range(28, 31)]))
+
+
+def test_per_head_patterns_stand_beside_each_other_and_combine():
+    pattern = PerHead([Window(1, 1), Window(2, 2, 3)]) | First(1)
+    dense = pattern.dense(17)
+    assert dense.shape == (2, 17, 17)
+    assert torch.equal(dense[0], (Window(1, 1) | First(1)).dense(17))
+    assert torch.equal(dense[1], (Window(2, 2, 3) | First(1)).dense(17))
+    assert pattern.heads == 2
+    assert pattern.head(1) == Window(2, 2, 3) | First(1)
+
+
+def simple_patterns() -> st.SearchStrategy[Pattern]:
+    small = st.integers(0, 9)
+    size = st.integers(1, 9)
+    return st.one_of(
+        st.just(Full()),
+        st.just(Causal()),
+        st.builds(Window, small, small, st.integers(1, 4)),
+        st.builds(First, small),
+        st.builds(Blocks, size),
+        st.builds(Strided, size),
+        st.tuples(size, size).map(lambda pair: Fixed(max(pair), min(pair))),
+        st.builds(RandomBlocks, size, st.integers(0, 3), small),
+        st.builds(PooledWindow, small, small, st.integers(1, 5), st.integers(1, 4)),
+    )
+
+
+def any_patterns() -> st.SearchStrategy[Pattern]:
+    return st.recursive(
+        simple_patterns(),
+        lambda inner: st.one_of(
+            st.tuples(inner, inner).map(lambda pair: pair[0] | pair[1]),
+            st.tuples(inner, inner).map(lambda pair: pair[0] & pair[1]),
+        ),
+        max_leaves=4,
+    )
+
+
+@given(pattern=any_patterns(), queries=st.integers(1, 37), keys=st.integers(1, 37), size=st.integers(1, 9))
+def test_bounds_over_rectangles_never_contradict_the_predicate(pattern, queries, keys, size):
+    dense = pattern.dense(queries, keys)
+    for q0 in range(0, queries, size):
+        for k0 in range(0, keys, size):
+            q1, k1 = min(q0 + size, queries) - 1, min(k0 + size, keys) - 1
+            span = Span(*(torch.tensor([[value]]) for value in (q0, q1, k0, k1)))
+            tile = dense[q0 : q1 + 1, k0 : k1 + 1]
+            assert bool(pattern.some(span)) or not tile.any()
+            assert not bool(pattern.every(span)) or tile.all()
+
+
+@given(pattern=any_patterns(), size=st.integers(1, 9))
+def test_tiles_of_equal_phase_have_equal_masks(pattern, size):
+    starts = torch.arange(0, 60, size)
+    phases = torch.stack(
+        [p.expand(len(starts), len(starts)) for p in pattern.phase(starts[:, None], starts[None, :])], -1
+    )
+    dense = pattern.dense(60 + size)
+    seen: dict[tuple[int, ...], torch.Tensor] = {}
+    for row, query in enumerate(starts.tolist()):
+        for column, key in enumerate(starts.tolist()):
+            tile = dense[query : query + size, key : key + size]
+            first = seen.setdefault(tuple(phases[row, column].tolist()), tile)
+            assert torch.equal(first, tile)
+
+
+@given(pattern=any_patterns())
+def test_text_and_pattern_are_the_same_thing(pattern):
+    assert parse(str(pattern)) == pattern
+    pair = PerHead([pattern, Full()])
+    assert parse(str(pair)) == pair
+
+
+def test_random_blocks_draw_distinct_blocks_that_depend_on_the_seed_alone():
+    pattern = RandomBlocks(block=4, count=3, seed=7)
+    dense = pattern.dense(4 * 64)
+    blocks = dense[::4, ::4]
+    assert torch.equal(dense, blocks.repeat_interleave(4, 0).repeat_interleave(4, 1))
+    # Query blocks 32…63 draw among the first 64 blocks, all of which exist here: exactly three each.
+    assert (blocks[32:].sum(1) == 3).all()
+    assert torch.equal(RandomBlocks(4, 3, 7).dense(4 * 40), dense[: 4 * 40, : 4 * 40])
+    assert not torch.equal(RandomBlocks(4, 3, 8).dense(4 * 64), dense)
+    # Over many rows the draws reach early, middle and late blocks alike.
+    late = blocks[32:].float().sum(0).unflatten(0, (4, 16)).sum(1)
+    assert (late > 10).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("window(-1)", ["left=-1", "at least 0"]),
+        ("window(3, 3, 0)", ["dilation=0", "at least 1"]),
+        ("window(1, 2, 3, 4)", ["window", "left, right, dilation"]),
+        ("window(1.5)", ["1.5", "whole number"]),
+        ("windoow(3)", ["windoow", "window"]),
+        ("window(3) + first(1)", ["no pattern"]),
+        ("window(3", ["cannot be read"]),
+        ("", ["cannot be read"]),
+        ("__import__('os')", ["__import__"]),
+        ("fixed(3, 5)", ["summary=5", "stride=3"]),
+        ("per_head()", ["per_head", "empty"]),
+        ("blocks(0)", ["size=0"]),
+    ],
+)
+def test_bad_text_is_one_sentence(text, names):
+    with pytest.raises(InputError) as caught:
+        parse(text)
+    message = str(caught.value)
+    assert "\n" not in message
+    for name in names:
+        assert name in message
+
+
+def test_heads_must_agree():
+    with pytest.raises(InputError, match="2 and 3 heads"):
+        _ = PerHead([Full()] * 2) | PerHead([Full()] * 3)
