@@ -12,7 +12,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from longspan.attention import KeyValueState, LongformerConfig, PoolingformerConfig, Tokens
 from longspan.attention.poolingformer import PoolingformerAttention, phase
 from longspan.errors import InputError
-from longspan.ops.residues import fold, unfold
 
 WIDTH, HEADS, HEAD_WIDTH = 6, 2, 3
 POOLINGS = ("ldconv", "mean", "max")
@@ -299,14 +298,6 @@ def test_scores_are_counted_exactly(config, length):
     assert config.level_scores(length)[1] * length == pytest.approx(seen)
     near = sum(min(length - 1, i + config.right_tokens) - max(0, i - config.left_tokens) + 1 for i in range(length))
     assert config.level_scores(length)[0] * length == pytest.approx(near)
-
-
-@given(length=st.integers(0, 20), stride=st.integers(1, 7))
-def test_unfolding_undoes_folding(length, stride):
-    hidden = torch.randn(2, 3, length, 2)
-    folded = fold(hidden, stride)
-    assert folded.shape == (2 * stride, 3, -(-length // stride), 2)
-    assert torch.equal(unfold(folded, stride, length), hidden)
 
 
 @pytest.mark.parametrize(

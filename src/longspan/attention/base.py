@@ -54,11 +54,15 @@ class Tokens:
             return self
         is_global = self.is_global if self.mask is None else self.is_global & self.mask
         rank = is_global.cumsum(1)
-        if max_globals is None or not torch.compiler.is_compiling():
-            most = int(rank[:, -1].max()) if rank.numel() else 0
-            if max_globals is not None and most > max_globals:
-                raise InputError(f"max_globals={max_globals} is fewer than the {most} global tokens of a row; raise it")
-            max_globals = most if max_globals is None else max_globals
+        if max_globals is None:
+            max_globals = int(rank[:, -1].max()) if rank.numel() else 0
+        elif torch.compiler.is_compiling():
+            # The only check that becomes part of a compiled or exported program, where the count is not known yet.
+            torch._assert_async((rank <= max_globals).all(), "max_globals is fewer than the global tokens of a row")
+        elif bool((rank > max_globals).any()):
+            raise InputError(
+                f"max_globals={max_globals} is fewer than the {rank.max()} global tokens of a row; raise it"
+            )
         if max_globals == 0:
             return replace(self, is_global=None)
         slots = _slots(is_global, rank, max_globals)

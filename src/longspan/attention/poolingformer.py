@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from longspan.attention.base import AttentionConfig, KeyValueState, Tokens, require_choice, require_count, require_flag
 from longspan.attention.windowed import WindowedAttention, copy_linear, window_scores
@@ -14,7 +15,6 @@ from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.pooling import POOLINGS, pool, pool_shares, slot_mask
 from longspan.ops.reference import dense_weights
-from longspan.ops.residues import fold, moved, unfold
 from longspan.patterns import PooledWindow, Window
 
 WINDOWS = ("shared", "per_query")
@@ -187,21 +187,25 @@ class PoolingformerAttention(WindowedAttention):
     def _per_query(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Every query looks at every `stride`-th pool, counted from its own window's left end.
 
-        With the pools shifted by that phase, queries of residue r modulo the stride look at pools of residue r alone,
-        so the residue becomes a batch axis and the dilated window a plain one. No window is ever materialised.
+        Pools are taken around every token. Shifted by that phase, they make this a window dilated by the stride, which
+        `attend` computes residue by residue; no window is ever materialised. Queries and pools are filled up to the
+        same length.
         """
-        length, stride = query.shape[2], self.levels.stride
-        shift, left, right = phase(self.levels)
+        length = query.shape[2]
+        shift, before, after = phase(self.levels)
+        ahead, behind = max(shift, 0), max(-shift, 0)
         real = query.new_ones((query.shape[0], length), dtype=torch.bool) if mask is None else mask
+        pools = (self._pool("key", key, mask, 1), self._pool("value", value, mask, 1))
+        key, value = (F.pad(pool[:, :, behind:], (0, 0, ahead, behind)) for pool in pools)
         context = attend(
-            fold(query, stride),
-            fold(moved(self._pool("key", key, mask, 1), shift), stride),
-            fold(moved(self._pool("value", value, mask, 1), shift), stride),
-            pattern=Window(left, right),
-            key_mask=fold(moved(real[:, None, :, None], shift), stride)[:, 0, :, 0],
+            F.pad(query, (0, 0, 0, ahead)),
+            key,
+            value,
+            pattern=Window(before, after, self.levels.stride),
+            key_mask=F.pad(real[:, behind:], (ahead, behind), value=False),
             dropout_prob=self.dropout_prob,
         )
-        return unfold(context, stride, length)
+        return context[:, :, :length]
 
     def weights(self, hidden: Tensor, tokens: Tokens | None = None, level: int | None = None) -> Tensor:
         """Dense weights `(B, H, T, T)` of one level, or the mean of both; rows of padded queries are 0.
