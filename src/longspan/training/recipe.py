@@ -74,6 +74,8 @@ class Tokenizer:
     source: str | None = field(default=None, metadata={"key": "from"})
     train: int | None = None
     """Vocabulary size of a byte-level BPE trained on the documents and summaries of the training rows."""
+    simplify: bool = False
+    """Train it on, and always apply it to, simplified text: lower case, every number 0, no citation marks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +177,8 @@ class Recipe:
             raise InputError("tokenizer needs at most one of 'from' and 'train'")
         if self.model.new is not None and self.tokenizer.source is None and self.tokenizer.train is None:
             raise InputError("a new model needs a tokenizer: set tokenizer.train (vocabulary size) or tokenizer.from")
+        if self.tokenizer.simplify and self.tokenizer.train is None:
+            raise InputError("tokenizer.simplify belongs to a tokenizer that is trained; set tokenizer.train")
         if self.model.source is not None and self.tokenizer.train is not None:
             raise InputError("model.from brings its own vocabulary; remove tokenizer.train")
 

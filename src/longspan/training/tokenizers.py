@@ -14,13 +14,16 @@ SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>",
 """In BART's order, so that their ids are 0, 1, 2 and 3, which are `LongspanConfig`'s defaults."""
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int, max_tokens: int = 1_000_000) -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, max_tokens: int = 1_000_000, *, simplify: bool = False
+) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE as BART's: any text of any script is representable, `<s> … </s>` around each text.
 
     Args:
         texts: the corpus; read once.
         vocab_size: entries, of which 256 are bytes and 5 special; a small corpus may give fewer.
         max_tokens: the tokenizer's `model_max_length`.
+        simplify: see `simplification`; such a tokenizer scores text, but cannot write it back as it was.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
@@ -30,6 +33,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, max_tokens: int = 1_0
             f"tokenizer.train is {vocab_size}; a byte-level vocabulary needs at least {256 + len(special)}"
         )
     tokenizer = Tokenizer(models.BPE())
+    if simplify:
+        tokenizer.normalizer = simplification()  # pyright: ignore[reportAttributeAccessIssue]
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore[reportAttributeAccessIssue]
     tokenizer.decoder = decoders.ByteLevel()  # pyright: ignore[reportAttributeAccessIssue]
     trainer = trainers.BpeTrainer(
@@ -46,6 +51,20 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, max_tokens: int = 1_0
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, mask_token="<mask>", model_max_length=max_tokens, **SPECIAL_TOKENS
+    )
+
+
+def simplification() -> Any:
+    """A normaliser of the tokenizers library: NFKC, lower case, every number 0, without SumPubMed's citation marks.
+
+    Data sets differ in how they write numbers and citations (SumPubMed, all in lower case, has `<dig>` and `<cit>`);
+    what is learned from one should serve texts as people write them.
+    """
+    from tokenizers import Regex, normalizers
+
+    number = normalizers.Replace(Regex(r"<dig>|\d+(?:[.,:]\d+)*"), "0")
+    return normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Lowercase(), number, normalizers.Replace(Regex(r"\s*<cit>"), "")]
     )
 
 

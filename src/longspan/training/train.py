@@ -25,6 +25,7 @@ from transformers.utils import logging
 
 from longspan.data.rows import SummaryRow
 from longspan.errors import InputError
+from longspan.tasks.tokenizers import check_tokenizer
 from longspan.training import checkpoints
 from longspan.training.data import load_rows, texts_of
 from longspan.training.models import RANDOM_BART, new_model, published_model, write_random_bart
@@ -83,6 +84,7 @@ def _prepare(recipe: Recipe, task: Any, rows: tuple[list[SummaryRow], list[Summa
         model = new_model(task.model_class(), recipe.model, tokenizer)
     else:
         model = published_model(task.model_class(), recipe.model, source)
+        check_tokenizer(tokenizer, model.config)
     _configure(model, recipe, task)
     return make_trainer(recipe, task, model, tokenizer, rows, folder)
 
@@ -93,7 +95,7 @@ def _tokenizer(recipe: Recipe, rows: list[SummaryRow], folder: Path) -> Any:
     if not kept.exists():
         size = 512 if recipe.model.source == RANDOM_BART else recipe.tokenizer.train
         if size is not None:
-            tokenizer = train_tokenizer(texts_of(rows), size)
+            tokenizer = train_tokenizer(texts_of(rows), size, simplify=recipe.tokenizer.simplify)
         else:
             tokenizer = load_tokenizer(str(recipe.tokenizer.source or recipe.model.source))
         _write_folder(kept, tokenizer.save_pretrained)
@@ -122,7 +124,9 @@ def _configure(model: Any, recipe: Recipe, task: Any) -> None:
     """Settings of the recipe that live in the model: label smoothing, memory saving, decoding."""
     model.config.label_smoothing = recipe.optimisation.label_smoothing
     if recipe.optimisation.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
+        # The name changed between the versions of transformers that we support.
+        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable()
     if task.generates:
         model.generation_config.update(max_length=None, **recipe.generation.options())
 

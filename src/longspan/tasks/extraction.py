@@ -1,0 +1,125 @@
+"""Extractive summarisation: every sentence of a document gets a score, and the best ones are the summary.
+
+Nothing is cut off: a document goes through the model whole, all of its sentences compete. Labels are computed from the
+reference summaries (`longspan.tasks.salience`), so any summarisation data set trains a scorer. There are no global tokens:
+the sentence layers of `LongspanForSentenceScoring` carry what the whole document is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from longspan.data.rows import SummaryRow
+from longspan.errors import InputError
+from longspan.tasks.salience import salience, soft_labels, words_of
+from longspan.tasks.selection import fill, ranking, simple_words
+
+IGNORED = -100.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extraction:
+    """Score sentences and take the best.
+
+    Attributes:
+        max_source_tokens: read only the first sentences that fit into so many tokens; None reads everything.
+        summary_words: length of the summaries that `texts` gives for scoring; None takes the length of each row's
+            first reference.
+        block_repeats: in `texts`, pass over sentences that repeat three words in a row of one already taken.
+    """
+
+    name: ClassVar[str] = "extraction"
+    generates: ClassVar[bool] = False
+
+    max_source_tokens: int | None = None
+    summary_words: int | None = None
+    block_repeats: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse lengths that leave nothing."""
+        for name in ("max_source_tokens", "summary_words"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name}={value} leaves no text; give at least 1, or null for no limit")
+
+    def model_class(self) -> Any:
+        """`LongspanForSentenceScoring`."""
+        from longspan.models import LongspanForSentenceScoring
+
+        return LongspanForSentenceScoring
+
+    def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
+        """Token ids, the sentence of each token, and a soft label per sentence where the row has references."""
+        sentences = row.sentences
+        encoded = encode_sentences(sentences, tokenizer)
+        kept = self._kept(encoded)
+        features: dict[str, Any] = {
+            "input_ids": list(chain.from_iterable(encoded[:kept])),
+            "sentence_ids": [index for index, ids in enumerate(encoded[:kept]) for _ in ids],
+        }
+        if row.references:
+            values = salience([words_of(text) for text in sentences], [words_of(text) for text in row.references])
+            features["labels"] = soft_labels(values)[:kept].tolist()
+        return features
+
+    def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+        """Pads documents to a batch: `input_ids`, `attention_mask`, `sentence_ids` `(B, T)`, `labels` `(B, N)`."""
+        padding = tokenizer.pad_token_id
+        if padding is None:
+            raise InputError("the tokenizer has no pad_token; set one, so that documents can be batched")
+
+        def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
+            ids = [torch.tensor(feature["input_ids"], dtype=torch.long) for feature in features]
+            batch: dict[str, Tensor] = {
+                "input_ids": pad_sequence(ids, batch_first=True, padding_value=padding),
+                "attention_mask": pad_sequence([torch.ones_like(row, dtype=torch.bool) for row in ids], True),
+                "sentence_ids": pad_sequence([torch.tensor(f["sentence_ids"]) for f in features], True, -1),
+            }
+            if all("labels" in feature for feature in features):
+                labels = [torch.tensor(feature["labels"], dtype=torch.float32) for feature in features]
+                batch["labels"] = pad_sequence(labels, True, IGNORED)
+            return batch
+
+        return collate
+
+    def texts(self, predictions: Any, rows: Sequence[SummaryRow], tokenizer: Any) -> list[str]:
+        """The best sentences of each row, in order, one per line, cut to the length asked for."""
+        return [self._text(scores, row) for scores, row in zip(predictions, rows, strict=True)]
+
+    def scores(self, texts: Sequence[str], rows: Sequence[SummaryRow]) -> dict[str, float]:
+        """ROUGE-1, 2, L and Lsum in percent (Porter stemmer; best of several references)."""
+        from longspan.tasks.rouge import Rouge
+
+        return Rouge(stemmer=True).mean(texts, [row.references for row in rows])
+
+    def _kept(self, encoded: Sequence[Sequence[int]]) -> int:
+        """Number of leading sentences within `max_source_tokens`, at least one."""
+        if self.max_source_tokens is None:
+            return len(encoded)
+        total = 0
+        for index, ids in enumerate(encoded):
+            total += len(ids)
+            if total > self.max_source_tokens:
+                return max(index, 1)
+        return len(encoded)
+
+    def _text(self, scores: Any, row: SummaryRow) -> str:
+        words = self.summary_words or len(simple_words(row.reference))
+        count = min(len(scores), len(row.sentences))
+        return "\n".join(fill(row.sentences, ranking(scores[:count]), words, block_repeats=self.block_repeats))
+
+
+def encode_sentences(sentences: Sequence[str], tokenizer: Any) -> list[list[int]]:
+    """Token ids of each sentence, without special tokens; a sentence that has none becomes one unknown token."""
+    if not sentences:
+        return []
+    encoded = tokenizer(list(sentences), add_special_tokens=False, return_attention_mask=False, verbose=False)
+    unknown = tokenizer.unk_token_id if tokenizer.unk_token_id is not None else 0
+    return [ids or [unknown] for ids in encoded["input_ids"]]

@@ -1,0 +1,90 @@
+"""From scores to a summary: which sentences to take, without saying the same thing twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+_WORD = re.compile(r"[^\W_]+")
+_WIDE = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+FEWEST_WORDS = 4
+"""Shorter pieces are headings, page numbers or cries; they are taken only where there is nothing else."""
+
+
+def simple_words(text: str) -> list[str]:
+    """Lower-case words; characters of scripts that are written without spaces count singly."""
+    words: list[str] = []
+    for word in _WORD.findall(text.lower()):
+        words += list(word) if _WIDE.search(word) else [word]
+    return words
+
+
+def default_count(sentences: int) -> int:
+    """How many sentences summarise a document of so many: half the square root, between 3 and 20."""
+    return min(sentences, max(3, min(20, round(sentences**0.5 / 2))))
+
+
+def ranking(scores: Sequence[float] | np.ndarray) -> list[int]:
+    """Indices from the best to the worst; equal scores keep the document's order."""
+    return np.argsort(-np.asarray(scores, dtype=np.float64), kind="stable").tolist()
+
+
+def choose(
+    sentences: Sequence[str], scores: Sequence[float] | np.ndarray, count: int, *, block_repeats: bool = True
+) -> list[int]:
+    """The `count` best sentences, as indices in the document's order.
+
+    Args:
+        sentences: the document's sentences.
+        scores: one number for each; higher is better.
+        count: how many to take; fewer are returned only where the document has fewer.
+        block_repeats: pass over a sentence that shares three words in a row with one already taken (Paulus et al.
+            2018, trigram blocking), as long as others are left.
+    """
+    words = [simple_words(sentence) for sentence in sentences]
+    order = ranking(scores)
+    taken: list[int] = []
+    seen: set[tuple[str, ...]] = set()
+    # First whole, new sentences; then what was passed over, best first, where the summary is still too short.
+    for rest in (False, True):
+        for index in order:
+            if len(taken) >= count:
+                break
+            triples = _triples(words[index])
+            repeats = block_repeats and not seen.isdisjoint(triples)
+            if index in taken or (not rest and (repeats or len(words[index]) < FEWEST_WORDS)):
+                continue
+            taken.append(index)
+            seen |= triples
+    return sorted(taken)
+
+
+def fill(sentences: Sequence[str], order: Sequence[int], words: int, *, block_repeats: bool = False) -> list[str]:
+    """Take sentences in `order` until there are exactly `words` words, cutting the last one; in the document's order.
+
+    So every method that is compared gets the same length to say something in.
+    """
+    left = words
+    taken: dict[int, str] = {}
+    seen: set[tuple[str, ...]] = set()
+    for index in order:
+        if left <= 0:
+            break
+        triples = _triples(simple_words(sentences[index])) if block_repeats else set()
+        if not seen.isdisjoint(triples):
+            continue
+        seen |= triples
+        spans = list(_WORD.finditer(sentences[index]))
+        if not spans:
+            continue
+        taken[index] = sentences[index][: spans[min(left, len(spans)) - 1].end()]
+        left -= len(spans)
+    return [taken[index] for index in sorted(taken)]
+
+
+def _triples(words: list[str]) -> set[tuple[str, ...]]:
+    return set(zip(words, words[1:], words[2:], strict=False))
