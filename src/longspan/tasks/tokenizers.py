@@ -1,0 +1,75 @@
+"""What tasks ask of a tokenizer: that it belongs to the model, and texts cut to a number of tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from longspan.errors import InputError
+
+
+def check_tokenizer(tokenizer: Any, config: Any) -> None:
+    """Refuse a tokenizer that cannot belong to the model of `config` (any object with `vocab_size`).
+
+    A model may have a few rows more than the tokenizer has entries (vocabularies are padded to round sizes); it has no
+    fewer, and not a tenth more. The special tokens that both name must agree.
+
+    Raises:
+        InputError: naming the two numbers that disagree.
+    """
+    entries, rows = len(tokenizer), int(config.vocab_size)
+    if entries > rows or rows - entries > 128 + rows // 10:
+        raise InputError(
+            f"the tokenizer has {entries} entries but the model's vocabulary {rows}; use the tokenizer of this model"
+        )
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        ours, theirs = getattr(tokenizer, name, None), getattr(config, name, None)
+        if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
+            raise InputError(
+                f"the tokenizer's {name} is {ours} but the model's is {theirs}; use the tokenizer of this model"
+            )
+
+
+def encode(tokenizer: Any, text: str, *, pair: str | None = None, max_tokens: int) -> tuple[list[int], int]:
+    """Token ids with the tokenizer's special tokens, at most `max_tokens` of them, and how many there would be.
+
+    What is too long is cut before the special tokens that end the sequence, so that it is closed like any other.
+
+    Args:
+        tokenizer: of transformers.
+        text: the text, or the first of two.
+        pair: the second text; it is the one that is cut.
+        max_tokens: limit, special tokens included.
+    """
+    found = tokenizer(
+        text, pair, truncation=False, return_attention_mask=False, return_special_tokens_mask=True, verbose=False
+    )
+    return _cut(found["input_ids"], found["special_tokens_mask"], max_tokens)
+
+
+def encode_target(tokenizer: Any, text: str, *, max_tokens: int) -> tuple[list[int], int]:
+    """As `encode`, for what the decoder writes: always with an end mark, without which a model never learns to stop."""
+    found = tokenizer(
+        text_target=text,
+        truncation=False,
+        return_attention_mask=False,
+        return_special_tokens_mask=True,
+        verbose=False,
+    )
+    ids, special = list(found["input_ids"]), list(found["special_tokens_mask"])
+    end = tokenizer.eos_token_id
+    if end is None:
+        raise InputError("the tokenizer has no eos_token, which ends a summary; set it, or use the model's tokenizer")
+    if not any(token == end and mark for token, mark in zip(ids, special, strict=True)):
+        ids.append(end)
+        special.append(1)
+    return _cut(ids, special, max_tokens)
+
+
+def _cut(ids: list[int], special: list[int], max_tokens: int) -> tuple[list[int], int]:
+    """Drop what stands before the closing special tokens and is too much."""
+    count = len(ids)
+    if count <= max_tokens:
+        return list(ids), count
+    closing = next((place for place, mark in enumerate(reversed(special)) if not mark), count)
+    closing = min(closing, max_tokens)
+    return [*ids[: max_tokens - closing], *ids[count - closing :]], count
