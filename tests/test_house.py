@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -38,10 +36,6 @@ def examples(page: Path) -> list[str]:
     return [match["code"] for match in found if NOT_RUN not in match["before"]]
 
 
-def run(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
-
-
 def test_version_is_the_newest_of_the_changelog(capsys: pytest.CaptureFixture[str]) -> None:
     versions = re.findall(r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert versions[0] == longspan.__version__
@@ -55,18 +49,6 @@ def test_every_public_name_is_there() -> None:
     assert set(longspan.__all__) <= set(dir(longspan))
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = longspan.no_such_name  # type: ignore[attr-defined]
-
-
-def test_the_command_line_starts_without_torch() -> None:
-    code = "import sys; from longspan.cli import main; main(['--version']); print('torch' in sys.modules)"
-    assert run(code).stdout.split()[-1] == "False"
-
-
-def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    text = capsys.readouterr().out
-    for name in COMMANDS:
-        assert re.search(rf"\b{name}\b", text), name
 
 
 def test_constraints_pin_what_the_project_needs() -> None:
