@@ -111,7 +111,11 @@ def rows_from_records(records: Iterable[dict[str, Any]], choice: Choice | None =
 
 
 def find_files(data: str | Path, split: str) -> list[tuple[Path, Choice]]:
-    """The files that hold a split, and what to take from them; a path that exists wins over a data set's name."""
+    """The files that hold a split, and what to take from them.
+
+    In this order: a path that exists, one of `DATA_SETS`, a file or folder of LONGSPAN_DATA. A large data set such as
+    arXiv's papers (`train.txt`, `val.txt` of Cohan et al. 2018) is thus known as soon as its folder is there.
+    """
     path = Path(data)
     if path.is_dir():
         return [(file, Choice()) for file in _in_directory(path, split)]
@@ -165,13 +169,15 @@ def _rows(
         except (InputError, KeyError, TypeError, AttributeError, ValueError) as error:
             reason = error if isinstance(error, InputError) else f"not a record of layout {layout!r} ({error})"
             raise InputError(f"{place}, line {number}: {reason}") from error
-        for row in rows:
-            if _is_complete(row):
-                yield row
-            else:
-                empty.append(number)
+        complete = [row for row in rows if _is_complete(row)]
+        yield from complete
+        if not rows or len(complete) < len(rows):
+            empty.append(number)
     if empty:
-        logger.warning("%s: left out %d rows without text or summary, first in line %d", place, len(empty), empty[0])
+        logger.warning(
+            "%s: %d records have no text, or no summary that was asked for (questions=%s); the first is in line %d",
+            *(place, len(empty), choice.questions, empty[0]),
+        )
 
 
 def _is_complete(row: SummaryRow) -> bool:
