@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import ProgressCallback, Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainerCallback
+from transformers import (
+    PrinterCallback,
+    ProgressCallback,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    Trainer,
+    TrainerCallback,
+)
 from transformers.integrations import TensorBoardCallback
 
 from longspan.data.rows import SummaryRow
@@ -44,7 +51,8 @@ def make_trainer(recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: An
             TensorBoardCallback(_tensorboard(folder / "tensorboard")),
         ],
     )
-    trainer.remove_callback(ProgressCallback)
+    for plain in (ProgressCallback, PrinterCallback):
+        trainer.remove_callback(plain)
     trainer.add_callback(Progress())
     # Trainer turns the cache off in the configuration; it is saved there, and decoding wants it.
     model.config.use_cache = use_cache
@@ -70,6 +78,8 @@ def _arguments(settings: Optimisation, task: Any, folder: Path) -> Seq2SeqTraini
             adam_epsilon=settings.epsilon,
             max_grad_norm=settings.gradient_clip,
             bf16=settings.bf16,
+            # Without this, transformers refuses bfloat16 where it sees no accelerator, though CPUs have it too.
+            use_cpu=settings.bf16 and not torch.accelerator.is_available(),
             logging_steps=settings.log_every,
             eval_strategy="steps",
             eval_steps=settings.evaluate_every,
