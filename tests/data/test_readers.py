@@ -228,7 +228,7 @@ def test_damaged_archives_and_missing_files(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data)
         with pytest.raises(InputError, match=re.escape(name)):
             list(read_rows(tmp_path / name))
-    with pytest.raises(InputError, match="is no file and no directory.* none of the data sets pubmed"):
+    with pytest.raises(InputError, match=r"is no file and no directory.* none of the data sets pubmed"):
         read_rows(tmp_path / "none.jsonl")
 
 
