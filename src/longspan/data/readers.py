@@ -1,8 +1,8 @@
 """Summarisation data sets, by name, file or directory: a stream of `SummaryRow`.
 
-for row in read_rows("pubmed", "validation"): ...        # a folder of LONGSPAN_DATA
-for row in read_rows("papers.jsonl.gz"): ...             # fields are recognised, see `longspan.data.layouts`
-for row in read_rows("corpus/", "validation"): ...       # corpus/validation*.jsonl, or valid, val, dev
+- `read_rows("pubmed", "validation")`: one of `DATA_SETS`, or any folder of LONGSPAN_DATA
+- `read_rows("papers.jsonl.gz")`: fields are recognised, see `longspan.data.layouts`
+- `read_rows("corpus/", "validation")`: `corpus/validation*.jsonl`, or valid, val, dev
 """
 
 from __future__ import annotations
@@ -121,12 +121,14 @@ def find_files(data: str | Path, split: str) -> list[tuple[Path, Choice]]:
         return [(file, Choice()) for file in _in_directory(path, split)]
     if path.exists():
         return [(path, Choice())]
-    known = DATA_SETS.get(str(data))
+    known, root = DATA_SETS.get(str(data)), os.environ.get("LONGSPAN_DATA")
     if known is None:
+        if root and not path.is_absolute() and (Path(root) / path).exists():
+            return find_files(Path(root) / path, split)
         raise InputError(
-            f"data={str(data)!r} is no file, no directory and none of the data sets {', '.join(DATA_SETS)}"
+            f"data={str(data)!r} is no file and no directory, here or in LONGSPAN_DATA={root or ''!r}, and none of the "
+            f"data sets {', '.join(DATA_SETS)}"
         )
-    root = os.environ.get("LONGSPAN_DATA")
     if not root:
         raise InputError(
             f"data={str(data)!r} names a data set, but the environment variable LONGSPAN_DATA is not set; "
