@@ -62,6 +62,9 @@ def test_round_trip_through_a_file(make_config, tmp_path):
         ({"classification_head": "pooler"}, "pooler=True"),
         ({"positions_skip_padding": True, "position_offset": 0}, "position_offset"),
         ({"dropout": 1.5}, "dropout=1.5"),
+        ({"position_embedding": "rotary"}, "position_embedding='rotary'"),
+        ({"position_embedding": "sinusoidal", "position_period": 1}, "position_period=1"),
+        ({"sentence_layers": 2, "sentence_attention": ["full"]}, "1 mechanisms for num_hidden_layers=2"),
     ],
 )
 def test_mistakes_are_named(make_config, changes, words):

@@ -103,6 +103,13 @@ def test_mistakes_are_named(make_config, make_batch):
         run(narrow, ids, global_attention_mask=torch.arange(9).expand(2, 9) < 3)
 
 
+def test_sinusoidal_positions_have_no_longest_input(make_config, make_batch):
+    model = LongspanModel(make_config(position_embedding="sinusoidal", max_position_embeddings=8)).eval()
+    ids, mask = make_batch(301, 40)
+    together = run(model, ids, mask)
+    torch.testing.assert_close(together[1:, :40], run(model, ids[1:, :40]), atol=1e-5, rtol=1e-5)
+
+
 def test_embeddings_may_be_given(make_config, make_batch):
     model = LongspanModel(make_config()).eval()
     ids, mask = make_batch(9, 6)

@@ -46,11 +46,13 @@ _MINIMUM = {
     "max_decoder_position_embeddings": 1,
     "position_offset": 0,
     "type_vocab_size": 0,
+    "sentence_layers": 0,
 }
 _CHOICES = {
     "normalization": ("post", "pre"),
     "classification_head": ("dense", "pooler"),
     "global_tokens": ("none", "first", "question"),
+    "position_embedding": ("learned", "sinusoidal"),
 }
 
 
@@ -210,6 +212,8 @@ def _check_sizes(config: LongspanConfig) -> None:
             raise InputError(
                 f"{name}={heads} does not divide hidden_size={config.hidden_size}; choose a number of heads that does"
             )
+    if config.position_period <= 2:
+        raise InputError(f"position_period={config.position_period!r} is too short; give more than 2 tokens")
     if config.classification_head == "pooler" and not config.pooler:
         raise InputError("classification_head='pooler' needs pooler=True; set it, or choose 'dense'")
     if config.positions_skip_padding and (config.position_offset < 1 or config.pad_token_id is None):

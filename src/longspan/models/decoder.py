@@ -60,9 +60,8 @@ class Decoder(nn.Module):
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__()
-        assert config.max_decoder_position_embeddings is not None
         self.config = config
-        self.embeddings = Embeddings(config, positions=config.max_decoder_position_embeddings, types=False)
+        self.embeddings = Embeddings(config, decoder=True)
         self.layers = nn.ModuleList(DecoderLayer(config, layer) for layer in range(config.decoder_layers))
         self.final_norm = layer_norm(config) if config.normalization == "pre" else None
 
@@ -116,20 +115,15 @@ class Decoder(nn.Module):
         if attention_mask is not None and attention_mask.ndim == 4:
             return attention_mask
         tokens = hidden.shape[1]
-        keys = first + tokens
-        if cache is not None and cache.is_compileable:
-            keys = cache.get_mask_sizes(tokens, 0)[0]
-        return causal_mask(tokens, keys, first, _padded(attention_mask, keys), hidden.device)
-
-
-def _padded(mask: Tensor | None, keys: int) -> Tensor | None:
-    """`(B, past + T)` mask as bool over the S keys that a preallocated cache hands out."""
-    if mask is None:
-        return None
-    missing = keys - mask.shape[1]
-    if missing < 0:
-        raise InputError(f"decoder_attention_mask covers {mask.shape[1]} of {keys} tokens; give one value per token")
-    return mask.bool() if missing == 0 else nn.functional.pad(mask.bool(), (0, missing), value=True)
+        preallocated = cache is not None and cache.is_compileable
+        if attention_mask is None and not preallocated and (tokens == 1 or first == 0):
+            return None
+        if attention_mask is not None and attention_mask.shape[1] != first + tokens:
+            raise InputError(
+                f"decoder_attention_mask covers {attention_mask.shape[1]} of {first + tokens} tokens; give one for each"
+            )
+        key_mask = None if attention_mask is None else attention_mask.bool()
+        return causal_mask(tokens, first, key_mask, hidden.device)
 
 
 def _check_rows(hidden: Tensor, source: Tensor, source_mask: Tensor | None) -> None:

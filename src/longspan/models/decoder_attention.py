@@ -65,6 +65,8 @@ class CausalSelfAttention(DecoderAttention):
         query, key, value = self.split(self.query(hidden)), self.split(self.key(hidden)), self.split(self.value(hidden))
         if cache is not None:
             key, value = cache.self_attention_cache.update(key, value, self.layer)
+        if visible is not None:  # a preallocated cache hands out places that are still empty
+            key, value = key[:, :, : visible.shape[-1]], value[:, :, : visible.shape[-1]]
         causal = visible is None and query.shape[2] > 1
         context = self.attend(query, key, value, attn_mask=visible, is_causal=causal)
         return self.output(context.transpose(1, 2).flatten(2))
@@ -113,19 +115,15 @@ class CrossAttention(DecoderAttention):
         return store.update(key, value, self.layer)
 
 
-def causal_mask(tokens: int, keys: int, first: int, key_mask: Tensor | None, device: torch.device) -> Tensor | None:
-    """Which cached keys each new output token sees, `(1 or B, 1, T, S)` bool; `None` where no mask is needed.
+def causal_mask(tokens: int, first: int, key_mask: Tensor | None, device: torch.device) -> Tensor:
+    """Which of S = `first` + T keys each new output token sees, `(1 or B, 1, T, S)` bool.
 
     Args:
-        tokens: T, new output tokens, the first of which stands at position `first`.
-        keys: S, keys that the cache will hand out (a preallocated cache hands out unused ones too).
+        tokens: T, new output tokens.
         first: number of earlier output tokens.
         key_mask: `(B, S)` bool, True = real, or `None`.
         device: of the result.
     """
-    plain = keys == first + tokens and (tokens == 1 or first == 0)
-    if plain and key_mask is None:
-        return None
     query = torch.arange(first, first + tokens, device=device)[:, None]
-    visible = (torch.arange(keys, device=device) <= query)[None, None]
+    visible = (torch.arange(first + tokens, device=device) <= query)[None, None]
     return visible if key_mask is None else visible & key_mask[:, None, None, :]

@@ -39,17 +39,19 @@ class Embeddings(nn.Module):
     Args:
         config: its `position_offset`, `positions_skip_padding`, `type_vocab_size`, `embedding_norm` and
             `scale_embedding` choose the convention.
-        positions: the longest input this table serves.
-        types: whether token types exist here (never in a decoder).
+        decoder: whether these are the decoder's, with its own positions and no token types.
     """
 
-    def __init__(self, config: LongspanConfig, *, positions: int, types: bool) -> None:
+    def __init__(self, config: LongspanConfig, *, decoder: bool = False) -> None:
         super().__init__()
         width = config.hidden_size
+        self.limit = "max_decoder_position_embeddings" if decoder else "max_position_embeddings"
+        positions: int = getattr(config, self.limit)
         self.token = nn.Embedding(config.vocab_size, width, config.pad_token_id)
         learned = config.position_embedding == "learned"
         self.position = nn.Embedding(positions + config.position_offset, width) if learned else Sinusoids(config)
-        self.token_type = nn.Embedding(config.type_vocab_size, width) if types and config.type_vocab_size else None
+        types = 0 if decoder else config.type_vocab_size
+        self.token_type = nn.Embedding(types, width) if types else None
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.dropout)
         self.scale = width**0.5 if config.scale_embedding else 1.0
@@ -89,9 +91,11 @@ class Embeddings(nn.Module):
 
     def _check_length(self, tokens: int) -> None:
         if tokens > self.max_tokens:
+            remedy = "give the model more positions with longspan.lengthen"
+            if "decoder" in self.limit:
+                remedy = "generate fewer tokens"
             raise InputError(
-                f"the input has {tokens} tokens but this model has positions for max_position_embeddings="
-                f"{self.max_tokens}; shorten it, or give the model more positions with longspan.lengthen"
+                f"{tokens} tokens are more than {self.limit}={self.max_tokens} of this model; shorten them, or {remedy}"
             )
 
     def _types(self, token_type_ids: Tensor | None, hidden: Tensor) -> Tensor | float:

@@ -43,7 +43,7 @@ class Encoder(nn.Module):
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__()
         self.config = config
-        self.embeddings = Embeddings(config, positions=config.max_position_embeddings, types=True)
+        self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.num_hidden_layers))
         self.final_norm = layer_norm(config) if config.normalization == "pre" else None
 

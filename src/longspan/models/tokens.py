@@ -34,6 +34,8 @@ def describe_tokens(
             return Tokens(mask=mask)
         is_global = _default_globals(config, hidden, input_ids)
         count = 1 if config.global_tokens == "first" else count
+    if count is None and torch.compiler.is_compiling():
+        raise InputError("max_global_tokens=None reads the data; set it in the configuration to compile with globals")
     return Tokens(mask=mask, is_global=is_global).with_slots(count)
 
 

@@ -1,0 +1,106 @@
+"""The task heads: shapes, losses against first principles, and mistakes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from longspan.errors import InputError
+from longspan.models import (
+    LongspanForMaskedLM,
+    LongspanForQuestionAnswering,
+    LongspanForSequenceClassification,
+    LongspanForTokenClassification,
+)
+
+
+@pytest.fixture
+def batch(make_batch):
+    return make_batch(17, 11)
+
+
+def test_masked_lm(make_config, batch):
+    model = LongspanForMaskedLM(make_config(masked_lm_activation="relu")).eval()
+    ids, mask = batch
+    labels = ids.masked_fill(torch.rand(ids.shape) < 0.7, -100)
+    output = model(ids, mask, labels=labels)
+    assert output.logits.shape == (2, 17, 61)
+    torch.testing.assert_close(output.loss, functional.cross_entropy(output.logits.flatten(0, 1), labels.flatten()))
+    doubled = model(ids, mask, labels=labels, num_items_in_batch=(labels != -100).sum() / 2)
+    torch.testing.assert_close(doubled.loss, output.loss * 2)
+    assert model.lm_head.decoder.weight is model.model.encoder.embeddings.token.weight
+
+
+@pytest.mark.parametrize("head", ["dense", "pooler"])
+def test_sequence_classification(head, make_config, batch):
+    ids, mask = batch
+    config = make_config(classification_head=head, pooler=head == "pooler", num_labels=5, global_tokens="first")
+    model = LongspanForSequenceClassification(config).eval()
+    output = model(ids, mask, labels=torch.tensor([4, 0]))
+    assert output.logits.shape == (2, 5)
+    torch.testing.assert_close(output.loss, functional.cross_entropy(output.logits, torch.tensor([4, 0])))
+    output.loss.backward()
+    unused = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    assert unused == []
+
+
+def test_the_problem_follows_from_the_labels_or_the_configuration(make_config, batch):
+    ids, mask = batch
+    several = LongspanForSequenceClassification(make_config(num_labels=3)).eval()
+    labels = torch.tensor([[0.0, 1, 1], [1, 0, 0]])
+    output = several(ids, mask, labels=labels)
+    torch.testing.assert_close(output.loss, functional.binary_cross_entropy_with_logits(output.logits, labels))
+    several.config.problem_type = "regression"
+    torch.testing.assert_close(several(ids, mask, labels=labels).loss, functional.mse_loss(output.logits, labels))
+    one = LongspanForSequenceClassification(make_config(num_labels=1)).eval()
+    output = one(ids, mask, labels=torch.tensor([0.5, 2]))
+    torch.testing.assert_close(output.loss, functional.mse_loss(output.logits[:, 0], torch.tensor([0.5, 2])))
+    with pytest.raises(InputError, match=r"labels has shape \(2, 2\)"):
+        one(ids, mask, labels=torch.zeros(2, 2))
+
+
+def test_token_classification(make_config, batch):
+    ids, mask = batch
+    model = LongspanForTokenClassification(make_config(num_labels=4)).eval()
+    labels = torch.randint(0, 4, ids.shape).masked_fill(mask == 0, -100)
+    output = model(ids, mask, labels=labels)
+    assert output.logits.shape == (2, 17, 4)
+    torch.testing.assert_close(output.loss, functional.cross_entropy(output.logits.flatten(0, 1), labels.flatten()))
+    with pytest.raises(InputError, match="labels has shape"):
+        model(ids, mask, labels=labels[:, 1:])
+
+
+def test_question_answering(make_config, batch):
+    ids, mask = batch
+    model = LongspanForQuestionAnswering(make_config()).eval()
+    start, end = torch.tensor([3, 99]), torch.tensor([5, -1])
+    output = model(ids, mask, start_positions=start, end_positions=end)
+    assert output.start_logits.shape == output.end_logits.shape == (2, 17)
+    ends = [(output.start_logits, start), (output.end_logits, end)]
+    expected = sum(functional.cross_entropy(logits[:1], positions[:1]) for logits, positions in ends) / 2
+    torch.testing.assert_close(output.loss, expected)
+    with pytest.raises(InputError, match="end_positions is missing"):
+        model(ids, mask, start_positions=start)
+
+
+def test_an_empty_document_is_refused_where_the_first_token_is_read(make_config):
+    model = LongspanForSequenceClassification(make_config()).eval()
+    with pytest.raises(InputError, match="0 tokens"):
+        model(torch.ones(2, 0, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        (LongspanForMaskedLM, torch.full((2, 17), -100)),
+        (LongspanForTokenClassification, torch.full((2, 17), -100)),
+        (LongspanForSequenceClassification, torch.full((2,), -100)),
+    ],
+)
+def test_without_any_label_the_loss_is_zero_and_finite(kind, labels, make_config, batch):
+    model = kind(make_config())
+    loss = model(*batch, labels=labels).loss
+    loss.backward()
+    assert loss == 0
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
