@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import html
+import logging
 import re
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from typing import Any
 
@@ -123,9 +125,10 @@ def text_from_pdf(data: bytes, name: str) -> str:
     """
     pypdf = require("pypdf", extra="documents", purpose="reading PDF")
     try:
-        reader = pypdf.PdfReader(BytesIO(data))
-        locked = reader.is_encrypted and not reader.decrypt("")
-        pages = [] if locked else [page.extract_text() for page in reader.pages]
+        with _quiet("pypdf"):
+            reader = pypdf.PdfReader(BytesIO(data))
+            locked = reader.is_encrypted and not reader.decrypt("")
+            pages = [] if locked else [page.extract_text() for page in reader.pages]
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{name} cannot be read as PDF ({reason}); save it again, or convert it to text") from error
@@ -135,3 +138,15 @@ def text_from_pdf(data: bytes, name: str) -> str:
     if not text.strip():
         raise InputError(f"{name} holds no text on its {len(pages)} pages, likely scans; run text recognition first")
     return _BROKEN_WORD.sub(r"\1\2", text)
+
+
+@contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Keep a library from logging what it mends in a damaged file, line after line; errors still raise."""
+    log = logging.getLogger(name)
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
