@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
 
 from longspan.data.rows import SummaryRow
 from longspan.errors import InputError
+from longspan.tasks.tokenizers import check_tokenizer
 from longspan.training.checkpoints import write_atomically
 from longspan.training.data import FeatureRows, read_source
+from longspan.training.models import open_model
 from longspan.training.recipe import Generation, Recipe
 from longspan.training.runs import RECIPE, environment
 from longspan.training.tokenizers import load_tokenizer
@@ -69,6 +72,10 @@ def evaluate(
         raise InputError(f"{next(iter(changes))} is set, but a model for {task.name!r} does not generate; leave it out")
     tokenizer = load_tokenizer(source)
     model = _model(source, task)
+    check_tokenizer(tokenizer, model.config)
+    if generation is None:
+        # A published checkpoint: no recipe says how much it reads, so as much as it has positions for.
+        task = replace(task, max_source_tokens=min(task.max_source_tokens, model.config.max_position_embeddings))
     if generation is not None or changes:
         generation = replace(generation or _generation_of(model), **changes)
         model.generation_config.update(max_length=None, **generation.options())
@@ -111,9 +118,7 @@ def _settings(folder: Path) -> tuple[Any, Generation | None]:
 
 
 def _model(folder: Path, task: Any) -> Any:
-    import longspan
-
-    model = longspan.from_transformers(folder)
+    model = open_model(folder)
     if not isinstance(model, task.model_class()):
         raise InputError(
             f"model {str(folder)!r} is a {type(model).__name__}; {task.name} needs a {task.model_class().__name__}"
@@ -142,6 +147,7 @@ def _predict(task: Any, model: Any, tokenizer: Any, rows: list[SummaryRow], batc
             output_dir=nothing,
             per_device_eval_batch_size=batch_size,
             predict_with_generate=task.generates,
+            dataloader_pin_memory=torch.cuda.is_available(),
             remove_unused_columns=False,
             label_names=["labels"],
             report_to="none",

@@ -40,7 +40,7 @@ def published_model(model_class: Any, model: Model, source: str | Path) -> Any:
     import longspan
 
     if model.attention is None and model.max_tokens is None:
-        loaded = longspan.from_transformers(source)
+        loaded = open_model(source)
     else:
         options: dict[str, Any] = {} if model.max_tokens is None else {"max_tokens": model.max_tokens}
         if model.attention is not None:
@@ -53,6 +53,16 @@ def published_model(model_class: Any, model: Model, source: str | Path) -> Any:
             f"model.from is {str(source)!r}, a {type(loaded).__name__}; this task needs a {model_class.__name__}"
         )
     return loaded
+
+
+def open_model(source: str | Path) -> Any:
+    """A Longspan model as it is, or a published one of transformers turned into one."""
+    from longspan.checkpoints.incoming import from_transformers
+    from longspan.checkpoints.registry import load_any
+    from longspan.models.pretrained import LongspanPreTrainedModel
+
+    loaded = load_any(source)
+    return loaded if isinstance(loaded, LongspanPreTrainedModel) else from_transformers(loaded)
 
 
 def attention_of_layers(spec: Any, layers: int, two_level_layers: Sequence[int] | None) -> Any:
