@@ -67,12 +67,11 @@ class Decoder(nn.Module):
 
     def forward(
         self,
-        input_ids: Tensor | None,
+        input_ids: Tensor,
         source: Tensor,
         source_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
-        inputs_embeds: Tensor | None = None,
         use_cache: bool = False,
         output_hidden_states: bool = False,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
@@ -84,14 +83,13 @@ class Decoder(nn.Module):
             source_mask: `(B, S)` bool or int, 1/True = real.
             attention_mask: `(B·beams, past + T)` bool or int over output tokens; `None` means all real.
             past_key_values: cache of earlier steps; changed in place.
-            inputs_embeds: `(B·beams, T, E)` instead of `input_ids`.
             use_cache: make a cache when none is passed.
             output_hidden_states: also return the states of every layer.
         """
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(), SourceCache())
         first = past_key_values.get_seq_length() if past_key_values is not None else 0
-        hidden = self.embeddings(input_ids, None, inputs_embeds, first)
+        hidden = self.embeddings(input_ids, first_position=first)
         _check_rows(hidden, source, source_mask)
         visible = self._visible(hidden, first, attention_mask, past_key_values)
         if source_mask is not None:

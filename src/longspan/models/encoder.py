@@ -57,14 +57,18 @@ class Encoder(nn.Module):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
+        first_position: int = 0,
     ) -> BaseModelOutput | tuple[Tensor, ...]:
-        """Encode a batch: `(B, T)` ids and masks → states `(B, T, E)`; arguments as in `LongspanModel.forward`."""
+        """Encode a batch: `(B, T)` ids and masks → states `(B, T, E)`; arguments as in `LongspanModel.forward`.
+
+        `first_position` is where the input begins in a longer document of which it is a piece.
+        """
         if output_attentions:
             raise InputError(
                 "output_attentions=True is not offered, since a long mechanism never forms its weights; "
                 "call layer.attention.weights(hidden, tokens) on a short input instead"
             )
-        hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds)
+        hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position)
         tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask)
         states = [hidden]
         for layer in self.layers:

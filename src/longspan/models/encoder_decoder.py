@@ -95,10 +95,8 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
         past_key_values: EncoderDecoderCache | None = None,
         labels: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
-        output_attentions: bool | None = None,
         return_dict: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Seq2SeqLMOutput | tuple[Any, ...]:
@@ -114,10 +112,8 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
             past_key_values: cache of earlier output tokens; changed in place.
             labels: `(B, T)` int64; −100 is ignored.
             inputs_embeds: `(B, S, E)` instead of `input_ids`.
-            decoder_inputs_embeds: `(B·beams, T, E)` instead of `decoder_input_ids`.
             use_cache: return `past_key_values`; `None` means as configured, and never with labels.
             output_hidden_states: also return the states of every layer.
-            output_attentions: refused; see `Attention.weights`.
             return_dict: False returns a tuple.
             num_items_in_batch: number of real labels the loss is divided by, for exact gradient accumulation.
 
@@ -131,9 +127,8 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
                 global_attention_mask,
                 inputs_embeds=inputs_embeds,
                 output_hidden_states=output_hidden_states,
-                output_attentions=output_attentions,
             )
-        if decoder_input_ids is None and decoder_inputs_embeds is None:
+        if decoder_input_ids is None:
             if labels is None:
                 raise InputError("give labels or decoder_input_ids (neither given); to write text, call generate()")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -145,7 +140,6 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
             attention_mask,
             decoder_attention_mask,
             past_key_values,
-            decoder_inputs_embeds,
             use_cache=self.config.use_cache and labels is None if use_cache is None else use_cache,
             output_hidden_states=bool(keep),
         )

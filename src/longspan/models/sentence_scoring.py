@@ -13,6 +13,7 @@ from longspan.models.encoder import LongspanModel
 from longspan.models.losses import sentence_loss
 from longspan.models.outputs import SentenceScoringOutput
 from longspan.models.pretrained import LongspanPreTrainedModel
+from longspan.models.segments import sums_by_sentence
 from longspan.models.sentence_layers import SentenceLayers
 
 
@@ -121,6 +122,22 @@ class LongspanForSentenceScoring(LongspanPreTrainedModel):
             hidden_states=output.hidden_states,
         )
         return result.to_tuple() if return_dict is False else result
+
+    @torch.inference_mode()
+    def score_document(self, input_ids: Tensor, sentence_ids: Tensor) -> Tensor:
+        """Scores `(N,)` of one document of any length, as `forward` gives them, in the memory of a piece of it.
+
+        Args:
+            input_ids: `(T,)` int64, all real.
+            sentence_ids: `(T,)` int64, rising from 0 to N − 1; every sentence has a token.
+        """
+        sentences = int(sentence_ids[-1]) + 1 if len(sentence_ids) else 0
+        sums = sums_by_sentence(self.model.encoder, input_ids, sentence_ids, sentences)
+        counts = tokens_by_sentence(sentence_ids[None], sentences)
+        means = (sums[None] / counts.clamp(min=1)[..., None]).to(self.dtype)
+        if self.sentence_layers is not None:
+            means = self.sentence_layers(means, counts > 0, counts)
+        return self.scorer(means)[0]
 
 
 def _checked_ids(sentence_ids: Tensor | None, attention_mask: Tensor | None, hidden: Tensor) -> Tensor:
