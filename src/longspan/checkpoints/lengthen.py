@@ -35,7 +35,7 @@ def lengthen(
     Args:
         model_or_path: a transformers or Longspan model, a directory or a Hub name; see `from_transformers`.
         attention: the mechanism: a name, a dict or an `AttentionConfig`; or a list of these with one per encoder layer.
-            A bare name that a layer already has keeps that layer's options.
+            A bare name that the source already uses keeps its layout and options.
         max_tokens: the longest input afterwards; at least the source's.
         layers: encoder layers that get the mechanism, negative numbers counting from the end. `None` means all, or for
             "poolingformer" the last half, as published. The other layers get "longformer" with the same first-level
@@ -45,8 +45,8 @@ def lengthen(
     Returns:
         The model in evaluation mode; its `report` (`LengthenReport`) says what became of every parameter, and how far
         its outputs are from the source's on a short random input with windows that cover it and no new weight active.
-        Where the source chose no global tokens, generation and classification make the first token global, question
-        answering the question.
+        Where the source chose no global tokens, generation, document classification and question answering make the
+        first token global, unless a `global_attention_mask` says otherwise.
 
     Raises:
         InputError: a source that cannot be loaded, unknown options or layers, fewer tokens than the source has, or a
@@ -109,13 +109,10 @@ def _longer_config(
 
 def _default_globals(base: LongspanPreTrainedModel) -> str:
     """Which tokens are global when nobody says so: forgetting them would leave whole projections untrained."""
-    config, kind = base.config, type(base).__name__
-    if config.global_tokens != "none":
-        return config.global_tokens
-    if kind == "LongspanForQuestionAnswering" and config.sep_token_id is not None:
-        return "question"
     heads = ("ConditionalGeneration", "SequenceClassification", "QuestionAnswering")
-    return "first" if kind.endswith(heads) else "none"
+    if base.config.global_tokens == "none" and type(base).__name__.endswith(heads):
+        return "first"
+    return base.config.global_tokens
 
 
 @torch.no_grad()

@@ -141,9 +141,9 @@ def _probing(model: nn.Module, base: LongspanPreTrainedModel, tokens: int) -> It
     muted = False
     for name, layer in model.named_modules():
         place = re.search(r"(?:^|\.)encoder\.layers\.(\d+)$", name)
-        if place is None or layer.attention.config == before[int(place[1])]:
+        attention: Any = getattr(layer, "attention", None)
+        if place is None or attention.config == before[int(place[1])]:
             continue
-        attention: Any = layer.attention
         active = _starts_active(attention.config) and f"{name}.attention.pooled_value.weight" not in known
         muted = muted or active
         config = _probe(attention.config, tokens, mute=active)

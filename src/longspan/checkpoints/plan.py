@@ -10,6 +10,8 @@ from longspan.errors import InputError
 from longspan.models import LongspanConfig
 
 Spec = dict[str, Any]
+FILL = {True: "longformer", False: None}
+"""What stands in the layers that a mechanism leaves out; Poolingformer fills them with its own first level."""
 
 
 def plan_attention(config: LongspanConfig, attention: Any, layers: Iterable[int] | None, options: Spec) -> list[Spec]:
@@ -31,6 +33,9 @@ def plan_attention(config: LongspanConfig, attention: Any, layers: Iterable[int]
     spec = _spec(attention) | options
     mechanism = attention_config(spec)
     pooled = isinstance(mechanism, PoolingformerConfig)
+    kinds = {present["mechanism"] for present in own}
+    if isinstance(attention, str) and layers is None and attention in kinds and kinds <= {attention, FILL[pooled]}:
+        return [_updated(present, attention, options) for present in own]
     chosen = _chosen(layers, len(own), pooled)
     plan = []
     for layer, present in enumerate(own):
@@ -40,6 +45,15 @@ def plan_attention(config: LongspanConfig, attention: Any, layers: Iterable[int]
         else:
             plan.append(_first_level(mechanism) if isinstance(mechanism, PoolingformerConfig) else present)
     return plan
+
+
+def _updated(present: Spec, attention: str, options: Spec) -> Spec:
+    """A layer of a model that already has the mechanism: its layout stays, only the named options change."""
+    if present["mechanism"] == attention:
+        return present | options
+    if present["mechanism"] == "longformer":
+        return present | {name: value for name, value in options.items() if name in present}
+    return present
 
 
 def _own(config: LongspanConfig) -> list[Spec]:

@@ -1,0 +1,98 @@
+"""Tiny random models of transformers, with weights large enough that every mistake shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+ENCODER = {
+    "vocab_size": 61,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 40,
+    "max_position_embeddings": 53,
+}
+SEQUENCE = {
+    "vocab_size": 61,
+    "d_model": 24,
+    "encoder_layers": 2,
+    "decoder_layers": 1,
+    "encoder_attention_heads": 3,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 40,
+    "decoder_ffn_dim": 36,
+    "max_position_embeddings": 53,
+}
+SIZES: dict[str, dict[str, Any]] = {
+    "Bert": ENCODER,
+    "Roberta": ENCODER | {"max_position_embeddings": 55, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "XLMRoberta": ENCODER | {"max_position_embeddings": 55, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "Longformer": ENCODER | {"max_position_embeddings": 66, "type_vocab_size": 1, "attention_window": [4, 8]},
+    "Bart": SEQUENCE,
+    "MBart": SEQUENCE | {"scale_embedding": True, "decoder_start_token_id": 5},
+    "LED": {key: value for key, value in SEQUENCE.items() if key != "max_position_embeddings"}
+    | {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 29, "attention_window": [8, 4]},
+}
+
+
+@pytest.fixture
+def published() -> Callable[..., PreTrainedModel]:
+    """`published("BertForMaskedLM", option=value)` → that class of transformers with random weights, for evaluation."""
+
+    def make(name: str, **options: Any) -> PreTrainedModel:
+        family = name.split("For")[0].removesuffix("Model")
+        config = getattr(transformers, f"{family}Config")(**(SIZES[family] | options))
+        model = getattr(transformers, name)(config)
+        for parameter in model.parameters():
+            nn.init.normal_(parameter, std=0.3)
+        if "final_logits_bias" in dict(model.named_buffers()):
+            model.final_logits_bias.normal_()
+        return model.eval()
+
+    return make
+
+
+@pytest.fixture
+def batch() -> Callable[..., dict[str, Tensor]]:
+    """`batch(model, tokens)` → random ids, the second of three rows half padded and the third by one token."""
+
+    def make(model: PreTrainedModel, tokens: int, *, globals: bool = False) -> dict[str, Tensor]:
+        config: Any = model.config
+        ids = torch.randint(3, config.vocab_size, (3, tokens))
+        mask = torch.ones(3, tokens, dtype=torch.long)
+        mask[1, (tokens + 1) // 2 :] = 0
+        mask[2, max(1, tokens - 1) :] = 0
+        ids[mask == 0] = config.pad_token_id
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        if globals:
+            marked = torch.zeros_like(mask)
+            marked[0, tokens // 3] = 1
+            marked[:, 0] = 1
+            marked[2, tokens // 2] = 1
+            inputs["global_attention_mask"] = marked
+        if config.is_encoder_decoder:
+            inputs["decoder_input_ids"] = torch.randint(3, config.vocab_size, (3, 7))
+        return inputs
+
+    return make
+
+
+@pytest.fixture
+def widest() -> Callable[..., float]:
+    """`widest(left, right, mask)` → the largest difference of two tensors, over the real tokens where `mask` fits."""
+
+    def measure(left: Tensor, right: Tensor, mask: Tensor | None = None) -> float:
+        assert left.shape == right.shape
+        difference = (left - right).detach().abs()
+        if mask is not None and difference.shape[:2] == mask.shape:
+            difference = difference[mask.bool()]
+        return float(difference.max()) if difference.numel() else 0.0
+
+    return measure

@@ -1,0 +1,160 @@
+"""Patterns inside unmodified transformers encoders: exact against a dense band mask, padding respected."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import longspan
+from longspan import InputError, use_attention
+from longspan.patterns import First, Window, parse
+
+
+def dense(pattern, mask):
+    """The additive `(B, 1, T, T)` mask that says the same to transformers' own attention."""
+    seen = pattern.dense(mask.shape[1])[None, None] & mask[:, None, None, :].bool()
+    return torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
+
+
+def output(model, **inputs):
+    with torch.no_grad():
+        found = model(**inputs)
+    return next(found[key] for key in ("last_hidden_state", "logits", "start_logits") if key in found)
+
+
+@pytest.fixture
+def other(published):
+    """A model of the mapped families, or of two that Longspan has no class for."""
+
+    def make(name):
+        if not name.startswith(("DistilBert", "Electra")):
+            return published(name)
+        shared = {"vocab_size": 61, "max_position_embeddings": 53}
+        if name.startswith("DistilBert"):
+            config = transformers.DistilBertConfig(dim=24, n_layers=2, n_heads=3, hidden_dim=40, **shared)
+        else:
+            sizes = {"embedding_size": 24, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
+            config = transformers.ElectraConfig(**sizes, intermediate_size=40, **shared)
+        model = getattr(transformers, name)(config).eval()
+        for parameter in model.parameters():
+            nn.init.normal_(parameter, std=0.3)
+        return model
+
+    return make
+
+
+@pytest.mark.parametrize("text", ["window(3) | first(1)", "window(2)", "full", "blocks(7) | first(2)"])
+@pytest.mark.parametrize(
+    "name", ["BertModel", "RobertaForMaskedLM", "XLMRobertaModel", "DistilBertModel", "ElectraModel"]
+)
+def test_equal_to_a_dense_mask(name, text, other, batch, widest):
+    model = other(name)
+    inputs = batch(model, 37)
+    mask = inputs["attention_mask"]
+    model.set_attn_implementation("eager")
+    want = output(model, input_ids=inputs["input_ids"], attention_mask=dense(parse(text), mask))
+    assert use_attention(model, text) is model
+    assert widest(want, output(model, **inputs), mask) <= 1e-5
+
+
+def test_padding_and_neighbours_change_nothing(published, batch, widest):
+    model = use_attention(published("BertModel"), Window(4, 2) | First(1))
+    inputs = batch(model, 41)
+    together = output(model, **inputs)
+    alone = output(model, input_ids=inputs["input_ids"][1:2, :21], attention_mask=torch.ones(1, 21))
+    assert widest(together[1:2, :21], alone) <= 1e-5
+
+
+def test_globals_of_a_batch(published, batch, widest):
+    model = published("BertModel")
+    inputs = batch(model, 23, globals=True)
+    mask, marked = inputs["attention_mask"].bool(), inputs["global_attention_mask"].bool()
+    seen = parse("window(2)").dense(23)[None] | marked[:, None, :] | marked[:, :, None]
+    bias = torch.zeros(3, 1, 23, 23).masked_fill(~(seen & mask[:, None, :])[:, None], torch.finfo(torch.float32).min)
+    model.set_attn_implementation("eager")
+    want = output(model, input_ids=inputs["input_ids"], attention_mask=bias)
+    assert widest(want, output(use_attention(model, "window(2)"), **inputs), mask) <= 1e-5
+
+
+def test_gradients_flow(published, batch):
+    model = use_attention(published("RobertaForMaskedLM"), "window(3)").train()
+    inputs = batch(model, 19)
+    model(**inputs, labels=inputs["input_ids"]).loss.backward()
+    gradients = [p.grad for name, p in model.named_parameters() if "key.weight" in name]
+    assert all(gradient is not None and gradient.isfinite().all() and gradient.any() for gradient in gradients)
+
+
+def test_the_pattern_is_saved_with_the_model(published, batch, widest, tmp_path):
+    model = use_attention(published("BertModel"), Window(3, 1) | First(1))
+    model.save_pretrained(tmp_path)
+    loaded = transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="longspan").eval()
+    assert parse(loaded.config.longspan_pattern) == Window(3, 1) | First(1)
+    inputs = batch(model, 30)
+    assert widest(output(model, **inputs), output(loaded, **inputs)) == 0.0
+
+
+def test_two_models_keep_their_own_patterns(published, batch, widest):
+    first, second = published("BertModel"), published("BertModel")
+    second.load_state_dict(first.state_dict())
+    use_attention(first, "window(1)")
+    use_attention(second, "full")
+    inputs = batch(first, 30)
+    assert widest(output(first, **inputs), output(second, **inputs)) > 1e-3
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the number of elements of the largest tensor that any operation makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, torch.Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return result
+
+
+def test_memory_is_linear(published):
+    tokens = 4096
+    model = use_attention(published("BertModel", max_position_embeddings=tokens), "window(8) | first(1)")
+    with Largest() as largest, torch.no_grad():
+        model(torch.randint(3, 61, (1, tokens)), attention_mask=torch.ones(1, tokens))
+    assert largest.elements < tokens * tokens / 8
+
+
+def test_what_a_pattern_cannot_give_is_refused(published, batch):
+    with pytest.raises(InputError, match="has a decoder"):
+        use_attention(published("BartModel"), "window(3)")
+    with pytest.raises(InputError, match="has a decoder"):
+        use_attention(published("BertModel", is_decoder=True), "window(3)")
+    with pytest.raises(InputError, match="has an attention of its own"):
+        use_attention(published("LongformerModel"), "window(3)")
+    with pytest.raises(InputError, match="windo"):
+        use_attention(published("BertModel"), "windo(3)")
+    model = published("BertModel")
+    model.set_attn_implementation("longspan")
+    with pytest.raises(InputError, match="needs a pattern; call longspan"):
+        model(torch.randint(3, 61, (1, 5)))
+    use_attention(model, "window(3)")
+    with pytest.raises(InputError, match="has 4 dimensions"):
+        model(torch.randint(3, 61, (1, 5)), attention_mask=torch.zeros(1, 1, 5, 5))
+    with pytest.raises(InputError, match="output_attentions=True"):
+        model(torch.randint(3, 61, (1, 5)), output_attentions=True)
+
+
+def test_a_causal_model_is_refused_at_its_first_step(published):
+    model = published("BertModel", is_decoder=True)
+    model.set_attn_implementation("longspan")
+    model.config.longspan_pattern = "window(3)"
+    with pytest.raises(InputError, match="causal"):
+        model(torch.randint(3, 61, (1, 5)))
+
+
+def test_it_is_a_public_name():
+    assert longspan.use_attention is use_attention

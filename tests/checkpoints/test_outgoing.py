@@ -1,0 +1,125 @@
+"""What came in goes back out unchanged; what transformers cannot represent is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+
+import longspan
+from longspan import InputError, LongspanConfig
+from longspan.checkpoints import from_transformers, lengthen, to_transformers
+
+ROUND_TRIPS = [
+    "BertModel",
+    "BertForMaskedLM",
+    "BertForSequenceClassification",
+    "BertForTokenClassification",
+    "BertForQuestionAnswering",
+    "RobertaModel",
+    "RobertaForMaskedLM",
+    "RobertaForSequenceClassification",
+    "LongformerModel",
+    "LongformerForMaskedLM",
+    "LongformerForSequenceClassification",
+    "LongformerForQuestionAnswering",
+    "BartForConditionalGeneration",
+    "MBartForConditionalGeneration",
+    "LEDForConditionalGeneration",
+]
+
+
+@pytest.mark.parametrize("name", ROUND_TRIPS)
+def test_out_and_back_equals(name, published, tmp_path):
+    theirs = published(name)
+    from_transformers(theirs).save_pretrained(tmp_path / "ours")
+    ours = getattr(longspan, type(from_transformers(theirs)).__name__).from_pretrained(tmp_path / "ours")
+    back = to_transformers(ours)
+    assert type(back) is type(theirs)
+    assert not back.training
+    state = back.state_dict()
+    assert state.keys() == theirs.state_dict().keys()
+    assert all(torch.equal(tensor, state[key]) for key, tensor in theirs.state_dict().items())
+    back.save_pretrained(tmp_path / "theirs")
+    again = from_transformers(tmp_path / "theirs")
+    assert all(torch.equal(tensor, ours.state_dict()[key]) for key, tensor in again.state_dict().items())
+    before, after = theirs.config.to_dict(), back.config.to_dict()
+    ignored = {"architectures", "transformers_version", "dtype", "classifier_dropout", "use_cache"}
+    ignored |= {"forced_eos_token_id", "is_encoder_decoder"}
+    assert {k: v for k, v in before.items() if k not in ignored} == {k: v for k, v in after.items() if k not in ignored}
+
+
+def test_xlm_roberta_by_name(published):
+    theirs = published("XLMRobertaForMaskedLM")
+    back = to_transformers(from_transformers(theirs), architecture="xlm-roberta")
+    assert isinstance(back, transformers.XLMRobertaForMaskedLM)
+    assert isinstance(to_transformers(from_transformers(theirs)), transformers.RobertaForMaskedLM)
+
+
+def test_a_model_made_here_can_leave(widest):
+    config = LongspanConfig(
+        vocab_size=40,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        decoder_layers=1,
+        max_position_embeddings=32,
+        max_decoder_position_embeddings=16,
+        position_offset=0,
+        attention={"mechanism": "longformer", "left_tokens": 3, "right_tokens": 3},
+        global_tokens="first",
+    )
+    ours = longspan.LongspanForConditionalGeneration(config).eval()
+    theirs = to_transformers(ours)
+    assert isinstance(theirs, transformers.LEDForConditionalGeneration)
+    assert theirs.config.attention_window == [6, 6]
+    ids = torch.randint(3, 40, (2, 17))
+    marked = torch.zeros_like(ids).index_fill(1, torch.tensor([0]), 1)
+    start = ids[:, :4]
+    want = theirs(ids, decoder_input_ids=start, global_attention_mask=marked).logits
+    assert widest(want, ours(ids, decoder_input_ids=start).logits) <= 1e-5
+
+
+def test_a_lengthened_bart_leaves_as_led(published, batch, widest):
+    """LED's tables have no reserved rows; BART's are never read, so they can go."""
+    theirs = published("BartForConditionalGeneration")
+    ours = lengthen(theirs, "longformer", max_tokens=96, left_tokens=4, right_tokens=4)
+    led = to_transformers(ours)
+    assert led.config.max_encoder_position_embeddings == 96
+    assert led.config.max_decoder_position_embeddings == 53
+    inputs = batch(theirs, 61, globals=True)
+    want, got = led(**inputs).logits, ours(**inputs).logits
+    assert widest(want, got) <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("attention", "message"),
+    [
+        ("poolingformer", "layer 0 has attention 'poolingformer'"),
+        ({"mechanism": "longformer", "left_tokens": 3, "right_tokens": 4}, "left_tokens=3 and right_tokens=4"),
+        ({"mechanism": "longformer", "dilation": 2}, "dilation=2"),
+        ({"mechanism": "longformer", "separate_global_projections": False}, "separate_global_projections=False"),
+        ([{"mechanism": "longformer"}, "full"], "layer 1 has attention 'full'"),
+        ({"mechanism": "longformer", "dropout": 0.5}, "attention="),
+    ],
+)
+def test_what_transformers_lacks_is_refused(attention, message, published):
+    for name in ("RobertaForMaskedLM", "BartForConditionalGeneration"):
+        ours = from_transformers(published(name), attention=attention)
+        with pytest.raises(InputError, match=message):
+            to_transformers(ours)
+
+
+def test_settings_that_an_architecture_lacks_are_refused(published):
+    ours = from_transformers(published("RobertaForMaskedLM"))
+    with pytest.raises(InputError, match="max_position_embeddings=53 cannot be represented by transformers' bert"):
+        to_transformers(ours, architecture="bert")
+    with pytest.raises(InputError, match="model_type='t5' is not supported"):
+        to_transformers(ours, architecture="t5")
+    with pytest.raises(InputError, match="no counterpart among the bart classes"):
+        to_transformers(ours, architecture="bart")
+    with pytest.raises(InputError, match="layer 0 has attention 'full'"):
+        to_transformers(ours, architecture="longformer")
+    with pytest.raises(InputError, match="is not a Longspan model"):
+        to_transformers(published("BertModel"))
