@@ -133,7 +133,7 @@ def test_html_with_thousands_of_unclosed_tags_is_quick(tmp_path: Path) -> None:
     path = write(tmp_path, "a.html", "<p>word " * 20_000)
     begin = time.perf_counter()
     assert read_document(path).count("word") == 20_000
-    assert time.perf_counter() - begin < 20
+    assert time.perf_counter() - begin < 30
 
 
 def test_markdown_keeps_the_words(tmp_path: Path) -> None:
