@@ -52,7 +52,7 @@ gpu: $(STAMP)  ## tests and benchmark that need a CUDA device
 	$(BIN)/python benchmarks/attention.py --device cuda
 
 bench: $(STAMP)  ## every benchmark, each side by side with its peer (long)
-	@set -e; for script in benchmarks/*.py; do case $$script in */_*) continue;; esac; echo "== $$script"; $(BIN)/python $$script; done
+	@set -e; for script in $$(grep -l '__main__' benchmarks/*.py); do echo "== $$script"; $(BIN)/python $$script; done
 
 docs: $(STAMP)  ## draw the figures and build the site into site/
 	$(BIN)/python docs/figures.py

@@ -1,59 +1,30 @@
 """Pictures of patterns: which token sees which, drawn from the same predicate that attention computes with.
 
-Needs the 'pictures' extra (matplotlib). Nothing here makes a T × T tensor: the mask is summed into cells, a few at a
-time, so that a picture of 32 768 tokens needs no more memory than one of 1 000.
+Needs the 'pictures' extra (matplotlib).
 """
 
 from __future__ import annotations
 
 import os
 import textwrap
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
+from longspan.data.extras import require
 from longspan.errors import InputError
-from longspan.patterns import Either, Pattern, PooledWindow, Span
+from longspan.pattern_cells import Mask, read_mask
+from longspan.patterns import Either, Pattern
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MAX_TOKENS = 32_768
-STRIP = 1 << 22
-"""Token pairs read at once."""
 DOTS = 150
 """Dots per inch of a saved picture."""
 PAPER, INK, QUIET = "#f5f3ee", "#24292f", "#6e7681"
 COLOURS = ("#1f5f99", "#e07b28", "#2e8b57", "#8a4fa8", "#c0392b", "#1a9ba1", "#9a7b1f", "#5b6270")
 """One colour for each operand of `|`, or for each head, in order."""
-
-
-@dataclass(frozen=True)
-class Mask:
-    """A dense mask, summed into cells.
-
-    Attributes:
-        shares: `(parts, rows, columns)`, the share of a cell's pairs that each part is the first to show.
-        queries: number of queries T.
-        keys: number of keys S.
-        visible: visible pairs, counted exactly.
-        cell: tokens along one side of a cell.
-    """
-
-    shares: Tensor
-    queries: int
-    keys: int
-    visible: int
-    cell: int
-
-    @property
-    def share(self) -> float:
-        """Visible pairs as a share of full attention."""
-        return self.visible / (self.queries * self.keys)
 
 
 def draw_pattern(pattern: Pattern, tokens: int, *, heads: bool = False) -> Figure:
@@ -83,70 +54,45 @@ def save_picture(figure: Figure, path: str | os.PathLike[str]) -> None:
     The file appears complete or not at all.
 
     Raises:
-        InputError: an unknown format, or a folder that does not exist or cannot be written.
+        InputError: an unknown format, or a place that cannot be written.
     """
-    path = Path(path)
-    kinds = sorted(figure.canvas.get_supported_filetypes())
-    kind = path.suffix.lstrip(".").lower()
-    if kind not in kinds:
-        raise InputError(f"picture {str(path)!r} has no known format; let its name end with .{', .'.join(kinds)}")
+    path = check_picture(path)
     part = path.with_name(f".{path.name}.part")
     try:
-        figure.savefig(part, format=kind, dpi=DOTS, facecolor="white")
+        figure.savefig(part, format=path.suffix.lstrip(".").lower(), dpi=DOTS, facecolor="white")
         os.replace(part, path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        reason = (error.strerror or str(error)).lower()
-        raise InputError(f"picture {str(path)!r} cannot be written ({reason}); choose another place") from error
+        raise _unwritable(path, error.strerror or str(error)) from error
 
 
-def read_mask(parts: list[Pattern], tokens: int, *, cells: int) -> Mask:
-    """Sum the mask of `parts`, joined by "or", into at most `cells` × `cells` cells.
+def check_picture(path: str | os.PathLike[str]) -> Path:
+    """The path, if a picture could be saved there; call it before long work that ends in a picture.
 
-    The patterns' own bounds (`some`, `every`) decide most cells; only the undecided ones are read pair by pair.
+    Raises:
+        InputError: an unknown format, a folder that is missing or cannot be written, or matplotlib is missing.
     """
-    keys = -(-tokens // parts[0].stride) if isinstance(parts[0], PooledWindow) and len(parts) == 1 else tokens
-    cell = -(-tokens // cells)
-    (q0, q1), (k0, k1) = _edges(tokens, cell), _edges(keys, cell)
-    span = Span(q0[:, None], q1[:, None], k0[None], k1[None])
-    sizes = ((q1 - q0 + 1)[:, None] * (k1 - k0 + 1)).double()
-    counts = torch.zeros(len(parts), *sizes.shape, dtype=torch.float64)
-    covered = torch.zeros(sizes.shape, dtype=torch.bool)
-    undecided = torch.zeros_like(covered)
-    for number, part in enumerate(parts):
-        every = part.every(span).expand_as(covered)
-        counts[number] = torch.where(every & ~covered & ~undecided, sizes, 0.0)
-        undecided |= part.some(span) & ~every & ~covered
-        covered |= every
-    rows, columns = undecided.nonzero(as_tuple=True)
-    for few in torch.arange(len(rows)).split(max(1, STRIP // cell**2)):
-        row, column = rows[few], columns[few]
-        counts[:, row, column] = _count_pairs(parts, row * cell, column * cell, cell, (tokens, keys))
-    return Mask(counts / sizes, tokens, keys, int(counts.sum()), cell)
+    bases = require("matplotlib.backend_bases", extra="pictures", purpose="drawing a picture")
+    path = Path(path)
+    kinds = sorted(bases.FigureCanvasBase.get_supported_filetypes())
+    if path.suffix.lstrip(".").lower() not in kinds:
+        raise InputError(f"picture {str(path)!r} has no known format; let its name end with .{', .'.join(kinds)}")
+    if not path.parent.is_dir():
+        raise _unwritable(path, f"{str(path.parent)!r} is no folder")
+    if path.is_dir():
+        raise _unwritable(path, "it is a folder")
+    if not os.access(path.parent, os.W_OK):
+        raise _unwritable(path, "its folder is read-only")
+    return path
+
+
+def _unwritable(path: Path, reason: str) -> InputError:
+    return InputError(f"picture {str(path)!r} cannot be written ({reason.lower()}); choose another place")
 
 
 def _cells(tokens: int, dots: int) -> int:
     """Cells along one side of a picture of about `dots`: one for each token, or coarse enough to be seen singly."""
     return tokens if tokens <= dots else dots // 2
-
-
-def _edges(count: int, cell: int) -> tuple[Tensor, Tensor]:
-    """First and last position of each cell along one side."""
-    first = torch.arange(0, count, cell)
-    return first, torch.clamp(first + cell - 1, max=count - 1)
-
-
-def _count_pairs(parts: list[Pattern], q0: Tensor, k0: Tensor, cell: int, limits: tuple[int, int]) -> Tensor:
-    """Visible pairs `(parts, n)` of n cells that begin at `q0`, `k0`; a pair counts for the first part showing it."""
-    inside = torch.arange(cell)
-    queries, keys = (q0[:, None] + inside)[:, :, None], (k0[:, None] + inside)[:, None, :]
-    free = (queries < limits[0]) & (keys < limits[1])
-    counts = []
-    for part in parts:
-        seen = part.visible(queries, keys) & free
-        free = free & ~seen
-        counts.append(seen.flatten(1).sum(1))
-    return torch.stack(counts).double()
 
 
 def _parts(pattern: Pattern) -> list[tuple[str, Pattern]]:
@@ -184,16 +130,8 @@ def _count_text(visible: int, pairs: int, whom: str = "") -> str:
 
 
 def _figure(width: float, height: float) -> Figure:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InputError(
-            "a picture needs the 'pictures' extra; install it with: pip install 'longspan[pictures]'"
-        ) from error
-    figure = Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
-    FigureCanvasAgg(figure)
-    return figure
+    figures = require("matplotlib.figure", extra="pictures", purpose="drawing a picture")
+    return figures.Figure(figsize=(width / DOTS, height / DOTS), dpi=DOTS)
 
 
 def _show(axes: Axes, mask: Mask, first_colour: int = 0) -> None:

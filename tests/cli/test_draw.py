@@ -9,8 +9,9 @@ import torch
 
 from longspan.cli import main
 from longspan.errors import InputError
+from longspan.pattern_cells import read_mask
 from longspan.patterns import parse
-from longspan.pictures import MAX_TOKENS, draw_pattern, read_mask, save_picture
+from longspan.pictures import MAX_TOKENS, draw_pattern, save_picture
 
 PATTERNS = [
     "full",
@@ -114,7 +115,7 @@ def test_command_writes_the_picture(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["full", "--heads"], "same for every head"),
         (["full", "--out", "picture.doc"], "picture.doc"),
         (["full", "--out", "picture"], "picture"),
-        (["full", "--out", "no/such/folder/picture.png"], "no such file"),
+        (["full", "--out", "no/such/folder/picture.png"], "is no folder"),
         ([], "pattern"),
     ],
 )

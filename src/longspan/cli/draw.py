@@ -22,7 +22,8 @@ def draw(
     `longspan draw "per_head(window(64), window(32, 32, 4))" --heads --out heads.svg`.
     """
     from longspan.patterns import parse
-    from longspan.pictures import draw_pattern, save_picture
+    from longspan.pictures import check_picture, draw_pattern, save_picture
 
+    check_picture(out)
     save_picture(draw_pattern(parse(pattern), tokens, heads=heads), out)
     typer.echo(f"wrote {out}")
