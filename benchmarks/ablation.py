@@ -5,7 +5,8 @@
 A small encoder-decoder learns to write the abstracts of PubMed papers. Every arm has the same sizes, steps, documents
 and order of documents; only the encoder's attention differs: the rows of the thesis's ablation, at a size that one
 core finishes in minutes. Finished runs are appended to `results/ablation.jsonl` and skipped when the script is started
-again; a run that was killed continues where it was. Processes with different `--seeds` may run side by side. At the end, `results/ablation.md` is written.
+again; a run that was killed continues where it was. Processes with different `--seeds` may run side by side. At the
+end, `results/ablation.md` is written.
 """
 
 from __future__ import annotations

@@ -111,11 +111,11 @@ def test_resuming_in_one_process_is_exact(tiny_recipe: Path, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_killed_at_any_moment_and_resumed_the_losses_are_the_same(tiny_recipe: Path, tmp_path: Path) -> None:
-    """SIGKILL within the first checkpoint, in three later ones, and then an undisturbed end."""
+    """SIGKILL within the first checkpoint, within a later one, and then an undisturbed end."""
     train(load_recipe(tiny_recipe), tmp_path / "whole")
     folder = tmp_path / "killed"
     script = Path(__file__).with_name("killed_run.py")
-    for number, code in ((2, -9), (7, -9), (4, -9), (6, -9), (0, 0)):
+    for number, code in ((2, -9), (8, -9), (0, 0)):
         command = [sys.executable, str(script), str(number), "train", str(tiny_recipe), "--output", str(folder)]
         done = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False, env=_environment())
         assert done.returncode == code, done.stderr

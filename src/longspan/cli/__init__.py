@@ -11,7 +11,6 @@ normally for success; raise `typer.Exit(code)` for anything else. Tests call `ma
 """
 
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -94,8 +93,6 @@ def _app(arguments: list[str]) -> Any:
             typer.echo(context.get_help())
 
     for name in _command(arguments) or COMMANDS:
-        if importlib.util.find_spec(f"longspan.cli.{name}") is None:
-            continue
         module = importlib.import_module(f"longspan.cli.{name}")
         app.command(name, rich_help_panel=COMMANDS[name])(getattr(module, name))
     return app
