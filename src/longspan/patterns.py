@@ -107,8 +107,10 @@ class Pattern:
         return Both(self, other)
 
     def __str__(self) -> str:
-        arguments = ", ".join(str(getattr(self, field.name)) for field in fields(self))
-        return f"{_text_name(type(self))}({arguments})"
+        values = [(getattr(self, field.name), field.default) for field in fields(self)]
+        while values and values[-1][0] == values[-1][1]:  # an option at the end that has its default
+            values.pop()
+        return f"{_text_name(type(self))}({', '.join(str(value) for value, _ in values)})"
 
 
 def _text_name(kind: type[Pattern]) -> str:
