@@ -123,6 +123,21 @@ def test_padding_of_the_source_changes_nothing(make_model, make_batch):
     torch.testing.assert_close(together[1:], alone, atol=1e-5, rtol=1e-5)
 
 
+def test_sources_without_a_real_token_are_finite(make_model, make_batch):
+    model = make_model()
+    ids, mask = make_batch(17, 11)
+    mask[1] = 0
+    out = torch.randint(3, 61, (2, 5))
+    seen = torch.ones_like(out)
+    seen[:, :2] = 0
+    logits = model(ids, mask, decoder_input_ids=out, decoder_attention_mask=seen).logits
+    assert logits.isfinite().all()
+    empty = torch.zeros(2, 0, dtype=torch.long)
+    nothing = model(empty, decoder_input_ids=out).logits
+    torch.testing.assert_close(nothing[1], model(ids, mask, decoder_input_ids=out).logits[1], atol=1e-5, rtol=1e-5)
+    assert model.generate(input_ids=empty, attention_mask=empty, num_beams=3, max_new_tokens=4).shape[0] == 2
+
+
 def test_gradient_checkpointing_changes_nothing(make_model, make_batch, targets):
     model = make_model(dropout=0.1, attention_dropout=0.1).train()
     ids, mask = make_batch(17, 11)

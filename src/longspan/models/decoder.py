@@ -93,7 +93,7 @@ class Decoder(nn.Module):
         _check_rows(hidden, source, source_mask)
         visible = self._visible(hidden, first, attention_mask, past_key_values)
         if source_mask is not None:
-            source_mask = source_mask.bool()[:, None, None, :]
+            source_mask = source_mask.bool()
         states = [hidden]
         for layer in self.layers:
             hidden = layer(hidden, source, visible, source_mask, past_key_values=past_key_values)

@@ -10,6 +10,8 @@ from torch.nn import functional
 from transformers import DynamicCache, EncoderDecoderCache
 
 from longspan.models.configuration import LongspanConfig
+from longspan.ops import attend
+from longspan.patterns import Full
 
 
 class SourceCache(DynamicCache):
@@ -45,10 +47,10 @@ class DecoderAttention(nn.Module):
         """`(B, T, E)` → `(B, H, T, D)`."""
         return hidden.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-        """`(B, H, T, D)` over `(B, H, S, D)` → `(B, H, T, D)`."""
-        dropout = self.dropout if self.training else 0.0
-        return functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, **options)
+    @property
+    def dropout_prob(self) -> float:
+        """Probability of dropping an attention weight now."""
+        return self.dropout if self.training else 0.0
 
 
 class CausalSelfAttention(DecoderAttention):
@@ -68,7 +70,9 @@ class CausalSelfAttention(DecoderAttention):
         if visible is not None:  # a preallocated cache hands out places that are still empty
             key, value = key[:, :, : visible.shape[-1]], value[:, :, : visible.shape[-1]]
         causal = visible is None and query.shape[2] > 1
-        context = self.attend(query, key, value, attn_mask=visible, is_causal=causal)
+        context = functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=visible, is_causal=causal, dropout_p=self.dropout_prob
+        )
         return self.output(context.transpose(1, 2).flatten(2))
 
 
@@ -86,7 +90,7 @@ class CrossAttention(DecoderAttention):
         Args:
             hidden: `(B·beams, T, E)`.
             source: `(B, S, E)` encoder states; not read once the cache holds this layer.
-            source_mask: `(B, 1, 1, S)` bool, or `None` when every token is real.
+            source_mask: `(B, S)` bool, or `None` when every token is real.
             cache: keeps the source's keys and values.
         """
         key, value = self._source(source, cache)
@@ -94,7 +98,7 @@ class CrossAttention(DecoderAttention):
         beams = rows // max(key.shape[0], 1)
         query = self.split(self.query(hidden))
         folded = query.unflatten(0, (key.shape[0], beams)).transpose(1, 2).flatten(2, 3) if beams != 1 else query
-        context = self.attend(folded, key, value, attn_mask=source_mask)
+        context = attend(folded, key, value, pattern=Full(), key_mask=source_mask, dropout_prob=self.dropout_prob)
         if beams != 1:
             context = context.unflatten(2, (beams, tokens)).transpose(1, 2).flatten(0, 1)
         return self.output(context.transpose(1, 2).flatten(2))
@@ -125,5 +129,8 @@ def causal_mask(tokens: int, first: int, key_mask: Tensor | None, device: torch.
         device: of the result.
     """
     query = torch.arange(first, first + tokens, device=device)[:, None]
-    visible = (torch.arange(first + tokens, device=device) <= query)[None, None]
-    return visible if key_mask is None else visible & key_mask[:, None, None, :]
+    key = torch.arange(first + tokens, device=device)
+    if key_mask is None:
+        return (key <= query)[None, None]
+    # A padded token sees itself, so that its row, which nobody reads, is finite.
+    return (key < query) & key_mask[:, None, None, :] | (key == query)

@@ -63,7 +63,7 @@ class Encoder(nn.Module):
 
         `first_position` is where the input begins in a longer document of which it is a piece.
         """
-        if output_attentions:
+        if output_attentions or (output_attentions is None and self.config.output_attentions):
             raise InputError(
                 "output_attentions=True is not offered, since a long mechanism never forms its weights; "
                 "call layer.attention.weights(hidden, tokens) on a short input instead"

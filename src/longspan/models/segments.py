@@ -1,0 +1,64 @@
+"""Encode a document of any length piece by piece, with the states that one pass over the whole would give.
+
+A token's state depends on the tokens within the reach of all layers together. A piece that is encoded with so many
+tokens on each side more gets the very states of the whole document, while memory is that of one piece.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from longspan.models.configuration import LongspanConfig
+    from longspan.models.encoder import Encoder
+
+SEGMENT = 16_384
+
+
+def reach_of(config: LongspanConfig) -> tuple[int, int] | None:
+    """How many tokens to each side a final state can depend on, and the step by which pieces may start.
+
+    None where the reach is not bounded: global tokens, or another mechanism than a window.
+    """
+    from longspan.attention.longformer import LongformerConfig
+    from longspan.attention.poolingformer import PoolingformerConfig
+
+    if config.global_tokens != "none" or config.position_embedding != "sinusoidal":
+        return None
+    reach, step = 0, 1
+    for layer in range(config.num_hidden_layers):
+        attention = config.layer_attention(layer)
+        if isinstance(attention, PoolingformerConfig):
+            # From a token to a pool, over its kernel, and from there through the first level's window.
+            reach += max(attention.pooled_left_tokens, attention.pooled_right_tokens) + attention.kernel
+            step = math.lcm(step, attention.stride)
+        elif not isinstance(attention, LongformerConfig):
+            return None
+        dilation = attention.dilation if isinstance(attention, LongformerConfig) else 1
+        widest = dilation if isinstance(dilation, int) else max(dilation)
+        reach += max(attention.left_tokens, attention.right_tokens) * widest
+    return reach, step
+
+
+@torch.inference_mode()
+def sums_by_sentence(encoder: Encoder, input_ids: Tensor, sentence_ids: Tensor, sentences: int) -> Tensor:
+    """Sum of the final states of each sentence's tokens: `(T,)` ids and rising sentence indices → `(N, E)`."""
+    config = encoder.config
+    sums = torch.zeros(sentences, config.hidden_size, device=input_ids.device)
+    bounded = reach_of(config)
+    length = len(input_ids)
+    reach, step = bounded or (length, 1)
+    # Pieces shorter than their margins would be mostly margin.
+    segment = max(SEGMENT, 4 * reach) if bounded else max(length, 1)
+    segment -= segment % step
+    for start in range(0, length, segment):
+        stop = min(start + segment, length)
+        first = max(0, start - reach) // step * step
+        piece = input_ids[first : stop + reach]
+        states = encoder(piece[None], first_position=first).last_hidden_state[0, start - first : stop - first]
+        sums.index_add_(0, sentence_ids[start:stop], states.to(sums.dtype))
+    return sums
