@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         LongspanModel,
     )
     from longspan.ops.attend import attend
+    from longspan.summaries import Summary, summarize
 
 __version__ = "0.1.0"
 
@@ -40,12 +41,14 @@ __all__ = [
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
     "LongspanModel",
+    "Summary",
     "Tokens",
     "__version__",
     "attend",
     "from_transformers",
     "lengthen",
     "patterns",
+    "summarize",
     "to_transformers",
     "use_attention",
 ]
@@ -58,6 +61,8 @@ _HOMES = {
     "to_transformers": "longspan.checkpoints",
     "lengthen": "longspan.checkpoints",
     "use_attention": "longspan.checkpoints",
+    "summarize": "longspan.summaries",
+    "Summary": "longspan.summaries",
 }
 """Public name → module that defines it; names that begin with `Longspan` live in `longspan.models`."""
 

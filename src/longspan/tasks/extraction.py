@@ -1,8 +1,8 @@
 """Extractive summarisation: every sentence of a document gets a score, and the best ones are the summary.
 
 Nothing is cut off: a document goes through the model whole, all of its sentences compete. Labels are computed from the
-reference summaries (`longspan.tasks.salience`), so any summarisation data set trains a scorer. There are no global tokens:
-the sentence layers of `LongspanForSentenceScoring` carry what the whole document is about.
+reference summaries (`longspan.tasks.salience`), so any summarisation data set trains a scorer. There are no global
+tokens: the sentence layers of `LongspanForSentenceScoring` carry what the whole document is about.
 """
 
 from __future__ import annotations

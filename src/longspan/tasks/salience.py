@@ -1,13 +1,14 @@
 """How much of its reference summaries a sentence says: the soft labels that a sentence scorer learns from.
 
-Extractive summarisers are mostly trained on a greedy oracle, a yes or no per sentence (Nallapati et al. 2017, SummaRuNNer).
-In a long paper it says yes to ten sentences of three hundred and no to near copies of them. Here every sentence gets a
-number instead: the share of its words, plus the share of its word pairs, that occur in the reference,
+Extractive summarisers are mostly trained on a greedy oracle, a yes or no per sentence (Nallapati et al. 2017,
+SummaRuNNer). In a long paper it says yes to ten sentences of three hundred and no to near copies of them. Here every
+sentence gets a number instead: the share of its words, plus the share of its word pairs, that occur in the reference,
 
     salience(s) = |{w ∈ s: w ∈ R}| / (|s| + α)  +  |{(w, w′) ∈ s: (w, w′) ∈ R}| / (|s| − 1 + α),
 
-a mean over the references R. It is a density (ROUGE-1 and ROUGE-2 precision), so long sentences are not preferred, and
-α keeps fragments of two or three words from the top. Ranked by it, sentences reach nearly the ROUGE of the greedy oracle.
+a mean over the references R. It is a density (ROUGE-1 and ROUGE-2 precision), so long sentences are not preferred,
+and α keeps fragments of two or three words from the top. Ranked by it, sentences reach nearly the ROUGE of the greedy
+oracle.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,12 +44,12 @@ def salience(sentences: Sequence[Sequence[str]], references: Sequence[Sequence[s
     """The salience of each sentence, `(N,)` float64 ≥ 0; everything is given as words (`words_of`)."""
     total = np.zeros(len(sentences))
     for reference in references:
-        words, pairs = set(reference), set(zip(reference, reference[1:], strict=False))
+        words, pairs = set(reference), set(pairwise(reference))
         for index, sentence in enumerate(sentences):
             if len(sentence) < FEWEST_WORDS:
                 continue
             singles = sum(word in words for word in sentence) / (len(sentence) + DAMPING)
-            doubles = sum(pair in pairs for pair in zip(sentence, sentence[1:], strict=False))
+            doubles = sum(pair in pairs for pair in pairwise(sentence))
             total[index] += singles + doubles / (len(sentence) - 1 + DAMPING)
     return total / max(len(references), 1)
 

@@ -11,6 +11,7 @@ _WORD = re.compile(r"[^\W_]+")
 _WIDE = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
+_END = re.compile("[.!?…。！？｡।॥؟۔።။།៕][\"'”’»›)\\]）」』*_]*$")
 FEWEST_WORDS = 4
 """Shorter pieces are headings, page numbers or cries; they are taken only where there is nothing else."""
 
@@ -49,18 +50,26 @@ def choose(
     order = ranking(scores)
     taken: list[int] = []
     seen: set[tuple[str, ...]] = set()
-    # First whole, new sentences; then what was passed over, best first, where the summary is still too short.
-    for rest in (False, True):
+    # Whole, new sentences first; where the summary is still too short then, new pieces of any kind, then any at all.
+    for wants_whole, wants_new in ((True, block_repeats), (False, block_repeats), (False, False)):
         for index in order:
             if len(taken) >= count:
                 break
+            if index in taken or (wants_whole and not is_whole(sentences[index], words[index])):
+                continue
             triples = _triples(words[index])
-            repeats = block_repeats and not seen.isdisjoint(triples)
-            if index in taken or (not rest and (repeats or len(words[index]) < FEWEST_WORDS)):
+            if wants_new and not seen.isdisjoint(triples):
                 continue
             taken.append(index)
             seen |= triples
     return sorted(taken)
+
+
+def is_whole(sentence: str, words: Sequence[str]) -> bool:
+    """Whether a piece reads as a sentence of prose, not as a heading, a row of a table or a line of code."""
+    solid = "".join(sentence.split())
+    letters = sum(map(str.isalpha, solid))
+    return len(words) >= FEWEST_WORDS and letters >= 0.7 * len(solid) and bool(_END.search(solid))
 
 
 def fill(sentences: Sequence[str], order: Sequence[int], words: int, *, block_repeats: bool = False) -> list[str]:

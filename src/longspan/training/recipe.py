@@ -74,6 +74,8 @@ class Tokenizer:
     source: str | None = field(default=None, metadata={"key": "from"})
     train: int | None = None
     """Vocabulary size of a byte-level BPE trained on the documents and summaries of the training rows."""
+    rows: int | None = None
+    """Train it on about this many rows, taken evenly from all of them; None takes all."""
     simplify: bool = False
     """Train it on, and always apply it to, simplified text: lower case, every number 0, no citation marks."""
 

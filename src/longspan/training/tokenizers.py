@@ -62,10 +62,8 @@ def simplification() -> Any:
     """
     from tokenizers import Regex, normalizers
 
-    number = normalizers.Replace(Regex(r"<dig>|\d+(?:[.,:]\d+)*"), "0")
-    return normalizers.Sequence(
-        [normalizers.NFKC(), normalizers.Lowercase(), number, normalizers.Replace(Regex(r"\s*<cit>"), "")]
-    )
+    number, citation = normalizers.Replace(Regex(r"<dig>|\d+(?:[.,:]\d+)*"), "0"), normalizers.Replace("<cit>", "")
+    return normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(), citation, number])
 
 
 def load_tokenizer(source: str | Path) -> Any:

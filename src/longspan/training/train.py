@@ -30,7 +30,7 @@ from longspan.training import checkpoints
 from longspan.training.data import load_rows, texts_of
 from longspan.training.models import RANDOM_BART, new_model, published_model, write_random_bart
 from longspan.training.recipe import Recipe
-from longspan.training.runs import METRICS, claim, environment, on_main_process_first
+from longspan.training.runs import METRICS, claim, environment, is_main_process, on_main_process_first
 from longspan.training.tokenizers import load_tokenizer, train_tokenizer
 from longspan.training.trainer import make_trainer
 
@@ -60,7 +60,8 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     folder = Path(output).resolve()
     task = recipe.build_task()
     rows = load_rows(recipe.data, "train"), load_rows(recipe.data, "validation")
-    finished = claim(folder, recipe, resume=resume)
+    with on_main_process_first():
+        finished = claim(folder, recipe, resume=resume)
     if finished is not None:
         return _result(folder, finished)
     try:
@@ -85,6 +86,7 @@ def _prepare(recipe: Recipe, task: Any, rows: tuple[list[SummaryRow], list[Summa
     else:
         model = published_model(task.model_class(), recipe.model, source)
         check_tokenizer(tokenizer, model.config)
+    _check_lengths(model, recipe, task)
     _configure(model, recipe, task)
     return make_trainer(recipe, task, model, tokenizer, rows, folder)
 
@@ -95,7 +97,8 @@ def _tokenizer(recipe: Recipe, rows: list[SummaryRow], folder: Path) -> Any:
     if not kept.exists():
         size = 512 if recipe.model.source == RANDOM_BART else recipe.tokenizer.train
         if size is not None:
-            tokenizer = train_tokenizer(texts_of(rows), size, simplify=recipe.tokenizer.simplify)
+            some = rows[:: max(1, len(rows) // recipe.tokenizer.rows)] if recipe.tokenizer.rows else rows
+            tokenizer = train_tokenizer(texts_of(some), size, simplify=recipe.tokenizer.simplify)
         else:
             tokenizer = load_tokenizer(str(recipe.tokenizer.source or recipe.model.source))
         _write_folder(kept, tokenizer.save_pretrained)
@@ -118,6 +121,20 @@ def _write_folder(folder: Path, write: Callable[[Any], Any]) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     write(partial)
     partial.replace(folder)
+
+
+def _check_lengths(model: Any, recipe: Recipe, task: Any) -> None:
+    """Refuse, before training begins, more tokens than the model has positions for."""
+    if not task.generates:
+        return
+    positions, written = model.config.max_position_embeddings, model.config.max_decoder_position_embeddings
+    for name, tokens, room, remedy in (
+        ("task.max_source_tokens", task.max_source_tokens, positions, "raise model.max_tokens"),
+        ("task.max_target_tokens", task.max_target_tokens, written, "lower it"),
+        ("generation.max_tokens", recipe.generation.max_tokens, written, "lower it"),
+    ):
+        if tokens > room:
+            raise InputError(f"{name} is {tokens} but the model has positions for {room} tokens; {remedy}")
 
 
 def _configure(model: Any, recipe: Recipe, task: Any) -> None:
@@ -161,7 +178,7 @@ def _finish(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
     """Put the best checkpoint's model and tokenizer into the output folder; `metrics.json` comes last."""
     best = folder / "checkpoints" / f"checkpoint-{state['best_global_step']}"
     skip = {checkpoints.FILES, checkpoints.STATE, "optimizer.pt", "scheduler.pt", "scaler.pt"}
-    for file in sorted(best.iterdir()):
+    for file in sorted(best.iterdir()) if is_main_process() else ():
         if file.name not in skip and not file.name.startswith("rng_state"):
             partial = folder / f".{file.name}.partial"
             shutil.copyfile(file, partial)
@@ -174,7 +191,8 @@ def _finish(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
         "history": state["log_history"],
         "environment": environment(),
     }
-    checkpoints.write_atomically(folder / METRICS, json.dumps(metrics, indent=2))
+    if is_main_process():
+        checkpoints.write_atomically(folder / METRICS, json.dumps(metrics, indent=2))
     return metrics
 
 

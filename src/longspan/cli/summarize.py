@@ -1,0 +1,114 @@
+"""`longspan summarize`."""
+
+import json as json_library
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from longspan.errors import InputError
+
+if TYPE_CHECKING:
+    from longspan.summaries import Summary
+
+
+def summarize(
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help=".txt, .md, .html or .pdf; - is standard input.")
+    ],
+    sentences: Annotated[
+        int | None, typer.Option("--sentences", "-n", help="Sentences to pick.", show_default="by the length")
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Folder or name of a model: one trained here, LED, BART, …", show_default="the bundled one"),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON list with places, scores and times.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the document as a strip with each sentence's score.")
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="Encoding of text files.", show_default="as marked, else UTF-8")
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(help="Language code for finding sentences.", show_default="by the script")
+    ] = None,
+    beams: Annotated[int | None, typer.Option(help="Beams, for a model that writes.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="Above 0 favours longer texts, likewise.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Longest summary in tokens, likewise.")] = None,
+) -> None:
+    """Summarise documents of any length.
+
+    Without `--model`, a small bundled model scores every sentence of the whole document, and the best ones are printed
+    in order: nothing is cut off, nothing is downloaded. With a sequence-to-sequence model the summary is written anew.
+
+    Examples: `longspan summarize paper.pdf -n 8`, `longspan summarize book.txt --picture strip.png`,
+    `curl -s URL | longspan summarize - --json`, `longspan summarize report.md --model runs/led-arxiv-16k --beams 4`.
+    """
+    from longspan.data.documents import read_document
+
+    if picture is not None and len(files) > 1:
+        raise InputError(f"--picture {picture} draws one document, but {len(files)} are given; name one of them")
+    # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
+    texts = [read_document(file, encoding) for file in files]
+    done = []
+    for file, text in zip(files, texts, strict=True):
+        summary = _summarize(text, sentences, model, language, (beams, length_penalty, max_tokens))
+        done.append((file, summary))
+        if picture is not None:
+            _draw(summary, _name(file), picture)
+        if not json:
+            _print(file, summary, heading=len(files) > 1, first=len(done) == 1)
+    if json:
+        typer.echo(json_library.dumps([_record(file, summary) for file, summary in done], ensure_ascii=False, indent=2))
+        for file, summary in done:
+            _print_note(file, summary)
+
+
+def _summarize(
+    text: str, sentences: int | None, model: str | None, language: str | None, decoding: tuple[object, ...]
+) -> "Summary":
+    from longspan.abstractive import Decoding
+    from longspan.summaries import summarize as run
+
+    chosen = None
+    if any(option is not None for option in decoding):
+        chosen = Decoding(**dict(zip(("beams", "length_penalty", "max_tokens"), decoding, strict=True)))  # pyright: ignore[reportArgumentType]
+    return run(text, sentences, model, language=language, decoding=chosen)
+
+
+def _print(file: str, summary: "Summary", *, heading: bool, first: bool) -> None:
+    if heading:
+        typer.echo(("" if first else "\n") + f"== {_name(file)} ==\n")
+    typer.echo(summary.text)
+    _print_note(file, summary)
+    of = f"{len(summary.sentences)} of {len(summary.document):,} sentences, " if summary.document else ""
+    sys.stdout.flush()
+    typer.echo(f"[{_name(file)}: {of}{summary.tokens:,} tokens read in {summary.seconds:.1f} s]", err=True)
+
+
+def _print_note(file: str, summary: "Summary") -> None:
+    if summary.note:
+        typer.echo(f"note: {_name(file)}: {summary.note}", err=True)
+
+
+def _record(file: str, summary: "Summary") -> dict[str, object]:
+    return {
+        "file": file,
+        "sentences": [asdict(sentence) for sentence in summary.sentences],
+        "tokens": summary.tokens,
+        "seconds": round(summary.seconds, 3),
+    }
+
+
+def _draw(summary: "Summary", title: str, picture: Path) -> None:
+    from longspan.pictures import save_picture
+    from longspan.summary_picture import draw_summary
+
+    save_picture(draw_summary(summary, title), picture)
+
+
+def _name(file: str) -> str:
+    return "standard input" if file == "-" else file
