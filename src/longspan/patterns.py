@@ -107,10 +107,11 @@ class Pattern:
         return Both(self, other)
 
     def __str__(self) -> str:
-        values = [(getattr(self, field.name), field.default) for field in fields(self)]
-        while values and values[-1][0] == values[-1][1]:  # an option at the end that has its default
-            values.pop()
-        return f"{_text_name(type(self))}({', '.join(str(value) for value, _ in values)})"
+        names = [field.name for field in fields(self)]
+        # Options at the end that have their default are left out; the class itself holds the defaults.
+        while names and getattr(self, names[-1]) == getattr(type(self), names[-1], None):
+            names.pop()
+        return f"{_text_name(type(self))}({', '.join(str(getattr(self, name)) for name in names)})"
 
 
 def _text_name(kind: type[Pattern]) -> str:
