@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,8 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     task = recipe.build_task()
     rows = load_rows(recipe.data, "train"), load_rows(recipe.data, "validation")
     with on_main_process_first():
-        finished = claim(folder, recipe, resume=resume)
+        new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
+    finished = claim(folder, recipe, resume=resume)
     if finished is not None:
         return _result(folder, finished)
     try:
@@ -70,6 +71,9 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
         # Everything so far was preparation: a mistake in the recipe leaves no folder behind.
         if not (folder / "checkpoints").exists():
             shutil.rmtree(folder, ignore_errors=True)
+            for place in new_folders[1:]:
+                with suppress(OSError):  # another run has moved in meanwhile
+                    place.rmdir()
         raise
     with _without_save_bars():
         state = _run(trainer, folder / "checkpoints")
