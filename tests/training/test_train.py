@@ -81,6 +81,8 @@ def test_an_existing_run_is_neither_overwritten_nor_mixed(tiny_recipe: Path, tmp
         ("data.train_rows=0", "gives no rows"),
         ("tokenizer={from: nowhere/at/all}", "nowhere/at/all"),
         ("task.max_source_tokens=0", "max_source_tokens"),
+        ("task.max_source_tokens=385", "task.max_source_tokens is 385 but the model has positions for 384"),
+        ("generation.max_tokens=999", "generation.max_tokens is 999"),
     ],
 )
 def test_a_mistake_leaves_nothing_behind(tiny_recipe: Path, tmp_path: Path, change: str, words: str) -> None:

@@ -34,7 +34,11 @@ def train(
 
     from longspan.training.train import train as run
 
-    result = run(settings, folder, resume=resume)
+    try:
+        result = run(settings, folder, resume=resume)
+    except KeyboardInterrupt:
+        typer.echo("stopped; the same command with --resume continues from the last checkpoint", err=True)
+        raise
     scores = ", ".join(f"{name.removeprefix('eval_')} {value:.4g}" for name, value in result.best.items())
     typer.echo(f"best checkpoint: step {result.best_step} ({scores})")
     if settings.published is not None and not smoke:

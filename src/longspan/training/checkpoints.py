@@ -18,6 +18,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback
 
 FILES = "files.json"
@@ -33,6 +34,8 @@ class CompleteCheckpoints(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Called by Trainer when all files of the checkpoint of this step have been written."""
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.barrier()  # every process has written its random states
         if not state.is_world_process_zero:
             return
         checkpoint = self.folder / f"checkpoint-{state.global_step}"

@@ -32,8 +32,10 @@ def claim(folder: Path, recipe: Recipe, *, resume: bool) -> dict[str, Any] | Non
     """
     import yaml
 
+    finished = folder / METRICS
     if not is_main_process():
-        return None
+        # The first process has checked and written already, see `on_main_process_first`.
+        return json.loads(finished.read_text(encoding="utf-8")) if finished.is_file() else None
     if folder.exists() and not folder.is_dir():
         raise InputError(f"output {str(folder)!r} is a file; give a folder as --output")
     # A name with a dot is what a process leaves that was killed while it wrote its very first file.
@@ -43,7 +45,6 @@ def claim(folder: Path, recipe: Recipe, *, resume: bool) -> dict[str, Any] | Non
         if not resume:
             raise InputError(f"output {str(folder)!r} already holds a run; add --resume, or change --output")
         _same_recipe(yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8")), recipe.to_dict(), folder)
-        finished = folder / METRICS
         return json.loads(finished.read_text(encoding="utf-8")) if finished.is_file() else None
     text = yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True)
     checkpoints.write_atomically(folder / RECIPE, text)

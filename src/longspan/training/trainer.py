@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,12 @@ def _arguments(settings: Optimisation, task: Any, folder: Path) -> Seq2SeqTraini
         raise InputError("training needs the 'train' extra; install it with: pip install 'longspan[train]'") from error
     except ValueError as error:
         raise InputError(f"the optimisation section cannot be used here: {' '.join(str(error).split())}") from error
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if arguments.world_size != started:
+        raise InputError(
+            f"{started} processes were started but they train apart, as there is no GPU for each; start one process, "
+            "or set ACCELERATE_USE_CPU=true to share the work on CPUs"
+        )
     together = settings.micro_batch_size * arguments.world_size
     if settings.batch_size % together:
         raise InputError(
