@@ -64,7 +64,7 @@ def _check_files(directory: Path) -> None:
         )
     if not files:
         raise InputError(f"'{directory}' holds no *.safetensors file; give a directory written by save_pretrained")
-    for file in {*files, *_shards(directory)}:
+    for file in sorted({*files, *_shards(directory)}):
         _check_file(file)
 
 

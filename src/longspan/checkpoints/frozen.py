@@ -1,0 +1,55 @@
+"""Training a lengthened model's new positions alone ("frozen" RoBERTa, Beltagy et al. 2020, section 5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from longspan.errors import InputError
+from longspan.models import LongspanPreTrainedModel
+
+
+def train_new_positions_only(model: LongspanPreTrainedModel, trained_tokens: int | None = None) -> nn.Parameter:
+    """Freeze everything but the position rows that `lengthen` added to the encoder, so that inputs as short as before
+    come out bit for bit as before, however long one trains.
+
+    Rows that were there already stay in the same tensor and get a gradient of zero. Weight decay would still shrink
+    them: give the optimiser `weight_decay=0`.
+
+    Args:
+        model: a lengthened model; changed in place.
+        trained_tokens: longest input before; `None` takes it from the model's `report`, which only the object that
+            `lengthen` returned has.
+
+    Returns:
+        The position table, the only parameter that is trained.
+
+    Raises:
+        InputError: a model without position table or report, or without new rows.
+    """
+    encoder: Any = next(module for name, module in model.named_modules() if name.split(".")[-1] == "encoder")
+    table = getattr(encoder.embeddings.position, "weight", None)
+    if table is None:
+        raise InputError("this model computes its positions and has no table to train")
+    if trained_tokens is None:
+        report: Any = getattr(model, "report", None)
+        if report is None:
+            raise InputError("trained_tokens=None needs the report of lengthen(); say how long inputs were before")
+        trained_tokens = int(report.tokens_before)
+    old = trained_tokens + model.config.position_offset
+    if not 0 < old < table.shape[0]:
+        raise InputError(
+            f"trained_tokens={trained_tokens} leaves no new rows in a table of {model.config.max_position_embeddings} "
+            "tokens; lengthen the model first"
+        )
+    for parameter in model.parameters():
+        parameter.requires_grad_(parameter is table)
+
+    def keep_old_rows(gradient: Tensor) -> Tensor:
+        gradient = gradient.clone()
+        gradient[:old] = 0
+        return gradient
+
+    table.register_hook(keep_old_rows)
+    return table
