@@ -51,6 +51,10 @@ def summarize(
 
     if picture is not None and len(files) > 1:
         raise InputError(f"--picture {picture} draws one document, but {len(files)} are given; name one of them")
+    if picture is not None:
+        from longspan.pictures import check_picture
+
+        check_picture(picture)
     # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
     texts = [read_document(file, encoding) for file in files]
     done = []
