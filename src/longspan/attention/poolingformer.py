@@ -162,9 +162,13 @@ class PoolingformerAttention(WindowedAttention):
         query = self.split_heads(self.second_level("query")(first))
         key = self.split_heads(self.second_level("key")(first))
         value = self.split_heads(self.second_level("value")(first))
-        attended = self._shared if self.levels.windows == "shared" else self._per_query
-        context = self.merge_heads(attended(query, key, value, mask))
+        context = self.merge_heads(self.attend_pools(query, key, value, mask))
         return context if mask is None else context.masked_fill(~mask[:, :, None], 0)
+
+    def attend_pools(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """The second level without projections: keys and values are pooled here; `(B, H, T, D)` each and out."""
+        attended = self._shared if self.levels.windows == "shared" else self._per_query
+        return attended(query, key, value, mask)
 
     def _pool(self, name: str, hidden: Tensor, mask: Tensor | None, stride: int) -> Tensor:
         """Pools of keys or values, `(B, H, T, D)` → `(B, H, ⌈T / stride⌉, D)`."""
