@@ -35,7 +35,9 @@ def from_transformers(
             its configuration says. `lengthen` also makes the positions longer.
 
     Returns:
-        The model in evaluation mode, with the source's dtype and device.
+        The model in evaluation mode, with the source's dtype and device. Its `config.global_tokens` is "first" for a
+        `LongformerForSequenceClassification` and "question" for a `LongformerForQuestionAnswering`, which choose their
+        global tokens themselves, and else "none".
 
     Raises:
         InputError: the source is missing, damaged, a pickle, of an unknown architecture, or does not fit its
