@@ -44,7 +44,9 @@ def claim(folder: Path, recipe: Recipe, *, resume: bool) -> dict[str, Any] | Non
             raise InputError(f"output {str(folder)!r} exists and holds no run of ours; give another --output")
         if not resume:
             raise InputError(f"output {str(folder)!r} already holds a run; add --resume, or change --output")
-        _same_recipe(yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8")), recipe.to_dict(), folder)
+        # Read as a recipe, so that a key which is newer than the run has its default.
+        before = Recipe.from_dict(yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8")))
+        _same_recipe(before.to_dict(), recipe.to_dict(), folder)
         return json.loads(finished.read_text(encoding="utf-8")) if finished.is_file() else None
     text = yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True)
     checkpoints.write_atomically(folder / RECIPE, text)
