@@ -38,7 +38,7 @@ def pool(
     _check(hidden, kernel, stride, pooling, weight)
     valid = tap_validity(mask, hidden.shape[2], kernel, stride, hidden.device)
     if pooling == "max":
-        return _pool_max(hidden, valid, stride)[0]
+        return _pool_max(hidden, valid, stride)
     if pooling == "mean":
         taps = mean_weights(valid, hidden)
     else:
@@ -77,8 +77,10 @@ def pool_shares(
     length = hidden.shape[2]
     valid = tap_validity(mask, length, kernel, stride, hidden.device)
     if pooling == "max":
-        winner = _pool_max(hidden, valid, stride)[1]
-        shares = torch.stack([(winner == tap).to(hidden.dtype).mean(-1) for tap in range(kernel)], dim=-1)
+        positions = tap_positions(length, kernel, stride, hidden.device).clamp(0, max(length - 1, 0))
+        taps = hidden[:, :, positions].masked_fill(~valid[:, None, :, :, None], -torch.inf)
+        won = torch.nn.functional.one_hot(taps.argmax(3), kernel).to(hidden.dtype).mean(-2)
+        shares = won * valid[:, None]
     elif pooling == "mean":
         shares = mean_weights(valid, hidden)
     else:
@@ -209,49 +211,45 @@ _pool_sum.register_autograd(_pool_sum_gradients, setup_context=_pool_sum_context
 
 
 @torch.library.custom_op("longspan::pool_max", mutates_args=())
-def _pool_max(hidden: Tensor, valid: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    """Maxima over valid taps of `(B, H, T, D)` and the first tap that reaches each, `(B, H, M, D)` both; κ: none."""
-    slots_count, kernel = valid.shape[1:]
-    pooled = _heads_inside(hidden, slots_count, hidden.dtype)
-    winner = _heads_inside(hidden, slots_count, torch.int16).fill_(kernel)
-    for tap, slots, tokens in _tap_slices(hidden.shape[2], kernel, stride):
-        candidate, best, best_tap = hidden[:, :, tokens], pooled[:, :, slots], winner[:, :, slots]
-        better = ((candidate > best) | (best_tap == kernel)) & valid[:, None, slots, tap, None]
-        best.copy_(torch.where(better, candidate, best))
-        best_tap.masked_fill_(better, tap)
-    return pooled, winner
+def _pool_max(hidden: Tensor, valid: Tensor, stride: int) -> Tensor:
+    """Maxima over the valid taps of `(B, H, T, D)`, `(B, H, M, D)`; 0 where there is none."""
+    pooled = _heads_inside(hidden, valid.shape[1], hidden.dtype).fill_(-torch.inf)
+    for tap, slots, tokens in _tap_slices(hidden.shape[2], valid.shape[2], stride):
+        candidate, seen = hidden[:, :, tokens], valid[:, None, slots, tap, None]
+        candidate = candidate if bool(seen.all()) else candidate.masked_fill(~seen, -torch.inf)
+        torch.maximum(pooled[:, :, slots], candidate, out=pooled[:, :, slots])
+    return pooled.masked_fill_(~valid.any(-1)[:, None, :, None], 0)
 
 
 @_pool_max.register_fake
-def _(hidden: Tensor, valid: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    slots = valid.shape[1]
-    return _heads_inside(hidden, slots, hidden.dtype), _heads_inside(hidden, slots, torch.int16)
+def _(hidden: Tensor, valid: Tensor, stride: int) -> Tensor:
+    return _heads_inside(hidden, valid.shape[1], hidden.dtype)
 
 
 @torch.library.custom_op("longspan::pool_max_backward", mutates_args=())
-def _pool_max_backward(grad: Tensor, winner: Tensor, length: int, kernel: int, stride: int) -> Tensor:
-    """Each slot's gradient `(B, H, M, D)` goes to the tap that won it: `(B, H, T, D)`."""
-    hidden_grad = _heads_inside(grad, length, torch.promote_types(grad.dtype, torch.float32))
-    for tap, slots, tokens in _tap_slices(length, kernel, stride):
-        hidden_grad[:, :, tokens] += grad[:, :, slots].masked_fill(winner[:, :, slots] != tap, 0)
+def _pool_max_backward(grad: Tensor, hidden: Tensor, pooled: Tensor, valid: Tensor, stride: int) -> Tensor:
+    """Each slot's gradient `(B, H, M, D)` goes to the first tap that reaches its maximum: `(B, H, T, D)`."""
+    hidden_grad = _heads_inside(hidden, hidden.shape[2], torch.promote_types(grad.dtype, torch.float32))
+    left = grad.to(hidden_grad.dtype).masked_fill(~valid.any(-1)[:, None, :, None], 0)
+    for tap, slots, tokens in _tap_slices(hidden.shape[2], valid.shape[2], stride):
+        won = (hidden[:, :, tokens] == pooled[:, :, slots]) & valid[:, None, slots, tap, None]
+        hidden_grad[:, :, tokens] += left[:, :, slots].masked_fill(~won, 0)
+        left[:, :, slots].masked_fill_(won, 0)
     return hidden_grad.to(grad.dtype)
 
 
 @_pool_max_backward.register_fake
-def _(grad: Tensor, winner: Tensor, length: int, kernel: int, stride: int) -> Tensor:
-    return _heads_inside(grad, length, grad.dtype)
+def _(grad: Tensor, hidden: Tensor, pooled: Tensor, valid: Tensor, stride: int) -> Tensor:
+    return _heads_inside(hidden, hidden.shape[2], grad.dtype)
 
 
-def _pool_max_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: tuple[Tensor, Tensor]) -> None:
+def _pool_max_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
     hidden, valid, ctx.stride = inputs
-    ctx.length, ctx.kernel = hidden.shape[2], valid.shape[2]
-    ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(output[1])
+    ctx.save_for_backward(hidden, output, valid)
 
 
-def _pool_max_gradients(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor, None, None]:
-    (winner,) = ctx.saved_tensors
-    return _pool_max_backward(grad, winner, ctx.length, ctx.kernel, ctx.stride), None, None
+def _pool_max_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    return _pool_max_backward(grad, *ctx.saved_tensors, ctx.stride), None, None
 
 
 _pool_max.register_autograd(_pool_max_gradients, setup_context=_pool_max_context)
