@@ -53,6 +53,28 @@ def test_a_published_checkpoint(data: Path, tmp_path: Path) -> None:
     assert set(result.scores) == {"rouge1", "rouge2", "rougeL", "rougeLsum"}
 
 
+EXTRACTION = """
+name: extraction
+task: {name: extraction}
+data: {train: synthetic, validation: synthetic, train_rows: 2, validation_rows: 1}
+model:
+  new: {hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 16}
+tokenizer: {train: 300}
+optimisation: {steps: 1, batch_size: 1, log_every: 1, evaluate_every: 1}
+"""
+
+
+def test_a_model_that_scores_sentences(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "extraction.yaml").write_text(EXTRACTION)
+    train(load_recipe(tmp_path / "extraction.yaml"), tmp_path / "run")
+    result = evaluate(tmp_path / "run", str(data))
+    assert len(result.predictions) == 3
+    assert all(result.predictions)
+    assert result.report["decoding"] is None
+    with pytest.raises(InputError, match="beams is set, but a model for 'extraction' does not generate"):
+        evaluate(tmp_path / "run", str(data), beams=2)
+
+
 def test_mistakes(tiny_recipe: Path, data: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a folder"):
         evaluate(tmp_path / "none", str(data))

@@ -76,7 +76,7 @@ def evaluate(
     if generation is None:
         # A published checkpoint: no recipe says how much it reads, so as much as it has positions for.
         task = replace(task, max_source_tokens=min(task.max_source_tokens, model.config.max_position_embeddings))
-    if generation is not None or changes:
+    if task.generates and (generation is not None or changes):
         generation = replace(generation or _generation_of(model), **changes)
         model.generation_config.update(max_length=None, **generation.options())
     began = time.monotonic()

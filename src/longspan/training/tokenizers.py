@@ -68,6 +68,8 @@ def simplification() -> Any:
 
 def load_tokenizer(source: str | Path) -> Any:
     """The tokenizer in a folder, or of a Hub name; a folder without one raises `InputError`."""
+    import longspan.models  # noqa: F401 (AutoTokenizer looks into config.json, and must know the type of model there)
+
     try:
         return AutoTokenizer.from_pretrained(str(source))
     except (OSError, ValueError) as error:
