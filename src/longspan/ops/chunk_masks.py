@@ -46,12 +46,14 @@ def additive_mask(chunk: Chunk, tiling: Layout, problem: Problem, dtype: torch.d
 
 def empty_rows(chunk: Chunk, tiling: Layout, problem: Problem) -> Tensor | None:
     """`(b, 1, n, size, 1)` bool, True for queries that see nothing; `None` where there are none."""
+    row = _seen_by_row(chunk, tiling, problem)
+    if row is None and not chunk.group.hides_whole_rows:
+        return None
     masks = chunk.group.masks
     near = None if masks is None else masks[_mask_ids(chunk)][None, None]
-    row = _seen_by_row(chunk, tiling, problem)
     if near is None and row is None:
         beside = 0 if problem.slots is None else problem.slots.shape[1]
-        return torch.ones((), dtype=torch.bool) if chunk.width + beside == 0 else None
+        return None if beside else torch.ones((), dtype=torch.bool, device=chunk.columns.device)
     if near is not None and problem.slots is not None:
         near = F.pad(near, (0, problem.slots.shape[1]), value=True)
     seen = near if row is None else row if near is None else near & row

@@ -14,7 +14,7 @@ from longspan.patterns import Causal, Pattern
 
 DENSE_PAIRS = 1 << 20
 """Above this many query–key pairs a dense mask is never made."""
-DENSE_SHARE = 0.7
+DENSE_SHARE = 0.6
 """Share of the pairs that the tiles would compute, from which the dense kernel is cheaper."""
 
 

@@ -57,6 +57,11 @@ class Group:
         return not bounds or bisect_right(bounds, first) == bisect_right(bounds, last - 1)
 
     @cached_property
+    def hides_whole_rows(self) -> bool:
+        """Whether some query of the group sees nothing."""
+        return self.columns.shape[1] == 0 or (self.masks is not None and not bool(self.masks.any(dim=-1).all()))
+
+    @cached_property
     def mask_bounds(self) -> list[int]:
         """Where in the group the mask changes from one query tile to the next."""
         return ((self.mask_ids[1:] != self.mask_ids[:-1]).nonzero()[:, 0] + 1).tolist()
