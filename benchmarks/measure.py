@@ -1,0 +1,111 @@
+"""What the benchmarks share: paired timings, peak memory of a fresh process, the machine's name, result pages."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import platform
+import re
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def paired_seconds(sides: Mapping[str, Callable[[], Any]], *, rounds: int, warm_ups: int = 1) -> dict[str, float]:
+    """Median seconds of each side, the sides taking turns so that a drifting machine hits all of them."""
+    for _ in range(warm_ups):
+        for run in sides.values():
+            run()
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds):
+        for name, run in sides.items():
+            synchronize()
+            start = time.perf_counter()
+            run()
+            synchronize()
+            seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def synchronize() -> None:
+    """Wait for the GPU, where there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def check_close(name: str, one: torch.Tensor, two: torch.Tensor, tolerance: float) -> float:
+    """The largest difference of two results; above the tolerance the benchmark stops: no speed without truth."""
+    difference = float((one.double() - two.double()).abs().max())
+    if not difference <= tolerance:
+        raise SystemExit(f"{name}: the sides differ by {difference:.3g}, more than {tolerance:.3g}; nothing is timed")
+    return difference
+
+
+def peak_bytes(function: Callable[..., Any], *arguments: Any) -> int:
+    """Peak memory that `function(*arguments)` adds, in a fresh process.
+
+    The function prepares its inputs, runs once on something small, and yields; what it allocates after that counts.
+    It must be a generator function of a module, so that the new process can import it.
+    """
+    context = multiprocessing.get_context("spawn")
+    receive, send = context.Pipe(duplex=False)
+    process = context.Process(target=_measure, args=(send, function, arguments))
+    process.start()
+    send.close()
+    try:
+        return receive.recv()
+    except EOFError:
+        raise SystemExit(f"{function.__name__}{arguments} did not finish; its process ran out of memory?") from None
+    finally:
+        process.join()
+
+
+def _measure(send: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    torch.set_num_threads(os.cpu_count() or 1)
+    steps = function(*arguments)
+    next(steps)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    for _ in steps:
+        pass
+    send.send(_status("VmHWM") - before)
+
+
+def _status(field: str) -> int:
+    """Bytes of a memory field of this process, as Linux counts it."""
+    match = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert match is not None
+    return int(match[1]) * 1024
+
+
+def machine(device: str = "cpu") -> str:
+    """One line that says what the numbers were measured on."""
+    import transformers
+
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}, transformers {transformers.__version__}"
+    if device == "cuda":
+        return f"{torch.cuda.get_device_name()}, {versions}"
+    names = re.findall(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+    model = names[0] if names else platform.processor()
+    return f"{model}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, {versions}"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def write_page(name: str, title: str, parts: Sequence[str]) -> Path:
+    """Write `results/NAME.md` with a title, the date and the parts."""
+    path = RESULTS / f"{name}.md"
+    path.parent.mkdir(exist_ok=True)
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    path.write_text("\n\n".join([f"# {title}", f"Measured on {date}.", *parts]) + "\n", encoding="utf-8")
+    return path
