@@ -71,6 +71,7 @@ def test_a_model_that_scores_sentences(data: Path, tmp_path: Path) -> None:
     assert len(result.predictions) == 3
     assert all(result.predictions)
     assert result.report["decoding"] is None
+    assert "stemmer" in result.report["flavour"]
     with pytest.raises(InputError, match="beams is set, but a model for 'extraction' does not generate"):
         evaluate(tmp_path / "run", str(data), beams=2)
 

@@ -95,9 +95,17 @@ class Extraction:
 
     def scores(self, texts: Sequence[str], rows: Sequence[SummaryRow]) -> dict[str, float]:
         """ROUGE-1, 2, L and Lsum in percent (Porter stemmer; best of several references)."""
+        return self._rouge().mean(texts, [row.references for row in rows])
+
+    @property
+    def flavour(self) -> str:
+        """Which ROUGE `scores` gives, in words."""
+        return self._rouge().flavour
+
+    def _rouge(self) -> Any:
         from longspan.tasks.rouge import Rouge
 
-        return Rouge(stemmer=True).mean(texts, [row.references for row in rows])
+        return Rouge(stemmer=True)
 
     def _kept(self, encoded: Sequence[Sequence[int]]) -> int:
         """Number of leading sentences within `max_source_tokens`, at least one."""
