@@ -86,6 +86,21 @@ def test_any_length_and_kind_of_number(config, length, dtype):
     assert module.weights(hidden, Tokens(mask=mask, is_global=is_global)).shape == (2, HEADS, length, length)
 
 
+def test_autocast_trains(config):
+    """What the Trainer does with `bf16=True`: float32 weights, short floats inside."""
+    module, hidden = config.build(width=WIDTH, heads=HEADS), torch.randn(2, 13, WIDTH, requires_grad=True)
+    is_global = torch.zeros(2, 13, dtype=torch.bool)
+    is_global[:, 0] = True
+    tokens = Tokens(mask=torch.arange(13) < torch.tensor([[13], [7]]), is_global=is_global)
+    exact = module(hidden, tokens)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = module(hidden, tokens)
+    torch.testing.assert_close(out.float(), exact, rtol=0.05, atol=0.02)
+    out.float().sum().backward()
+    assert hidden.grad.isfinite().all()
+    assert module.query.weight.grad.dtype == torch.float32
+
+
 def test_an_empty_batch_is_fine(config):
     module = config.build(width=WIDTH, heads=HEADS)
     flags = torch.ones(0, 5, dtype=torch.bool)

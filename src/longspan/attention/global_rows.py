@@ -27,6 +27,7 @@ def put_rows(merged: Tensor, rows: Tensor, slots: Tensor, real: Tensor | None) -
     keep = keep.scatter(1, torch.where(used, slots, length), False)[:, :length]
     keep = keep if real is None else keep & real
     index = slots.clamp(min=0)[:, :, None].expand(-1, -1, width)
+    rows = rows.to(merged.dtype)  # autocast may have left the two in different types
     return merged.masked_fill(~keep[:, :, None], 0).scatter_add(1, index, rows.masked_fill(~used[:, :, None], 0))
 
 
