@@ -90,7 +90,7 @@ def fill(sentences: Sequence[str], order: Sequence[int], words: int, *, block_re
         spans = list(_WORD.finditer(sentences[index]))
         if not spans:
             continue
-        taken[index] = sentences[index][: spans[min(left, len(spans)) - 1].end()]
+        taken[index] = sentences[index] if len(spans) <= left else sentences[index][: spans[left - 1].end()]
         left -= len(spans)
     return [taken[index] for index in sorted(taken)]
 

@@ -1,0 +1,102 @@
+"""`make demo` (`python -m longspan.demo`): summarise a long real text that every machine has, then ten times as much.
+
+The text is the language reference inside Python itself (`pydoc_data.topics`), a book of some 60 000 words. Each text is
+summarised in a process of its own, so that the peak memory shown is its own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+import time
+
+SENTENCES = 8
+TIMES = (1, 10)
+
+
+def python_reference() -> str:
+    """The topics of Python's help system as one text, in alphabetical order, without rows of underlining marks."""
+    from pydoc_data.topics import topics
+
+    text = "\n\n".join(topics[name].strip() for name in sorted(topics))
+    return re.sub(r"^[*=~^\"'+-]{3,}$", "", text, flags=re.MULTILINE)
+
+
+def measure(times: int) -> None:
+    """Summarise `times` copies of the text and print the outcome as JSON: what the processes of `main` run."""
+    from longspan.summaries import load_summarizer
+
+    text = "\n\n".join([python_reference()] * times)
+    summarizer = load_summarizer()
+    before = _peak_bytes()
+    summary = summarizer.summarize(text, SENTENCES)
+    outcome = {
+        "sentences": [" ".join(sentence.text.split()) for sentence in summary.sentences],
+        "words": len(text.split()),
+        "of": len(summary.document),
+        "tokens": summary.tokens,
+        "seconds": summary.seconds,
+        "peak": _peak_bytes(),
+        "before": before,
+    }
+    sys.stdout.write(json.dumps(outcome))
+
+
+def main() -> int:
+    """Run both sizes and print a summary, tokens, seconds and peak memory of each."""
+    begin = time.perf_counter()
+    print("Longspan demo: the Python language reference, as it lies inside every Python, read whole.\n", flush=True)
+    outcomes = []
+    for times in TIMES:
+        name = "the text" if times == 1 else f"the same text {times} times over"
+        print(f"Reading {name} …", flush=True)
+        outcome = _in_new_process(times)
+        if outcome is None:
+            return 1
+        outcomes.append(outcome)
+        print(f"{outcome['words']:,} words, {outcome['of']:,} sentences. The {len(outcome['sentences'])} chosen:\n")
+        for sentence in outcome["sentences"]:
+            print(textwrap.fill(sentence, 96, initial_indent="  • ", subsequent_indent="    "))
+        print()
+    print(_table(outcomes))
+    print(
+        f"\nAll of it took {time.perf_counter() - begin:.0f} s, starting Python included. No word was cut off, nothing"
+    )
+    print("was downloaded. Now one of yours:  longspan summarize FILE --picture strip.png")
+    return 0
+
+
+def _in_new_process(times: int) -> dict | None:
+    code = f"from longspan.cli.demo import measure; measure({times})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8", check=False)
+    if done.returncode:
+        sys.stderr.write(done.stderr)
+        return None
+    return json.loads(done.stdout)
+
+
+def _table(outcomes: list[dict]) -> str:
+    lines = [f"{'':10} {'tokens':>11} {'seconds':>9} {'tokens/s':>10} {'peak memory':>13} {'of it for the text':>20}"]
+    for times, outcome in zip(TIMES, outcomes, strict=True):
+        speed = outcome["tokens"] / max(outcome["seconds"], 1e-9)
+        peak, own = (_mebibytes(value) for value in (outcome["peak"], outcome["peak"] - outcome["before"]))
+        tokens, seconds = outcome["tokens"], outcome["seconds"]
+        lines.append(f"{times:>2} ×       {tokens:>11,} {seconds:>9.1f} {speed:>10,.0f} {peak:>13} {own:>20}")
+    return "\n".join(lines)
+
+
+def _mebibytes(value: int) -> str:
+    return f"{value / 2**20:,.0f} MiB"
+
+
+def _peak_bytes() -> int:
+    """Peak resident memory of this process so far; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,290 @@
+"""`longspan summarize` and `longspan.summarize`: files in, summaries out, one sentence for every mistake."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import longspan
+from longspan.cli import main
+from longspan.errors import InputError
+from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForSentenceScoring
+from longspan.summaries import BUNDLED, load_summarizer, reads_english
+from longspan.training.tokenizers import train_tokenizer
+
+TEXT = (
+    "Marmots live in the mountains. They sleep through the winter in deep burrows. A whistle warns the others of danger.\n\n"
+    "Eagles are their main enemies. Young marmots leave the burrow in July. People have hunted them for fat and fur.\n\n"
+    "Today most of the colonies are protected. Climate change makes the snow melt earlier every year."
+)
+CHINESE = (
+    "土拨鼠生活在山区。它们在深深的洞穴里过冬。一声哨响会警告其他同伴有危险。老鹰是它们的主要敌人。幼鼠七月离开洞穴。"
+)
+
+needs_bundled = pytest.mark.skipif(not (BUNDLED / "model.safetensors").is_file(), reason="no bundled model yet")
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return train_tokenizer([TEXT, CHINESE], 330, simplify=True)
+
+
+def write(folder: Path, model: Any, tokenizer: Any) -> Path:
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def small_config(vocab_size: int, **options: Any) -> LongspanConfig:
+    return LongspanConfig(
+        vocab_size=vocab_size,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        init_std=0.3,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
+def scorer(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(3)
+    config = small_config(len(tokenizer), position_embedding="sinusoidal", attention="poolingformer", sentence_layers=1)
+    return write(tmp_path_factory.mktemp("scorer"), LongspanForSentenceScoring(config), tokenizer)
+
+
+@pytest.fixture(scope="module")
+def bart(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    torch.manual_seed(3)
+    sizes = {f"{part}_{size}": 8 for part in ("encoder", "decoder") for size in ("ffn_dim",)}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    config = BartConfig(vocab_size=len(tokenizer), d_model=8, max_position_embeddings=600, **sizes, **heads)
+    return write(tmp_path_factory.mktemp("bart"), BartForConditionalGeneration(config), tokenizer)
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    path = tmp_path / "marmots.txt"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+def run(*arguments: object) -> int:
+    return main(["summarize", *map(str, arguments)])
+
+
+def test_prints_sentences_of_the_document_in_order(
+    document: Path, scorer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(document, "--sentences", 3, "--model", scorer) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert len(lines) == 3
+    places = [TEXT.index(line) for line in lines]
+    assert places == sorted(places)
+    assert "3 of 8 sentences" in captured.err
+
+
+def test_json_gives_places_scores_and_times(document: Path, scorer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = document.with_name("copy.md")
+    other.write_text(TEXT, encoding="utf-8")
+    assert run(document, other, "--json", "--model", scorer, "-n", 2) == 0
+    records = json.loads(capsys.readouterr().out)
+    assert [record["file"] for record in records] == [str(document), str(other)]
+    for sentence in records[0]["sentences"]:
+        assert TEXT[sentence["start"] : sentence["end"]] == sentence["text"]
+        assert 0 <= sentence["score"] <= 1
+    assert records[0]["tokens"] > 50
+    assert records[0]["seconds"] >= 0
+
+
+def test_several_files_get_headings(document: Path, scorer: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(document, document, "--model", scorer, "-n", 1) == 0
+    assert capsys.readouterr().out.count(f"== {document} ==") == 2
+
+
+def test_reads_standard_input(
+    scorer: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    assert run("-", "--model", scorer, "-n", 1) == 0
+    assert capsys.readouterr().out.strip() in TEXT
+
+
+def test_writes_a_picture(document: Path, scorer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "strip.png"
+    assert run(document, "--model", scorer, "--picture", picture) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert run(document, "--model", scorer, "--picture", tmp_path / "strip.xyz") == 2
+    assert "strip.xyz" in capsys.readouterr().err
+
+
+def test_a_model_that_writes(document: Path, bart: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(document, "--model", bart, "--beams", 2, "--max-tokens", 12, "--json") == 0
+    record = json.loads(capsys.readouterr().out)[0]
+    assert all(sentence["start"] is None for sentence in record["sentences"])
+    # The same model as transformers runs it.
+    from transformers import AutoTokenizer, BartForConditionalGeneration
+
+    peer = BartForConditionalGeneration.from_pretrained(bart)
+    ids = AutoTokenizer.from_pretrained(bart)(TEXT, return_tensors="pt")
+    assert record["tokens"] == ids["input_ids"].shape[1]
+    written = peer.generate(input_ids=ids["input_ids"], num_beams=2, max_new_tokens=12)
+    words = AutoTokenizer.from_pretrained(bart).decode(written[0], skip_special_tokens=True)
+    assert " ".join(sentence["text"] for sentence in record["sentences"]).split() == words.split()
+
+
+def test_a_document_too_long_for_a_model_that_writes(
+    tmp_path: Path, bart: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "long.txt"
+    path.write_text(TEXT * 20, encoding="utf-8")
+    assert run(path, "--model", bart) == 2
+    error = capsys.readouterr().err
+    assert "reads at most 600" in error
+    assert "longspan lengthen" in error
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--sentences", "0"], "sentences=0"),
+        (["--model", "/no/such/folder"], "/no/such/folder"),
+        (["--beams", "3"], "picks sentences"),
+        (["--encoding", "klingon"], "klingon"),
+        (["--language", "english!"], "english!"),
+    ],
+)
+def test_mistakes_in_options(
+    document: Path, scorer: Path, options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = [] if "--model" in options else ["--model", str(scorer)]
+    assert run(document, *model, *options) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "does not exist"),
+        (b"", "empty"),
+        (b" \n\t ", "no text"),
+        (b"\x00\x01\x02\x03" * 50, "binary"),
+        (b"\xff\xfea", "utf-16"),
+    ],
+)
+def test_mistakes_in_files(
+    document: Path, scorer: Path, content: bytes | None, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = document.with_name("bad.txt")
+    if content is not None:
+        bad.write_bytes(content)
+    assert run(document, bad, "--model", scorer) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.out == ""
+
+
+def test_a_directory_and_a_picture_of_two_files_are_refused(
+    document: Path, scorer: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(document.parent, "--model", scorer) == 2
+    assert run(document, document, "--picture", "x.png", "--model", scorer) == 2
+    assert "--picture x.png draws one document" in capsys.readouterr().err
+
+
+def test_models_that_cannot_summarise(tmp_path: Path, scorer: Path, tokenizer: Any) -> None:
+    masked = write(tmp_path / "masked", LongspanForMaskedLM(small_config(len(tokenizer))), tokenizer)
+    with pytest.raises(InputError, match="LongspanForMaskedLM, which cannot summarise"):
+        longspan.summarize(TEXT, model=masked)
+    cut = tmp_path / "cut"
+    cut.mkdir()
+    for file in scorer.iterdir():
+        data = file.read_bytes()
+        (cut / file.name).write_bytes(data[:200] if file.suffix == ".safetensors" else data)
+    with pytest.raises(InputError, match="damaged or cut short"):
+        longspan.summarize(TEXT, model=cut)
+    larger = train_tokenizer([TEXT, CHINESE, "zyxw vuts rqpo nmlk " * 9], 400)
+    write(tmp_path / "other", LongspanForSentenceScoring.from_pretrained(scorer), larger)
+    with pytest.raises(InputError, match="tokenizer"):
+        longspan.summarize(TEXT, model=tmp_path / "other")
+
+
+def test_nothing_to_summarise() -> None:
+    with pytest.raises(InputError, match="text holds nothing"):
+        longspan.summarize("  \n ")
+
+
+def test_one_model_for_many_texts(scorer: Path) -> None:
+    loaded = load_summarizer(scorer)
+    summary = longspan.summarize(TEXT, 2, loaded)
+    assert len(summary.sentences) == 2
+    assert len(summary.document) == 8
+    assert str(summary) == summary.text
+    assert longspan.summarize(CHINESE, 2, loaded).text.endswith("。")
+    assert longspan.summarize("One word", model=loaded).text == "One word"
+
+
+def test_english_is_told_from_other_latin_scripts() -> None:
+    assert reads_english(TEXT * 3)
+    assert not reads_english("Les marmottes vivent dans les montagnes et dorment tout l'hiver. " * 6)
+    assert reads_english("Hola")
+
+
+@needs_bundled
+def test_bundled_model_is_small_and_complete() -> None:
+    assert {file.name for file in BUNDLED.iterdir()} >= {
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+    }
+    assert sum(file.stat().st_size for file in BUNDLED.iterdir()) <= 20 * 2**20
+
+
+@needs_bundled
+def test_bundled_model_notes_other_languages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "chinese.txt"
+    path.write_text(CHINESE, encoding="utf-8")
+    assert run(path, "-n", 2) == 0
+    captured = capsys.readouterr()
+    assert captured.out.count("。") == 2
+    assert captured.err.count("trained on English") == 1
+
+
+@needs_bundled
+def test_bundled_model_finds_the_sentence_about_the_document() -> None:
+    filler = "In {0} we changed the colour of door {0} and closed it again. "
+    key = "In this paper we propose a new method for summarizing long documents, and results show that it works. "
+    text = (
+        "".join(filler.format(number) for number in range(40))
+        + key
+        + "".join(filler.format(number) for number in range(40, 80))
+    )
+    assert key.strip() in longspan.summarize(text, 3).text
+
+
+@needs_bundled
+@pytest.mark.slow
+def test_fifty_thousand_tokens_in_under_a_minute() -> None:
+    from longspan.cli.demo import python_reference
+
+    text = python_reference()[:260_000]
+    begin = time.perf_counter()
+    summary = longspan.summarize(text, 5)
+    assert time.perf_counter() - begin < 60
+    assert summary.tokens > 50_000
+    assert all(text[one.start : one.end] == one.text for one in summary.sentences)
