@@ -20,8 +20,8 @@ from longspan.summaries import BUNDLED, load_summarizer, reads_english
 from longspan.training.tokenizers import train_tokenizer
 
 TEXT = (
-    "Marmots live in the mountains. They sleep through the winter in deep burrows. A whistle warns the others of danger.\n\n"
-    "Eagles are their main enemies. Young marmots leave the burrow in July. People have hunted them for fat and fur.\n\n"
+    "Marmots live in the mountains. They sleep through the winter in deep burrows. A whistle warns of danger.\n\n"
+    "Eagles are their main enemies. Young marmots leave the burrow in July. People have hunted them for fat.\n\n"
     "Today most of the colonies are protected. Climate change makes the snow melt earlier every year."
 )
 CHINESE = (
