@@ -18,7 +18,7 @@ from longspan.ops.chunk_masks import Problem, additive_mask, empty_rows, kept_we
 from longspan.ops.tiles import Chunk, Layout, best_layout
 from longspan.patterns import Pattern
 
-CHUNK_SCORES = 1 << 19
+CHUNK_SCORES = 1 << 20
 """Scores computed at a time: small enough for the cache, large enough to keep the matrix products busy."""
 
 

@@ -20,7 +20,7 @@ from longspan.patterns import Pattern, Span
 
 TILE_SIZES = (32, 64, 128)
 # Small tiles fit a narrow window better, large ones make better matrix products: relative cost of a score by tile size.
-SCORE_COST = {32: 1.35, 64: 1.0, 128: 1.0}
+SCORE_COST = {32: 1.35, 64: 1.0, 128: 0.9}
 
 
 @dataclass(frozen=True)
