@@ -6,7 +6,9 @@ import itertools
 
 import pytest
 import torch
+from transformers import GenerationConfig
 
+from longspan.errors import InputError
 from longspan.models import LongspanForConditionalGeneration
 
 BEAMS = [
@@ -124,6 +126,30 @@ def test_a_preallocated_cache_writes_the_same_text(model, make_batch):
     for options in BEAMS[:2]:
         static = write(model, ids, mask, cache_implementation="static", disable_compile=True, **options)
         assert torch.equal(static, write(model, ids, mask, **options))
+
+
+@pytest.mark.parametrize(("encoder_layers", "decoder_layers"), [(1, 3), (3, 1)])
+@pytest.mark.parametrize("cache", [None, "static"])
+def test_any_number_of_layers(encoder_layers, decoder_layers, cache, make_config, make_batch):
+    config = make_config(num_hidden_layers=encoder_layers, decoder_layers=decoder_layers, decoder_attention_heads=2)
+    model = LongspanForConditionalGeneration(config).eval()
+    ids, mask = make_batch(19, 7)
+    kind = {} if cache is None else {"cache_implementation": cache, "disable_compile": True}
+    assert torch.equal(write(model, ids, mask, **kind), write(model, ids, mask, use_cache=False))
+
+
+def test_more_tokens_than_positions_are_refused_before_the_first_is_written(model, make_config, make_batch):
+    config = make_config(decoder_layers=1, decoder_attention_heads=2, max_decoder_position_embeddings=9)
+    model = LongspanForConditionalGeneration(config).eval()
+    ids, mask = make_batch(19)
+    assert write(model, ids, mask, max_new_tokens=9, min_new_tokens=9).shape == (1, 10)
+    with pytest.raises(InputError, match=r"max_new_tokens=10 .* at most 9"):
+        write(model, ids, mask, max_new_tokens=10)
+    with pytest.raises(InputError, match=r"max_new_tokens=8 .* at most 7"):
+        write(model, ids, mask, max_new_tokens=8, decoder_input_ids=torch.tensor([[2, 5, 7]]))
+    settings = GenerationConfig.from_dict({**model.generation_config.to_dict(), "max_length": 11})
+    with pytest.raises(InputError, match=r"max_length=11 .* at most 10"):
+        model.generate(ids, generation_config=settings)
 
 
 def test_forced_first_token_and_blocked_repeats(model, make_batch):

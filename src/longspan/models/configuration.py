@@ -111,7 +111,8 @@ class LongspanConfig(PreTrainedConfig):
     """
 
     model_type = "longspan"
-    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012 (a transformers convention)
+    # What an evaluation need not gather (a transformers convention); encoder states of long documents are large.
+    keys_to_ignore_at_inference = ["past_key_values", "encoder_last_hidden_state"]  # noqa: RUF012
     attribute_map = {"initializer_range": "init_std"}  # noqa: RUF012
 
     vocab_size: int = 50265

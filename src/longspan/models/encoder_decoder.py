@@ -155,6 +155,31 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
         )
         return output.to_tuple() if return_dict is False else output
 
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """Write text: `GenerationMixin.generate`, which encodes each document once.
+
+        Raises:
+            InputError: `max_new_tokens` or `max_length` asks for more tokens than the decoder has positions, which
+                would otherwise show only when it gets there.
+        """
+        settings = args[1] if len(args) > 1 else kwargs.get("generation_config")
+        self._check_new_tokens(settings or self.generation_config, kwargs)
+        parent: Any = super()
+        return parent.generate(*args, **kwargs)
+
+    def _check_new_tokens(self, settings: Any, given: dict[str, Any]) -> None:
+        prompt = given.get("decoder_input_ids")
+        first = 1 if prompt is None else prompt.shape[1]
+        limit = self.decoder.embeddings.max_tokens
+        new, total = (given.get(name, getattr(settings, name)) for name in ("max_new_tokens", "max_length"))
+        # The last token is written but never read, so it needs no position.
+        if new is not None and first + new - 1 > limit:
+            raise InputError(
+                f"max_new_tokens={new} is more than this model can write; give at most {limit + 1 - first}"
+            )
+        if new is None and total is not None and total - 1 > limit:
+            raise InputError(f"max_length={total} is more than this model writes; give at most {limit + 1}")
+
     def _expand_inputs_for_generation(
         self,
         expand_size: int = 1,
