@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -49,6 +51,14 @@ def test_every_public_name_is_there() -> None:
     assert set(longspan.__all__) <= set(dir(longspan))
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = longspan.no_such_name  # type: ignore[attr-defined]
+
+
+def test_import_tells_transformers_about_our_models(tmp_path: Path) -> None:
+    config = longspan.LongspanConfig(vocab_size=9, hidden_size=4, num_attention_heads=2, intermediate_size=4)
+    config.save_pretrained(tmp_path)
+    code = "import longspan; from transformers import AutoConfig; print(AutoConfig.from_pretrained('.').model_type)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert result.stdout == "longspan\n", result.stderr
 
 
 def test_constraints_pin_what_the_project_needs() -> None:

@@ -1,12 +1,15 @@
 """Longspan: a long attention span for Transformers.
 
-The public names below are loaded when they are first used, so that `import longspan` and `longspan --help` stay
-quick; torch and transformers are imported only by what needs them.
+Importing it makes its models known to transformers' Auto classes, and `attn_implementation="longspan"` to its attention
+interface. Only the command line leaves that to the commands that need it, so that `longspan --help` comes at once.
 """
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longspan.errors import InputError
@@ -79,3 +82,17 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def _runs_as_command() -> bool:
+    """Whether this process is `longspan …` or `python -m longspan.…`."""
+    name = (sys.argv or [""])[0]
+    # While Python still looks for the module of `-m`, `-m` stands for its name.
+    module = next((after for flag, after in pairwise(sys.orig_argv) if name == flag == "-m"), "")
+    return Path(name).stem == "longspan" or module.startswith("longspan.")
+
+
+if not _runs_as_command():
+    # A lazy import would be quicker, but then `AutoModel.from_pretrained(a Longspan folder)` would work or fail by
+    # whether some name of ours had been used before.
+    import_module("longspan.checkpoints")
