@@ -19,7 +19,9 @@ from longspan.ops.tiles import Chunk, Layout, best_layout
 from longspan.patterns import Pattern
 
 CHUNK_SCORES = 1 << 20
-"""Scores computed at a time: small enough for the cache, large enough to keep the matrix products busy."""
+"""Most scores computed at a time: small enough for the cache, large enough to keep the matrix products busy."""
+CHUNKS = 6
+"""Short inputs are still cut into so many chunks, since fresh working memory costs more than it saves there."""
 
 
 @dataclass
@@ -143,9 +145,10 @@ def _chunks(tiling: Layout, tiles: Tiles, problem: Problem) -> Iterator[Chunk]:
     """Split the work so that a chunk has about `CHUNK_SCORES` scores, whatever the batch, the heads and the pattern."""
     batch, heads = tiles.query.shape[:2]
     extra = 0 if problem.slots is None else problem.slots.shape[1]
+    budget = min(CHUNK_SCORES, batch * heads * tiling.scores // CHUNKS)
     number = 0
     for group in tiling.groups:
-        units = max(1, CHUNK_SCORES // (tiling.size * max(1, group.columns.shape[1] * tiling.size + extra)))
+        units = max(1, budget // (tiling.size * max(1, group.columns.shape[1] * tiling.size + extra)))
         head_step = min(heads, units)
         row_step = min(group.rows.shape[0], max(1, units // heads))
         batch_step = max(1, min(batch, units // max(1, heads * row_step)))
