@@ -13,9 +13,10 @@ from longspan.models.sentence_scoring import mean_by_sentence
 SENTENCES = torch.tensor([[-1, 0, 0, 0, 1, 1, 2, 3, 3, 3, -1], [-1, 0, 0, 2, 2, 2, -1, -1, -1, -1, -1]])
 
 
-@pytest.fixture
-def model(make_config):
-    return LongspanForSentenceScoring(make_config(global_tokens="first")).eval()
+@pytest.fixture(params=[0, 2], ids=["tokens-alone", "with-sentence-layers"])
+def model(make_config, request):
+    config = make_config(global_tokens="first", sentence_layers=request.param)
+    return LongspanForSentenceScoring(config).eval()
 
 
 def test_means_equal_a_loop():
@@ -69,6 +70,19 @@ def test_documents_without_tokens_or_sentences(model):
     assert model(empty, sentence_ids=empty).scores.shape == (2, 0)
     ids = torch.randint(3, 61, (2, 5))
     assert model(ids, sentence_ids=torch.full_like(ids, -1)).scores.shape == (2, 0)
+
+
+def test_sentence_layers_show_each_sentence_the_document(make_config, make_batch):
+    ids, mask = make_batch(11, 6)
+    changed = ids.clone()
+    changed[0, 7:10] = torch.randint(3, 61, (3,))
+    for layers, same in ((0, True), (1, False)):
+        # No token sees another sentence's here, so only sentence layers can carry anything across.
+        config = make_config(attention={"mechanism": "longformer", "left_tokens": 0, "right_tokens": 0}, dropout=0.0)
+        config.sentence_layers = layers
+        model = LongspanForSentenceScoring(config).eval()
+        first, second = (model(x, mask, sentence_ids=SENTENCES).scores[0, :3] for x in (ids, changed))
+        assert torch.equal(first, second) is same
 
 
 def test_mistakes_are_named(model, make_batch):
