@@ -1,0 +1,45 @@
+"""Which token pairs may attend: index predicates, combined with `|` and `&`.
+
+A pattern is data. It answers one question, `visible(query_index, key_index) -> bool`, for broadcastable integer
+tensors of absolute positions. From that predicate follow the dense mask (`dense`), the tiles a fast path may skip
+(`some` and `every`, which bound the predicate over rectangles of positions), FlexAttention's `mask_mod`, and the
+number of scores (`count_visible`). `str(pattern)` is a text that `parse` reads back:
+
+>>> str(parse("window(128) | first(1)"))
+'window(128, 128) | first(1)'
+
+One window definition everywhere: `left` and `right` count tokens on each side; the token itself is always seen and not
+counted. A total width w of the literature is `left = right = w // 2`.
+"""
+
+from longspan.patterns.base import Both, Either, Pattern, PerHead, Span
+from longspan.patterns.kinds import (
+    Blocks,
+    Causal,
+    First,
+    Fixed,
+    Full,
+    PooledWindow,
+    RandomBlocks,
+    Strided,
+    Window,
+)
+from longspan.patterns.text import parse
+
+__all__ = [
+    "Blocks",
+    "Both",
+    "Causal",
+    "Either",
+    "First",
+    "Fixed",
+    "Full",
+    "Pattern",
+    "PerHead",
+    "PooledWindow",
+    "RandomBlocks",
+    "Span",
+    "Strided",
+    "Window",
+    "parse",
+]

@@ -1,0 +1,187 @@
+"""What a pattern is, and how patterns combine: `|`, `&`, and one for each head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from longspan.errors import InputError
+
+
+@dataclass(frozen=True)
+class Span:
+    """Rectangles of positions: queries `q0…q1` against keys `k0…k1`, bounds included, as broadcastable tensors."""
+
+    q0: Tensor
+    q1: Tensor
+    k0: Tensor
+    k1: Tensor
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Base of all patterns. Patterns are immutable, comparable and hashable."""
+
+    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        """True where the query may attend to the key; the shape is the broadcast of both, led by H for `PerHead`."""
+        raise NotImplementedError
+
+    def some(self, span: Span) -> Tensor:
+        """False only where no pair of the rectangle is visible (True may be an over-estimate)."""
+        raise NotImplementedError
+
+    def every(self, span: Span) -> Tensor:
+        """True only where all pairs of the rectangle are visible (False may be an under-estimate)."""
+        raise NotImplementedError
+
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        """What the mask of a tile depends on: tiles of one size with equal phases have equal masks.
+
+        By default the two starting positions themselves; a pattern that repeats itself says how.
+        """
+        return list(torch.broadcast_tensors(query_start, key_start))
+
+    @property
+    def heads(self) -> int | None:
+        """The number of heads the pattern distinguishes, or `None` when all heads see the same."""
+        return None
+
+    def head(self, index: int) -> Pattern:
+        """The pattern of one head."""
+        return self
+
+    def dense(self, queries: int, keys: int | None = None, *, query_offset: int = 0) -> Tensor:
+        """The whole mask, `(T, S)` bool, or `(H, T, S)` for per-head patterns."""
+        query_index = torch.arange(queries)[:, None] + query_offset
+        key_index = torch.arange(queries if keys is None else keys)[None, :]
+        seen = self.visible(query_index, key_index)
+        leading = seen.shape[:-2] if self.heads else ()
+        return seen.expand(*leading, query_index.shape[0], key_index.shape[1])
+
+    def count_visible(self, queries: int, keys: int | None = None, *, query_offset: int = 0) -> int:
+        """Number of visible pairs (summed over heads for per-head patterns), without a T×S tensor."""
+        keys = queries if keys is None else keys
+        rows = max(1, (1 << 20) // max(keys, 1))
+        return sum(
+            int(self.dense(min(rows, queries - start), keys, query_offset=query_offset + start).sum())
+            for start in range(0, queries, rows)
+        )
+
+    def __or__(self, other: Pattern) -> Pattern:
+        return Either(self, other)
+
+    def __and__(self, other: Pattern) -> Pattern:
+        return Both(self, other)
+
+    def __str__(self) -> str:
+        names = [field.name for field in fields(self)]
+        # Options at the end that have their default are left out; the class itself holds the defaults.
+        while names and getattr(self, names[-1]) == getattr(type(self), names[-1], None):
+            names.pop()
+        return f"{text_name(type(self))}({', '.join(str(getattr(self, name)) for name in names)})"
+
+
+def text_name(kind: type[Pattern]) -> str:
+    """The name of a kind of pattern in text: `PooledWindow` is `pooled_window`."""
+    return "".join("_" + c.lower() if c.isupper() else c for c in kind.__name__).lstrip("_")
+
+
+@dataclass(frozen=True)
+class _Pair(Pattern):
+    first: Pattern
+    second: Pattern
+
+    def __post_init__(self) -> None:
+        for part in (self.first, self.second):
+            if not isinstance(part, Pattern):
+                raise TypeError(f"a pattern combines with patterns only, not with {part!r}")
+        if self.first.heads and self.second.heads and self.first.heads != self.second.heads:
+            raise InputError(
+                f"patterns for {self.first.heads} and {self.second.heads} heads do not combine; give both as many"
+            )
+
+    @property
+    def heads(self) -> int | None:
+        return self.first.heads or self.second.heads
+
+    def head(self, index: int) -> Pattern:
+        return type(self)(self.first.head(index), self.second.head(index))
+
+
+@dataclass(frozen=True)
+class Either(_Pair):
+    """What either of two patterns shows: `first | second`."""
+
+    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        return self.first.visible(query_index, key_index) | self.second.visible(query_index, key_index)
+
+    def some(self, span: Span) -> Tensor:
+        return self.first.some(span) | self.second.some(span)
+
+    def every(self, span: Span) -> Tensor:
+        return self.first.every(span) | self.second.every(span)
+
+    def __str__(self) -> str:
+        second = f"({self.second})" if isinstance(self.second, Either) else str(self.second)
+        return f"{self.first} | {second}"
+
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [*self.first.phase(query_start, key_start), *self.second.phase(query_start, key_start)]
+
+
+@dataclass(frozen=True)
+class Both(_Pair):
+    """What both of two patterns show: `first & second`."""
+
+    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        return self.first.visible(query_index, key_index) & self.second.visible(query_index, key_index)
+
+    def some(self, span: Span) -> Tensor:
+        return self.first.some(span) & self.second.some(span)
+
+    def every(self, span: Span) -> Tensor:
+        return self.first.every(span) & self.second.every(span)
+
+    def __str__(self) -> str:
+        first = f"({self.first})" if isinstance(self.first, Either) else str(self.first)
+        second = f"({self.second})" if isinstance(self.second, _Pair) else str(self.second)
+        return f"{first} & {second}"
+
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [*self.first.phase(query_start, key_start), *self.second.phase(query_start, key_start)]
+
+
+@dataclass(frozen=True)
+class PerHead(Pattern):
+    """A pattern for each head: `PerHead([p0, p1, …])`, as many as the attention has heads."""
+
+    patterns: tuple[Pattern, ...]
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        if not patterns:
+            raise InputError("patterns=[] of pattern per_head is empty; give one pattern for each head")
+        if any(pattern.heads for pattern in patterns):
+            raise InputError("patterns of per_head must not be per-head themselves; give each head one plain pattern")
+        object.__setattr__(self, "patterns", tuple(patterns))
+
+    @property
+    def heads(self) -> int | None:
+        return len(self.patterns)
+
+    def head(self, index: int) -> Pattern:
+        return self.patterns[index]
+
+    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        return torch.stack([pattern.visible(query_index, key_index) for pattern in self.patterns])
+
+    def some(self, span: Span) -> Tensor:
+        return torch.stack([pattern.some(span) for pattern in self.patterns])
+
+    def every(self, span: Span) -> Tensor:
+        return torch.stack([pattern.every(span) for pattern in self.patterns])
+
+    def __str__(self) -> str:
+        return f"per_head({', '.join(map(str, self.patterns))})"

@@ -1,0 +1,80 @@
+"""The small language of patterns: names, whole numbers, `|`, `&` and brackets, read with Python's own grammar."""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+from inspect import signature
+
+from longspan.errors import InputError
+from longspan.patterns.base import Pattern, PerHead, text_name
+from longspan.patterns.kinds import (
+    Blocks,
+    Causal,
+    First,
+    Fixed,
+    Full,
+    PooledWindow,
+    RandomBlocks,
+    Strided,
+    Window,
+)
+
+_KINDS = (Full, Causal, Window, First, Blocks, Strided, Fixed, RandomBlocks, PooledWindow)
+_BY_NAME: dict[str, type[Pattern]] = {text_name(kind): kind for kind in _KINDS}
+_PER_HEAD = text_name(PerHead)
+_NAMES = ", ".join(sorted([*_BY_NAME, _PER_HEAD]))
+
+
+@lru_cache(maxsize=256)
+def parse(text: str) -> Pattern:
+    """Read a pattern from text, such as `"window(128) | first(1)"` or `"causal() & (blocks(64) | strided(64))"`.
+
+    Names are those of the classes in lower case with underscores. `window(128)` means 128 on each side.
+    `per_head(…)` takes one pattern for each head. Raises `InputError` with what is wrong and what there is.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError):
+        raise InputError(
+            f'pattern {text!r} cannot be read; write it like "window(128) | first(1)", with | & and brackets'
+        ) from None
+    return _build(tree, text)
+
+
+def _build(node: ast.expr, text: str) -> Pattern:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _build(node.left, text) | _build(node.right, text)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
+        return _build(node.left, text) & _build(node.right, text)
+    if isinstance(node, ast.Name):
+        node = ast.Call(func=node, args=[], keywords=[])
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+        raise InputError(f"pattern {text!r} has a part that is no pattern; its parts are {_NAMES}")
+    name = node.func.id
+    if name == _PER_HEAD:
+        return PerHead([_build(part, text) for part in node.args])
+    if name not in _BY_NAME:
+        raise InputError(f"pattern {text!r} names {name!r}, which does not exist; there are {_NAMES}")
+    return _call(_BY_NAME[name], node, text)
+
+
+def _call(kind: type[Pattern], node: ast.Call, text: str) -> Pattern:
+    values = [_number(part, text) for part in node.args]
+    if kind is Window and len(values) == 1 and not node.keywords:
+        values *= 2
+    named = {str(keyword.arg): _number(keyword.value, text) for keyword in node.keywords}
+    try:
+        signature(kind).bind(*values, **named)
+    except TypeError:
+        wanted = ", ".join(signature(kind).parameters)
+        raise InputError(f"{text_name(kind)} in pattern {text!r} takes ({wanted}); give it those numbers") from None
+    return kind(*values, **named)
+
+
+def _number(node: ast.expr, text: str) -> int:
+    negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    inner = node.operand if negative and isinstance(node, ast.UnaryOp) else node
+    if isinstance(inner, ast.Constant) and isinstance(inner.value, int) and not isinstance(inner.value, bool):
+        return -inner.value if negative else inner.value
+    raise InputError(f"pattern {text!r} has {ast.unparse(node)!r} where a whole number is needed")
