@@ -112,6 +112,8 @@ class _Call:
         self.query, self.key, self.value = query, key, value
         self.slots, self.query_offset = slots, query_offset
         self.global_rows = global_rows and slots is not None
+        if key_mask is not None and not key_mask.is_cuda and bool(key_mask.all()):
+            key_mask = None  # nothing is padded; on a GPU the question would cost more than the answer saves
         near_mask = key_mask
         if slots is not None:
             near = ~mask_of_slots(slots, key.shape[2])
