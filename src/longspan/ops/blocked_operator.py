@@ -6,6 +6,8 @@ rows of global tokens. A pattern travels as its text.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import torch
 from torch import Tensor
 
@@ -31,7 +33,7 @@ def blocked_attention(
     global_rows: bool,
 ) -> Tensor:
     """`(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`; see `longspan.attend` for the arguments."""
-    call = _Call(query, key, value, key_mask, slots, bias, seed, scale, dropout_prob, query_offset, global_rows)
+    call = _prepare(query, key, value, key_mask, slots, bias, seed, scale, dropout_prob, query_offset, global_rows)
     result = query.new_zeros(*query.shape[:-1], value.shape[-1])
     if not query.numel() or not key.numel():
         return result
@@ -62,7 +64,7 @@ def blocked_attention_backward(
     global_rows: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of `blocked_attention` with respect to query, key and value."""
-    call = _Call(query, key, value, key_mask, slots, bias, seed, scale, dropout_prob, query_offset, global_rows)
+    call = _prepare(query, key, value, key_mask, slots, bias, seed, scale, dropout_prob, query_offset, global_rows)
     grads = tuple(torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in (query, key, value))
     if not query.numel() or not key.numel():
         return grads[0], grads[1], grads[2]
@@ -92,56 +94,27 @@ def _gradient(ctx, grad):  # type: ignore[no-untyped-def]
 blocked_attention.register_autograd(_gradient, setup_context=_setup_context)
 
 
+@dataclass(frozen=True)
 class _Call:
-    """The arguments of one call, and views of them for some of the heads."""
+    """One call, or a part of it: some heads, or its positions in another order."""
 
-    def __init__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        key_mask: Tensor | None,
-        slots: Tensor | None,
-        bias: Tensor | None,
-        seed: Tensor | None,
-        scale: float,
-        dropout_prob: float,
-        query_offset: int,
-        global_rows: bool,
-    ) -> None:
-        self.query, self.key, self.value = query, key, value
-        self.slots, self.query_offset = slots, query_offset
-        self.global_rows = global_rows and slots is not None
-        if key_mask is not None and not key_mask.is_cuda and bool(key_mask.all()):
-            key_mask = None  # nothing is padded; on a GPU the question would cost more than the answer saves
-        near_mask = key_mask
-        if slots is not None:
-            near = ~mask_of_slots(slots, key.shape[2])
-            near_mask = near if key_mask is None else near & key_mask
-        if bias is not None:
-            bias = bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-        start = 0 if seed is None else int(seed)
-        self.key_mask = key_mask
-        self.problem = Problem(scale, near_mask, slots, bias, dropout_prob, start)
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    key_mask: Tensor | None
+    slots: Tensor | None
+    query_offset: int
+    global_rows: bool
+    problem: Problem
 
     def heads_only(self, heads: list[int] | slice) -> _Call:
         """The same call for some heads; each set of heads draws its own dropout."""
-        if heads == slice(None):
+        if isinstance(heads, slice):
             return self
-        part = object.__new__(_Call)
-        part.__dict__.update(self.__dict__)
-        part.query, part.key, part.value = self.query[:, heads], self.key[:, heads], self.value[:, heads]
         bias = None if self.problem.bias is None else self.problem.bias[:, heads]
-        first = heads[0] if isinstance(heads, list) else 0
-        part.problem = Problem(
-            self.problem.scale,
-            self.problem.key_mask,
-            self.problem.slots,
-            bias,
-            self.problem.dropout_prob,
-            self.problem.seed + first * 1_000_003,
-        )
-        return part
+        problem = replace(self.problem, bias=bias, seed=self.problem.seed + heads[0] * 1_000_003)
+        query, key, value = (tensor[:, heads] for tensor in (self.query, self.key, self.value))
+        return replace(self, query=query, key=key, value=value, problem=problem)
 
     def rows_problem(self) -> Problem:
         """The problem of the global rows: every real key, no columns beside."""
@@ -150,9 +123,33 @@ class _Call:
         if bias is not None:
             index = self.slots.clamp(min=0)[:, None, :, None].expand(-1, bias.shape[1], -1, bias.shape[3])
             bias = torch.gather(bias, 2, index)
-        return Problem(
-            self.problem.scale, self.key_mask, None, bias, self.problem.dropout_prob, self.problem.seed + 500_009
-        )
+        return replace(self.problem, key_mask=self.key_mask, slots=None, bias=bias, seed=self.problem.seed + 500_009)
+
+
+def _prepare(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_mask: Tensor | None,
+    slots: Tensor | None,
+    bias: Tensor | None,
+    seed: Tensor | None,
+    scale: float,
+    dropout_prob: float,
+    query_offset: int,
+    global_rows: bool,
+) -> _Call:
+    """Gather the arguments of the operator; global keys leave the mask of near keys, so that they count once."""
+    if key_mask is not None and not key_mask.is_cuda and bool(key_mask.all()):
+        key_mask = None  # nothing is padded; on a GPU the question would cost more than the answer saves
+    near_mask = key_mask
+    if slots is not None:
+        near = ~mask_of_slots(slots, key.shape[2])
+        near_mask = near if key_mask is None else near & key_mask
+    if bias is not None:
+        bias = bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    problem = Problem(scale, near_mask, slots, bias, dropout_prob, 0 if seed is None else int(seed))
+    return _Call(query, key, value, key_mask, slots, query_offset, global_rows and slots is not None, problem)
 
 
 def mask_of_slots(slots: Tensor, length: int) -> Tensor:
@@ -220,20 +217,15 @@ class _Folded:
         self.call = self._move(call)
 
     def _move(self, call: _Call) -> _Call:
-        moved = object.__new__(_Call)
-        moved.__dict__.update(call.__dict__)
-        moved.query, moved.key, moved.value = (
-            t.index_select(2, self.order) for t in (call.query, call.key, call.value)
-        )
+        query, key, value = (tensor.index_select(2, self.order) for tensor in (call.query, call.key, call.value))
         real = self.real.expand(call.query.shape[0], -1)
-        moved.key_mask = real if call.key_mask is None else real & call.key_mask[:, self.order]
-        near, slots = call.problem.key_mask, call.slots
-        near = real if near is None else real & near[:, self.order]
+        key_mask = real if call.key_mask is None else real & call.key_mask[:, self.order]
+        near = real if call.problem.key_mask is None else real & call.problem.key_mask[:, self.order]
+        slots = call.slots
         if slots is not None:
             slots = torch.where(slots < 0, slots, self.inverse[slots.clamp(min=0)])
-        moved.slots = slots
-        moved.problem = Problem(call.problem.scale, near, slots, None, call.problem.dropout_prob, call.problem.seed)
-        return moved
+        problem = replace(call.problem, key_mask=near, slots=slots)
+        return replace(call, query=query, key=key, value=value, key_mask=key_mask, slots=slots, problem=problem)
 
 
 def _fold(call: _Call, pattern: Pattern) -> _Folded | None:
