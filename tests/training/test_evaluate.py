@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,52 @@ def test_a_published_checkpoint(data: Path, tmp_path: Path) -> None:
     result = evaluate(folder, str(data), limit=1, beams=2, length_penalty=2.0, max_tokens=6)
     assert result.report["decoding"]["length_penalty"] == 2.0
     assert set(result.scores) == {"rouge1", "rouge2", "rougeL", "rougeLsum"}
+
+
+def _cut_short(folder: Path) -> None:
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+
+
+def _only_a_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def _unknown_type(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "frobnicator"}))
+
+
+def _no_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
+
+
+def _another_tokenizer(folder: Path) -> None:
+    train_tokenizer(texts_of(synthetic_rows(2, seed=0)), 500).save_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (_cut_short, "damaged or cut short"),
+        (_only_a_pickle, "pickle"),
+        (_unknown_type, "frobnicator"),
+        (_no_tokenizer, "has no tokenizer.json"),
+        (_another_tokenizer, "use the tokenizer of this model"),
+    ],
+)
+def test_a_damaged_checkpoint_is_one_sentence(
+    damage: Callable[[Path], None], words: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_random_bart(tmp_path / "bart", train_tokenizer(texts_of(synthetic_rows(2, seed=0)), 400), seed=0)
+    damage(folder)
+    capsys.readouterr()
+    assert main(["evaluate", str(folder), "--data", str(data)]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]  # after the progress bar of loading
+    assert error.startswith("error: ")
+    assert words in error
+    assert not (folder / "evaluation").exists()
 
 
 EXTRACTION = """

@@ -76,7 +76,7 @@ def evaluate(
     if generation is None:
         # A published checkpoint: no recipe says how much it reads, so as much as it has positions for.
         task = replace(task, max_source_tokens=min(task.max_source_tokens, model.config.max_position_embeddings))
-    if task.generates and (generation is not None or changes):
+    if task.generates:
         generation = replace(generation or _generation_of(model), **changes)
         model.generation_config.update(max_length=None, **generation.options())
     began = time.monotonic()
@@ -133,7 +133,10 @@ def _generation_of(model: Any) -> Generation:
         beams=config.num_beams or 1,
         length_penalty=1.0 if config.length_penalty is None else config.length_penalty,
         no_repeat_ngram=config.no_repeat_ngram_size or 0,
-        max_tokens=config.max_new_tokens or config.max_length or Generation.max_tokens,
+        max_tokens=min(
+            config.max_new_tokens or config.max_length or Generation.max_tokens,
+            model.config.max_decoder_position_embeddings,
+        ),
         min_tokens=config.min_new_tokens or config.min_length or 0,
     )
 
