@@ -103,7 +103,8 @@ def trainable(side: str, dtype: torch.dtype, *, checkpointing: bool = False) -> 
     model = led if side == "LED" else our_model(led)
     encoder = (full_encoder(dtype) if side == "full" else model.get_encoder()).to(dtype)  # type: ignore[operator]
     if checkpointing:
-        model.gradient_checkpointing_enable()  # type: ignore[operator]
+        newer = getattr(model, "activation_checkpointing_enable", None)  # its name from transformers 5.23 on
+        (newer or model.gradient_checkpointing_enable)()  # type: ignore[operator]
         model.train()
     encoder.train()
     return encoder, torch.optim.SGD(encoder.parameters(), lr=1e-6)
