@@ -27,6 +27,9 @@ LINE = 0.19
 COLUMNS = 132
 """Characters in a line of text."""
 LISTED = 20
+FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Microsoft YaHei", "WenQuanYi Zen Hei")
+FONTS += ("Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Arial Unicode MS")
+"""Tried in this order for each character, as far as they are installed."""
 CELLS = 1100
 
 
@@ -44,18 +47,19 @@ def draw_summary(summary: Summary, title: str = "") -> Figure:
     if not summary.document:
         raise InputError("this summary was written by a model, not picked; there are no sentence scores to draw")
     entries = [_entry(number, sentence) for number, sentence in enumerate(summary.sentences[:LISTED], 1)]
-    lines = sum(len(entry) for entry in entries) + 0.6 * len(entries) + 1
-    height = 3.0 + LINE * lines
+    lines = sum(len(entry) - 1 + 0.6 for entry in entries) + 0.5
+    height = 2.95 + LINE * lines
     figure = figure_module.Figure(figsize=(WIDTH, height), facecolor="white")
     axes = figure.add_axes((0.06, (LINE * lines + 0.75) / height, 0.91, 1.45 / height))
     strip = figure.add_axes((0.06, (LINE * lines + 0.45) / height, 0.91, 0.26 / height))
     _draw_scores(axes, summary)
     _draw_strip(strip, summary)
     name = textwrap.shorten(title, 80, placeholder="…")
-    figure.text(0.06, 1 - 0.28 / height, name or "Summary", fontsize=13, weight="bold", color=INK)
+    fonts = _installed_fonts()
+    figure.text(0.06, 1 - 0.28 / height, name or "Summary", fontsize=13, weight="bold", color=INK, family=fonts)
     counts = f"{len(summary.sentences)} of {len(summary.document):,} sentences · {summary.tokens:,} tokens read"
     figure.text(0.06, 1 - 0.52 / height, counts, fontsize=9.5, color=QUIET)
-    _write_entries(figure, entries, height, lines)
+    _write_entries(figure, entries, height, lines, fonts)
     return figure
 
 
@@ -127,9 +131,16 @@ def _entry(number: int, sentence: ScoredSentence) -> list[str]:
     return [f"{number}", *lines]
 
 
-def _write_entries(figure: Figure, entries: list[list[str]], height: float, lines: float) -> None:
+def _write_entries(figure: Figure, entries: list[list[str]], height: float, lines: float, fonts: list[str]) -> None:
     top = LINE * lines / height
     for number, *text in entries:
         figure.text(0.052, top, number, fontsize=9, weight="bold", color=CHOSEN, ha="right", va="top")
-        figure.text(0.06, top, "\n".join(text), fontsize=9, color=INK, va="top", linespacing=1.25)
+        figure.text(0.06, top, "\n".join(text), fontsize=9, color=INK, va="top", linespacing=1.25, family=fonts)
         top -= LINE * (len(text) + 0.6) / height
+
+
+def _installed_fonts() -> list[str]:
+    """Those of `FONTS` that this machine has; matplotlib's own comes first and is always there."""
+    manager = require("matplotlib.font_manager", extra="pictures", purpose="drawing a summary").fontManager
+    installed = {font.name for font in manager.ttflist}
+    return [name for name in FONTS if name in installed]
