@@ -69,7 +69,7 @@ def attend(
     if backend == "auto":
         chosen = _choose(query, key, value, pattern, slots, bias, query_offset, dropout_prob)
     if chosen == "full":
-        causal = pattern == Causal()
+        causal = isinstance(pattern, Causal)
         return attend_full(query, key, value, key_mask, causal=causal, scale=scale, dropout_prob=dropout_prob)
     if chosen == "dense":
         return attend_dense(query, key, value, pattern, key_mask, scale=scale, query_offset=query_offset)
@@ -206,8 +206,8 @@ def _choose(
     if bias is not None and bias.requires_grad and torch.is_grad_enabled():
         return "reference"
     plain = slots is None and bias is None
-    causal = pattern == Causal() and query.shape[2] == key.shape[2] and not query_offset
-    if plain and (pattern == Full() or causal):
+    causal = isinstance(pattern, Causal) and query.shape[2] == key.shape[2] and not query_offset
+    if plain and (causal or isinstance(pattern, Full)):
         return "full"
     if flex_serves(query, value_width=value.shape[-1], bias=bias, dropout_prob=dropout_prob):
         return "flex"

@@ -76,12 +76,9 @@ def _mask_of(
 def dense_is_cheaper(query: Tensor, key: Tensor, pattern: Pattern, query_offset: int) -> bool:
     """Whether the tiles of a pattern cover so much of a short input that the dense kernel wins.
 
-    In half precision the tiles win at every length here, so only wider types are considered. A compiled graph must
-    serve every length and keeps to the tiles.
+    A compiled graph must serve every length and keeps to the tiles.
     """
     queries, keys = query.shape[2], key.shape[2]
-    if torch.compiler.is_compiling() or query.dtype not in (torch.float32, torch.float64):
-        return False
-    if pattern.heads or not 0 < queries * keys <= DENSE_PAIRS:
+    if torch.compiler.is_compiling() or pattern.heads or not 0 < queries * keys <= DENSE_PAIRS:
         return False
     return best_layout(pattern, queries, keys, query_offset, query.device).scores >= DENSE_SHARE * queries * keys
