@@ -40,7 +40,7 @@ test: $(STAMP)  ## all tests (PYTEST='-k window -x' passes options on)
 check: $(STAMP)  ## lint, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: $(STAMP)  ## repair what ruff can repair
 	$(BIN)/ruff check --fix .
