@@ -84,11 +84,11 @@ def forward_rows(lengths: list[int], dtype: torch.dtype) -> list[list[str]]:
             run(batch(1024))
         for length in lengths:
             outputs: dict[str, Tensor] = {}
-
-            def keep(name: str, tokens: dict[str, Tensor], outputs: dict[str, Tensor] = outputs) -> None:
-                outputs[name] = sides[name](tokens)
-
-            runs = {name: lambda name=name, tokens=batch(length), keep=keep: keep(name, tokens) for name in sides}
+            tokens = batch(length)
+            runs = {
+                name: lambda name=name, run=run, tokens=tokens, outputs=outputs: outputs.update({name: run(tokens)})
+                for name, run in sides.items()
+            }
             seconds = paired_seconds(runs, rounds=1, warm_ups=0)
             check_close(f"LED encoder at {length}", outputs["ours"], outputs["LED"], TOLERANCE[dtype])
             rows.append(_row("forward", length, dtype, seconds))
