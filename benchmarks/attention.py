@@ -8,6 +8,7 @@ run in this process, on the same inputs, and must agree before a speed is printe
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -151,6 +152,23 @@ def memory_of_training(length: int) -> Iterator[None]:
     yield
 
 
+def growth(short: int = 4096, long: int = 65536) -> str:
+    """The exponents with which time and memory of forward and backward grow between two lengths."""
+    sides = {}
+    for length in (short, long):
+        hidden = inputs(length, torch.float32, "cpu", gradient=True)
+        sides[str(length)] = lambda hidden=hidden: step(ours, hidden, gradient=True)
+    seconds = paired_seconds(sides, rounds=3)
+    memories = [peak_bytes(memory_of_training, length) for length in (short, long)]
+    factor = math.log(long / short)
+    time_exponent = math.log(seconds[str(long)] / seconds[str(short)]) / factor
+    memory_exponent = math.log(memories[1] / memories[0]) / factor
+    return (
+        f"Forward and backward from {short:,} to {long:,} tokens in float32: time grows with exponent "
+        f"{time_exponent:.2f}, peak memory with exponent {memory_exponent:.2f} (1 is linear, 2 quadratic)."
+    )
+
+
 def cpu_rows(quick: bool) -> list[list[str]]:
     rows = []
     for length in (256, 512, 1024) if quick else (256, 512, 1024, 4096, 16384):
@@ -212,8 +230,9 @@ def main() -> None:
         f"({data / 2**20:.0f} MiB): {forward:.2f} for a forward pass, {training:.2f} for forward and backward."
     )
     notes = "A ratio above 1 means that ours is that much faster. Results agreed before each timing."
-    print(note)
-    print(write_page("attention-cpu", "Sliding-window attention on a CPU", [setting, notes, table(header, rows), note]))
+    parts = [setting, notes, table(header, rows), note, growth()]
+    print(*parts[-2:], sep="\n")
+    print(write_page("attention-cpu", "Sliding-window attention on a CPU", parts))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from longspan.errors import InputError
-from longspan.ops import attend
+from longspan.ops import attend, blocked_operator
 from longspan.ops.attend import slots_of_mask
+from longspan.ops.chunk_masks import Problem
 from longspan.ops.tiles import best_layout
 from longspan.patterns import (
     Blocks,
@@ -273,8 +274,6 @@ def test_no_tensor_of_size_length_squared(pattern, monkeypatch):
     length = 4096
     inputs = tensors(length, length, batch=1, heads=2, width=8, value_width=8, dtype=torch.float32)
     # The operator is opaque to a dispatch mode, so its two halves are watched from inside.
-    from longspan.ops import blocked_operator
-
     watched = []
     for name in ("forward", "backward"):
         original = getattr(blocked_operator.blocked, name)
@@ -292,6 +291,18 @@ def test_no_tensor_of_size_length_squared(pattern, monkeypatch):
     best_layout.cache_clear()
     assert len(watched) >= 2
     assert max(watched) < length * length / 8
+
+
+@pytest.mark.parametrize("pattern", [Window(64, 64), Window(30, 30, 4), PooledWindow(256, 256, 5, 4)], ids=str)
+def test_the_largest_tensor_grows_no_faster_than_the_length(pattern):
+    def largest_at(length):
+        query = torch.randn(1, 1, length, 4)
+        with LargestTensor() as largest:
+            blocked_operator.blocked.forward(query, query, query, pattern, 0, Problem(0.5))
+        return largest.elements
+
+    # A law of the design: exponent at most 1.1 from 4k to 64k tokens.
+    assert largest_at(65536) <= largest_at(4096) * 16**1.1
 
 
 def test_the_number_of_scores_is_linear_for_a_window():
