@@ -129,6 +129,16 @@ def test_writes_a_picture(document: Path, scorer: Path, tmp_path: Path, capsys: 
     assert "strip.xyz" in capsys.readouterr().err
 
 
+def test_a_picture_of_characters_without_a_font(
+    scorer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longspan.summary_picture.FONTS", ("DejaVu Sans",))
+    path = tmp_path / "chinese.txt"
+    path.write_text(CHINESE, encoding="utf-8")
+    assert run(path, "--model", scorer, "--picture", tmp_path / "strip.png", "-n", 1) == 0
+    assert capsys.readouterr().err.count("no installed font") == 1
+
+
 def test_a_model_that_writes(document: Path, bart: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(document, "--model", bart, "--beams", 2, "--max-tokens", 12, "--json") == 0
     record = json.loads(capsys.readouterr().out)[0]
