@@ -142,8 +142,11 @@ def test_every_module_says_what_it_is() -> None:
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{path} has no docstring"
 
 
-def test_package_is_typed() -> None:
-    assert (ROOT / "src/longspan/py.typed").exists()
+def test_package_is_typed_and_holds_its_model() -> None:
+    package = ROOT / "src/longspan"
+    assert (package / "py.typed").exists()
+    assert 0 < (package / "bundled/model.safetensors").stat().st_size <= 20e6
+    assert (package / "bundled/README.md").exists()
 
 
 @pytest.mark.parametrize("script", [".ci/run"])
