@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from longspan.data.extras import require
 from longspan.errors import InputError
-from longspan.pattern_cells import Mask, read_mask
 from longspan.patterns import Either, Pattern
+from longspan.patterns.cells import Mask, read_mask
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -112,20 +112,12 @@ def load_summarizer(
 
 @lru_cache(maxsize=2)
 def _load(source: str, bundled: bool, language: str | None, decoding: Decoding | None) -> Summarizer:
-    from transformers.utils import logging
-
     from longspan.checkpoints import from_transformers
     from longspan.checkpoints.registry import load_any
     from longspan.models import LongspanForConditionalGeneration, LongspanForSentenceScoring, LongspanPreTrainedModel
     from longspan.training.tokenizers import load_tokenizer
 
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        model = load_any(source)
-    finally:
-        if shown:
-            logging.enable_progress_bar()
+    model = load_any(source)
     if not isinstance(model, LongspanPreTrainedModel):
         model = from_transformers(model)
     tokenizer = load_tokenizer(source)

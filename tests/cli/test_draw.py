@@ -9,8 +9,8 @@ import torch
 
 from longspan.cli import main
 from longspan.errors import InputError
-from longspan.pattern_cells import read_mask
 from longspan.patterns import parse
+from longspan.patterns.cells import read_mask
 from longspan.pictures import MAX_TOKENS, draw_pattern, save_picture
 
 PATTERNS = [

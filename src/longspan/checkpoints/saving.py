@@ -10,6 +10,7 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedModel
 
 from longspan.errors import InputError
+from longspan.progress import without_file_bars
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "sentencepiece.bpe.model")
 
@@ -58,7 +59,8 @@ def save_whole(directory: Path, model: PreTrainedModel, tokenizer: Any | None) -
     partial = directory.parent / f".{directory.name}.{os.getpid()}.partial"
     try:
         partial.mkdir()
-        model.save_pretrained(partial)
+        with without_file_bars():
+            model.save_pretrained(partial)
         if tokenizer is not None:
             tokenizer.save_pretrained(partial)
         if directory.is_dir():

@@ -13,6 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from longspan.errors import InputError
+from longspan.progress import without_file_bars
 
 ClassLookup = Callable[[str, str | None], type[PreTrainedModel]]
 """From `model_type` and the first of `architectures` (or None) to the class that loads it; raises `InputError`."""
@@ -115,7 +116,7 @@ def _from_pretrained(name: str, model_class: type[PreTrainedModel], **options: A
     """The model and transformers' account of its tensors, with our errors."""
     try:
         # Misfits are collected instead of raised, so that one sentence can name the first of them.
-        with _quiet():
+        with _quiet(), without_file_bars():
             return model_class.from_pretrained(
                 name,
                 use_safetensors=True,

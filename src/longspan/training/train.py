@@ -14,17 +14,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transformers import set_seed
-from transformers.utils import logging
 
 from longspan.data.rows import SummaryRow
 from longspan.errors import InputError
+from longspan.progress import without_file_bars
 from longspan.tasks.tokenizers import check_tokenizer
 from longspan.training import checkpoints
 from longspan.training.data import load_rows, texts_of
@@ -75,7 +75,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
                 with suppress(OSError):  # another run has moved in meanwhile
                     place.rmdir()
         raise
-    with _without_save_bars():
+    with without_file_bars():
         state = _run(trainer, folder / "checkpoints")
     return _result(folder, _finish(folder, state))
 
@@ -164,18 +164,6 @@ def _run(trainer: Any, folder: Path) -> dict[str, Any]:
             return state
     trainer.train(resume_from_checkpoint=str(newest[0]) if newest else None)
     return checkpoints.read_state(checkpoints.complete_checkpoints(folder)[-1])
-
-
-@contextmanager
-def _without_save_bars() -> Iterator[None]:
-    """Hide the progress bar that transformers shows for every file it saves; Trainer's own bar stays."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _finish(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
