@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", nargs="+", default=list(DATA_SETS))
     parser.add_argument("--limit", type=int, help="only so many documents of each data set")
     parser.add_argument("--quick", action="store_true", help="five documents of each data set, nothing written")
-    parser.add_argument("--block", action="store_true", help="block repeated trigrams in our summaries")
+    parser.add_argument("--block", action="store_true", help="pass over near repeats in our summaries")
     parser.add_argument("--without-peers", action="store_true", help="only lead and ours (TextRank is slow)")
     parser.add_argument("--output", type=Path, default=RESULTS / "summarize.md")
     options = parser.parse_args(arguments)

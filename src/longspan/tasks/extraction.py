@@ -32,7 +32,7 @@ class Extraction:
         max_source_tokens: read only the first sentences that fit into so many tokens; None reads everything.
         summary_words: length of the summaries that `texts` gives for scoring; None takes the length of each row's
             first reference.
-        block_repeats: in `texts`, pass over sentences that repeat three words in a row of one already taken.
+        block_repeats: in `texts`, pass over sentences that mostly repeat those already taken, see `choose`.
     """
 
     name: ClassVar[str] = "extraction"
