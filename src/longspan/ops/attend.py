@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.blocked_operator import blocked_attention, mask_of_slots
+from longspan.ops.blocked_operator import blocked_attention
 from longspan.ops.dense import attend_dense, attend_full, dense_is_cheaper
 from longspan.ops.flex import attend_flex, flex_serves
-from longspan.ops.reference import attend_reference, dense_mask
+from longspan.ops.reference import attend_reference
 from longspan.patterns import Causal, Full, Pattern
 
 BACKENDS = ("auto", "reference", "blocked", "flex")
@@ -80,32 +81,10 @@ def attend(
         return blocked_attention(
             query, key, value, key_mask, slots, bias, seed, str(pattern), scale, dropout_prob, query_offset, global_rows
         )
-    if chosen == "flex":
-        return attend_flex(
-            query,
-            key,
-            value,
-            pattern,
-            key_mask,
-            slots,
-            global_rows=global_rows,
-            bias=bias,
-            scale=scale,
-            dropout_prob=dropout_prob,
-            query_offset=query_offset,
-        )
-    is_global = None if slots is None else mask_of_slots(slots, key.shape[2])
-    seen = dense_mask(
-        pattern,
-        query.shape[2],
-        key.shape[2],
-        key_mask=key_mask,
-        is_global=is_global,
-        query_offset=query_offset,
-        global_rows=global_rows,
-        device=query.device,
-    )
-    return attend_reference(query, key, value, seen=seen, bias=bias, scale=scale, dropout_prob=dropout_prob)
+    rest: dict[str, Any] = {"bias": bias, "scale": scale, "dropout_prob": dropout_prob}
+    rest |= {"global_rows": global_rows, "query_offset": query_offset}
+    whole = attend_flex if chosen == "flex" else attend_reference
+    return whole(query, key, value, pattern, key_mask, slots, **rest)
 
 
 def _check(

@@ -14,6 +14,7 @@ from torch import Tensor
 from longspan.ops import blocked
 from longspan.ops.blocked import gather_slots
 from longspan.ops.chunk_masks import Problem
+from longspan.ops.reference import mask_of_slots
 from longspan.patterns import Blocks, Both, Causal, Full, Pattern, Strided, Window, parse
 
 
@@ -150,12 +151,6 @@ def _prepare(
         bias = bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     problem = Problem(scale, near_mask, slots, bias, dropout_prob, 0 if seed is None else int(seed))
     return _Call(query, key, value, key_mask, slots, query_offset, global_rows and slots is not None, problem)
-
-
-def mask_of_slots(slots: Tensor, length: int) -> Tensor:
-    """`(B, G)` slots, −1 where unused → `(B, length)` bool, True at the positions they name."""
-    mask = torch.zeros(slots.shape[0], length + 1, dtype=torch.bool, device=slots.device)
-    return mask.scatter_(1, torch.where(slots < 0, length, slots), True)[:, :length]
 
 
 def _by_heads(pattern: Pattern, heads: int) -> list[tuple[list[int] | slice, Pattern]]:

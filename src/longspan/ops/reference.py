@@ -50,13 +50,33 @@ def attend_reference(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    pattern: Pattern,
+    key_mask: Tensor | None,
+    slots: Tensor | None,
     *,
-    seen: Tensor,
+    global_rows: bool,
     bias: Tensor | None,
     scale: float,
     dropout_prob: float,
+    query_offset: int,
 ) -> Tensor:
-    """Dense attention of `(B, H, T, D)` queries over `(B, H, S, D)` keys and values, restricted to `seen`."""
+    """Dense attention; arguments as in `longspan.attend`, global tokens as slots."""
+    seen = dense_mask(
+        pattern,
+        query.shape[2],
+        key.shape[2],
+        key_mask=key_mask,
+        is_global=None if slots is None else mask_of_slots(slots, key.shape[2]),
+        query_offset=query_offset,
+        global_rows=global_rows,
+        device=query.device,
+    )
     weights = dense_weights(query, key, seen, scale=scale, bias=bias)
     weights = torch.nn.functional.dropout(weights, dropout_prob)
     return torch.matmul(weights, value.to(weights.dtype)).to(query.dtype)
+
+
+def mask_of_slots(slots: Tensor, length: int) -> Tensor:
+    """`(B, G)` slots, −1 where unused → `(B, length)` bool, True at the positions they name."""
+    mask = torch.zeros(slots.shape[0], length + 1, dtype=torch.bool, device=slots.device)
+    return mask.scatter_(1, torch.where(slots < 0, length, slots), True)[:, :length]
