@@ -18,7 +18,7 @@ def folder(published, tmp_path):
     return tmp_path / "model"
 
 
-def refuse(source, message):
+def check_refused(source, message):
     with pytest.raises(InputError, match=message) as caught:
         from_transformers(source)
     assert "\n" not in str(caught.value)
@@ -30,37 +30,37 @@ def rewrite(folder, **changes):
 
 
 def test_missing_places(folder, tmp_path):
-    refuse(tmp_path / "nowhere", "nowhere' does not exist")
-    refuse(str(tmp_path / "nowhere"), "nowhere' does not exist")
-    refuse("./nowhere", "'nowhere' does not exist")
-    refuse("nobody/has-this-model", "'nobody/has-this-model' is neither a directory nor a name that can be fetched")
-    refuse(folder / "model.safetensors", "is a file; give the directory")
-    refuse(3, "int object is not understood")
+    check_refused(tmp_path / "nowhere", "nowhere' does not exist")
+    check_refused(str(tmp_path / "nowhere"), "nowhere' does not exist")
+    check_refused("./nowhere", "'nowhere' does not exist")
+    check_refused("nobody/has-this-model", "'nobody/has-this-model' is neither a directory nor a name that can be fetched")
+    check_refused(folder / "model.safetensors", "is a file; give the directory")
+    check_refused(3, "int object is not understood")
 
 
 def test_an_empty_directory_and_one_without_config(folder, tmp_path):
     (tmp_path / "empty").mkdir()
-    refuse(tmp_path / "empty", "has no config.json")
+    check_refused(tmp_path / "empty", "has no config.json")
     (folder / "model.safetensors").unlink()
-    refuse(folder, "holds no \\*.safetensors file")
+    check_refused(folder, "holds no \\*.safetensors file")
 
 
 def test_a_pickle_is_never_loaded(folder):
     (folder / "model.safetensors").unlink()
     torch.save({}, folder / "pytorch_model.bin")
-    refuse(folder, "only as a pickle \\(pytorch_model.bin\\), which is never loaded")
+    check_refused(folder, "only as a pickle \\(pytorch_model.bin\\), which is never loaded")
 
 
 @pytest.mark.parametrize("size", [0, 5, 3000, -1])
 def test_a_file_cut_short(size, folder):
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[:size])
-    refuse(folder, "model.safetensors' is damaged or cut short")
+    check_refused(folder, "model.safetensors' is damaged or cut short")
 
 
 def test_bytes_that_are_no_safetensors(folder):
     (folder / "model.safetensors").write_bytes(b"\xff" * 4096)
-    refuse(folder, "is damaged or cut short")
+    check_refused(folder, "is damaged or cut short")
 
 
 def test_shards(published, tmp_path, widest):
@@ -71,28 +71,28 @@ def test_shards(published, tmp_path, widest):
     ids = torch.randint(3, 61, (1, 9))
     assert widest(theirs(ids).logits, from_transformers(tmp_path)(ids).logits) <= 1e-5
     shards[1].write_bytes(shards[1].read_bytes()[:-7])
-    refuse(tmp_path, f"{shards[1].name}' is damaged")
+    check_refused(tmp_path, f"{shards[1].name}' is damaged")
     shards[1].unlink()
-    refuse(tmp_path, f"{shards[1].name}' is named by the index but is missing")
+    check_refused(tmp_path, f"{shards[1].name}' is named by the index but is missing")
     (tmp_path / "model.safetensors.index.json").write_text("{")
-    refuse(tmp_path, "is not a valid index")
+    check_refused(tmp_path, "is not a valid index")
 
 
 def test_configurations(folder):
     (folder / "config.json").write_text("{broken")
-    refuse(folder, "is neither a directory nor a name that can be fetched|not usable|not a valid JSON")
+    check_refused(folder, "is neither a directory nor a name that can be fetched|not usable|not a valid JSON")
     (folder / "config.json").write_text("{}")
-    refuse(folder, "empty configuration|model_type='None'")
+    check_refused(folder, "empty configuration|model_type='None'")
 
 
 def test_an_unknown_model_type_names_the_known_ones(folder):
     rewrite(folder, model_type="t5")
-    refuse(folder, "model_type='t5' is not supported; choose one of bart, bert, led, longformer, mbart, roberta")
+    check_refused(folder, "model_type='t5' is not supported; choose one of bart, bert, led, longformer, mbart, roberta")
 
 
 def test_an_unknown_head_names_the_known_ones(folder):
     rewrite(folder, architectures=["RobertaForMultipleChoice"])
-    refuse(folder, "'RobertaForMultipleChoice' has no counterpart.*RobertaForMaskedLM")
+    check_refused(folder, "'RobertaForMultipleChoice' has no counterpart.*RobertaForMaskedLM")
 
 
 def test_remote_code_is_not_run(folder, tmp_path):
@@ -124,4 +124,4 @@ def test_without_architectures_the_body_is_loaded(published, tmp_path):
 )
 def test_weights_that_do_not_fit(changes, message, folder):
     rewrite(folder, **changes)
-    refuse(folder, message)
+    check_refused(folder, message)
