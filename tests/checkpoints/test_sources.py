@@ -33,7 +33,8 @@ def test_missing_places(folder, tmp_path):
     check_refused(tmp_path / "nowhere", "nowhere' does not exist")
     check_refused(str(tmp_path / "nowhere"), "nowhere' does not exist")
     check_refused("./nowhere", "'nowhere' does not exist")
-    check_refused("nobody/has-this-model", "'nobody/has-this-model' is neither a directory nor a name")
+    unknown = "nobody/has-this-model"
+    check_refused(unknown, f"'{unknown}' is neither a directory nor a name that can be fetched")
     check_refused(folder / "model.safetensors", "is a file; give the directory")
     check_refused(3, "int object is not understood")
 

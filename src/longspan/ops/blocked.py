@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.ops.chunk_masks import Problem, additive_mask, empty_rows, kept_weights
+from longspan.ops.chunk_masks import Problem, additive_mask, empty_rows, kept_weights, seen_by_row
 from longspan.ops.tiles import Chunk, Layout, best_layout
 from longspan.patterns import Pattern
 
@@ -133,11 +133,12 @@ def _weights(
     query = torch.mul(rows, problem.scale, out=buffers.take("query", *rows.shape))
     scores = buffers.take("scores", *query.shape[:-1], keys.shape[-2])
     torch.bmm(query.flatten(0, 2), keys.flatten(0, 2).transpose(1, 2), out=scores.flatten(0, 2))
-    mask = additive_mask(chunk, tiling, problem, scores.dtype)
+    seen = seen_by_row(chunk, tiling, problem)
+    mask = additive_mask(chunk, tiling, problem, seen, scores.dtype)
     if mask is not None:
         scores.add_(mask)
     weights = torch.softmax(scores, dim=-1, out=buffers.take("weights", *scores.shape))
-    empty = empty_rows(chunk, tiling, problem)
+    empty = empty_rows(chunk, problem, seen)
     return (weights if empty is None else weights.masked_fill_(empty, 0.0)), query
 
 

@@ -31,10 +31,11 @@ class Problem:
     seed: int = 0
 
 
-def additive_mask(chunk: Chunk, tiling: Layout, problem: Problem, dtype: torch.dtype) -> Tensor | None:
+def additive_mask(
+    chunk: Chunk, tiling: Layout, problem: Problem, seen: Tensor | None, dtype: torch.dtype
+) -> Tensor | None:
     """What to add to the scores of a chunk: −∞ where a key may not be seen, else the bias; `None` for nothing."""
     mask = _pattern_mask(chunk, tiling, problem, dtype)
-    seen = _seen_by_row(chunk, tiling, problem)
     if seen is not None:
         hidden = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -math.inf)
         mask = hidden if mask is None else mask + hidden
@@ -44,9 +45,8 @@ def additive_mask(chunk: Chunk, tiling: Layout, problem: Problem, dtype: torch.d
     return mask
 
 
-def empty_rows(chunk: Chunk, tiling: Layout, problem: Problem) -> Tensor | None:
+def empty_rows(chunk: Chunk, problem: Problem, row: Tensor | None) -> Tensor | None:
     """`(b, 1, n, size, 1)` bool, True for queries that see nothing; `None` where there are none."""
-    row = _seen_by_row(chunk, tiling, problem)
     if row is None and not chunk.group.hides_whole_rows:
         return None
     masks = chunk.group.masks
@@ -77,7 +77,7 @@ def _pattern_mask(chunk: Chunk, tiling: Layout, problem: Problem, dtype: torch.d
     return mask[None, None]
 
 
-def _seen_by_row(chunk: Chunk, tiling: Layout, problem: Problem) -> Tensor | None:
+def seen_by_row(chunk: Chunk, tiling: Layout, problem: Problem) -> Tensor | None:
     """`(b, 1, n, 1, L)` bool: keys that each row of the batch has, real and not doubled; `None` if all."""
     if problem.key_mask is None and problem.slots is None:
         return None
