@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 import torch
 
 from longspan import InputError
-from longspan.checkpoints import from_transformers
+from longspan.checkpoints import from_transformers, sources
 
 
 @pytest.fixture
@@ -35,8 +36,19 @@ def test_missing_places(folder, tmp_path):
     check_refused("./nowhere", "'nowhere' does not exist")
     unknown = "nobody/has-this-model"
     check_refused(unknown, f"'{unknown}' is neither a directory nor a name that can be fetched")
+    check_refused("no such/na me", "'no such/na me' is neither a directory nor a Hub name")
     check_refused(folder / "model.safetensors", "is a file; give the directory")
     check_refused(3, "int object is not understood")
+
+
+def test_a_name_without_a_network_is_refused_at_once(monkeypatch):
+    def nowhere(*address):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(sources.socket, "getaddrinfo", nowhere)
+    monkeypatch.setattr(sources, "getproxies", dict)
+    monkeypatch.setattr(sources.PreTrainedConfig, "get_config_dict", None)  # must not be asked
+    check_refused("nobody/has-this-model", "huggingface.co cannot be reached and the cache has no such model")
 
 
 def test_an_empty_directory_and_one_without_config(folder, tmp_path):
@@ -80,8 +92,9 @@ def test_shards(published, tmp_path, widest):
 
 
 def test_configurations(folder):
-    (folder / "config.json").write_text("{broken")
-    check_refused(folder, "is neither a directory nor a name that can be fetched|not usable|not a valid JSON")
+    for text in (b"{broken", b"", b"\xff\xfe{}", b"[]", b"null"):
+        (folder / "config.json").write_bytes(text)
+        check_refused(folder, "config.json' is damaged: it ")
     (folder / "config.json").write_text("{}")
     check_refused(folder, "empty configuration|model_type='None'")
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
+from urllib.request import getproxies
 
+import huggingface_hub
 from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
@@ -47,6 +51,7 @@ def open_model(model_or_path: PreTrainedModel | str | Path, class_for: ClassLook
         raise InputError(f"model directory '{path}' does not exist; give an existing directory or a model name")
     else:
         name = str(model_or_path)
+        _check_reachable(name)
     config = _read_config(name)
     architectures = config.get("architectures") or [None]
     return _load(name, class_for(str(config.get("model_type")), architectures[0]))
@@ -56,6 +61,7 @@ def _check_files(directory: Path) -> None:
     """Raise a clear `InputError` for a directory whose files cannot be a checkpoint, before anything is loaded."""
     if not (directory / "config.json").is_file():
         raise InputError(f"'{directory}' has no config.json; give a directory written by save_pretrained")
+    _check_config(directory / "config.json")
     files = sorted(directory.glob("*.safetensors"))
     pickles = [*directory.glob("*.bin"), *directory.glob("*.pt"), *directory.glob("*.pth"), *directory.glob("*.ckpt")]
     if not files and pickles:
@@ -67,6 +73,34 @@ def _check_files(directory: Path) -> None:
         raise InputError(f"'{directory}' holds no *.safetensors file; give a directory written by save_pretrained")
     for file in sorted({*files, *_shards(directory)}):
         _check_file(file)
+
+
+def _check_config(file: Path) -> None:
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:  # of which broken JSON and broken UTF-8 are kinds
+        raise InputError(f"'{file}' is damaged: it is not valid JSON ({error}); fetch the checkpoint again") from error
+    if not isinstance(config, dict):
+        raise InputError(f"'{file}' is damaged: it holds no JSON object; fetch the checkpoint again")
+
+
+def _check_reachable(name: str) -> None:
+    """Raise `InputError` at once where the Hub's host has no address and the cache no such model: asking transformers
+    takes half a minute of retries to say so. Behind a proxy the address says nothing, so there it is left to them."""
+    try:
+        cached = huggingface_hub.try_to_load_from_cache(name, "config.json")
+    except ValueError as error:  # the Hub has no such names
+        raise InputError(f"model '{name}' is neither a directory nor a Hub name; give one of the two") from error
+    if getproxies() or isinstance(cached, str):
+        return
+    host = urlparse(huggingface_hub.constants.ENDPOINT).hostname or ""
+    try:
+        socket.getaddrinfo(host, None)
+    except socket.gaierror as error:
+        raise InputError(
+            f"model '{name}' is neither a directory nor a name that can be fetched: {host} cannot be reached and the "
+            "cache has no such model"
+        ) from error
 
 
 def _shards(directory: Path) -> list[Path]:
