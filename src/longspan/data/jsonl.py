@@ -6,17 +6,24 @@ import gzip
 import json
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from longspan.errors import InputError
 
 
-def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_jsonl(
+    path: Path, damaged: Callable[[int, InputError], None] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield `(line number, object)` for each line that is not blank; only one line is in memory at a time.
 
     gzip and xz are known by the file's first bytes, whatever its name.
+
+    Args:
+        path: the file.
+        damaged: gets the number and the error of a line that cannot be read, which is then passed over; None raises
+            the error. A damaged file, as opposed to a line, always raises.
 
     Raises:
         InputError: the file is missing or damaged, or a line is not UTF-8 or not a JSON object; it names file and line.
@@ -25,7 +32,14 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         with _open(path) as file:
             for number, line in enumerate(file, 1):
-                if record := _parse(line, path, number):
+                try:
+                    record = _parse(line, path, number)
+                except InputError as error:
+                    if damaged is None:
+                        raise
+                    damaged(number, error)
+                    continue
+                if record is not None:
                     yield number, record
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; check the path") from None
@@ -57,7 +71,7 @@ def _parse(line: bytes, path: Path, number: int) -> dict[str, Any] | None:
         record = json.loads(text) if text.strip() else None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}, line {number}: not UTF-8 at byte {error.start}; save the file as UTF-8") from None
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
         raise InputError(f"{path}, line {number}: not JSON ({error}); write one JSON object per line") from None
     if record is not None and not isinstance(record, dict):
         kind = type(record).__name__
