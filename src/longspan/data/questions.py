@@ -135,13 +135,18 @@ class TextBytes:
         widths = 1 + (codes >= 0x80).astype("int64") + (codes >= 0x800) + (codes >= 0x10000)
         self.offsets = numpy.concatenate([numpy.zeros(1, dtype="int64"), numpy.cumsum(widths)])
 
+    @property
+    def length(self) -> int:
+        """Number of bytes."""
+        return int(self.offsets[-1])
+
     def place(self, span: Span) -> Place:
         """The bytes of a span."""
         return Place(start_byte=int(self.offsets[span.start]), end_byte=int(self.offsets[span.end]))
 
     def span(self, start_byte: int, end_byte: int) -> Span | None:
         """The characters of some bytes; None where they are none of the text's, or begin or end within a character."""
-        if not 0 <= start_byte <= end_byte <= self.offsets[-1]:
+        if not 0 <= start_byte <= end_byte <= self.length:
             return None
         start, end = (int(place) for place in self.offsets.searchsorted([start_byte, end_byte]))
         whole = self.offsets[start] == start_byte and self.offsets[end] == end_byte
@@ -204,10 +209,10 @@ class QuestionRow:
             raise InputError(
                 f"span {where.start}–{where.end} is not within the {len(self.text)} characters of {self.id!r}"
             )
-        return (self.tokens or self.bytes).place(where)
+        return (self.tokens or self.text_bytes).place(where)
 
     @cached_property
-    def bytes(self) -> TextBytes:
+    def text_bytes(self) -> TextBytes:
         """Characters of the text ↔ bytes of its UTF-8 form."""
         return TextBytes(self.text)
 

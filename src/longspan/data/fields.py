@@ -1,0 +1,46 @@
+"""Fields of a record read with their types checked: what is missing or wrong is said in one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from longspan.errors import InputError
+
+Record = dict[str, Any]
+
+
+def kind_of(value: Any) -> str:
+    """What a JSON value is, for a sentence: "null", "a str", "an int"."""
+    name = type(value).__name__
+    return "null" if value is None else f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
+def value_of(record: Any, field: str, where: str = "the record") -> Any:
+    """A field that must be there."""
+    if not isinstance(record, dict):
+        raise InputError(f"{where} is {kind_of(record)} instead of an object")
+    if field not in record:
+        raise InputError(f"{where} has no field {field!r}; it has {', '.join(sorted(map(str, record))) or 'none'}")
+    return record[field]
+
+
+def list_of(record: Any, field: str, where: str = "the record") -> list[Any]:
+    """A field that holds a list."""
+    value = value_of(record, field, where)
+    if not isinstance(value, list):
+        raise InputError(f"field {field!r} of {where} holds {kind_of(value)} instead of a list")
+    return value
+
+
+def number_of(record: Any, field: str, where: str) -> int:
+    """A field that holds a whole number."""
+    value = value_of(record, field, where)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InputError(f"field {field!r} of {where} holds {kind_of(value)} instead of a whole number")
+    return value
+
+
+def name_of(record: Record, field: str, default: str) -> str:
+    """A text or a number that names the record; `default` where it has none."""
+    value = record.get(field)
+    return default if value in (None, "") else str(value)
