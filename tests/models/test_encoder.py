@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from longspan.errors import InputError
-from longspan.models import LongspanModel
+from longspan.models import LongspanForConditionalGeneration, LongspanModel
 
 MECHANISMS = ["full", "longformer", "poolingformer"]
 
@@ -160,3 +160,21 @@ def test_initialisation_is_normal_and_leaves_a_mechanisms_own_rules(make_config)
     # "zero_value": the second level starts without effect.
     assert second.pooled_value.weight.abs().max() == 0
     assert model.encoder.embeddings.token.weight[1].abs().max() == 0
+
+
+def test_without_absolute_positions_only_the_configuration_limits_the_length(make_config):
+    config = make_config(position_embedding="none", max_position_embeddings=13, global_tokens="none")
+    model = LongspanModel(config).eval()
+    assert not any("position" in name for name in model.state_dict())
+    ids = torch.randint(3, 61, (1, 13))
+    # No layer knows places, so inputs that every window covers come out turned around when they are turned around.
+    turned = run(model, ids[:, :4].flip(1)).flip(1)
+    assert torch.allclose(run(model, ids[:, :4]), turned, atol=1e-6)
+    with pytest.raises(InputError, match="14 tokens are more than max_position_embeddings=13"):
+        model(torch.randint(3, 61, (1, 14)))
+
+
+def test_a_decoder_keeps_its_positions_when_the_encoder_has_none(make_config):
+    model = LongspanForConditionalGeneration(make_config(position_embedding="none", decoder_layers=1))
+    tables = [name for name in model.state_dict() if "embeddings.position" in name]
+    assert tables == ["decoder.embeddings.position.weight"]

@@ -48,11 +48,19 @@ _MINIMUM = {
     "type_vocab_size": 0,
     "sentence_layers": 0,
 }
+_PROBABILITIES = (
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "classifier_dropout",
+    "classifier_input_dropout",
+    "label_smoothing",
+)
 _CHOICES = {
     "normalization": ("post", "pre"),
     "classification_head": ("dense", "pooler"),
     "global_tokens": ("none", "first", "question"),
-    "position_embedding": ("learned", "sinusoidal"),
+    "position_embedding": ("learned", "sinusoidal", "none"),
 }
 
 
@@ -84,9 +92,12 @@ class LongspanConfig(PreTrainedConfig):
         attention_dropout: of attention weights, wherever `attention` itself gives no `dropout`.
         activation_dropout: inside the feed-forward layers.
         classifier_dropout: of the classification heads; `None` means `dropout`.
+        classifier_input_dropout: before the dense layer of the "dense" classification head; `None` means
+            `classifier_dropout` (RoBERTa), DeBERTa has its own.
+        classifier_activation: after that layer: "tanh" (RoBERTa), "gelu" (DeBERTa).
         pooler: give `LongspanModel` a dense-tanh pooler over the first token (BERT, RoBERTa).
         classification_head: what `LongspanForSequenceClassification` puts on the first token: "dense"
-            (dropout-dense-tanh-dropout-linear: RoBERTa, Longformer) or "pooler" (pooler-dropout-linear: BERT).
+            (dropout-dense-tanh-dropout-linear: RoBERTa, Longformer, DeBERTa) or "pooler" (pooler-dropout-linear: BERT).
         attention: an encoder mechanism: a name, a dict `{"mechanism": name, option: value, ...}`, or a list of these
             with one per encoder layer. Stored as plain data with every option filled in.
         global_tokens: which tokens are global when no `global_attention_mask` is passed: "none", "first" (LED,
@@ -97,12 +108,19 @@ class LongspanConfig(PreTrainedConfig):
         wrap_labels: start the decoder with the last real label, a language code, instead of `decoder_start_token_id`,
             when its inputs are made from labels (mBART).
         position_embedding: "learned" (a table of `max_position_embeddings` rows) or "sinusoidal" (no weights, and then
-            no longest input: positions repeat nothing and need nothing of a length never trained on).
+            no longest input: positions repeat nothing and need nothing of a length never trained on), or "none": the
+            encoder knows places only by the relative positions of `fusion`, as DeBERTa does, and a decoder keeps its
+            table.
         position_period: longest wavelength of the sinusoids, in tokens; a short one tells order within a neighbourhood
             only, which is the same at any length of the document.
         sentence_layers: blocks over the sequence of sentences in `LongspanForSentenceScoring`; 0 scores each sentence
             from its own tokens.
         sentence_attention: mechanism of these blocks; its windows count sentences.
+        answer_types: outputs of `LongspanForNaturalQuestions` about a chunk: 2 (no answer, answer) or 5 (no answer, yes,
+            no, short answer, long answer only).
+        null_paragraph: there, chunks without a long answer are trained to choose "none of these paragraphs"; False
+            leaves them out of the paragraph loss.
+        question_loss_weights: there, weights of the losses of start, end, paragraph and answer type.
         init_std: standard deviation of the normal initialisation.
 
     Raises:
@@ -138,6 +156,8 @@ class LongspanConfig(PreTrainedConfig):
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
     classifier_dropout: float | None = None
+    classifier_input_dropout: float | None = None
+    classifier_activation: str = "tanh"
     pooler: bool = False
     classification_head: Literal["dense", "pooler"] = "dense"
     attention: Any = "longformer"
@@ -145,10 +165,13 @@ class LongspanConfig(PreTrainedConfig):
     max_global_tokens: int | None = None
     label_smoothing: float = 0.0
     wrap_labels: bool = False
-    position_embedding: Literal["learned", "sinusoidal"] = "learned"
+    position_embedding: Literal["learned", "sinusoidal", "none"] = "learned"
     position_period: float = 10000.0
     sentence_layers: int = 0
     sentence_attention: Any = "longformer"
+    answer_types: Literal[2, 5] = 2
+    null_paragraph: bool = False
+    question_loss_weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0)
     init_std: float = 0.02
     use_cache: bool = True
     tie_word_embeddings: bool = True
@@ -201,7 +224,7 @@ def _check_sizes(config: LongspanConfig) -> None:
     """Raise `InputError` for the first size, probability or choice that no model can have."""
     for name, least in _MINIMUM.items():
         require_count(name, getattr(config, name), least)
-    for name in ("dropout", "attention_dropout", "activation_dropout", "classifier_dropout", "label_smoothing"):
+    for name in _PROBABILITIES:
         value = getattr(config, name)
         if value is not None and not 0 <= value < 1:
             raise InputError(f"{name}={value!r} must be a number from 0 up to, but not including, 1")
@@ -213,6 +236,13 @@ def _check_sizes(config: LongspanConfig) -> None:
             raise InputError(
                 f"{name}={heads} does not divide hidden_size={config.hidden_size}; choose a number of heads that does"
             )
+    if config.answer_types not in (2, 5):
+        raise InputError(f"answer_types={config.answer_types!r} must be 2 (no answer, answer) or 5 (which kind of answer)")
+    weights = config.question_loss_weights
+    if len(weights) != 4 or not all(0 <= weight < float("inf") for weight in weights):
+        raise InputError(
+            f"question_loss_weights={weights!r} must be four numbers of at least 0: for start, end, paragraph and type"
+        )
     if config.position_period <= 2:
         raise InputError(f"position_period={config.position_period!r} is too short; give more than 2 tokens")
     if config.classification_head == "pooler" and not config.pooler:

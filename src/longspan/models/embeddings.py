@@ -34,11 +34,11 @@ class Sinusoids(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Sum of token, learned position and (where the model has them) type embeddings, normalised.
+    """Sum of token, position and type embeddings (the last two where the model has them), normalised.
 
     Args:
-        config: its `position_offset`, `positions_skip_padding`, `type_vocab_size`, `embedding_norm` and
-            `scale_embedding` choose the convention.
+        config: its `position_embedding`, `position_offset`, `positions_skip_padding`, `type_vocab_size`,
+            `embedding_norm` and `scale_embedding` choose the convention.
         decoder: whether these are the decoder's, with its own positions and no token types.
     """
 
@@ -46,10 +46,9 @@ class Embeddings(nn.Module):
         super().__init__()
         width = config.hidden_size
         self.limit = "max_decoder_position_embeddings" if decoder else "max_position_embeddings"
-        positions: int = getattr(config, self.limit)
+        self.positions: int = getattr(config, self.limit)
         self.token = nn.Embedding(config.vocab_size, width, config.pad_token_id)
-        learned = config.position_embedding == "learned"
-        self.position = nn.Embedding(positions + config.position_offset, width) if learned else Sinusoids(config)
+        self.position = _positions(config, self.positions, decoder=decoder)
         types = 0 if decoder else config.type_vocab_size
         self.token_type = nn.Embedding(types, width) if types else None
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.embedding_norm else None
@@ -60,8 +59,10 @@ class Embeddings(nn.Module):
 
     @property
     def max_tokens(self) -> int:
-        """The longest input that the position table serves."""
-        return sys.maxsize if isinstance(self.position, Sinusoids) else self.position.num_embeddings - self.offset
+        """The longest input that the position table serves, or the configuration allows without a table."""
+        if isinstance(self.position, nn.Embedding):
+            return self.position.num_embeddings - self.offset
+        return self.positions if self.position is None else sys.maxsize
 
     def forward(
         self,
@@ -83,8 +84,9 @@ class Embeddings(nn.Module):
         assert source is not None
         self._check_length(first_position + source.shape[1])
         hidden = self.token(input_ids) * self.scale if inputs_embeds is None else inputs_embeds
-        position = self.position(self._rows(input_ids, hidden, first_position)).to(hidden.dtype)
-        hidden = hidden + self._types(token_type_ids, hidden) + position
+        hidden = hidden + self._types(token_type_ids, hidden)
+        if self.position is not None:
+            hidden = hidden + self.position(self._rows(input_ids, hidden, first_position)).to(hidden.dtype)
         if self.norm is not None:
             hidden = self.norm(hidden)
         return self.dropout(hidden)
@@ -113,3 +115,12 @@ class Embeddings(nn.Module):
             real = input_ids != self.padding
             return (real.cumsum(1) * real) + (self.offset - 1)
         return torch.arange(first + self.offset, first + self.offset + hidden.shape[1], device=hidden.device)[None]
+
+
+def _positions(config: LongspanConfig, positions: int, *, decoder: bool) -> nn.Module | None:
+    """A table, the sinusoids, or nothing; a decoder has no relative positions to do without a table."""
+    if config.position_embedding == "sinusoidal":
+        return Sinusoids(config)
+    if config.position_embedding == "none" and not decoder:
+        return None
+    return nn.Embedding(positions + config.position_offset, config.hidden_size)

@@ -93,20 +93,23 @@ class LongspanForMaskedLM(LongspanWithHead):
 
 
 class ClassificationHead(nn.Module):
-    """dropout, dense, tanh, dropout, output on the first token (RoBERTa, Longformer); or, on a pooler's output,
-    dropout and output alone (BERT)."""
+    """dropout, dense, activation, dropout, output on the first token (RoBERTa, Longformer, DeBERTa); or, on a pooler's
+    output, dropout and output alone (BERT)."""
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__()
         width = config.hidden_size
         self.dense = nn.Linear(width, width) if config.classification_head == "dense" else None
+        self.activation = activation(config.classifier_activation)
         self.dropout = classifier_dropout(config)
+        before = config.classifier_input_dropout
+        self.input_dropout = self.dropout if before is None else nn.Dropout(before)
         self.output = nn.Linear(width, label_count(config))
 
     def forward(self, hidden: Tensor) -> Tensor:
         """`(B, E)` → `(B, L)`."""
         if self.dense is not None:
-            hidden = self.dense(self.dropout(hidden)).tanh()
+            hidden = self.activation(self.dense(self.input_dropout(hidden)))
         return self.output(self.dropout(hidden))
 
 
