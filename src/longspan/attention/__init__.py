@@ -17,8 +17,10 @@ from typing import Any
 
 from longspan.attention.base import Attention, AttentionConfig, KeyValueState, Tokens
 from longspan.attention.full import FullConfig
+from longspan.attention.fusion import FusionConfig
 from longspan.attention.longformer import LongformerConfig
 from longspan.attention.poolingformer import PoolingformerConfig
+from longspan.attention.relative import RelativePositions, RelativeTables
 from longspan.errors import InputError
 
 __all__ = [
@@ -26,9 +28,12 @@ __all__ = [
     "Attention",
     "AttentionConfig",
     "FullConfig",
+    "FusionConfig",
     "KeyValueState",
     "LongformerConfig",
     "PoolingformerConfig",
+    "RelativePositions",
+    "RelativeTables",
     "Tokens",
     "attention_config",
 ]
@@ -37,6 +42,7 @@ MECHANISMS: dict[str, type[AttentionConfig]] = {
     "full": FullConfig,
     "longformer": LongformerConfig,
     "poolingformer": PoolingformerConfig,
+    "fusion": FusionConfig,
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from longspan.attention.relative import RelativePositions, RelativeTables
 from longspan.errors import InputError
 from longspan.ops.reference import dense_mask, dense_weights
 from longspan.patterns import Pattern
@@ -23,11 +24,14 @@ class Tokens:
         is_global: `(B, T)` bool, True where a token attends everywhere and is attended by everyone; `None` means none.
         global_slots: `(B, G)` int64 distinct positions of the global tokens, −1 in unused slots. Derived from
             `is_global` when absent; a model derives it once for all of its layers, with `with_slots`.
+        relative: tables of relative positions that an encoder shares between its layers; only mechanisms with relative
+            positions read it.
     """
 
     mask: Tensor | None = None
     is_global: Tensor | None = None
     global_slots: Tensor | None = None
+    relative: RelativeTables | None = None
 
     def __post_init__(self) -> None:
         for name in ("mask", "is_global"):
@@ -173,6 +177,11 @@ class AttentionConfig:
         """Make the module: `width` is the model width E, `heads` the number of heads H (E = H·D)."""
         raise NotImplementedError
 
+    def build_positions(self, width: int) -> RelativePositions | None:
+        """Tables of relative positions that an encoder of `width` can share between its layers, `None` if there are
+        none: it calls `share_positions` of each layer's attention, and passes the tables in `Tokens(relative=…)`."""
+        return None
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the mechanism's name first; `AttentionConfig.from_dict` reverses it."""
         return {"mechanism": self.mechanism, **asdict(self)}
@@ -229,6 +238,9 @@ class Attention(nn.Module):
         Called at construction, and by a model after it has initialised or loaded the local projections. Weights that
         transformers marked as loaded are left alone.
         """
+
+    def share_positions(self) -> None:
+        """Give up tables of relative positions of one's own, for those of `Tokens(relative=…)`; here there are none."""
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`(B, T, E)` → local queries, keys and values, `(B, H, T, D)` each."""

@@ -83,6 +83,8 @@ class PoolingformerConfig(AttentionConfig):
     def level_scores(self, length: int, *, global_tokens: int = 0) -> tuple[float, float]:
         """Mean scores per token of the first and of the second level, edges counted; globals are in the first only."""
         first = window_scores(length, left=self.left_tokens, right=self.right_tokens, global_tokens=global_tokens)
+        if not self.has_pools:
+            return first, 0.0
         left, right = self.centre_reach
         if self.windows == "per_query":
             pairs = sum(max(0, length - abs(offset)) for offset in range(-left, right + 1, self.stride))
@@ -96,6 +98,11 @@ class PoolingformerConfig(AttentionConfig):
         """How far left and right of a query a pool's centre may lie, so that its whole kernel is in the window."""
         before = self.kernel // 2
         return self.pooled_left_tokens - before, self.pooled_right_tokens - (self.kernel - 1 - before)
+
+    @property
+    def has_pools(self) -> bool:
+        """Whether there is a second level at all."""
+        return True
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> PoolingformerAttention:
         return PoolingformerAttention(self, width=width, heads=heads, causal=causal)
@@ -115,6 +122,9 @@ class PoolingformerAttention(WindowedAttention):
             separate=config.separate_global_projections,
         )
         self.levels = config
+        if not config.has_pools:
+            self.init_extra_weights()
+            return
         if not config.tie_levels:
             self.pooled_query = nn.Linear(width, width)
             self.pooled_key = nn.Linear(width, width)
@@ -127,6 +137,8 @@ class PoolingformerAttention(WindowedAttention):
     def init_extra_weights(self, std: float = 0.02) -> None:
         """Global projections as in Longformer, second-level projections by `init`, pooling weights 0: a mean."""
         super().init_extra_weights(std)
+        if not self.levels.has_pools:
+            return
         if self.levels.pooling == "ldconv":
             nn.init.zeros_(self.pool_key_weight)
             nn.init.zeros_(self.pool_value_weight)
@@ -155,7 +167,7 @@ class PoolingformerAttention(WindowedAttention):
         """
         tokens = tokens or Tokens()
         first = self.window_context(hidden, tokens, state)
-        return self.output(first + self.pooled_context(first, tokens.mask))
+        return self.output(first + self.pooled_context(first, tokens.mask) if self.levels.has_pools else first)
 
     def pooled_context(self, first: Tensor, mask: Tensor | None) -> Tensor:
         """The second level Z from the first level's output Y, before the output projection: `(B, T, E)` both."""
@@ -221,8 +233,10 @@ class PoolingformerAttention(WindowedAttention):
         if level not in (None, 1, 2):
             raise InputError(f"level={level!r} is no level of Poolingformer; give 1, 2 or None for the mean of both")
         first = self.window_weights(hidden, tokens)
-        if level == 1:
+        if level == 1 or (level is None and not self.levels.has_pools):
             return first
+        if not self.levels.has_pools:
+            raise InputError("level=2 does not exist in this layer, which has two_level=False; give 1")
         second = self._pooled_weights(self.window_context(hidden, tokens), tokens.mask)
         return second if level == 2 else (first + second) / 2
 

@@ -103,10 +103,10 @@ class WindowedAttention(Attention):
 
 
 def copy_linear(source: nn.Linear, target: nn.Linear) -> None:
-    """Copy weight and bias, except into weights that transformers marked as loaded."""
+    """Copy weight and bias, if there is one, except into weights that transformers marked as loaded."""
     for name in ("weight", "bias"):
         parameter = getattr(target, name)
-        if not getattr(parameter, "_is_hf_initialized", False):
+        if parameter is not None and not getattr(parameter, "_is_hf_initialized", False):
             with torch.no_grad():
                 parameter.copy_(getattr(source, name))
 

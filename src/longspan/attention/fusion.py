@@ -1,0 +1,272 @@
+"""Fusion: Poolingformer whose first level scores relative positions as DeBERTa does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longspan.attention.base import KeyValueState, Tokens, require_choice, require_count, require_flag
+from longspan.attention.global_rows import put_rows, slot_rows
+from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
+from longspan.attention.relative import RelativePositions, RelativeTables, bucket, clipped_offset
+from longspan.attention.windowed import copy_linear
+from longspan.errors import InputError
+from longspan.ops.blocked import gather_slots
+from longspan.ops.reference import dense_mask, dense_weights
+from longspan.ops.relative import attend_relative
+from longspan.ops.relative_reference import relative_scores
+
+P2C_INDICES = ("code", "paper")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FusionConfig(PoolingformerConfig):
+    """Poolingformer's two levels, the first with DeBERTa's disentangled scores; other options as in Poolingformer.
+
+    Attributes:
+        two_level: False leaves the second level out, for the lower layers of a model.
+        relative_span: offsets up to this far have a row of their own in the table of relative positions (paper: k); the
+            window may not reach further.
+        global_buckets: rows on each side of the second table, for pairs with a global token (thesis: k_g).
+        global_span: distance that these rows divide evenly; what is further shares the last row (thesis: N_max).
+        p2c_index: which row the position-to-content term of query i and key j reads: that of i − j as DeBERTa's code
+            and published weights, `"code"`, or that of j − i as its equation, `"paper"`.
+        position_dropout: probability of dropping an element of the table of relative positions during training.
+    """
+
+    mechanism: ClassVar[str] = "fusion"
+    cost: ClassVar[str] = PoolingformerConfig.cost
+    source: ClassVar[str] = "He et al. 2020, DeBERTa, arXiv 2006.03654, equation 4; level 2: Poolingformer"
+
+    separate_global_projections: bool = False
+    two_level: bool = True
+    relative_span: int = 512
+    global_buckets: int = 64
+    global_span: int = 4096
+    p2c_index: str = "code"
+    position_dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_flag("two_level", self.two_level)
+        for name in ("relative_span", "global_buckets", "global_span"):
+            require_count(name, getattr(self, name), 1)
+        require_choice("p2c_index", self.p2c_index, P2C_INDICES)
+        prob = self.position_dropout
+        if isinstance(prob, bool) or not isinstance(prob, int | float) or not 0 <= prob < 1:
+            raise InputError(f"position_dropout={prob!r} must be a number from 0 up to, but not including, 1")
+        for name in ("left_tokens", "right_tokens"):
+            if getattr(self, name) > self.relative_span:
+                raise InputError(
+                    f"{name}={getattr(self, name)} exceeds relative_span={self.relative_span}, so that distant tokens "
+                    "would share a position; narrow the window or widen relative_span"
+                )
+        if self.global_span < self.global_buckets:
+            raise InputError(
+                f"global_span={self.global_span} is fewer than global_buckets={self.global_buckets}, which would leave "
+                "buckets unused; lower global_buckets"
+            )
+
+    @property
+    def has_pools(self) -> bool:
+        return self.two_level
+
+    def build_positions(self, width: int) -> RelativePositions:
+        return RelativePositions(self.relative_span, width, buckets=self.global_buckets)
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> FusionAttention:
+        return FusionAttention(self, width=width, heads=heads, causal=causal)
+
+
+class FusionAttention(PoolingformerAttention):
+    """The module of `FusionConfig`.
+
+    It owns tables of relative positions, `positions`, until an encoder that owns one for all of its layers calls
+    `share_positions` and passes that one in `Tokens(relative=…)`. `position_key` and `position_query` project the table
+    of the window, `global_position_key` and `global_position_query` that of pairs with a global token.
+    """
+
+    def __init__(self, config: FusionConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal)
+        self.fusion = config
+        self.scale = (3 * self.head_width) ** -0.5
+        self.positions: RelativePositions | None = config.build_positions(width)
+        self.position_key = nn.Linear(width, width, bias=False)
+        self.position_query = nn.Linear(width, width)
+        self.global_position_key = nn.Linear(width, width, bias=False)
+        self.global_position_query = nn.Linear(width, width)
+        self._copy_position_projections()
+
+    def init_extra_weights(self, std: float = 0.02) -> None:
+        """As in Poolingformer; the position projections of global pairs start as copies of the others."""
+        super().init_extra_weights(std)
+        if hasattr(self, "global_position_query"):
+            self._copy_position_projections()
+
+    def _copy_position_projections(self) -> None:
+        copy_linear(self.position_key, self.global_position_key)
+        copy_linear(self.position_query, self.global_position_query)
+
+    def share_positions(self) -> None:
+        """Give up the module's own tables: from now on they come in `Tokens(relative=…)`."""
+        self.positions = None
+
+    def tables(self, tokens: Tokens) -> RelativeTables:
+        """The shared tables of `tokens`, or else the module's own.
+
+        Raises:
+            InputError: there are none, or they have another shape than the configuration says.
+        """
+        tables = tokens.relative
+        if tables is None:
+            if self.positions is None:
+                raise InputError(
+                    "relative=None of Tokens leaves this layer without positions, which its encoder holds for all "
+                    "layers; give Tokens(relative=…) the encoder's tables"
+                )
+            return self.positions()
+        for name, table, rows in zip(
+            RelativeTables._fields, tables, (self.fusion.relative_span, self.fusion.global_buckets), strict=True
+        ):
+            if table.shape != (2 * rows, self.width):
+                raise InputError(
+                    f"relative.{name} has shape {tuple(table.shape)}; attention 'fusion' with these options needs "
+                    f"{(2 * rows, self.width)}"
+                )
+        return tables
+
+    def window_context(self, hidden: Tensor, tokens: Tokens, state: KeyValueState | None = None) -> Tensor:
+        """The window and the globals, before the output projection: `(B, T, E)`, rows of padded tokens 0."""
+        self.check_tokens(hidden, tokens, state)
+        tokens = tokens.with_slots()
+        slots = tokens.real_slots() if hidden.shape[1] else None
+        tables = self.tables(tokens)
+        query, key, value = self.project(hidden)
+        position_key, position_query = self._near(tables.near)
+        far = None if slots is None else self._far(tables.far)
+        context = attend_relative(
+            query,
+            key,
+            value,
+            position_key,
+            position_query,
+            left=self.fusion.left_tokens,
+            right=self.fusion.right_tokens,
+            scale=self.scale,
+            key_mask=tokens.mask,
+            slots=slots,
+            global_bias=None if slots is None or far is None else self._column_bias(query, key, slots, far),
+            dropout_prob=self.dropout_prob,
+        )
+        context = self.merge_heads(context)
+        if slots is None or far is None:
+            return context if tokens.mask is None else context.masked_fill(~tokens.mask[:, :, None], 0)
+        rows = self._global_rows(hidden, query, key, value, tokens.mask, slots, far)
+        return put_rows(context, rows, slots, tokens.mask)
+
+    def _near(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        """K^r and Q^r by offset j − i, −left to right, `(H, left + 1 + right, D)`; no other row is projected."""
+        config = self.fusion
+        ahead = torch.arange(-config.left_tokens, config.right_tokens + 1, device=table.device)
+        if config.p2c_index == "code":
+            rows = self._dropped(table[clipped_offset(-ahead, config.relative_span)])
+            return self._table_heads(self.position_key(rows)), self._table_heads(self.position_query(rows))
+        table = self._dropped(table)
+        keys = self.position_key(table[clipped_offset(-ahead, config.relative_span)])
+        queries = self.position_query(table[clipped_offset(ahead, config.relative_span)])
+        return self._table_heads(keys), self._table_heads(queries)
+
+    def _far(self, table: Tensor) -> tuple[Tensor, Tensor]:
+        """K^{r,g} and Q^{r,g} by bucket, `(H, 2k_g, D)`."""
+        rows = self._dropped(table)
+        return (
+            self._table_heads(self.global_position_key(rows)),
+            self._table_heads(self.global_position_query(rows)),
+        )
+
+    def _dropped(self, rows: Tensor) -> Tensor:
+        return F.dropout(rows, self.fusion.position_dropout, self.training)
+
+    def _table_heads(self, rows: Tensor) -> Tensor:
+        """`(R, E)` → `(H, R, D)`."""
+        return rows.unflatten(-1, (self.heads, self.head_width)).transpose(0, 1)
+
+    def _codes(self, offset: Tensor) -> Tensor:
+        return bucket(offset, self.fusion.global_buckets, self.fusion.global_span)
+
+    def _column_bias(self, query: Tensor, key: Tensor, slots: Tensor, far: tuple[Tensor, Tensor]) -> Tensor:
+        """The relative scores of every query with the global keys, scaled: `(B, H, T, G)`."""
+        place = torch.arange(query.shape[2], device=query.device)
+        codes = self._codes(place[None, :, None] - slots.clamp(min=0)[:, None, :])
+        codes = codes[:, None].expand(-1, self.heads, -1, -1)
+        to_position = (query @ far[0].transpose(-1, -2)).gather(-1, codes)
+        to_content = (far[1] @ gather_slots(key, slots).transpose(-1, -2)).gather(2, codes)
+        return (to_position + to_content) * self.scale
+
+    def _global_rows(
+        self,
+        hidden: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        slots: Tensor,
+        far: tuple[Tensor, Tensor],
+    ) -> Tensor:
+        """What each global query gathers from every real key, all pairs through P_g: `(B, G, E)`."""
+        if self.separate:
+            query = self.split_heads(self.global_query(slot_rows(hidden, slots)))
+            key, value = self.split_heads(self.global_key(hidden)), self.split_heads(self.global_value(hidden))
+        else:
+            query = gather_slots(query, slots)
+        place = torch.arange(key.shape[2], device=key.device)
+        codes = self._codes(slots.clamp(min=0)[:, :, None] - place)[:, None].expand(-1, self.heads, -1, -1)
+        to_position = (query @ far[0].transpose(-1, -2)).gather(-1, codes)
+        to_content = (far[1] @ key.transpose(-1, -2)).gather(2, codes)
+        scores = (query @ key.transpose(-1, -2) + to_position + to_content) * self.scale
+        if mask is not None:
+            scores = scores.masked_fill(~mask[:, None, None, :], torch.finfo(scores.dtype).min)
+        wide = torch.promote_types(scores.dtype, torch.float32)
+        weights = F.dropout(scores.softmax(-1, dtype=wide), self.dropout_prob).to(value.dtype)
+        return self.merge_heads(weights @ value)
+
+    def window_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """Dense weights `(B, H, T, T)` of the window and the globals; rows of padded queries are 0."""
+        self.check_tokens(hidden, tokens)
+        is_global = tokens.global_mask(hidden.shape[1])
+        query, key, _ = self.project(hidden)
+        weights = self._dense_weights(query, key, tokens, is_global)
+        if self.separate and is_global is not None:
+            query, key = self.split_heads(self.global_query(hidden)), self.split_heads(self.global_key(hidden))
+            rows = self._dense_weights(query, key, tokens, is_global)
+            weights = torch.where(is_global[:, None, :, None], rows, weights)
+        return weights if tokens.mask is None else weights * tokens.mask[:, None, :, None]
+
+    def _dense_weights(self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None) -> Tensor:
+        """Weights under one set of projections, from the formula: each pair reads its own row of a table."""
+        length, tables, span = query.shape[2], self.tables(tokens), self.fusion.relative_span
+        place = torch.arange(length, device=query.device)
+        behind = place[:, None] - place[None, :]
+        key_row = clipped_offset(behind, span)
+        query_row = key_row if self.fusion.p2c_index == "code" else clipped_offset(-behind, span)
+        keys, queries = self._table_heads(self.position_key(tables.near)), self.position_query(tables.near)
+        bias = relative_scores(query, key, keys, self._table_heads(queries), key_row, query_row)
+        if is_global is not None:
+            codes = self._codes(behind)
+            keys, queries = self.global_position_key(tables.far), self.global_position_query(tables.far)
+            far = relative_scores(query, key, self._table_heads(keys), self._table_heads(queries), codes, codes)
+            bias = torch.where(is_global[:, None, :, None] | is_global[:, None, None, :], far, bias)
+        seen = dense_mask(
+            self.pattern,
+            length,
+            length,
+            key_mask=tokens.mask,
+            is_global=is_global,
+            query_offset=0,
+            device=query.device,
+        )
+        return dense_weights(query, key, seen, scale=self.scale, bias=bias * self.scale)

@@ -1,0 +1,71 @@
+"""Tables of relative positions that all layers of an encoder share, and which row a pair of tokens reads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class RelativeTables(NamedTuple):
+    """The tables as tensors, as `Tokens.relative` carries them from an encoder to its layers.
+
+    Attributes:
+        near: `(2k, E)`, one row per clipped offset (paper: P).
+        far: `(2k_g, E)`, one row per bucket of offsets, for pairs with a global token (thesis: P_g).
+    """
+
+    near: Tensor
+    far: Tensor
+
+
+class RelativePositions(nn.Module):
+    """The two tables of relative positions, learned: one for windows, one for pairs with a global token.
+
+    Args:
+        span: offsets from −span to span − 1 have rows of their own in `near` (paper: k).
+        width: the model width E.
+        buckets: number of buckets on each side in `far` (thesis: k_g).
+    """
+
+    def __init__(self, span: int, width: int, *, buckets: int = 64) -> None:
+        super().__init__()
+        self.near = nn.Embedding(2 * span, width)
+        self.far = nn.Embedding(2 * buckets, width)
+        for table in (self.near, self.far):
+            nn.init.normal_(table.weight, std=0.02)
+
+    def forward(self) -> RelativeTables:
+        """Both tables, for `Tokens(relative=…)`."""
+        return RelativeTables(self.near.weight, self.far.weight)
+
+    @torch.no_grad()
+    def copy_to_buckets(self, global_span: int) -> None:
+        """Start each row of `far` as the row of `near` at the middle of its bucket, clipped: for published weights.
+
+        Args:
+            global_span: number of offsets on each side that the buckets divide (thesis: N_max).
+        """
+        buckets, span = self.far.num_embeddings // 2, self.near.num_embeddings // 2
+        code = torch.arange(2 * buckets, device=self.near.weight.device)
+        ahead = (2 * (code - buckets) + 1) * global_span // (2 * buckets)
+        self.far.weight.copy_(self.near.weight[clipped_offset(ahead, span)])
+
+
+def clipped_offset(offset: Tensor, span: int) -> Tensor:
+    """Row of `near` for an offset: `δ = clip(offset + span, 0, 2·span − 1)` (DeBERTa, He et al. 2020, equation 3)."""
+    return (offset + span).clamp(0, 2 * span - 1)
+
+
+def bucket(offset: Tensor, buckets: int, global_span: int) -> Tensor:
+    """Row of `far` for an offset of any size: `global_span` offsets on each side, evenly over `buckets` rows each.
+
+    `b(r) = k_g + min(k_g − 1, ⌊r·k_g / N_max⌋)` for r ≥ 0, and `k_g − 1 − min(k_g − 1, ⌊(−r − 1)·k_g / N_max⌋)` for
+    r < 0; letters: r = `offset` (query − key), k_g = `buckets`, N_max = `global_span`. The thesis applies b to an
+    offset that is already clipped, which would leave distant pairs alike; here it is applied to the offset itself.
+    """
+    ahead = offset >= 0
+    distance = torch.where(ahead, offset, -offset - 1)
+    code = (distance * buckets // global_span).clamp(max=buckets - 1)
+    return torch.where(ahead, buckets + code, buckets - 1 - code)
