@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from longspan.data.extract import text_from_html, text_from_markdown, text_from_pdf
+from longspan.data.extract import text_and_pages_from_pdf, text_from_html, text_from_markdown
 from longspan.errors import InputError
 
 _BYTE_ORDER_MARKS = (
@@ -48,13 +48,19 @@ def read_document(path: str | Path, encoding: str | None = None) -> str:
         InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the given encoding, an
             encrypted or damaged PDF, or a PDF of images without text; or the 'documents' extra is not installed.
     """
+    return read_document_with_pages(path, encoding)[0]
+
+
+def read_document_with_pages(path: str | Path, encoding: str | None = None) -> tuple[str, list[int]]:
+    """As `read_document`, and for each page of a PDF file the character at which its text begins; else no pages."""
     name = "standard input" if str(path) == "-" else str(path)
     data = _read_bytes(path, name)
+    pages: list[int] = []
     if not data:
         raise InputError(f"{name} is empty; give a document with text")
     suffix = "" if str(path) == "-" else Path(path).suffix.lower()
     if data.startswith(b"%PDF-") or suffix == ".pdf":
-        text = text_from_pdf(data, name)
+        text, pages = text_and_pages_from_pdf(data, name)
     else:
         raw = decode(data, name, encoding)
         if suffix in {".html", ".htm", ".xhtml"} or (suffix in {"", ".txt"} and _MARKUP.match(raw)):
@@ -63,7 +69,7 @@ def read_document(path: str | Path, encoding: str | None = None) -> str:
             text = text_from_markdown(raw) if suffix in {".md", ".markdown"} else raw
     if not text.strip():
         raise InputError(f"{name} holds no text, only white space or markup; give a document with text")
-    return text
+    return text, pages
 
 
 def decode(data: bytes, name: str, encoding: str | None = None) -> str:

@@ -6,9 +6,11 @@ import html
 import logging
 import re
 import warnings
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
+from itertools import accumulate
 from typing import Any
 
 from longspan.data.extras import require
@@ -123,21 +125,29 @@ def text_from_pdf(data: bytes, name: str) -> str:
     Raises:
         InputError: the file is damaged, encrypted with a password, or holds images of text only.
     """
+    return text_and_pages_from_pdf(data, name)[0]
+
+
+def text_and_pages_from_pdf(data: bytes, name: str) -> tuple[str, list[int]]:
+    """As `text_from_pdf`, and for each page the character at which its text begins."""
     pypdf = require("pypdf", extra="documents", purpose="reading PDF")
     try:
         with _quiet("pypdf"):
             reader = pypdf.PdfReader(BytesIO(data))
             locked = reader.is_encrypted and not reader.decrypt("")
-            pages = [] if locked else [page.extract_text() for page in reader.pages]
+            pages = [] if locked else [page.extract_text().strip() for page in reader.pages]
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{name} cannot be read as PDF ({reason}); save it again, or convert it to text") from error
     if locked:
         raise InputError(f"{name} is encrypted; save a copy without a password")
-    text = "\n".join(page.strip() for page in pages)
+    text = "\n".join(pages)
     if not text.strip():
         raise InputError(f"{name} holds no text on its {len(pages)} pages, likely scans; run text recognition first")
-    return _BROKEN_WORD.sub(r"\1\2", text)
+    starts = [0, *accumulate(len(page) + 1 for page in pages[:-1])]
+    # Joining a broken word takes two characters away, and so from where every later page begins.
+    broken = [match.end() for match in _BROKEN_WORD.finditer(text)]
+    return _BROKEN_WORD.sub(r"\1\2", text), [start - 2 * bisect_right(broken, start + 1) for start in starts]
 
 
 @contextmanager
