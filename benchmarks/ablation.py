@@ -26,6 +26,7 @@ import torch
 import transformers
 
 import longspan
+from longspan.tasks.summarization import Summarization
 from longspan.training.data import load_rows, texts_of
 from longspan.training.evaluate import evaluate
 from longspan.training.recipe import Data, Recipe
@@ -96,7 +97,7 @@ def _tokenizer(work: Path) -> Path:
     """One vocabulary for all runs."""
     folder = work / "tokenizer"
     if not (folder / "tokenizer_config.json").is_file():
-        train_tokenizer(texts_of(load_rows(DATA, "train")[:600]), 2000).save_pretrained(folder)
+        train_tokenizer(texts_of(load_rows(Summarization(), DATA, "train")[:600]), 2000).save_pretrained(folder)
     return folder
 
 

@@ -16,15 +16,18 @@ def evaluate(
     length_penalty: Annotated[float | None, typer.Option(help="Exponent on the length; default: as trained.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest summary; default: as trained.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Documents decoded together.")] = 1,
+    on_error: Annotated[
+        str, typer.Option(help="Corrupt rows: raise (stop with the line), or skip (and count).")
+    ] = "raise",
     output: Annotated[
         Path | None, typer.Option(help="Folder for metrics and predictions.", show_default="MODEL/evaluation")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the whole report as JSON.")] = False,
 ) -> None:
-    """Score a model on a data set: ROUGE-1, -2, -L and -Lsum for summaries.
+    """Score a model on a data set by its task's metric, such as ROUGE for summaries or bits per masked token.
 
-    Writes the metrics (JSON, with the flavour of the scores, the decoding and the versions) and every prediction
-    (JSON Lines).
+    Writes the metrics (JSON, with the flavour of the scores, the decoding and the versions), every prediction
+    (JSON Lines), and the official prediction file of tasks that have one.
     """
     from longspan.training.evaluate import evaluate as run
 
@@ -37,12 +40,15 @@ def evaluate(
         length_penalty=length_penalty,
         max_tokens=max_tokens,
         batch_size=batch_size,
+        on_error=on_error,
         output=output,
     )
     if json:
         typer.echo(json_library.dumps(result.report, indent=2, ensure_ascii=False))
         return
     for name, value in result.scores.items():
-        typer.echo(f"{name:12} {value:6.2f}")
+        typer.echo(f"{name:12} {value:8.4g}" if abs(value) < 10 else f"{name:12} {value:8.2f}")
     typer.echo(f"{result.report['rows']} rows of {data}, split {split}. {result.report['flavour']}".rstrip())
     typer.echo(f"metrics: {result.metrics_file}\npredictions: {result.predictions_file}")
+    for file in result.files:
+        typer.echo(f"also: {file}")

@@ -19,11 +19,13 @@ from typing import Any
 from longspan.data.jsonl import read_jsonl
 from longspan.data.layouts import LAYOUTS, Choice, detect_layout, parse_record
 from longspan.data.rows import SummaryRow
+from longspan.data.skipping import Skipped, check_on_error
 from longspan.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-_ALIASES = {"validation": ("validation", "valid", "val", "dev"), "dev": ("dev", "validation", "valid", "val")}
+SPLIT_ALIASES = {"validation": ("validation", "valid", "val", "dev"), "dev": ("dev", "validation", "valid", "val")}
+"""What files of a split may be called."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,7 @@ def read_rows(
     source_field: str | None = None,
     target_field: str | None = None,
     limit: int | None = None,
+    on_error: str = "raise",
 ) -> Iterator[SummaryRow]:
     """Stream the rows of a data set; one record is in memory at a time.
 
@@ -87,6 +90,7 @@ def read_rows(
         source_field: the field that holds the document, in the plain layout.
         target_field: the field that holds the summary, in the plain layout.
         limit: stop after so many rows.
+        on_error: "raise" stops at a malformed line; "skip" passes over it, and the log says how many there were.
 
     Raises:
         InputError: nothing is found, LONGSPAN_DATA is not set, an option is wrong (at once); a line is malformed
@@ -94,6 +98,7 @@ def read_rows(
     """
     if layout is not None and layout not in LAYOUTS:
         raise InputError(f"layout={layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
+    check_on_error(on_error)
     if questions not in {None, "plain", "all"}:
         raise InputError(f"questions={questions!r} is unknown; choose 'plain' or 'all'")
     if limit is not None and limit < 0:
@@ -102,12 +107,12 @@ def read_rows(
     given = {name: value for name, value in options.items() if value is not None}
     sources = [data] if isinstance(data, str | Path) else list(data)
     found = [(path, replace(choice, **given)) for source in sources for path, choice in find_files(source, split)]
-    return islice(chain.from_iterable(_read_file(path, layout, choice) for path, choice in found), limit)
+    return islice(chain.from_iterable(_read_file(path, layout, choice, on_error) for path, choice in found), limit)
 
 
 def rows_from_records(records: Iterable[dict[str, Any]], choice: Choice | None = None) -> Iterator[SummaryRow]:
     """Rows from objects already in memory, such as a `datasets.Dataset`; the layout is recognised from the first."""
-    return _rows(((number, record) for number, record in enumerate(records, 1)), "records", None, choice or Choice())
+    return _rows(enumerate(records, 1), None, choice or Choice(), Skipped("records"))
 
 
 def find_files(data: str | Path, split: str) -> list[tuple[Path, Choice]]:
@@ -134,7 +139,7 @@ def find_files(data: str | Path, split: str) -> list[tuple[Path, Choice]]:
             f"data={str(data)!r} names a data set, but the environment variable LONGSPAN_DATA is not set; "
             "set it to the folder of data sets, or give a file or directory"
         )
-    names = next((known.splits[name] for name in _ALIASES.get(split, (split,)) if name in known.splits), None)
+    names = next((known.splits[name] for name in SPLIT_ALIASES.get(split, (split,)) if name in known.splits), None)
     if names is None:
         raise InputError(f"split={split!r} is not in data set {str(data)!r}; it has {', '.join(known.splits)}")
     for name in names:
@@ -146,7 +151,7 @@ def find_files(data: str | Path, split: str) -> list[tuple[Path, Choice]]:
 def _in_directory(folder: Path, split: str) -> list[Path]:
     """`train.jsonl`, `train-large.jsonl.xz`, `train.txt`, … in order of their names."""
     files = sorted(file for file in folder.iterdir() if file.is_file())
-    for name in _ALIASES.get(split, (split,)):
+    for name in SPLIT_ALIASES.get(split, (split,)):
         wanted = re.compile(re.escape(name) + r"([-_.].*)?\.(jsonl|json|txt)(\.gz|\.xz)?")
         if found := [file for file in files if wanted.fullmatch(file.name)]:
             return found
@@ -154,15 +159,17 @@ def _in_directory(folder: Path, split: str) -> list[Path]:
     raise InputError(f"{folder} has no {split}*.jsonl, .jsonl.gz or .jsonl.xz file for split={split!r}; it has {names}")
 
 
-def _read_file(path: Path, layout: str | None, choice: Choice) -> Iterator[SummaryRow]:
-    return _rows(read_jsonl(path), str(path), layout, choice)
+def _read_file(path: Path, layout: str | None, choice: Choice, on_error: str) -> Iterator[SummaryRow]:
+    skipped = Skipped(str(path), on_error)
+    return _rows(read_jsonl(path, skipped.add), layout, choice, skipped)
 
 
 def _rows(
-    records: Iterable[tuple[int, dict[str, Any]]], place: str, layout: str | None, choice: Choice
+    records: Iterable[tuple[int, dict[str, Any]]], layout: str | None, choice: Choice, skipped: Skipped
 ) -> Iterator[SummaryRow]:
     """Rows of one file; errors get the place, and rows without text are counted."""
     empty: list[int] = []
+    place = skipped.place
     stem = Path(place).name.split(".")[0]
     for number, record in records:
         try:
@@ -170,11 +177,15 @@ def _rows(
             rows = list(parse_record(layout, record, choice, f"{stem}:{number}"))
         except (InputError, KeyError, TypeError, AttributeError, ValueError) as error:
             reason = error if isinstance(error, InputError) else f"not a record of layout {layout!r} ({error})"
-            raise InputError(f"{place}, line {number}: {reason}") from error
+            wrong = InputError(f"{place}, line {number}: {reason}")
+            wrong.__cause__ = error
+            skipped.add(number, wrong)
+            continue
         complete = [row for row in rows if _is_complete(row)]
         yield from complete
         if not rows or len(complete) < len(rows):
             empty.append(number)
+    skipped.report()
     if empty:
         logger.warning(
             "%s: %d records have no text, or no summary that was asked for (questions=%s); the first is in line %d",

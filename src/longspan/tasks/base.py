@@ -4,56 +4,119 @@ A task is a frozen keyword-only dataclass whose fields are the options under `ta
 flavour of the metric, …). `TASKS` names each one; it is imported when it is asked for, so that a recipe that
 summarises never needs what another task needs. Training goes through these methods and nothing else::
 
-    features = [task.features(row, tokenizer) for row in rows]      # lazily, one row at a time
-    batch = task.collator(tokenizer)(features)                      # tensors, global_attention_mask included
-    model = task.model_class()(config);  model(**batch).loss        # `labels` are in the batch
-    texts = task.texts(predictions, rows, tokenizer)                # numpy predictions of Trainer, −100 where padded
-    scores = task.scores(texts, rows)                               # {"rouge1": 43.2, …}, percentages
+    rows = task.read("pubmed", "train", None)                      # whatever a row of this task is; "synthetic" too
+    texts = task.corpus(rows)                                      # for a tokenizer trained on the spot
+    data = task.dataset(rows, tokenizer, training=True, seed=1, folder=run)   # map-style: features by index
+    batch = task.collator(tokenizer)([data[0], data[1]])           # tensors, global_attention_mask included
+    model = task.model_class()(config);  model(**batch).loss       # what the loss needs is in the batch
+    outcome = task.evaluate(model, tokenizer, rows, batch_size=1)  # scores, and every prediction
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, ClassVar, Protocol
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
 
 from longspan.errors import InputError
+
+SYNTHETIC = "synthetic"
+"""The name of the data that every task writes in code, so that a smoke run needs no files."""
 
 TASKS = {
     "summarization": "longspan.tasks.summarization:Summarization",
     "extraction": "longspan.tasks.extraction:Extraction",
+    "masked_lm": "longspan.tasks.masked_lm:MaskedLM",
+    "natural_questions": "longspan.tasks.natural_questions:NaturalQuestions",
 }
 """Name → where the task's dataclass lies."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What `Task.evaluate` finds."""
+
+    scores: dict[str, float]
+    """The task's metric, by name."""
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    """Predictions as JSON objects, one per row; written as JSON Lines."""
+    files: dict[str, Any] = field(default_factory=dict)
+    """Further files by name, each one JSON value, such as an official prediction format."""
+    flavour: str = ""
+    """In words, which variant of the metric the scores are."""
+
+
 class Task(Protocol):
-    """The interface of a task; implement it as a frozen keyword-only dataclass, every field with a default."""
+    """The interface of a task; inherit from it in a frozen keyword-only dataclass, every field with a default."""
 
     name: ClassVar[str]
     """Its key in `TASKS`."""
     generates: ClassVar[bool]
-    """True: predictions are token ids from `model.generate`; False: they are the first output of `model.forward`."""
+    """Whether evaluation calls `model.generate`, so that a recipe's `generation` section has a meaning."""
+    lower_is_better: ClassVar[tuple[str, ...]] = ()
+    """Scores, besides the loss, of which the lowest is the best."""
+    counts_rows: ClassVar[bool] = True
+    """Whether `read` gives one row per document; False where it gives sources that are streamed later."""
 
     def model_class(self) -> Any:
         """The `PreTrainedModel` class this task trains; it is built from a `LongspanConfig`."""
         ...
 
-    def features(self, row: Any, tokenizer: Any) -> dict[str, Any]:
-        """One row (a `SummaryRow`) as plain lists of numbers: `input_ids`, `labels`, what the collator needs."""
+    def model_fields(self) -> dict[str, Any]:
+        """Fields of `LongspanConfig` that the task needs; those that a recipe gives in `model.new` come first."""
+        return {}
+
+    def check_model(self, config: Any) -> None:
+        """Raise `InputError` where the model of `config` cannot do this task, such as for want of positions."""
+
+    def fitted(self, config: Any) -> Self:
+        """This task for a published model that came without a recipe: limits cut to what the model can read."""
+        return self
+
+    def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Any]:
+        """The rows of one data set or path, at most `limit`; `"synthetic"` gives made-up ones.
+
+        With `on_error="skip"` a corrupt row is passed over, and a warning in the log gives their number at the end;
+        otherwise it raises `InputError` naming file and line.
+        """
+        ...
+
+    def corpus(self, rows: Sequence[Any]) -> Iterator[str]:
+        """Texts to train a tokenizer on."""
+        ...
+
+    def dataset(self, rows: Sequence[Any], tokenizer: Any, *, training: bool, seed: int, folder: Path) -> Any:
+        """A map-style `torch.utils.data.Dataset` of features: plain lists of numbers, what the collator needs.
+
+        Access by index is what makes resuming exact. A data set with `set_epoch(epoch)` is told each epoch.
+
+        Args:
+            rows: what `read` gave, perhaps of several sources.
+            tokenizer: of transformers.
+            training: False asks for features that are the same in every epoch and for every model.
+            seed: of the experiment.
+            folder: where files may be kept that are costly to make; a resumed run finds them there.
+        """
         ...
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """A function that pads features to a batch of tensors, with bool masks and the task's global tokens."""
         ...
 
-    def texts(self, predictions: Any, rows: Sequence[Any], tokenizer: Any) -> list[str]:
-        """The answers, one per row, from Trainer's stacked predictions (numpy, −100 where rows were padded)."""
+    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Any], *, batch_size: int) -> Outcome:
+        """Predict every row and score the predictions; `batch_size` changes the time, not the result."""
         ...
 
-    def scores(self, texts: Sequence[str], rows: Sequence[Any]) -> dict[str, float]:
-        """The task's metric, by name; for summaries `rouge1 rouge2 rougeL rougeLsum` in percent."""
-        ...
+    def loss_weight(self, batch: dict[str, Any]) -> float:
+        """Over how many things the loss of a batch is a mean, so that validation losses are means over all of them."""
+        return float(len(next(iter(batch.values()))))
+
+    def loss_scores(self, loss: float) -> dict[str, float]:
+        """Scores that follow from the validation loss alone; they are logged with it."""
+        return {}
 
 
 def task_class(name: str) -> Any:

@@ -7,9 +7,11 @@ tokens: the sentence layers of `LongspanForSentenceScoring` carry what the whole
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -18,14 +20,17 @@ from torch.nn.utils.rnn import pad_sequence
 
 from longspan.data.rows import SummaryRow
 from longspan.errors import InputError
+from longspan.tasks.base import Outcome, Task
+from longspan.tasks.predicting import FeatureRows, predict
 from longspan.tasks.salience import salience, soft_labels, words_of
 from longspan.tasks.selection import fill, ranking, simple_words
+from longspan.tasks.summaries import prediction_lines, read_summaries, texts_of
 
 IGNORED = -100.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Extraction:
+class Extraction(Task):
     """Score sentences and take the best.
 
     Attributes:
@@ -54,6 +59,27 @@ class Extraction:
         from longspan.models import LongspanForSentenceScoring
 
         return LongspanForSentenceScoring
+
+    def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[SummaryRow]:
+        """Rows that have a reference summary."""
+        return read_summaries(source, split, limit, on_error=on_error)
+
+    def corpus(self, rows: Sequence[SummaryRow]) -> Iterator[str]:
+        """Every document and reference summary."""
+        return texts_of(rows)
+
+    def dataset(
+        self, rows: Sequence[SummaryRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
+    ) -> FeatureRows:
+        """`features` of each row."""
+        return FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
+
+    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
+        """Score the sentences of every row, take the best, and compare them with the references by ROUGE."""
+        dataset = FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
+        found = predict(model, dataset, self.collator(tokenizer), batch_size=batch_size)
+        texts = self.texts(found, rows, tokenizer)
+        return Outcome(scores=self.scores(texts, rows), lines=prediction_lines(texts, rows), flavour=self.flavour)
 
     def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
         """Token ids, the sentence of each token, and a soft label per sentence where the row has references."""

@@ -7,10 +7,11 @@ mask. Sentences of a summary are separated by newlines in the target, so that ro
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -19,7 +20,10 @@ from torch import Tensor
 from longspan.data.rows import SummaryRow
 from longspan.data.sentences import split_sentences
 from longspan.errors import InputError
+from longspan.tasks.base import Outcome, Task
+from longspan.tasks.predicting import FeatureRows, predict
 from longspan.tasks.rouge import Rouge
+from longspan.tasks.summaries import prediction_lines, read_summaries, texts_of
 from longspan.tasks.tokenizers import encode, encode_target
 
 logger = logging.getLogger(__name__)
@@ -29,7 +33,7 @@ IGNORED = -100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summarization:
+class Summarization(Task):
     """How rows become features and how summaries are scored; the options under `task:` in a recipe.
 
     Attributes:
@@ -75,6 +79,42 @@ class Summarization:
         from longspan.models import LongspanForConditionalGeneration
 
         return LongspanForConditionalGeneration
+
+    def check_model(self, config: Any) -> None:
+        """Refuse more tokens than the model has positions for."""
+        for name, room, remedy in (
+            ("max_source_tokens", config.max_position_embeddings, "raise model.max_tokens"),
+            ("max_target_tokens", config.max_decoder_position_embeddings, "lower it"),
+        ):
+            if getattr(self, name) > room:
+                raise InputError(
+                    f"task.{name} is {getattr(self, name)} but the model has positions for {room} tokens; {remedy}"
+                )
+
+    def fitted(self, config: Any) -> Self:
+        """Read as much as the model has positions for, at most."""
+        return replace(self, max_source_tokens=min(self.max_source_tokens, config.max_position_embeddings))
+
+    def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[SummaryRow]:
+        """Rows that have a reference summary."""
+        return read_summaries(source, split, limit, on_error=on_error)
+
+    def corpus(self, rows: Sequence[SummaryRow]) -> Iterator[str]:
+        """Every document and reference summary."""
+        return texts_of(rows)
+
+    def dataset(
+        self, rows: Sequence[SummaryRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
+    ) -> FeatureRows:
+        """`features` of each row."""
+        return FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
+
+    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
+        """Write a summary of every row, by the model's own generation settings, and take ROUGE."""
+        dataset = FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
+        ids = predict(model, dataset, self.collator(tokenizer), batch_size=batch_size, generate=True)
+        texts = self.texts(ids, rows, tokenizer)
+        return Outcome(scores=self.scores(texts, rows), lines=prediction_lines(texts, rows), flavour=self.flavour)
 
     def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
         """`input_ids`, `global_tokens` (how many leading tokens are global) and, where the row has a summary, `labels`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,20 @@ import torch
 from longspan.errors import InputError
 from longspan.training.recipe import Model
 
+logger = logging.getLogger(__name__)
+
+TWO_LEVELS = ("poolingformer", "fusion")
+"""The mechanisms that have a second level."""
+
 RANDOM_BART = "random-bart"
 """`model.from: random-bart` is a tiny random BART made on the spot, with a vocabulary from the training rows."""
 
 
-def new_model(model_class: Any, model: Model, tokenizer: Any) -> Any:
+def new_model(task: Any, model: Model, tokenizer: Any) -> Any:
     """A randomly initialised model of the task's class; the tokenizer gives the vocabulary and the special tokens."""
     from longspan.models import LongspanConfig
 
-    options = dict(model.new or {})
+    options = {**task.model_fields(), **(model.new or {})}
     given = options.pop("vocab_size", None)
     if given is not None and given != len(tokenizer):
         raise InputError(
@@ -32,10 +38,10 @@ def new_model(model_class: Any, model: Model, tokenizer: Any) -> Any:
         options["attention"] = attention_of_layers(model.attention, layers, model.two_level_layers)
     for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
         options.setdefault(name, getattr(tokenizer, name))
-    return model_class(LongspanConfig(vocab_size=len(tokenizer), **options))
+    return task.model_class()(LongspanConfig(vocab_size=len(tokenizer), **options))
 
 
-def published_model(model_class: Any, model: Model, source: str | Path) -> Any:
+def published_model(task: Any, model: Model, source: str | Path) -> Any:
     """A model with published weights: taken as it is, or with another attention and a longer input."""
     import longspan
 
@@ -48,11 +54,35 @@ def published_model(model_class: Any, model: Model, source: str | Path) -> Any:
         if model.two_level_layers is not None:
             options["layers"] = list(model.two_level_layers)
         loaded = longspan.lengthen(source, **options)
-    if not isinstance(loaded, model_class):
+    return for_task(loaded, task, source)
+
+
+def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
+    """The loaded model as the task's class: as it is, or its encoder below a new head (pre-training, then a task).
+
+    What is new is named in a warning. Raises `InputError` where there is no encoder to take over.
+    """
+    from longspan.models import LongspanModel
+
+    model_class, fields = task.model_class(), task.model_fields()
+    known = {name: value for name, value in fields.items() if getattr(loaded.config, name) != value}
+    if isinstance(loaded, model_class) and not known:
+        return loaded
+    encoder = loaded if isinstance(loaded, LongspanModel) else getattr(loaded, "model", None)
+    if not isinstance(encoder, LongspanModel) or loaded.config.is_encoder_decoder:
         raise InputError(
             f"model.from is {str(source)!r}, a {type(loaded).__name__}; this task needs a {model_class.__name__}"
         )
-    return loaded
+    config = type(loaded.config).from_dict({**loaded.config.to_dict(), **known})
+    model = model_class(config)
+    prefix = "model." if encoder is loaded else ""
+    weights = {f"{prefix}{name}": value for name, value in loaded.state_dict().items()}
+    own = model.state_dict()
+    taken = {name: value for name, value in weights.items() if name in own and own[name].shape == value.shape}
+    model.load_state_dict(taken, strict=False)
+    if new := sorted(name for name in own if name not in taken):
+        logger.warning("these weights are new and must be trained: %s", ", ".join(new))
+    return model
 
 
 def open_model(source: str | Path) -> Any:
@@ -76,14 +106,17 @@ def attention_of_layers(spec: Any, layers: int, two_level_layers: Sequence[int] 
     from longspan.attention import attention_config
 
     two_level = attention_config(spec)
-    if two_level.mechanism != "poolingformer":
+    if two_level.mechanism not in TWO_LEVELS:
         raise InputError(
-            f"model.two_level_layers needs attention 'poolingformer', not {two_level.mechanism!r}; remove one of them"
+            f"model.two_level_layers needs attention 'poolingformer' or 'fusion', not {two_level.mechanism!r}; "
+            "remove one of them"
         )
     for layer in two_level_layers:
         if not 0 <= layer < layers:
             raise InputError(f"model.two_level_layers has {layer}, but the encoder's layers are 0 to {layers - 1}")
     given = {"mechanism": spec} if isinstance(spec, str) else dict(spec)
+    if two_level.mechanism == "fusion":
+        return [{**given, "two_level": layer in two_level_layers} for layer in range(layers)]
     # Only what was given: an option that nobody chose (`dropout`) stays open for the model's configuration.
     names = ("left_tokens", "right_tokens", "separate_global_projections", "dropout")
     chosen = {name: getattr(two_level, name) for name in names if name in given or name != "dropout"}

@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from longspan.data.skipping import ON_ERROR
 from longspan.errors import InputError
 from longspan.training.settings import from_plain, to_plain
 
@@ -49,6 +50,13 @@ class Data:
     train_rows: int | None = None
     """Use only this many training rows (the first ones, over all sources in order)."""
     validation_rows: int | None = None
+    on_error: str = "raise"
+    """What a corrupt row does: `raise` stops with its line, `skip` passes over it and says how many there were."""
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown `on_error`."""
+        if self.on_error not in ON_ERROR:
+            raise InputError(f"data.on_error is {self.on_error!r}; choose 'raise' or 'skip'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +70,7 @@ class Model:
     attention: Any = None
     """A mechanism's name or mapping, or a list with one per encoder layer; None keeps what the model has."""
     two_level_layers: tuple[int, ...] | None = None
-    """Encoder layers (from 0) that use Poolingformer's second level; the others only its first (a sliding window)."""
+    """Encoder layers (from 0) that use the second level of `poolingformer` or `fusion`; the others only the first."""
     max_tokens: int | None = None
     """Longest input; positions are tiled to this length. None keeps the model's."""
 

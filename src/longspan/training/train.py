@@ -14,20 +14,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from transformers import set_seed
 
-from longspan.data.rows import SummaryRow
 from longspan.errors import InputError
 from longspan.progress import without_file_bars
 from longspan.tasks.tokenizers import check_tokenizer
 from longspan.training import checkpoints
-from longspan.training.data import load_rows, texts_of
+from longspan.training.data import load_rows
 from longspan.training.models import RANDOM_BART, new_model, published_model, write_random_bart
 from longspan.training.recipe import Recipe
 from longspan.training.runs import METRICS, claim, environment, is_main_process, on_main_process_first
@@ -59,7 +59,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     """
     folder = Path(output).resolve()
     task = recipe.build_task()
-    rows = load_rows(recipe.data, "train"), load_rows(recipe.data, "validation")
+    rows = load_rows(task, recipe.data, "train"), load_rows(task, recipe.data, "validation")
     with on_main_process_first():
         new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
     finished = claim(folder, recipe, resume=resume)
@@ -80,33 +80,44 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     return _result(folder, _finish(folder, state))
 
 
-def _prepare(recipe: Recipe, task: Any, rows: tuple[list[SummaryRow], list[SummaryRow]], folder: Path) -> Any:
+def _prepare(recipe: Recipe, task: Any, rows: tuple[list[Any], list[Any]], folder: Path) -> Any:
     with on_main_process_first():
-        tokenizer = _tokenizer(recipe, rows[0], folder)
+        tokenizer = _tokenizer(recipe, task, rows[0], folder)
         source = _checkpoint(recipe, tokenizer, folder)
     set_seed(recipe.optimisation.seed)
     if source is None:
-        model = new_model(task.model_class(), recipe.model, tokenizer)
+        model = new_model(task, recipe.model, tokenizer)
     else:
-        model = published_model(task.model_class(), recipe.model, source)
+        model = published_model(task, recipe.model, source)
         check_tokenizer(tokenizer, model.config)
-    _check_lengths(model, recipe, task)
+    task.check_model(model.config)
     _configure(model, recipe, task)
     return make_trainer(recipe, task, model, tokenizer, rows, folder)
 
 
-def _tokenizer(recipe: Recipe, rows: list[SummaryRow], folder: Path) -> Any:
+def _tokenizer(recipe: Recipe, task: Any, rows: list[Any], folder: Path) -> Any:
     """The experiment's tokenizer, kept in the folder so that a resumed run has the very same one."""
     kept = folder / "tokenizer"
     if not kept.exists():
         size = 512 if recipe.model.source == RANDOM_BART else recipe.tokenizer.train
         if size is not None:
-            some = rows[:: max(1, len(rows) // recipe.tokenizer.rows)] if recipe.tokenizer.rows else rows
-            tokenizer = train_tokenizer(texts_of(some), size, simplify=recipe.tokenizer.simplify)
+            texts = _corpus(task, rows, recipe.tokenizer.rows)
+            tokenizer = train_tokenizer(texts, size, simplify=recipe.tokenizer.simplify)
         else:
             tokenizer = load_tokenizer(str(recipe.tokenizer.source or recipe.model.source))
         _write_folder(kept, tokenizer.save_pretrained)
     return load_tokenizer(kept)
+
+
+def _corpus(task: Any, rows: list[Any], count: int | None) -> Iterator[str]:
+    """The texts of all rows, or of about `count` of them, taken evenly."""
+    if count is None:
+        return task.corpus(rows)
+    if task.counts_rows:
+        return task.corpus(rows[:: max(1, len(rows) // count)])
+    # Sources that are streamed: read twice, since only then is it known how many documents there are.
+    documents = sum(1 for _ in task.corpus(rows))
+    return islice(task.corpus(rows), 0, None, max(1, documents // count))
 
 
 def _checkpoint(recipe: Recipe, tokenizer: Any, folder: Path) -> str | Path | None:
@@ -127,20 +138,6 @@ def _write_folder(folder: Path, write: Callable[[Any], Any]) -> None:
     partial.replace(folder)
 
 
-def _check_lengths(model: Any, recipe: Recipe, task: Any) -> None:
-    """Refuse, before training begins, more tokens than the model has positions for."""
-    if not task.generates:
-        return
-    positions, written = model.config.max_position_embeddings, model.config.max_decoder_position_embeddings
-    for name, tokens, room, remedy in (
-        ("task.max_source_tokens", task.max_source_tokens, positions, "raise model.max_tokens"),
-        ("task.max_target_tokens", task.max_target_tokens, written, "lower it"),
-        ("generation.max_tokens", recipe.generation.max_tokens, written, "lower it"),
-    ):
-        if tokens > room:
-            raise InputError(f"{name} is {tokens} but the model has positions for {room} tokens; {remedy}")
-
-
 def _configure(model: Any, recipe: Recipe, task: Any) -> None:
     """Settings of the recipe that live in the model: label smoothing, memory saving, decoding."""
     model.config.label_smoothing = recipe.optimisation.label_smoothing
@@ -149,6 +146,11 @@ def _configure(model: Any, recipe: Recipe, task: Any) -> None:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable()
     if task.generates:
+        asked, room = recipe.generation.max_tokens, model.config.max_decoder_position_embeddings
+        if asked > room:
+            raise InputError(
+                f"generation.max_tokens is {asked} but the model has positions for {room} tokens; lower it"
+            )
         model.generation_config.update(max_length=None, **recipe.generation.options())
 
 

@@ -10,42 +10,65 @@ import torch
 from transformers import (
     PrinterCallback,
     ProgressCallback,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
     Trainer,
     TrainerCallback,
+    TrainingArguments,
 )
 from transformers.integrations import TensorBoardCallback
 
-from longspan.data.rows import SummaryRow
 from longspan.errors import InputError
 from longspan.training.checkpoints import CompleteCheckpoints
-from longspan.training.data import FeatureRows
 from longspan.training.recipe import Optimisation, Recipe
+
+
+class RecipeTrainer(Trainer):
+    """Hugging Face's Trainer, whose evaluation adds the task's scores to the validation loss."""
+
+    def __init__(self, task: Any, validation_rows: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self.task = task
+        self.validation_rows = validation_rows
+        self.weighed: list[tuple[float, float]] = []
+
+    def prediction_step(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        """One batch of validation, as Trainer does it; how much its loss weighs is noted."""
+        output = super().prediction_step(model, inputs, *arguments, **options)
+        if output[0] is not None:
+            self.weighed.append((float(output[0]), self.task.loss_weight(inputs)))
+        return output
+
+    def evaluation_loop(self, *arguments: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
+        """The validation loss as a mean over all that it counts, and the scores that pick the best checkpoint."""
+        self.weighed = []
+        output = super().evaluation_loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
+        assert output.metrics is not None
+        sums = torch.tensor([[loss * weight, weight] for loss, weight in self.weighed], dtype=torch.float64).sum(0)
+        total, weight = self.accelerator.reduce(sums.to(self.args.device), reduction="sum").tolist()
+        loss = total / weight if weight else float("nan")
+        scores = {"loss": loss, **self.task.loss_scores(loss)}
+        if self.args.metric_for_best_model not in scores:
+            tokenizer, size = self.processing_class, self.args.per_device_eval_batch_size
+            scores |= self.task.evaluate(self.model, tokenizer, self.validation_rows, batch_size=size).scores
+        output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in scores.items()})
+        return output
 
 
 def make_trainer(recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: Any, folder: Path) -> Any:
     """The Trainer of a recipe; `rows` are the training and the validation rows, `folder` is the output folder."""
-    train_rows, validation_rows = rows
     use_cache = model.config.use_cache
-    by_loss = recipe.optimisation.best_by == "loss"
-
-    def scores(prediction: Any) -> dict[str, float]:
-        predictions = prediction.predictions
-        first = predictions[0] if isinstance(predictions, tuple) else predictions
-        return task.scores(task.texts(first, validation_rows, tokenizer), validation_rows)
-
-    def features(row: SummaryRow) -> dict[str, Any]:
-        return task.features(row, tokenizer)
-
-    trainer = (Seq2SeqTrainer if task.generates else Trainer)(
+    datasets = [
+        task.dataset(some, tokenizer, training=training, seed=recipe.optimisation.seed, folder=folder)
+        for some, training in zip(rows, (True, False), strict=True)
+    ]
+    trainer = RecipeTrainer(
+        task,
+        rows[1],
         model=model,
         args=_arguments(recipe.optimisation, task, folder / "checkpoints"),
         data_collator=task.collator(tokenizer),
-        train_dataset=FeatureRows(train_rows, features),
-        eval_dataset=FeatureRows(validation_rows, features),
+        train_dataset=datasets[0],
+        eval_dataset=datasets[1],
         processing_class=tokenizer,
-        compute_metrics=None if by_loss else scores,
         callbacks=[
             EvaluateLast(),
             CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
@@ -60,10 +83,9 @@ def make_trainer(recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: An
     return trainer
 
 
-def _arguments(settings: Optimisation, task: Any, folder: Path) -> Seq2SeqTrainingArguments:
-    by_loss = settings.best_by == "loss"
+def _arguments(settings: Optimisation, task: Any, folder: Path) -> TrainingArguments:
     try:
-        arguments = Seq2SeqTrainingArguments(
+        arguments = TrainingArguments(
             output_dir=str(folder),
             per_device_train_batch_size=settings.micro_batch_size,
             per_device_eval_batch_size=settings.micro_batch_size,
@@ -87,9 +109,8 @@ def _arguments(settings: Optimisation, task: Any, folder: Path) -> Seq2SeqTraini
             save_strategy="steps",
             save_steps=settings.evaluate_every,
             metric_for_best_model=settings.best_by,
-            greater_is_better=not by_loss,
-            prediction_loss_only=by_loss,
-            predict_with_generate=task.generates and not by_loss,
+            greater_is_better=settings.best_by not in ("loss", *task.lower_is_better),
+            prediction_loss_only=True,
             seed=settings.seed,
             data_seed=settings.seed,
             dataloader_num_workers=settings.workers,

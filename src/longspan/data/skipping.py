@@ -1,0 +1,40 @@
+"""What to do with a corrupt record in a big file: stop there, or count it and go on."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from longspan.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+ON_ERROR = ("raise", "skip")
+
+
+def check_on_error(on_error: str) -> None:
+    """Raise `InputError` unless it is one of `ON_ERROR`."""
+    if on_error not in ON_ERROR:
+        raise InputError(f"on_error={on_error!r} is unknown; choose 'raise' or 'skip'")
+
+
+@dataclass
+class Skipped:
+    """The corrupt records of one file: raised at once, or counted when `on_error` is "skip"."""
+
+    place: str
+    on_error: str = "raise"
+    count: int = 0
+    first: str = ""
+
+    def add(self, line: int, error: InputError) -> None:
+        """Raise the error, which names the line itself; or count it and remember the first."""
+        if self.on_error == "raise":
+            raise error
+        self.count += 1
+        self.first = self.first or str(error)
+
+    def report(self) -> None:
+        """Say in the log how many records were passed over, if any were."""
+        if self.count:
+            logger.warning("%s: %d corrupt records were skipped; the first: %s", self.place, self.count, self.first)
