@@ -1,8 +1,8 @@
 """Hugging Face model classes with a long attention mechanism per layer.
 
 Importing this package registers them: `AutoConfig`, `AutoModel`, `AutoModelForSeq2SeqLM`, … then load a saved Longspan
-model from its folder like any other. `AutoModel` gives the encoder; sentence scoring has no Auto class in transformers
-and is loaded with `LongspanForSentenceScoring.from_pretrained`.
+model from its folder like any other. `AutoModel` gives the encoder; sentence scoring and Natural Questions have no Auto
+class in transformers and are loaded with `LongspanForSentenceScoring.from_pretrained` and the like.
 """
 
 from transformers import (
@@ -24,7 +24,8 @@ from longspan.models.heads import (
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
 )
-from longspan.models.outputs import SentenceScoringOutput
+from longspan.models.natural_questions import LongspanForNaturalQuestions
+from longspan.models.outputs import NaturalQuestionsOutput, SentenceScoringOutput
 from longspan.models.pretrained import LongspanPreTrainedModel
 from longspan.models.sentence_scoring import LongspanForSentenceScoring
 
@@ -40,11 +41,13 @@ __all__ = [
     "LongspanConfig",
     "LongspanForConditionalGeneration",
     "LongspanForMaskedLM",
+    "LongspanForNaturalQuestions",
     "LongspanForQuestionAnswering",
     "LongspanForSentenceScoring",
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
     "LongspanModel",
     "LongspanPreTrainedModel",
+    "NaturalQuestionsOutput",
     "SentenceScoringOutput",
 ]

@@ -116,8 +116,8 @@ class LongspanConfig(PreTrainedConfig):
         sentence_layers: blocks over the sequence of sentences in `LongspanForSentenceScoring`; 0 scores each sentence
             from its own tokens.
         sentence_attention: mechanism of these blocks; its windows count sentences.
-        answer_types: outputs of `LongspanForNaturalQuestions` about a chunk: 2 (no answer, answer) or 5 (no answer, yes,
-            no, short answer, long answer only).
+        answer_types: outputs of `LongspanForNaturalQuestions` about a chunk: 2 (no answer, answer) or 5 (no answer,
+            yes, no, short answer, long answer only).
         null_paragraph: there, chunks without a long answer are trained to choose "none of these paragraphs"; False
             leaves them out of the paragraph loss.
         question_loss_weights: there, weights of the losses of start, end, paragraph and answer type.
@@ -237,7 +237,7 @@ def _check_sizes(config: LongspanConfig) -> None:
                 f"{name}={heads} does not divide hidden_size={config.hidden_size}; choose a number of heads that does"
             )
     if config.answer_types not in (2, 5):
-        raise InputError(f"answer_types={config.answer_types!r} must be 2 (no answer, answer) or 5 (which kind of answer)")
+        raise InputError(f"answer_types={config.answer_types!r} must be 2 (no answer, answer) or 5 (also which kind)")
     weights = config.question_loss_weights
     if len(weights) != 4 or not all(0 <= weight < float("inf") for weight in weights):
         raise InputError(

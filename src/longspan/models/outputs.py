@@ -23,3 +23,24 @@ class SentenceScoringOutput(ModelOutput):
     scores: Tensor | None = None
     sentence_mask: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class NaturalQuestionsOutput(ModelOutput):
+    """What a chunk of a document says to a question.
+
+    Attributes:
+        loss: scalar, see `LongspanForNaturalQuestions.loss`.
+        start_logits: `(B, T)` of the short answer's first token; `-inf` on padding.
+        end_logits: `(B, T)` of its last token; `-inf` on padding.
+        paragraph_logits: `(B, C)` of the long answer; `-inf` for paragraphs that a chunk does not have.
+        answer_logits: `(B, 2)` no answer, answer; or `(B, 5)` no answer, yes, no, short answer, long answer only.
+        hidden_states: per layer `(B, T, E)`, when asked for.
+    """
+
+    loss: Tensor | None = None
+    start_logits: Tensor | None = None
+    end_logits: Tensor | None = None
+    paragraph_logits: Tensor | None = None
+    answer_logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
