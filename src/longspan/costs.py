@@ -38,8 +38,8 @@ def attention_cost(config: AttentionConfig, *, length: int, width: int, heads: i
     """Count the cost of a layer, model width E and H heads, on a text of T tokens.
 
     A projection costs E² per token and a score 2E in all heads: D each for the product and for the sum over values.
-    Poolingformer's second level adds three projections (also with `tie_levels`, which saves weights but no work) and, for
-    keys and values alike, κE per pool, twice that with LDConv.
+    Poolingformer's second level adds three projections (tied ones save weights, but no work) and, for keys and values
+    alike, κE per pool, twice that with LDConv.
 
     Raises:
         InputError: a mechanism whose cost is not known here.
