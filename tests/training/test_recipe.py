@@ -60,6 +60,8 @@ def test_changes_reach_every_depth(file: Path) -> None:
         ("optimisation.batch_size=0", ["batch_size is 0", "at least 1"]),
         ("optimisation.micro_batch_size=3", ["batch_size is 8", "multiple of"]),
         ("optimisation.betas=[0.9]", ["betas", "two numbers"]),
+        ("optimisation.warmup_fraction=1", ["warmup_fraction is 1", "below 1"]),
+        ("optimisation={steps: 9, warmup_steps: 1, warmup_fraction: 0.1}", ["at most one of 'warmup_steps'"]),
         ("model.from=somewhere", ["exactly one of 'from'", "'new'"]),
         ("tokenizer=null", ["tokenizer", "must be a mapping"]),
         ("tokenizer.train=null", ["needs a tokenizer"]),

@@ -51,6 +51,14 @@ def test_the_output_folder_is_a_usable_model(tiny_recipe: Path, tmp_path: Path) 
     assert load_recipe(folder / "recipe.yaml") == load_recipe(tiny_recipe, ["optimisation.steps=5"])
 
 
+def test_warm_up_may_be_a_share_of_all_steps(tiny_recipe: Path, tmp_path: Path) -> None:
+    changes = ["optimisation.steps=8", "optimisation.warmup_steps=0", "optimisation.warmup_fraction=0.25"]
+    recipe = load_recipe(tiny_recipe, [*changes, "optimisation.schedule=constant_with_warmup"])
+    history = train(recipe, tmp_path / "run").history
+    shares = [entry["learning_rate"] / recipe.optimisation.learning_rate for entry in history if "loss" in entry]
+    assert shares == pytest.approx([0, 1 / 2, 1, 1, 1, 1, 1, 1])
+
+
 def test_an_existing_run_is_neither_overwritten_nor_mixed(tiny_recipe: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     recipe = load_recipe(tiny_recipe, ["optimisation.steps=1"])

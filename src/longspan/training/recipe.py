@@ -102,6 +102,8 @@ class Optimisation:
     """Any schedule name of transformers: linear, cosine, polynomial, constant_with_warmup, inverse_sqrt, …"""
     schedule_options: dict[str, Any] = field(default_factory=dict)
     warmup_steps: int = 0
+    warmup_fraction: float = 0.0
+    """Warm-up as a share of all steps, instead of `warmup_steps`."""
     weight_decay: float = 0.0
     betas: tuple[float, ...] = (0.9, 0.999)
     epsilon: float = 1e-8
@@ -136,6 +138,12 @@ class Optimisation:
             raise InputError(
                 f"optimisation.batch_size is {self.batch_size}; it must be a multiple of "
                 f"optimisation.micro_batch_size ({self.micro_batch_size})"
+            )
+        if not 0 <= self.warmup_fraction < 1:
+            raise InputError(f"optimisation.warmup_fraction is {self.warmup_fraction}; it must be from 0 to below 1")
+        if self.warmup_fraction and self.warmup_steps:
+            raise InputError(
+                "optimisation needs at most one of 'warmup_steps' and 'warmup_fraction'; set the other to 0"
             )
         if len(self.betas) != 2:
             raise InputError(f"optimisation.betas is {list(self.betas)}; it must be two numbers")

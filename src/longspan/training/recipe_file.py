@@ -19,6 +19,7 @@ SMOKE = {
     "optimisation.batch_size": 2,
     "optimisation.micro_batch_size": 1,
     "optimisation.warmup_steps": 1,
+    "optimisation.warmup_fraction": 0.0,
     "optimisation.log_every": 1,
     "optimisation.evaluate_every": 2,
     "optimisation.bf16": False,

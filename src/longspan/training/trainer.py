@@ -94,7 +94,8 @@ def _arguments(settings: Optimisation, task: Any, folder: Path) -> TrainingArgum
             learning_rate=settings.learning_rate,
             lr_scheduler_type=settings.schedule,
             lr_scheduler_kwargs=settings.schedule_options or None,
-            warmup_steps=settings.warmup_steps,
+            # A number below 1 is a share of all steps to transformers.
+            warmup_steps=settings.warmup_fraction or settings.warmup_steps,
             weight_decay=settings.weight_decay,
             adam_beta1=settings.betas[0],
             adam_beta2=settings.betas[1],
