@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from longspan.attention import AttentionConfig, FullConfig, LongformerConfig, PoolingformerConfig
+from longspan.attention import AttentionConfig, FullConfig, FusionConfig, LongformerConfig, PoolingformerConfig
 from longspan.costs import attention_cost
 from longspan.errors import InputError
 from longspan.patterns import PooledWindow, Window
@@ -89,3 +89,5 @@ def test_an_unknown_mechanism_is_refused() -> None:
 
     with pytest.raises(InputError, match="'other' has no known cost"):
         attention_cost(Other(), length=4, width=8, heads=2)
+    with pytest.raises(InputError, match="'fusion' has no known cost"):
+        attention_cost(FusionConfig(), length=4, width=8, heads=2)

@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from longspan.attention import AttentionConfig, FullConfig, LongformerConfig, PoolingformerConfig, Tokens
+from longspan.attention import (
+    AttentionConfig,
+    FullConfig,
+    FusionConfig,
+    LongformerConfig,
+    PoolingformerConfig,
+    Tokens,
+)
 from longspan.errors import InputError
 from longspan.patterns import PooledWindow, Window
 from longspan.receptive_field import pooled_tokens, reach, receptive_field, seen_tokens
@@ -18,6 +25,7 @@ DILATED = LongformerConfig(left_tokens=2, right_tokens=2, dilation=(1, 3))
 SHARED = PoolingformerConfig(left_tokens=2, right_tokens=1, pooled_left_tokens=9, pooled_right_tokens=7, init="normal")
 PER_QUERY = replace(SHARED, windows="per_query")
 EVEN = replace(SHARED, kernel=4, stride=3, pooling="mean")
+FUSION = FusionConfig(left_tokens=3, right_tokens=3, pooled_left_tokens=9, pooled_right_tokens=9, init="normal")
 STACKS = {
     "windows": [WINDOW, WINDOW, WINDOW],
     "dilated": [DILATED, WINDOW],
@@ -25,6 +33,7 @@ STACKS = {
     "per_query": [PER_QUERY, PER_QUERY],
     "even kernel": [EVEN],
     "upper half": [WINDOW, WINDOW, SHARED, SHARED],
+    "fusion": [replace(FUSION, two_level=False), FUSION],
     "full on top": [WINDOW, FullConfig()],
 }
 LENGTH = 61

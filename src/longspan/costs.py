@@ -44,7 +44,8 @@ def attention_cost(config: AttentionConfig, *, length: int, width: int, heads: i
     Raises:
         InputError: a mechanism whose cost is not known here.
     """
-    if not isinstance(config, FullConfig | LongformerConfig | PoolingformerConfig):
+    # Fusion is a Poolingformer too, but its relative positions have scores and projections of their own.
+    if type(config) not in (FullConfig, LongformerConfig, PoolingformerConfig):
         raise InputError(
             f"attention {config.mechanism!r} has no known cost; take one of full, longformer, poolingformer"
         )

@@ -98,7 +98,7 @@ def _level_one(config: AttentionConfig, needed: Tensor, is_global: Tensor | None
         return torch.full_like(needed, bool(needed.any()))
     if not isinstance(config, LongformerConfig | PoolingformerConfig):
         raise InputError(
-            f"attention {config.mechanism!r} has no known receptive field; take full, longformer or poolingformer"
+            f"attention {config.mechanism!r} has no known receptive field; take full, longformer, poolingformer, fusion"
         )
     seen = torch.zeros_like(needed)
     dilations = getattr(config, "dilation", 1)
@@ -111,7 +111,7 @@ def _level_one(config: AttentionConfig, needed: Tensor, is_global: Tensor | None
 
 
 def _two_level(config: AttentionConfig) -> bool:
-    return isinstance(config, PoolingformerConfig) and getattr(config, "two_level", True)
+    return isinstance(config, PoolingformerConfig) and config.has_pools
 
 
 def _pool_centres(config: AttentionConfig, needed: Tensor) -> Tensor:
