@@ -47,8 +47,8 @@ QUESTION_DATA_SETS: dict[str, dict[str, str]] = {
     "tydiqa": _one("tydiqa/tiny_dev.jsonl.gz"),
     "tydiqa-gold": _one("tydiqa/small_gold_annotation.jsonl.gz"),
 }
-"""Name → split → file under LONGSPAN_DATA. A sample is one file for both splits: scores after training on it say nothing
-but that training works."""
+"""Name → split → file under LONGSPAN_DATA. A sample is one file for both splits: a score after training on it says only
+that training works."""
 
 _SPLITS = ("train", "validation", "valid", "val", "dev", "test")
 _LINES = re.compile(r".*\.jsonl?(\.gz|\.xz)?")
@@ -132,13 +132,15 @@ def parse_question(record: Record, default_id: str = "", *, labelled: bool = Tru
 def _rows(paths: Sequence[Path], split: str, limit: int | None, on_error: str, labelled: bool) -> Iterator[QuestionRow]:
     skipped = Skipped(", ".join(map(str, paths[:3])) + (", …" if len(paths) > 3 else ""), on_error)
     count = 0
+    if limit == 0:
+        return
     try:
         for path in paths:
             for row in _made_up(split, limit) if str(path) == SYNTHETIC else _in_file(path, labelled, skipped):
-                if limit is not None and count >= limit:
-                    return
-                count += 1
                 yield row
+                count += 1
+                if count == limit:
+                    return
     finally:
         skipped.report()
 

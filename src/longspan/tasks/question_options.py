@@ -1,0 +1,95 @@
+"""How a question and its document become chunks: the options, and the marker tokens that introduce passages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from longspan.data.questions import KINDS
+from longspan.errors import InputError
+
+MARKED_CANDIDATES = 48
+"""How many passages have markers of their own where `max_candidates` sets no limit; later ones share the last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionOptions:
+    """How documents are cut into chunks and labelled; a task inherits these fields.
+
+    Defaults are those of Poolingformer's experiment (chunks of 4 096 that begin every 1 568 tokens, half of the
+    negative chunks) and, for the passages, those of BERT-joint (Alberti et al. 2019).
+
+    Attributes:
+        max_tokens: of a chunk in all: `<s> question </s> part of the document </s>`.
+        stride: tokens of the document, markers included, from the beginning of one chunk to that of the next. Where a
+            long question leaves less room than that, chunks follow each other without a gap.
+        max_question_tokens: longer questions are cut to so many; None never cuts one.
+        keep_negatives: probability, in training, of keeping a chunk that does not hold the answer.
+        markers: two tokens before each passage: its number, and its kind with the number among its kind.
+        max_candidates: only the first so many passages can be answers; 0 or None takes all of them.
+        top_level_only: passages within passages cannot be answers. False lets them; then a token belongs to the
+            innermost passage around it, and a passage that leaves no token to itself cannot be an answer.
+        match_types: `token_type_ids` tell which tokens of the document are words of the question (the exact match of
+            DrQA, Chen et al. 2017): 0 question, special and marker tokens, 1 document, 2 a word of the question.
+        answer_types: 2 (0 null, 1 answer) or 5 (0 null, 1 yes, 2 no, 3 short, 4 long only).
+    """
+
+    max_tokens: int = 4096
+    stride: int = 1568
+    max_question_tokens: int | None = None
+    keep_negatives: float = 0.5
+    markers: bool = True
+    max_candidates: int | None = MARKED_CANDIDATES
+    top_level_only: bool = True
+    match_types: bool = False
+    answer_types: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse impossible options."""
+        if self.max_tokens < 8:
+            raise InputError(f"max_tokens={self.max_tokens} holds no question and document; give at least 8")
+        if not 1 <= self.stride < self.max_tokens:
+            raise InputError(
+                f"stride={self.stride} is not from 1 to max_tokens − 1 = {self.max_tokens - 1}; "
+                "a larger one would leave parts of the document out"
+            )
+        if self.max_question_tokens is not None and not 1 <= self.max_question_tokens < self.max_tokens:
+            raise InputError(
+                f"max_question_tokens={self.max_question_tokens} is not from 1 to max_tokens − 1 = "
+                f"{self.max_tokens - 1}; give a number that leaves room for the document"
+            )
+        if not 0 <= self.keep_negatives <= 1:
+            raise InputError(f"keep_negatives={self.keep_negatives} is no probability; give a number from 0 to 1")
+        if self.max_candidates is not None and self.max_candidates < 0:
+            raise InputError(f"max_candidates={self.max_candidates} is negative; give a number, or 0 for no limit")
+        if self.answer_types not in {2, 5}:
+            raise InputError(f"answer_types={self.answer_types} is unknown; choose 2 or 5")
+
+
+def marker_tokens(options: QuestionOptions) -> list[str]:
+    """The marker tokens that the options need, in a fixed order; none without markers."""
+    if not options.markers:
+        return []
+    numbers = range(1, (options.max_candidates or MARKED_CANDIDATES) + 1)
+    return [f"[{kind}={number}]" for kind in ("Candidate", *map(str.capitalize, KINDS)) for number in numbers]
+
+
+def add_markers(tokenizer: Any, options: QuestionOptions) -> int:
+    """Append the marker tokens that a tokenizer lacks to its vocabulary; returns how many were new.
+
+    They are special tokens, behind all others. A model needs `resize_token_embeddings(len(tokenizer))` afterwards.
+    """
+    wanted = marker_tokens(options)
+    return tokenizer.add_tokens(wanted, special_tokens=True) if wanted else 0
+
+
+def marker_ids(tokenizer: Any, options: QuestionOptions) -> dict[str, int]:
+    """Marker token → id; `InputError` where the tokenizer lacks one."""
+    wanted = marker_tokens(options)
+    vocabulary = tokenizer.get_vocab() if wanted else {}
+    if lacking := [token for token in wanted if token not in vocabulary]:
+        raise InputError(
+            f"the tokenizer lacks {len(lacking)} marker tokens such as {lacking[0]}; use the tokenizer that the model "
+            "was trained with, or set markers to false"
+        )
+    return {token: vocabulary[token] for token in wanted}
