@@ -47,10 +47,9 @@ class RelativePositions(nn.Module):
         Args:
             global_span: number of offsets on each side that the buckets divide (thesis: N_max).
         """
-        buckets, span = self.far.num_embeddings // 2, self.near.num_embeddings // 2
-        code = torch.arange(2 * buckets, device=self.near.weight.device)
-        ahead = (2 * (code - buckets) + 1) * global_span // (2 * buckets)
-        self.far.weight.copy_(self.near.weight[clipped_offset(ahead, span)])
+        span = self.near.num_embeddings // 2
+        offset = bucket_middles(self.far.num_embeddings // 2, global_span).to(self.near.weight.device)
+        self.far.weight.copy_(self.near.weight[clipped_offset(offset, span)])
 
 
 def clipped_offset(offset: Tensor, span: int) -> Tensor:
@@ -69,3 +68,9 @@ def bucket(offset: Tensor, buckets: int, global_span: int) -> Tensor:
     distance = torch.where(ahead, offset, -offset - 1)
     code = (distance * buckets // global_span).clamp(max=buckets - 1)
     return torch.where(ahead, buckets + code, buckets - 1 - code)
+
+
+def bucket_middles(buckets: int, global_span: int) -> Tensor:
+    """The offset in the middle of each of the `2 · buckets` rows of `far`, `(2k_g,)`."""
+    code = torch.arange(2 * buckets)
+    return (2 * (code - buckets) + 1) * global_span // (2 * buckets)

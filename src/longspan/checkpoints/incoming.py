@@ -14,6 +14,7 @@ import longspan.models
 from longspan.attention import Attention
 from longspan.checkpoints.mapping import Architecture, Head, transfer
 from longspan.checkpoints.registry import describe, load_any
+from longspan.checkpoints.relative_tables import keep_table, start_relative_positions
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
@@ -23,9 +24,9 @@ def from_transformers(
 ) -> LongspanPreTrainedModel:
     """Load a published model into the matching Longspan class, with equal outputs.
 
-    BART, mBART and LED become `LongspanForConditionalGeneration`; BERT, RoBERTa, XLM-R and Longformer become
-    `LongspanModel`, `…ForMaskedLM`, `…ForSequenceClassification`, `…ForTokenClassification` or
-    `…ForQuestionAnswering`, by the class of the source.
+    BART, mBART and LED become `LongspanForConditionalGeneration`; BERT, RoBERTa, XLM-R, Longformer and DeBERTa
+    (version 1, by the mechanism `fusion`) become `LongspanModel`, `…ForMaskedLM`, `…ForSequenceClassification`,
+    `…ForTokenClassification` or `…ForQuestionAnswering`, by the class of the source.
 
     Args:
         model_or_path: a transformers model, a directory written by `save_pretrained`, or a Hub name. Only safetensors
@@ -52,10 +53,11 @@ def from_transformers(
     architecture, head = describe(source)
     fields = architecture.fields(source.config) | {"pooler": _has_pooler(source, architecture, head), **head.fields}
     if attention is not None:
-        fields["attention"] = attention
+        fields["attention"] = keep_table(attention, fields["attention"])
     target = getattr(longspan.models, head.longspan)(LongspanConfig(**fields))
     target.to(device=source.device, dtype=source.dtype)
-    done = transfer(source.state_dict(), target.state_dict(), architecture.pairs(head, source), ignored=head.ignored)
+    tensors = architecture.unpack(source.state_dict(), source.config)
+    done = transfer(tensors, target.state_dict(), architecture.pairs(head, source), ignored=head.ignored)
     started = start_extra_weights(target, done.unfilled)
     check_filled(set(done.unfilled) - started - set(head.fresh))
     carry_over(source, target)
@@ -69,7 +71,7 @@ def start_extra_weights(model: LongspanPreTrainedModel, unfilled: Collection[str
     A mechanism initialises all that it adds to the four local projections, so weights that did come from the source
     are put back afterwards.
     """
-    started = set()
+    started = start_relative_positions(model, unfilled)
     for name, module in model.named_modules():
         if not isinstance(module, Attention):
             continue

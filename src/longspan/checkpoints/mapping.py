@@ -48,6 +48,10 @@ class Architecture:
         heads: transformers class name → `Head`; for export the first entry with our class is used.
         fields: their configuration → the fields of `LongspanConfig`.
         export: our configuration → the fields of theirs, without checking that they say everything.
+        checked: fields that `export` does check.
+        unpack: their tensors and configuration → tensors that `body` and the heads can name one by one.
+        pack: writes tensors as `unpack` makes them into theirs, in place; the third argument is their configuration.
+        unread: what the names of our tensors hold that change no output of theirs.
     """
 
     model_type: str
@@ -57,6 +61,10 @@ class Architecture:
     heads: Mapping[str, Head]
     fields: Callable[[Any], dict[str, Any]]
     export: Callable[[Any], dict[str, Any]]
+    checked: tuple[str, ...] = ()
+    unpack: Callable[[Mapping[str, Tensor], Any], Mapping[str, Tensor]] = lambda state, config: state
+    pack: Callable[[Mapping[str, Tensor], Mapping[str, Tensor], Any], None] = lambda plain, state, config: None
+    unread: re.Pattern[str] | None = None
 
     def head(self, name: str) -> Head:
         """The head for a transformers class name.
@@ -70,6 +78,10 @@ class Architecture:
                 f"{', '.join(self.heads)}"
             )
         return self.heads[name]
+
+    def leaves(self, name: str) -> bool:
+        """Whether our tensor of that name stays behind on the way out."""
+        return self.unread is not None and self.unread.search(name) is not None
 
     def pairs(self, head: Head, model: PreTrainedModel) -> Pairs:
         """All pairs (theirs, ours) for this head, with full names on both sides; `model` is theirs."""

@@ -19,8 +19,8 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
     """Turn a Longspan model into the transformers model with equal outputs, ready for `save_pretrained`.
 
     Args:
-        model: a model whose mechanism transformers has: full attention (BART, mBART, RoBERTa, XLM-R, BERT) or
-            symmetric undilated windows (LED, Longformer).
+        model: a model whose mechanism transformers has: full attention (BART, mBART, RoBERTa, XLM-R, BERT), symmetric
+            undilated windows (LED, Longformer), or fusion in one level with a window over the whole input (DeBERTa).
         architecture: the `model_type` to make; `None` chooses by the configuration.
 
     Returns:
@@ -39,7 +39,10 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
     _check_says_everything(model.config, known, head, config)
     target = target_class(config).to(device=model.device, dtype=model.dtype)
     pairs = reverse(known.pairs(head, target))
-    done = transfer(model.state_dict(), target.state_dict(), pairs, adapt=_drop_reserved_rows(model.config))
+    ours = {name: tensor for name, tensor in model.state_dict().items() if not known.leaves(name)}
+    plain = known.unpack(target.state_dict(), config)
+    done = transfer(ours, plain, pairs, adapt=_drop_reserved_rows(model.config))
+    known.pack(plain, target.state_dict(), config)
     if any(_is_pooler(tensor) for tensor in done.unfilled):
         target.base_model.pooler = None
     left = [tensor for tensor in done.unfilled if not _is_pooler(tensor)]
@@ -50,6 +53,8 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
 
 def _natural_architecture(config: LongspanConfig) -> str:
     specs = config.attention if isinstance(config.attention, list) else [config.attention]
+    if any(spec["mechanism"] == "fusion" for spec in specs):
+        return "deberta"
     windowed = any(spec["mechanism"] != "full" for spec in specs)
     if config.decoder_layers:
         return "led" if windowed else "mbart" if config.normalization == "pre" else "bart"
@@ -70,7 +75,7 @@ def _check_says_everything(config: LongspanConfig, known: Architecture, head: He
     back = LongspanConfig(**fields)
     for name in fields:
         ours, theirs = _value(config, name), _value(back, name)
-        if ours == theirs or name == "global_tokens":
+        if ours == theirs or name == "global_tokens" or name in known.checked:
             continue
         # LED's tables have no reserved rows; a model that never reads them (BART's) loses nothing with them.
         if name == "position_offset" and theirs == 0 and not config.positions_skip_padding:

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 import longspan.models
 from longspan.checkpoints.bart import BART, MBART
 from longspan.checkpoints.bert import BERT
+from longspan.checkpoints.deberta import DEBERTA
 from longspan.checkpoints.led import LED
 from longspan.checkpoints.longformer import LONGFORMER
 from longspan.checkpoints.mapping import Architecture, Head
@@ -19,7 +20,8 @@ from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
 ARCHITECTURES: dict[str, Architecture] = {
-    architecture.model_type: architecture for architecture in (BART, BERT, LED, LONGFORMER, MBART, ROBERTA, XLM_ROBERTA)
+    architecture.model_type: architecture
+    for architecture in (BART, BERT, DEBERTA, LED, LONGFORMER, MBART, ROBERTA, XLM_ROBERTA)
 }
 """`model_type` of `config.json` → what is known of it."""
 

@@ -184,6 +184,18 @@ def _check_loaded(name: str, info: dict[str, Any]) -> None:
         raise InputError(f"{problem}: {unknown[0]} has no place in the model{_others(unknown)}")
 
 
+HEADS = {
+    "cls",
+    "lm_head",
+    "lm_predictions",
+    "classifier",
+    "qa_outputs",
+    "classification_head",
+    "final_logits_bias",
+}
+"""Where published files keep heads."""
+
+
 def _others(names: list[str]) -> str:
     return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
 
@@ -191,11 +203,7 @@ def _others(names: list[str]) -> str:
 def _belongs_to_other_head(key: str) -> bool:
     """Published files often carry the pre-training heads and index buffers beside the weights of the model proper."""
     parts = key.split(".")
-    return (
-        parts[0] in {"cls", "lm_head", "classifier", "qa_outputs", "classification_head", "final_logits_bias"}
-        or "pooler" in parts
-        or parts[-1] in {"position_ids", "token_type_ids"}
-    )
+    return parts[0] in HEADS or "pooler" in parts or parts[-1] in {"position_ids", "token_type_ids"}
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from transformers import GenerationConfig, PreTrainedConfig
 
-from longspan.attention import AttentionConfig, attention_config
+from longspan.attention import AttentionConfig, FusionConfig, attention_config
 from longspan.attention.base import require_choice, require_count
 from longspan.errors import InputError
 
@@ -200,6 +200,7 @@ class LongspanConfig(PreTrainedConfig):
         _check_sizes(self)
         self.attention = _plain_attention(self.attention, self.num_hidden_layers)
         self.sentence_attention = _plain_attention(self.sentence_attention, self.sentence_layers)
+        _check_shared_tables(self)
         super().__post_init__(**kwargs)
 
     def layer_attention(self, layer: int) -> AttentionConfig:
@@ -252,6 +253,21 @@ def _check_sizes(config: LongspanConfig) -> None:
             f"positions_skip_padding=True needs a pad_token_id and a position_offset of at least 1 (given "
             f"{config.pad_token_id} and {config.position_offset}); padding uses row position_offset - 1"
         )
+
+
+def _check_shared_tables(config: LongspanConfig) -> None:
+    """Raise `InputError` where fusion layers ask for different tables of relative positions: they share one."""
+    layers = range(config.num_hidden_layers if isinstance(config.attention, list) else 0)
+    fusions = [(layer, config.layer_attention(layer)) for layer in layers]
+    fusions = [(layer, fusion) for layer, fusion in fusions if isinstance(fusion, FusionConfig)]
+    for layer, fusion in fusions[1:]:
+        for name in ("relative_span", "global_buckets", "global_span"):
+            first, value = getattr(fusions[0][1], name), getattr(fusion, name)
+            if first != value:
+                raise InputError(
+                    f"attention of layer {layer} has {name}={value}, that of layer {fusions[0][0]} has {first}; all "
+                    "fusion layers share one table of relative positions, so give them the same"
+                )
 
 
 def _plain_attention(spec: Any, layers: int) -> dict[str, Any] | list[dict[str, Any]]:

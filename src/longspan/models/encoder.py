@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
-from longspan.attention import Tokens
+from longspan.attention import RelativePositions, Tokens
 from longspan.errors import InputError
 from longspan.models.blocks import FeedForward, clamp_half, layer_norm, residual
 from longspan.models.configuration import LongspanConfig
@@ -45,6 +47,7 @@ class Encoder(nn.Module):
         self.config = config
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.num_hidden_layers))
+        self.relative = self._shared_positions()
         self.final_norm = layer_norm(config) if config.normalization == "pre" else None
 
     def forward(
@@ -70,6 +73,8 @@ class Encoder(nn.Module):
             )
         hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position)
         tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask)
+        if self.relative is not None:
+            tokens = replace(tokens, relative=self.relative())
         states = [hidden]
         for layer in self.layers:
             hidden = layer(hidden, tokens)
@@ -79,6 +84,18 @@ class Encoder(nn.Module):
         keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         output = BaseModelOutput(last_hidden_state=hidden, hidden_states=tuple(states) if keep else None)
         return output.to_tuple() if return_dict is False else output
+
+    def _shared_positions(self) -> RelativePositions | None:
+        """The one pair of tables for all layers with relative positions, as in DeBERTa; `None` if there are no such
+        layers. The configuration has checked that they ask for equal tables."""
+        shared = None
+        for layer, block in enumerate(self.layers):
+            tables = self.config.layer_attention(layer).build_positions(self.config.hidden_size)
+            if tables is not None:
+                assert isinstance(block, EncoderLayer)
+                block.attention.share_positions()
+                shared = shared or tables
+        return shared
 
 
 class Pooler(nn.Module):
