@@ -69,6 +69,10 @@ class Task(Protocol):
         """Fields of `LongspanConfig` that the task needs; those that a recipe gives in `model.new` come first."""
         return {}
 
+    def new_tokens(self) -> Sequence[str]:
+        """Tokens with a meaning of their own in this task; training appends those that the tokenizer lacks."""
+        return ()
+
     def check_model(self, config: Any) -> None:
         """Raise `InputError` where the model of `config` cannot do this task, such as for want of positions."""
 

@@ -85,6 +85,15 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
     return model
 
 
+def make_room(model: Any, entries: int, task: Any) -> None:
+    """Give a published model embeddings for the task's new tokens, drawn as at initialisation.
+
+    A vocabulary that lacks more than these tokens is left alone: such a tokenizer belongs to another model.
+    """
+    if 0 < entries - model.config.vocab_size <= len(task.new_tokens()):
+        model.resize_token_embeddings(entries, mean_resizing=False)
+
+
 def open_model(source: str | Path) -> Any:
     """A Longspan model as it is, or a published one of transformers turned into one."""
     from longspan.checkpoints.incoming import from_transformers

@@ -28,7 +28,7 @@ from longspan.progress import without_file_bars
 from longspan.tasks.tokenizers import check_tokenizer
 from longspan.training import checkpoints
 from longspan.training.data import load_rows
-from longspan.training.models import RANDOM_BART, new_model, published_model, write_random_bart
+from longspan.training.models import RANDOM_BART, make_room, new_model, published_model, write_random_bart
 from longspan.training.recipe import Recipe
 from longspan.training.runs import METRICS, claim, environment, is_main_process, on_main_process_first
 from longspan.training.tokenizers import load_tokenizer, train_tokenizer
@@ -89,6 +89,7 @@ def _prepare(recipe: Recipe, task: Any, rows: tuple[list[Any], list[Any]], folde
         model = new_model(task, recipe.model, tokenizer)
     else:
         model = published_model(task, recipe.model, source)
+        make_room(model, len(tokenizer), task)
         check_tokenizer(tokenizer, model.config)
     task.check_model(model.config)
     _configure(model, recipe, task)
@@ -105,6 +106,8 @@ def _tokenizer(recipe: Recipe, task: Any, rows: list[Any], folder: Path) -> Any:
             tokenizer = train_tokenizer(texts, size, simplify=recipe.tokenizer.simplify)
         else:
             tokenizer = load_tokenizer(str(recipe.tokenizer.source or recipe.model.source))
+        if task.new_tokens():
+            tokenizer.add_tokens(list(task.new_tokens()), special_tokens=True)
         _write_folder(kept, tokenizer.save_pretrained)
     return load_tokenizer(kept)
 
