@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from longspan.data.fields import kind_of
 from longspan.errors import InputError
 
 KINDS = ("paragraph", "table", "list", "other")
@@ -236,8 +237,7 @@ def plain_row(text: str, question: str, *, id: str = "document", title: str = ""
 def check_text(text: Any, what: str) -> str:
     """The text itself; `InputError` where it is no text, blank, or not encodable as UTF-8."""
     if not isinstance(text, str):
-        kind = "null" if text is None else f"a {type(text).__name__}"
-        raise InputError(f"{what} is {kind} instead of a text; give a text")
+        raise InputError(f"{what} is {kind_of(text)} instead of a text; give a text")
     if not text.strip():
         raise InputError(f"{what} is empty; give one with words in it")
     try:

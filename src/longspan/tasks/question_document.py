@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from longspan.data.questions import QuestionRow, Span
+from longspan.data.questions import QuestionRow, Span, check_text
 from longspan.errors import InputError
 from longspan.tasks.question_options import MARKED_CANDIDATES, QuestionOptions, marker_ids
 
@@ -60,7 +60,8 @@ def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions
         InputError: the tokenizer has no offsets (it is not a fast one) or lacks the marker tokens, or the document has
             no tokens.
     """
-    ids, offsets = encode_text(tokenizer, row.text, f"the document of row {row.id!r}")
+    what = f"the document of row {row.id!r}"
+    ids, offsets = encode_text(tokenizer, check_text(row.text, what), what)
     spans = [_without_space(row.text, start, end) for start, end in offsets]
     passages = [-1] * len(ids)
     kept = kept_candidates(row, options)
