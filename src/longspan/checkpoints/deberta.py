@@ -155,6 +155,8 @@ def _pack(plain: Mapping[str, Tensor], state: Mapping[str, Tensor], config: Any)
             tensor.copy_(torch.stack(parts, 1).flatten(0, 2))
         elif last in ("q_bias", "v_bias"):
             tensor.copy_(plain[f"{stem}self.{'query' if last == 'q_bias' else 'value'}.bias"])
+        elif last.startswith("pos_q_proj"):
+            tensor.copy_(plain[name])
 
 
 def _export(config: Any) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from transformers import PreTrainedModel
 from longspan.checkpoints.incoming import carry_over, check_filled, from_transformers, start_extra_weights
 from longspan.checkpoints.parity import measure_parity
 from longspan.checkpoints.plan import plan_attention
-from longspan.checkpoints.registry import load_any
+from longspan.checkpoints.registry import describe, load_any
+from longspan.checkpoints.relative_tables import fusion_config, rebucket
 from longspan.checkpoints.report import LengthenReport
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
@@ -30,16 +31,23 @@ def lengthen(
 
     Positions are tiled as published (Longformer §5, Poolingformer): the reserved rows stay, the learned block is
     repeated, the last copy cut off; the decoder keeps its table. Projections of global tokens start as copies of the
-    local ones. Poolingformer's second level starts by its `init`: "zero_value", the default, adds nothing at first.
+    local ones. The second level of Poolingformer and fusion starts by its `init`: "zero_value", the default, adds
+    nothing at first.
+
+    DeBERTa becomes fusion, which keeps its table of relative positions. The table for pairs with a global token starts
+    from it: each of its rows, which stands for a range of distances, as the row for the middle of that range, and
+    everything beyond the table as its last row. A source without relative positions can become fusion too; there their
+    projections start at zero and so count for nothing at first.
 
     Args:
         model_or_path: a transformers or Longspan model, a directory or a Hub name; see `from_transformers`.
         attention: the mechanism: a name, a dict or an `AttentionConfig`; or a list of these with one per encoder layer.
-            A bare name that the source already uses keeps its layout and options.
+            A bare name that the source already uses keeps its layout and options, except that DeBERTa, full attention
+            with relative positions, becomes fusion with windows.
         max_tokens: the longest input afterwards; at least the source's.
         layers: encoder layers that get the mechanism, negative numbers counting from the end. `None` means all, or for
-            "poolingformer" the last half, as published. The other layers get "longformer" with the same first-level
-            window when the mechanism is "poolingformer", and else stay as they are.
+            "poolingformer" and "fusion" the last half, as published. The other layers get the first level of these
+            alone ("longformer", or "fusion" with `two_level=False`); under any other mechanism they stay as they are.
         **options: of the mechanism, such as `left_tokens=256`.
 
     Returns:
@@ -67,7 +75,7 @@ def lengthen(
         attention=tuple(config.layer_attention(layer) for layer in range(config.num_hidden_layers)),
         global_tokens=config.global_tokens,
     )
-    _fill(base, model, report)
+    _fill(base, model, report, _trained_tensors(source, base))
     carry_over(base, model)
     model.eval()
     measure_parity(source, base, model, report)
@@ -100,7 +108,7 @@ def _longer_config(
             "reads; give at least that many"
         )
     fields = old.to_dict() | {
-        "attention": plan_attention(old, attention, layers, options),
+        "attention": plan_attention(old, attention, max_tokens, layers, options),
         "max_position_embeddings": max_tokens,
         "global_tokens": _default_globals(base),
     }
@@ -115,22 +123,33 @@ def _default_globals(base: LongspanPreTrainedModel) -> str:
     return base.config.global_tokens
 
 
+def _trained_tensors(source: PreTrainedModel, base: LongspanPreTrainedModel) -> dict[str, Tensor]:
+    """The tensors of `base`, but not those that the published `source` of which it was just made does not have."""
+    leaves = (lambda name: False) if base is source else describe(source)[0].leaves
+    return {name: tensor for name, tensor in base.state_dict().items() if not leaves(name)}
+
+
 @torch.no_grad()
-def _fill(base: LongspanPreTrainedModel, model: LongspanPreTrainedModel, report: LengthenReport) -> None:
-    """Copy, tile or start every tensor of `model`, and count its parameters accordingly."""
-    old, new = base.state_dict(), model.state_dict()
+def _fill(
+    base: LongspanPreTrainedModel, model: LongspanPreTrainedModel, report: LengthenReport, old: dict[str, Tensor]
+) -> None:
+    """Copy, tile or start every tensor of `model` from `old`, those of `base`, and count its parameters accordingly."""
+    new = model.state_dict()
     how: dict[str, str] = {}
     for name, tensor in new.items():
-        if name in old and old[name].shape == tensor.shape:
+        if name in old and name.endswith("encoder.relative.far.weight"):
+            tensor.copy_(rebucket(old[name], fusion_config(base), fusion_config(model)))
+            how[name] = "copied" if tensor.equal(old[name]) else "bucketed"
+        elif name in old and old[name].shape == tensor.shape:
             tensor.copy_(old[name])
             how[name] = "copied"
         elif name in old and name.endswith("encoder.embeddings.position.weight"):
             tensor.copy_(tile_positions(old[name], tensor.shape[0], report.reserved_rows))
             how[name] = "tiled"
-    fresh = start_extra_weights(model, set(new) - set(how))
-    check_filled(set(new) - set(how) - fresh)
-    for name in fresh:
-        how[name] = "from_local" if ".global_" in name else "new"
+    started = start_extra_weights(model, set(new) - set(how))
+    check_filled(set(new) - set(how) - started)
+    for name in started:
+        how[name] = "bucketed" if ".far." in name else "from_local" if ".global_" in name else "new"
     for name, parameter in model.named_parameters():
         report.count(how[name], parameter.numel())
     for name, parameter in base.named_parameters():

@@ -13,7 +13,14 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from longspan.attention import Attention, AttentionConfig, FullConfig, LongformerConfig, PoolingformerConfig
+from longspan.attention import (
+    Attention,
+    AttentionConfig,
+    FullConfig,
+    FusionConfig,
+    LongformerConfig,
+    PoolingformerConfig,
+)
 from longspan.checkpoints.report import LengthenReport
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
@@ -60,12 +67,14 @@ def measure_parity(
 
 def _comparable_tokens(old: LongspanConfig, new: LongspanConfig) -> int:
     """The longest input on which every layer of the source that changes sees everything: there, a wide window equals
-    it. Layers that stay as they are set no limit."""
+    it. Layers that stay as they are set no limit. A window of fusion cannot grow beyond its table."""
     lengths = [old.max_position_embeddings, LONGEST]
     for layer in range(old.num_hidden_layers):
         before, after = old.layer_attention(layer), new.layer_attention(layer)
         if before != after:
             lengths.append(_covered(before))
+            if isinstance(after, FusionConfig):
+                lengths.append(1 + after.relative_span)
     return min(lengths)
 
 
@@ -76,6 +85,8 @@ def _covered(config: AttentionConfig) -> int:
     if isinstance(config, LongformerConfig) and config.dilation == 1:
         return 1 + min(config.left_tokens, config.right_tokens)
     if isinstance(config, PoolingformerConfig):
+        if not config.has_pools:
+            return 1 + min(config.left_tokens, config.right_tokens)
         pooled = min(config.pooled_left_tokens, config.pooled_right_tokens) - config.kernel
         return 1 + max(0, min(config.left_tokens, config.right_tokens, pooled))
     # A dilated window has holes, and of other mechanisms nothing is known: only the token itself is certain.
@@ -159,12 +170,17 @@ def _probing(model: nn.Module, base: LongspanPreTrainedModel, tokens: int) -> It
 
 def _starts_active(config: AttentionConfig) -> bool:
     """Whether the second level of a new layer changes its output from the start."""
-    return isinstance(config, PoolingformerConfig) and (config.init != "zero_value" or config.tie_levels)
+    if not isinstance(config, PoolingformerConfig) or not config.has_pools:
+        return False
+    return config.init != "zero_value" or config.tie_levels
 
 
 def _probe(config: AttentionConfig, tokens: int, *, mute: bool) -> AttentionConfig:
     """The mechanism with a first level that covers `tokens` tokens, and without its second level if `mute`."""
-    if mute:
+    if isinstance(config, FusionConfig):
+        tokens = min(tokens, config.relative_span)
+        config = replace(config, two_level=False) if mute else config
+    elif mute:
         assert isinstance(config, PoolingformerConfig)
         config = LongformerConfig(
             left_tokens=config.left_tokens,
@@ -181,6 +197,7 @@ def _probe(config: AttentionConfig, tokens: int, *, mute: bool) -> AttentionConf
 def _sharing(attention: Attention, config: AttentionConfig) -> Attention:
     """Another mechanism with the same parameters; those that it does not have are left out."""
     other = config.build(width=attention.width, heads=attention.heads)
+    other.share_positions()
     state = attention.state_dict()
     other.load_state_dict({name: state[name] for name in other.state_dict()}, assign=True)
     return other.eval()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from longspan.attention import AttentionConfig, PoolingformerConfig, attention_config
+from longspan.attention import AttentionConfig, FusionConfig, PoolingformerConfig, attention_config
+from longspan.checkpoints.relative_tables import check_span, first_fusion, inherited
 from longspan.errors import InputError
 from longspan.models import LongspanConfig
 
@@ -14,13 +16,38 @@ FILL = {True: "longformer", False: None}
 """What stands in the layers that a mechanism leaves out; Poolingformer fills them with its own first level."""
 
 
-def plan_attention(config: LongspanConfig, attention: Any, layers: Iterable[int] | None, options: Spec) -> list[Spec]:
+def plan_attention(
+    config: LongspanConfig, attention: Any, max_tokens: int, layers: Iterable[int] | None, options: Spec
+) -> list[Spec]:
     """One attention spec per encoder layer, as `lengthen` describes its arguments.
 
     Raises:
-        InputError: an unknown mechanism, option or layer; `layers` or options beside a list of mechanisms.
+        InputError: an unknown mechanism, option or layer; `layers` or options beside a list of mechanisms; a mechanism
+            without relative positions where the source has them, or with another number of them.
     """
     own = _own(config)
+    plan = _plan(config, own, attention, max_tokens, layers, options)
+    present = first_fusion(own)
+    for layer, (before, after) in enumerate(zip(own, plan, strict=True)):
+        if present is not None and after["mechanism"] == "fusion":
+            check_span(attention_config(after), present)
+        elif before["mechanism"] == "fusion":
+            given = attention if isinstance(attention, str) else after["mechanism"]
+            raise InputError(
+                f"attention={given!r} leaves layer {layer} without the relative positions with which this source was "
+                "trained; choose attention='fusion'"
+            )
+    return plan
+
+
+def _plan(
+    config: LongspanConfig,
+    own: list[Spec],
+    attention: Any,
+    max_tokens: int,
+    layers: Iterable[int] | None,
+    options: Spec,
+) -> list[Spec]:
     if isinstance(attention, list | tuple):
         if layers is not None or options:
             extra = "layers" if layers is not None else next(iter(options))
@@ -29,22 +56,40 @@ def plan_attention(config: LongspanConfig, attention: Any, layers: Iterable[int]
             raise InputError(
                 f"attention lists {len(attention)} mechanisms for {len(own)} encoder layers; give one each"
             )
-        return [_spec(entry) for entry in attention]
-    spec = _spec(attention) | options
+        return [_with_table(_spec(entry), own, max_tokens) for entry in attention]
+    spec = _with_table(_spec(attention) | options, own, max_tokens)
     mechanism = attention_config(spec)
-    pooled = isinstance(mechanism, PoolingformerConfig)
-    kinds = {present["mechanism"] for present in own}
+    pooled = isinstance(mechanism, PoolingformerConfig) and mechanism.has_pools
+    whole = all(_sees_everything(present, config) for present in own)
+    kinds = {"full"} if whole else {present["mechanism"] for present in own}
     if isinstance(attention, str) and layers is None and attention in kinds and kinds <= {attention, FILL[pooled]}:
         return [_updated(present, attention, options) for present in own]
     chosen = _chosen(layers, len(own), pooled)
     plan = []
     for layer, present in enumerate(own):
         if layer in chosen:
-            keeps = isinstance(attention, str) and present["mechanism"] == attention
+            keeps = isinstance(attention, str) and attention in kinds and present["mechanism"] == attention
             plan.append({**present, **options} if keeps else spec)
         else:
             plan.append(_first_level(mechanism) if isinstance(mechanism, PoolingformerConfig) else present)
     return plan
+
+
+def _with_table(spec: Spec, own: list[Spec], max_tokens: int) -> Spec:
+    """Fusion with the source's own options of relative positions, and buckets for global pairs over the new length."""
+    if spec.get("mechanism") != FusionConfig.mechanism:
+        return spec
+    buckets = spec.get("global_buckets", FusionConfig.global_buckets)
+    length = max(max_tokens, buckets) if isinstance(buckets, int) else max_tokens
+    return {"global_span": length} | inherited(first_fusion(own)) | spec
+
+
+def _sees_everything(spec: Spec, config: LongspanConfig) -> bool:
+    """Whether a fusion layer is DeBERTa's: full attention over every input that the model reads."""
+    attention = attention_config(spec)
+    if not isinstance(attention, FusionConfig) or attention.two_level:
+        return False
+    return min(attention.left_tokens, attention.right_tokens) + 1 >= config.max_position_embeddings
 
 
 def _updated(present: Spec, attention: str, options: Spec) -> Spec:
@@ -87,7 +132,9 @@ def _chosen(layers: Iterable[int] | None, count: int, pooled: bool) -> set[int]:
 
 
 def _first_level(config: PoolingformerConfig) -> Spec:
-    """Poolingformer's first level alone, which is Longformer."""
+    """The first level alone: of Poolingformer it is Longformer, fusion has its own."""
+    if isinstance(config, FusionConfig):
+        return _spec(replace(config, two_level=False))
     spec = {
         "mechanism": "longformer",
         "left_tokens": config.left_tokens,

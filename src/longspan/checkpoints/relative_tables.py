@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from longspan.attention import FusionConfig, attention_config
+from longspan.attention import AttentionConfig, FusionConfig, attention_config
 from longspan.attention.fusion import FusionAttention
 from longspan.attention.relative import bucket, bucket_middles
 from longspan.errors import InputError
@@ -19,7 +19,7 @@ Spec = dict[str, Any]
 
 
 def keep_table(attention: Any, source: Any) -> Any:
-    """`attention` with the source's number of relative positions wherever it says nothing about them.
+    """`attention` with the source's own options of relative positions wherever it says nothing about them.
 
     Args:
         attention: a mechanism, or a list of them, as a user gives it.
@@ -30,27 +30,39 @@ def keep_table(attention: Any, source: Any) -> Any:
     """
     if isinstance(attention, list | tuple):
         return [keep_table(entry, source) for entry in attention]
-    span = source_span(source if isinstance(source, list) else [source])
-    if span is None or attention_config(attention).mechanism != FusionConfig.mechanism:
-        return attention
+    present = first_fusion(source if isinstance(source, list) else [source])
     spec = {"mechanism": attention} if isinstance(attention, str) else attention
-    spec = spec.to_dict() if isinstance(spec, FusionConfig) else {"relative_span": span, **spec}
-    check_span(spec["relative_span"], span)
+    if present is None or not isinstance(spec, dict | FusionConfig):
+        return attention
+    if isinstance(spec, dict) and spec.get("mechanism") != FusionConfig.mechanism:
+        return attention
+    spec = spec.to_dict() if isinstance(spec, FusionConfig) else inherited(present) | spec
+    check_span(attention_config(spec), present)
     return spec
 
 
-def source_span(specs: list[Any]) -> int | None:
-    """k of the first fusion layer among the source's; `None` when it has no relative positions."""
+def first_fusion(specs: list[Any]) -> FusionConfig | None:
+    """The first fusion layer among a source's; `None` when it has no relative positions."""
     configs = (attention_config(spec) for spec in specs)
-    return next((config.relative_span for config in configs if isinstance(config, FusionConfig)), None)
+    return next((config for config in configs if isinstance(config, FusionConfig)), None)
 
 
-def check_span(wanted: int, present: int) -> None:
+def inherited(present: FusionConfig | None) -> Spec:
+    """Options of fusion that belong to the weights of a source, and default windows that its table can serve."""
+    if present is None:
+        return {}
+    names = ("relative_span", "p2c_index", "position_dropout")
+    widest = {name: min(getattr(FusionConfig, name), present.relative_span) for name in ("left_tokens", "right_tokens")}
+    return {name: getattr(present, name) for name in names} | widest
+
+
+def check_span(wanted: AttentionConfig, present: FusionConfig) -> None:
     """Raise `InputError` where a table would have to change its size."""
-    if wanted != present:
+    assert isinstance(wanted, FusionConfig)
+    if wanted.relative_span != present.relative_span:
         raise InputError(
-            f"relative_span={wanted} does not fit the source, whose table holds relative positions up to {present}; "
-            "leave relative_span out"
+            f"relative_span={wanted.relative_span} does not fit the source, whose table of relative positions has "
+            f"relative_span={present.relative_span}; leave it out"
         )
 
 
@@ -69,7 +81,7 @@ def start_relative_positions(model: LongspanPreTrainedModel, unfilled: Collectio
         if isinstance(module, Encoder) and module.relative is not None:
             tables = {f"{name}.relative.{table}.weight" for table in ("near", "far")} & set(unfilled)
             if f"{name}.relative.far.weight" in tables:
-                module.relative.copy_to_buckets(_fusion(module).global_span)
+                module.relative.copy_to_buckets(fusion_config(module).global_span)
             started |= tables
     return started
 
@@ -84,13 +96,15 @@ def _silence(attention: FusionAttention) -> list[str]:
     return names
 
 
-def _fusion(encoder: Encoder) -> FusionConfig:
+def fusion_config(model: LongspanPreTrainedModel | Encoder) -> FusionConfig:
     """The configuration of a fusion layer; all of them have the same tables."""
-    layers = (encoder.config.layer_attention(layer) for layer in range(encoder.config.num_hidden_layers))
+    layers = (model.config.layer_attention(layer) for layer in range(model.config.num_hidden_layers))
     return next(config for config in layers if isinstance(config, FusionConfig))
 
 
 def rebucket(far: Tensor, old: FusionConfig, new: FusionConfig) -> Tensor:
     """The table of global pairs `(2k_g, E)` for other buckets: each row is the old one at the middle of its bucket."""
+    if (old.global_buckets, old.global_span) == (new.global_buckets, new.global_span):
+        return far
     middles = bucket_middles(new.global_buckets, new.global_span).to(far.device)
     return far[bucket(middles, old.global_buckets, old.global_span)]

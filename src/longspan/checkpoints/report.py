@@ -5,16 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from longspan.attention import AttentionConfig
+from longspan.attention import AttentionConfig, PoolingformerConfig
 
 KINDS = {
     "copied": "copied",
     "tiled": "tiled positions",
     "from_local": "copies of local projections",
+    "bucketed": "bucketed relative positions",
     "new": "new",
     "dropped": "left out",
 }
 """What became of a parameter → how the report calls it."""
+POOL_OPTIONS = {
+    "pooled_left_tokens",
+    "pooled_right_tokens",
+    "kernel",
+    "stride",
+    "pooling",
+    "windows",
+    "init",
+    "tie_levels",
+}
+"""Options that say nothing of a layer without a second level."""
 
 
 @dataclass
@@ -27,11 +39,12 @@ class LengthenReport:
         tokens_before: longest input of the source.
         tokens_after: longest input now.
         reserved_rows: rows of the position table that stand for no position and were kept.
-        table: whether there is a position table at all.
+        table: whether there is a table of absolute positions at all.
         attention: mechanism of each encoder layer.
         global_tokens: which tokens are global when nobody says so.
         parameters: number of parameters that were "copied", "tiled", "from_local" (global projections copied from the
-            local ones), "new" (initialised by the mechanism) or "dropped" (of the source, without a place now).
+            local ones), "bucketed" (relative positions of global pairs, from others), "new" (initialised by the
+            mechanism) or "dropped" (of the source, without a place now).
         parity_tokens: length of the random input on which both models were compared, under windows that cover it.
         parity_hidden: largest difference of the encoder's last states.
         parity_logits: largest difference of the logits; `None` for a model without a head.
@@ -75,7 +88,7 @@ class LengthenReport:
         if self.tokens_after == self.tokens_before:
             return f"{self.tokens_after:,} tokens, as before"
         if not self.table:
-            return f"{self.tokens_before:,} → {self.tokens_after:,} tokens (positions are computed; there is no table)"
+            return f"{self.tokens_before:,} → {self.tokens_after:,} tokens (there is no table of absolute positions)"
         kept = f"; {self.reserved_rows} reserved rows kept" if self.reserved_rows else ""
         copies = f"{self.tokens_after / self.tokens_before:.4g}"
         return f"{self.tokens_before:,} → {self.tokens_after:,} tokens (position rows repeated {copies} times{kept})"
@@ -105,10 +118,13 @@ class LengthenReport:
 def _describe(config: AttentionConfig) -> str:
     """The mechanism with the options that differ from its defaults, and its windows."""
     default = type(config)()
+    hidden = {"mechanism", "dropout"}
+    if isinstance(config, PoolingformerConfig) and not config.has_pools:
+        hidden |= POOL_OPTIONS
     shown = {
         name: value
         for name, value in config.to_dict().items()
-        if name not in ("mechanism", "dropout") and (value != getattr(default, name) or name.endswith("_tokens"))
+        if name not in hidden and (value != getattr(default, name) or name.endswith("_tokens"))
     }
     options = ", ".join(f"{name}={value}" for name, value in shown.items())
     return f"{config.mechanism}({options})" if options else config.mechanism

@@ -24,14 +24,15 @@ def lengthen(
         str | None,
         typer.Option(
             help="Encoder layers that get the mechanism, such as 6-11 or 0,2,-1.",
-            show_default="the last half for poolingformer, else all",
+            show_default="the last half for poolingformer and fusion, else all",
         ),
     ] = None,
 ) -> None:
-    """Make a published model (BART, mBART, LED, BERT, RoBERTa, XLM-R, Longformer) read long documents.
+    """Make a published model (BART, mBART, LED, BERT, RoBERTa, XLM-R, Longformer, DeBERTa) read long documents.
 
     Positions are tiled, global projections copied from the local ones, and a second level starts silent, so short
-    inputs come out as before: the report says by how much they differ. Train the result, or use it as it is.
+    inputs come out as before: the report says by how much they differ. DeBERTa needs `--attention fusion`, which keeps
+    its relative positions. Train the result, or use it as it is.
     """
     settings = _settings(options or [])
     chosen = None if layers is None else _layers(layers)
