@@ -61,6 +61,9 @@ class Task(Protocol):
     counts_rows: ClassVar[bool] = True
     """Whether `read` gives one row per document; False where it gives sources that are streamed later."""
 
+    label_names: ClassVar[tuple[str, ...]] = ("labels",)
+    """What the collator calls the labels; a batch that has all of them has a loss."""
+
     def model_class(self) -> Any:
         """The `PreTrainedModel` class this task trains; it is built from a `LongspanConfig`."""
         ...
