@@ -9,6 +9,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from longspan.data.questions import QuestionRow, Span, check_text
@@ -19,6 +20,7 @@ NOWHERE = (-1, -1)
 """The characters of a token that has none: a marker, or white space alone."""
 
 _WORD = re.compile(r"\w+")
+_ENDING = re.compile(r"(?<=[a-z]{4})(?:at(?:es?|ed|ing|ors?|ions?)|ions?|ings?|ed|e?rs?|ors?|ies?|es?|ly|y|s)$")
 
 
 @dataclass(frozen=True)
@@ -134,13 +136,24 @@ def _token_ranges(spans: list[tuple[int, int]], wanted: list[Span]) -> list[tupl
 
 
 def _match_types(row: QuestionRow, spans: list[tuple[int, int]]) -> list[int]:
-    """2 for tokens of the document that touch a word of the question, whatever its capitals, else 1."""
-    asked = {word.casefold() for word in _WORD.findall(row.question)}
+    """2 for tokens of the document that touch a word of the question, whatever its capitals and ending, else 1."""
+    asked = {stem(word) for word in _WORD.findall(row.question)}
     types = [1] * len(spans)
-    words = [Span(*match.span()) for match in _WORD.finditer(row.text) if match.group().casefold() in asked]
+    words = [Span(*match.span()) for match in _WORD.finditer(row.text) if stem(match.group()) in asked]
     for first, end in _token_ranges(spans, words):
         types[first:end] = [2] * (end - first)
     return types
+
+
+@lru_cache(maxsize=100_000)
+def stem(word: str) -> str:
+    """A word without its capitals and, where four letters are left, without a common English ending.
+
+    Coarse on purpose: "nominate", "nominated" and "nomination" should agree, and few other words do.
+    """
+    word = word.casefold()
+    ending = _ENDING.search(word)
+    return word[: ending.start()] if ending else word
 
 
 def _marker_names(row: QuestionRow, kept: list[int], options: QuestionOptions) -> list[tuple[str, str]]:

@@ -29,8 +29,9 @@ class QuestionOptions:
         max_candidates: only the first so many passages can be answers; 0 or None takes all of them.
         top_level_only: passages within passages cannot be answers. False lets them; then a token belongs to the
             innermost passage around it, and a passage that leaves no token to itself cannot be an answer.
-        match_types: `token_type_ids` tell which tokens of the document are words of the question (the exact match of
-            DrQA, Chen et al. 2017): 0 question, special and marker tokens, 1 document, 2 a word of the question.
+        match_types: `token_type_ids` tell which tokens of the document are words of the question, but for capitals and
+            English endings (the match of DrQA, Chen et al. 2017): 0 question, special and marker tokens, 1 document,
+            2 a word of the question.
         answer_types: 2 (0 null, 1 answer) or 5 (0 null, 1 yes, 2 no, 3 short, 4 long only).
     """
 
