@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.chunk_masks import Problem, additive_mask, empty_rows, kept_weights, seen_by_row
+from longspan.ops.relative_tiles import Relative
 from longspan.ops.tiles import Chunk, Layout, best_layout
 from longspan.patterns import Pattern
 
@@ -52,16 +53,27 @@ class Buffers:
         return self.kept[name][:size].view(shape)
 
 
-def forward(query: Tensor, key: Tensor, value: Tensor, pattern: Pattern, offset: int, problem: Problem) -> Tensor:
-    """`(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`; the pattern is that of one head."""
-    tiling = best_layout(pattern, query.shape[2], key.shape[2], offset, query.device)
+def forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    pattern: Pattern,
+    offset: int,
+    problem: Problem,
+    relative: Relative | None = None,
+) -> Tensor:
+    """`(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`; the pattern is that of one head.
+
+    With `relative`, whose layout is taken, scores start from its terms.
+    """
+    tiling = relative.tiling if relative else best_layout(pattern, query.shape[2], key.shape[2], offset, query.device)
     tiles = _cut(query, key, value, tiling, problem)
     result = query.new_empty(*tiles.query.shape[:-1], value.shape[-1])
     buffers = Buffers(query)
-    for chunk in _chunks(tiling, tiles, problem):
+    for chunk in _chunks(tiling, tiles, problem, long_runs=relative is not None):
         keys = _take(buffers, "key", tiles.key, tiles.global_key, chunk)
         values = _take(buffers, "value", tiles.value, tiles.global_value, chunk)
-        weights, _ = _weights(buffers, tiles, keys, chunk, tiling, problem)
+        weights, _ = _weights(buffers, tiles, keys, chunk, tiling, problem, relative)
         kept = kept_weights(weights, chunk, problem)
         if kept is not None:
             weights.mul_(kept)
@@ -72,10 +84,20 @@ def forward(query: Tensor, key: Tensor, value: Tensor, pattern: Pattern, offset:
 
 
 def backward(
-    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, pattern: Pattern, offset: int, problem: Problem
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    pattern: Pattern,
+    offset: int,
+    problem: Problem,
+    relative: Relative | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `forward` with respect to query, key and value; those of keys are summed in at least float32."""
-    tiling = best_layout(pattern, query.shape[2], key.shape[2], offset, query.device)
+    """Gradients of `forward` with respect to query, key and value; those of keys are summed in at least float32.
+
+    Those of the terms of `relative` are added to its own totals.
+    """
+    tiling = relative.tiling if relative else best_layout(pattern, query.shape[2], key.shape[2], offset, query.device)
     tiles = _cut(query, key, value, tiling, problem)
     wide = torch.promote_types(query.dtype, torch.float32)
     grads = Tiles(
@@ -86,8 +108,8 @@ def backward(
         None if tiles.global_value is None else tiles.global_value.new_zeros(tiles.global_value.shape, dtype=wide),
     )
     grad_tiles, buffers = _tiles_of(grad, tiling.query_tiles, tiling.size), Buffers(query)
-    for chunk in _chunks(tiling, tiles, problem):
-        _backward_chunk(chunk, buffers, tiles, grad_tiles, grads, tiling, problem)
+    for chunk in _chunks(tiling, tiles, problem, long_runs=relative is not None):
+        _backward_chunk(chunk, buffers, tiles, grad_tiles, grads, tiling, problem, relative)
     grad_query = grads.query.flatten(2, 3)[:, :, : query.shape[2]]
     grad_key = _join(grads.key, grads.global_key, problem.slots, key.shape[2])
     grad_value = _join(grads.value, grads.global_value, problem.slots, key.shape[2])
@@ -95,7 +117,14 @@ def backward(
 
 
 def _backward_chunk(
-    chunk: Chunk, buffers: Buffers, tiles: Tiles, grad_tiles: Tensor, grads: Tiles, tiling: Layout, problem: Problem
+    chunk: Chunk,
+    buffers: Buffers,
+    tiles: Tiles,
+    grad_tiles: Tensor,
+    grads: Tiles,
+    tiling: Layout,
+    problem: Problem,
+    relative: Relative | None,
 ) -> None:
     """Add what one chunk contributes to the gradients.
 
@@ -103,7 +132,7 @@ def _backward_chunk(
     """
     keys = _take(buffers, "key", tiles.key, tiles.global_key, chunk)
     values = _take(buffers, "value", tiles.value, tiles.global_value, chunk)
-    weights, query = _weights(buffers, tiles, keys, chunk, tiling, problem)
+    weights, query = _weights(buffers, tiles, keys, chunk, tiling, problem, relative)
     grad = buffers.take("grad", *weights.shape[:-1], values.shape[-1]).copy_(_rows(grad_tiles, chunk))
     grad_weights = buffers.take("grad_weights", *weights.shape)
     torch.bmm(grad.flatten(0, 2), values.flatten(0, 2).transpose(1, 2), out=grad_weights.flatten(0, 2))
@@ -119,6 +148,8 @@ def _backward_chunk(
     torch.ops.aten._softmax_backward_data.out(grad_weights, weights, -1, weights.dtype, grad_input=scores)
     grad_query = buffers.take("mixed", *query.shape)
     torch.bmm(scores.flatten(0, 2), keys.flatten(0, 2), out=grad_query.flatten(0, 2))
+    if relative is not None:
+        relative.add_gradients(scores, query, grad_query, tiles.key, grads.key, chunk)
     _put(grads.query, grad_query.mul_(problem.scale), chunk)
     grad_keys = buffers.take("grad_key", *keys.shape)
     torch.bmm(scores.flatten(0, 2).transpose(1, 2), query.flatten(0, 2), out=grad_keys.flatten(0, 2))
@@ -126,13 +157,23 @@ def _backward_chunk(
 
 
 def _weights(
-    buffers: Buffers, tiles: Tiles, keys: Tensor, chunk: Chunk, tiling: Layout, problem: Problem
+    buffers: Buffers,
+    tiles: Tiles,
+    keys: Tensor,
+    chunk: Chunk,
+    tiling: Layout,
+    problem: Problem,
+    relative: Relative | None,
 ) -> tuple[Tensor, Tensor]:
     """Softmax weights `(b, h, n, size, L)` of a chunk, and its scaled queries `(b, h, n, size, D)`."""
     rows = _rows(tiles.query, chunk)
     query = torch.mul(rows, problem.scale, out=buffers.take("query", *rows.shape))
     scores = buffers.take("scores", *query.shape[:-1], keys.shape[-2])
-    torch.bmm(query.flatten(0, 2), keys.flatten(0, 2).transpose(1, 2), out=scores.flatten(0, 2))
+    if relative is not None:
+        relative.put_scores(scores, query, tiles.key, chunk)
+    # With beta=0 what stood in the buffer is not even read.
+    beta = 0 if relative is None else 1
+    scores.flatten(0, 2).baddbmm_(query.flatten(0, 2), keys.flatten(0, 2).transpose(1, 2), beta=beta)
     seen = seen_by_row(chunk, tiling, problem)
     mask = additive_mask(chunk, tiling, problem, seen, scores.dtype)
     if mask is not None:
@@ -142,16 +183,19 @@ def _weights(
     return (weights if empty is None else weights.masked_fill_(empty, 0.0)), query
 
 
-def _chunks(tiling: Layout, tiles: Tiles, problem: Problem) -> Iterator[Chunk]:
-    """Split the work so that a chunk has about `CHUNK_SCORES` scores, whatever the batch, the heads and the pattern."""
+def _chunks(tiling: Layout, tiles: Tiles, problem: Problem, *, long_runs: bool) -> Iterator[Chunk]:
+    """Split the work so that a chunk has about `CHUNK_SCORES` scores, whatever the batch, the heads and the pattern.
+
+    With `long_runs` a chunk has rather many query tiles of one head than few of all.
+    """
     batch, heads = tiles.query.shape[:2]
     extra = 0 if problem.slots is None else problem.slots.shape[1]
     budget = min(CHUNK_SCORES, batch * heads * tiling.scores // CHUNKS)
     number = 0
     for group in tiling.groups:
         units = max(1, budget // (tiling.size * max(1, group.columns.shape[1] * tiling.size + extra)))
-        head_step = min(heads, units)
-        row_step = min(group.rows.shape[0], max(1, units // heads))
+        head_step = min(heads, max(1, units // group.rows.shape[0]) if long_runs else units)
+        row_step = min(group.rows.shape[0], max(1, units // head_step))
         batch_step = max(1, min(batch, units // max(1, heads * row_step)))
         for b in range(0, batch, batch_step):
             for h in range(0, heads, head_step):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
+from longspan.errors import InputError
+from longspan.ops.relative_operator import relative_attention
 from longspan.ops.relative_reference import attend_relative_reference
+
+BACKENDS = ("auto", "reference", "blocked")
 
 
 def attend_relative(
@@ -39,22 +44,59 @@ def attend_relative(
         slots: `(B, G)` int64 distinct positions of real global tokens, −1 in unused slots.
         global_bias: `(B, H, T, G)`, added to the scaled scores of the global keys; needs `slots`.
         dropout_prob: probability of dropping an attention weight.
-        backend: `"reference"` (dense), or `"auto"`.
+        backend: `"reference"` (dense, quadratic memory), `"blocked"` (tiles, linear memory, any device; a short input
+            is one tile), or `"auto"`, which is `"blocked"`.
 
     Returns:
         `(B, H, T, D)` in the dtype of the query.
+
+    Raises:
+        InputError: shapes or dtypes do not fit, or an unknown backend.
     """
-    return attend_relative_reference(
-        query,
-        key,
-        value,
-        position_key,
-        position_query,
-        key_mask,
-        slots,
-        global_bias,
-        left=left,
-        right=right,
-        scale=scale,
-        dropout_prob=dropout_prob,
-    )
+    _check(query, key, value, position_key, position_query, left + 1 + right, slots, global_bias, backend)
+    inputs = (query, key, value, position_key, position_query)
+    if slots is None or slots.shape[1] == 0:
+        slots = global_bias = None
+    if backend == "reference":
+        options = {"left": left, "right": right, "scale": scale, "dropout_prob": dropout_prob}
+        return attend_relative_reference(*inputs, key_mask, slots, global_bias, **options)
+    seed = torch.randint(2**62, (), dtype=torch.int64) if dropout_prob else None
+    return relative_attention(*inputs, global_bias, key_mask, slots, seed, left, right, scale, dropout_prob)
+
+
+def _check(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    position_key: Tensor,
+    position_query: Tensor,
+    offsets: int,
+    slots: Tensor | None,
+    global_bias: Tensor | None,
+    backend: str,
+) -> None:
+    """Refuse what does not fit together, in one sentence each."""
+    if backend not in BACKENDS:
+        raise InputError(f"backend={backend!r} does not exist; choose one of {', '.join(BACKENDS)}")
+    if query.ndim != 4 or not query.shape == key.shape == value.shape:
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (query, key, value))
+        raise InputError(f"query, key and value have shapes {shapes}; give all the same, (B, H, T, D)")
+    tables = {"position_key": position_key, "position_query": position_query}
+    for name, table in tables.items():
+        if table.shape != (query.shape[1], offsets, query.shape[3]):
+            raise InputError(
+                f"{name} has shape {tuple(table.shape)}; a window of {offsets} tokens needs "
+                f"{(query.shape[1], offsets, query.shape[3])}"
+            )
+    if (slots is None) != (global_bias is None):
+        raise InputError("global_bias belongs to slots; give both or neither")
+    if slots is not None and global_bias is not None and global_bias.shape != (*query.shape[:3], slots.shape[1]):
+        raise InputError(
+            f"global_bias has shape {tuple(global_bias.shape)}; {slots.shape[1]} slots need "
+            f"{(*query.shape[:3], slots.shape[1])}"
+        )
+    given = {"key": key, "value": value, **tables}
+    given |= {} if global_bias is None else {"global_bias": global_bias}
+    for name, tensor in given.items():
+        if tensor.dtype != query.dtype:
+            raise InputError(f"{name} is {tensor.dtype} and query {query.dtype}; give all the same")

@@ -141,14 +141,17 @@ class Layout:
         """Number of scores computed per head, masked ones included."""
         return sum(group.columns.numel() for group in self.groups) * self.size**2
 
+    def to(self, device: torch.device) -> Layout:
+        """The same layout with its tensors on a device."""
+        return replace(self, groups=tuple(group.to(device) for group in self.groups))
+
 
 @lru_cache(maxsize=64)
 def best_layout(pattern: Pattern, queries: int, keys: int, query_offset: int, device: torch.device) -> Layout:
     """The layout that costs least, over the tile sizes, with its tensors on a device."""
     sizes = [size for size in TILE_SIZES if size <= max(queries, TILE_SIZES[0])]
     layouts = [layout(pattern, queries, keys, query_offset, size) for size in sizes]
-    best = min(layouts, key=lambda found: found.scores * SCORE_COST[found.size])
-    return replace(best, groups=tuple(group.to(device) for group in best.groups))
+    return min(layouts, key=lambda found: found.scores * SCORE_COST[found.size]).to(device)
 
 
 @lru_cache(maxsize=64)

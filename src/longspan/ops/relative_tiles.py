@@ -1,0 +1,154 @@
+"""The relative terms of the scores in the tiles of the blocked backend, without a gather of table rows.
+
+Content-to-position: `M = Q K^rᵀ` has one column per offset; the score of query row r and key column c of a tile stands
+at offset c − r, so a tile of scores is M read with a row stride that is one short. Position-to-content: `N = K Q^rᵀ`,
+computed once per key tile, has one column per offset too, and is read the same way with rows and columns exchanged.
+Both reads are plain strided views. Rows of M and N have room for all offsets that a tile can ask for; those outside of
+the window stay 0, and are masked in the scores. So every pair of a query and a key has a place of its own, and
+gradients are written back through the same views.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from longspan.ops.tiles import Chunk, Layout
+
+
+@dataclass(frozen=True)
+class Relative:
+    """The relative terms of one call, over a band of tiles whose first key tile has the index of the query tile.
+
+    Attributes:
+        tiling: a layout of one group, in which every query tile sees as many key tiles.
+        position_key: `(H, W, D)` by offset key − query, ascending, W = left + 1 + right.
+        position_query: `(H, W, D)` scaled, by offset key − query, descending.
+        left: tokens to the left in the window.
+        before: places from the start of a query tile's keys to the first of its own tokens.
+        global_bias: `(B, H, tiles, size, G)`, scores to start from in the columns of global keys.
+        grads: totals of the gradients of `position_key`, `position_query` and `global_bias`, in this order.
+    """
+
+    tiling: Layout
+    position_key: Tensor
+    position_query: Tensor
+    left: int
+    before: int
+    global_bias: Tensor | None = None
+    grads: list[Tensor] = field(default_factory=list)
+    kept: dict[tuple[str, int, int], Tensor] = field(default_factory=dict, compare=False)
+
+    @property
+    def offsets(self) -> int:
+        """Number of offsets in the window, W."""
+        return self.position_key.shape[1]
+
+    @property
+    def keys(self) -> int:
+        """Number of near keys of a query tile, L."""
+        return self.tiling.groups[0].columns.shape[1] * self.tiling.size
+
+    @property
+    def stride(self) -> int:
+        """Columns in a row of M and of N: at least one per offset between a query and a key of its tiles.
+
+        A column of scores reads every (stride − 1)-th number of N; an odd number of cache lines between them keeps
+        these apart in the cache.
+        """
+        return (self.keys + self.tiling.size - 2 + 15) // 32 * 32 + 17
+
+    def put_scores(self, scores: Tensor, query: Tensor, keys: Tensor, chunk: Chunk) -> None:
+        """Write the relative terms to the scores `(b, h, n, size, L + G)` of a chunk.
+
+        Args:
+            query: scaled queries of the chunk `(b, h, n, size, D)`.
+            keys: all key tiles `(B, H, tiles, size, D)`.
+        """
+        size, near = self.tiling.size, scores[..., : self.keys].flatten(0, 1)
+        position_key, position_query = self._tables(chunk, near.shape[0])
+        by_query = self._zeros("query", near.shape[0], chunk.count * size)
+        rows = query.flatten(0, 1).flatten(1, 2)
+        torch.bmm(rows, position_key.transpose(1, 2), out=self._by_query_window(by_query))
+        run = self._run(keys, chunk).flatten(2, 3).flatten(0, 1)
+        by_key = self._zeros("key", near.shape[0], run.shape[1])
+        torch.bmm(run, position_query.transpose(1, 2), out=self._by_key_window(by_key))
+        near.copy_(self._read_by_key(by_key, chunk))
+        near.add_(self._read_by_query(by_query, chunk))
+        if self.global_bias is not None:
+            first = chunk.group.first_row + chunk.first
+            bias = self.global_bias[chunk.batch, chunk.heads, first : first + chunk.count]
+            scores[..., self.keys :].copy_(bias)
+
+    def add_gradients(
+        self, grad: Tensor, query: Tensor, grad_query: Tensor, keys: Tensor, grad_keys: Tensor, chunk: Chunk
+    ) -> None:
+        """From the gradient of the scores `(b, h, n, size, L + G)`, add to those of all that they were made of.
+
+        `grad_query` is that of the scaled queries of the chunk, `grad_keys` that of all key tiles.
+        """
+        (batch, heads), size = grad.shape[:2], self.tiling.size
+        near = grad[..., : self.keys].flatten(0, 1)
+        position_key, position_query = self._tables(chunk, near.shape[0])
+        rows = query.flatten(0, 1).flatten(1, 2)
+        by_query = self._zeros("grad_query", near.shape[0], chunk.count * size)
+        self._read_by_query(by_query, chunk).copy_(near)
+        window = self._by_query_window(by_query)
+        grad_query.flatten(0, 1).flatten(1, 2).baddbmm_(window, position_key)
+        self._total(0, chunk, torch.bmm(window.transpose(1, 2), rows), batch)
+        run = self._run(keys, chunk)
+        by_key = self._zeros("grad_key", near.shape[0], run.shape[2] * size)
+        self._read_by_key(by_key, chunk).copy_(near)
+        window = self._by_key_window(by_key)
+        found = torch.bmm(window, position_query).unflatten(0, (batch, heads)).unflatten(2, (-1, size))
+        self._run(grad_keys, chunk).add_(found)
+        self._total(1, chunk, torch.bmm(window.transpose(1, 2), run.flatten(2, 3).flatten(0, 1)), batch)
+        if self.global_bias is not None:
+            first = chunk.group.first_row + chunk.first
+            self.grads[2][chunk.batch, chunk.heads, first : first + chunk.count] = grad[..., self.keys :]
+
+    def _total(self, which: int, chunk: Chunk, found: Tensor, batch: int) -> None:
+        total = self.grads[which]
+        total[chunk.heads] += found.unflatten(0, (batch, -1)).sum(0, dtype=total.dtype)
+
+    def _tables(self, chunk: Chunk, count: int) -> tuple[Tensor, Tensor]:
+        """Both tables for the heads of a chunk, once per batch row: `(b·h, W, D)`."""
+        keys, queries = self.position_key[chunk.heads], self.position_query[chunk.heads]
+        batch = count // keys.shape[0]
+        return tuple(table.expand(batch, -1, -1, -1).flatten(0, 1) for table in (keys, queries))  # type: ignore[return-value]
+
+    def _run(self, tiles: Tensor, chunk: Chunk) -> Tensor:
+        """The key tiles that a chunk sees, each once: `(b, h, n + m − 1, size, D)`."""
+        last = chunk.first_column + chunk.count + chunk.width - 1
+        return tiles[chunk.batch, chunk.heads, chunk.first_column : last]
+
+    def _zeros(self, name: str, count: int, rows: int) -> Tensor:
+        """Working memory `(count, rows, stride)` that was 0 at first, and is 0 where nothing of its shape is put."""
+        if (name, count, rows) not in self.kept:
+            self.kept[name, count, rows] = self.position_key.new_zeros(count, rows, self.stride)
+        return self.kept[name, count, rows]
+
+    def _by_query_window(self, by_query: Tensor) -> Tensor:
+        """The columns of M that are offsets of the window: column y holds offset y − (size − 1) − before."""
+        first = self.tiling.size - 1 + self.before - self.left
+        return by_query[..., first : first + self.offsets]
+
+    def _by_key_window(self, by_key: Tensor) -> Tensor:
+        """The columns of N that are offsets of the window: column z holds offset (L − 1) − before − z."""
+        first = self.keys - self.offsets - self.before + self.left
+        return by_key[..., first : first + self.offsets]
+
+    def _read_by_query(self, by_query: Tensor, chunk: Chunk) -> Tensor:
+        """M as scores `(b·h, n, size, L)`: row r, key c at column c − r + size − 1 of row r."""
+        size, stride = self.tiling.size, self.stride
+        shape = (by_query.shape[0], chunk.count, size, self.keys)
+        return by_query.as_strided(shape, (by_query.stride(0), size * stride, stride - 1, 1), size - 1)
+
+    def _read_by_key(self, by_key: Tensor, chunk: Chunk) -> Tensor:
+        """N as scores `(b·h, n, size, L)`: row r, key c at column r − c + L − 1 of row c, counted from the tile's first
+        key. No two scores share a place."""
+        size, stride = self.tiling.size, self.stride
+        shape = (by_key.shape[0], chunk.count, size, self.keys)
+        return by_key.as_strided(shape, (by_key.stride(0), size * stride, 1, stride - 1), self.keys - 1)
