@@ -19,6 +19,15 @@ SMALL = {
         "pooled_left_tokens": 7,
         "pooled_right_tokens": 7,
     },
+    "fusion": {
+        "mechanism": "fusion",
+        "left_tokens": 3,
+        "right_tokens": 2,
+        "relative_span": 5,
+        "global_buckets": 4,
+        "pooled_left_tokens": 7,
+        "pooled_right_tokens": 7,
+    },
 }
 LENGTHS = ((31, 17), (40, 40), (89, 6))
 

@@ -8,7 +8,7 @@ import torch
 from longspan.errors import InputError
 from longspan.models import LongspanForConditionalGeneration, LongspanModel
 
-MECHANISMS = ["full", "longformer", "poolingformer"]
+MECHANISMS = ["full", "longformer", "poolingformer", "fusion"]
 
 
 def run(model, ids, mask=None, **options):

@@ -36,7 +36,9 @@ def load(kind, folder, **options):
 
 @pytest.mark.parametrize("kind", AUTO, ids=lambda kind: kind.__name__)
 def test_round_trip(kind, make_config, tmp_path):
-    config = make_config(decoder_layers=1, attention=["longformer", "poolingformer"], pooler=True)
+    config = make_config(
+        decoder_layers=1, num_hidden_layers=3, pooler=True, attention=["longformer", "poolingformer", "fusion"]
+    )
     saved = kind(config).eval()
     saved.save_pretrained(tmp_path)
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".safetensors"}
