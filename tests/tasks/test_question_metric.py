@@ -271,14 +271,14 @@ class TestTydi:
         assert (scores["minimal_f1_korean"], scores["minimal_f1_english"]) == (0, 100)
         assert scores["minimal_f1"] == pytest.approx(37.5)
         # One threshold for use: passages 7 right, 5 wrong, 1 right, 0 right: 3/4 at 0 is the best.
-        assert scores["long_threshold"] == 0
+        assert scores["passage_threshold"] == 0
         # Minimal 9 right, 7 right: P 1, R 1/2, F 2/3; at 1 credit 5/2 of 3 and of 4: F 5/7; at 0: 5/8.
-        assert scores["short_threshold"] == 1
+        assert scores["minimal_threshold"] == 1
 
-    def test_english_alone_has_no_mean(self):
+    def test_english_alone_counts(self):
         scores = tydi_scores([[Said(candidate=0)] * 3], [Said(candidate=0)], ["english"])
         assert scores["passage_f1_english"] == 100
-        assert "passage_f1" not in scores
+        assert scores["passage_f1"] == 100
 
 
 def test_annotations_in_published_units():

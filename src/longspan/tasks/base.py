@@ -44,7 +44,8 @@ class Outcome:
     lines: list[dict[str, Any]] = field(default_factory=list)
     """Predictions as JSON objects, one per row; written as JSON Lines."""
     files: dict[str, Any] = field(default_factory=dict)
-    """Further files by name, each one JSON value, such as an official prediction format."""
+    """Further files by name, such as an official prediction format: one JSON value each; a list of them for a name
+    that ends in .jsonl."""
     flavour: str = ""
     """In words, which variant of the metric the scores are."""
 

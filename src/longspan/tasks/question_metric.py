@@ -233,19 +233,19 @@ def tydi_scores(
 
     Returns:
         `passage_f1`, `passage_precision`, `passage_recall` and the same for `minimal`, in percent: means over the
-        languages except English, left out where there is no other; `passage_f1_korean` and the like for each language;
-        `long_threshold` and `short_threshold`, the best over all languages together.
+        languages except English (which counts where it is the only one); `passage_f1_korean` and the like for each
+        language; `passage_threshold` and `minimal_threshold`, the best over all languages together.
     """
     rows = list(zip(gold, predicted, languages, strict=True))
     names = sorted({str(language) for language in languages})
     scores: dict[str, float] = {}
-    for task, kind, judge in (("passage", "long", judge_passage), ("minimal", "short", judge_minimal)):
+    for task, judge in (("passage", judge_passage), ("minimal", judge_minimal)):
         found = {name: curve(judge(g, p) for g, p, at in rows if str(at) == name).best for name in names}
-        counted = [best for name, best in found.items() if name != LEFT_OUT]
-        for field in Measured._fields if counted else ():
+        counted = [best for name, best in found.items() if name != LEFT_OUT] or list(found.values())
+        for field in Measured._fields:
             scores[f"{task}_{field}"] = 100 * fmean(getattr(best, field) for best in counted)
         scores |= {f"{task}_f1_{name}": 100 * best.f1 for name, best in found.items()}
-        scores[f"{kind}_threshold"] = curve(judge(g, p) for g, p, _ in rows).threshold
+        scores[f"{task}_threshold"] = curve(judge(g, p) for g, p, _ in rows).threshold
     return scores
 
 

@@ -156,7 +156,8 @@ def _write(folder: Path, report: dict[str, Any], outcome: Outcome) -> Evaluation
     files = []
     for other, content in outcome.files.items():
         files.append(folder / f"{name}-{other}")
-        write_atomically(files[-1], json.dumps(content, ensure_ascii=False) + "\n")
+        values = content if other.endswith(".jsonl") else [content]
+        write_atomically(files[-1], "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))
     write_atomically(metrics_file, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     return Evaluation(
         scores=outcome.scores,
