@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+from unicodedata import category
 
 from longspan.data.questions import QuestionRow, Span, check_text
 from longspan.errors import InputError
@@ -65,6 +66,7 @@ def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions
     what = f"the document of row {row.id!r}"
     ids, offsets = encode_text(tokenizer, check_text(row.text, what), what)
     spans = [_without_space(row.text, start, end) for start, end in offsets]
+    _add_marks(row.text, spans)
     passages = [-1] * len(ids)
     kept = kept_candidates(row, options)
     ranges = _token_ranges(spans, [row.candidates[index].span for index in kept])
@@ -121,6 +123,23 @@ def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
     while start < end and text[end - 1].isspace():
         end -= 1
     return (start, end) if start < end else NOWHERE
+
+
+def _add_marks(text: str, spans: list[tuple[int, int]]) -> None:
+    """Extend tokens over combining marks behind them that no token has, because the tokenizer drops or composes them.
+
+    An answer would otherwise lose the last accent or vowel sign: vocabularies without accents drop those of Thai.
+    """
+    following = len(text)
+    for place in range(len(spans) - 1, -1, -1):
+        start, end = spans[place]
+        if (start, end) == NOWHERE:
+            continue
+        if end < following and not text[end].isspace():
+            while end < following and category(text[end])[0] == "M":
+                end += 1
+            spans[place] = (start, end)
+        following = start
 
 
 def _token_ranges(spans: list[tuple[int, int]], wanted: list[Span]) -> list[tuple[int, int]]:

@@ -1,0 +1,52 @@
+"""Options are checked, and markers are appended once."""
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from longspan.errors import InputError
+from longspan.tasks.question_options import QuestionOptions, add_markers, marker_ids, marker_tokens
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_tokens": 7}, "max_tokens=7 holds no question and document"),
+        ({"max_tokens": 512}, "stride=1568 is not from 1 to max_tokens − 1 = 511"),
+        ({"stride": 0}, "stride=0 is not from 1"),
+        ({"max_question_tokens": 0}, "max_question_tokens=0 is not from 1"),
+        ({"max_question_tokens": 4096}, "max_question_tokens=4096 is not from 1"),
+        ({"keep_negatives": 1.5}, "keep_negatives=1.5 is no probability"),
+        ({"keep_negatives": -0.1}, "keep_negatives=-0.1 is no probability"),
+        ({"max_candidates": -1}, "max_candidates=-1 is negative"),
+        ({"answer_types": 3}, "answer_types=3 is unknown; choose 2 or 5"),
+    ],
+)
+def test_impossible_options_are_refused(options: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        QuestionOptions(**options)
+
+
+def test_markers_are_numbers_and_kinds() -> None:
+    assert marker_tokens(QuestionOptions(max_candidates=2)) == [
+        *("[Candidate=1]", "[Candidate=2]", "[Paragraph=1]", "[Paragraph=2]", "[Table=1]", "[Table=2]"),
+        *("[List=1]", "[List=2]", "[Other=1]", "[Other=2]"),
+    ]
+    assert len(marker_tokens(QuestionOptions(max_candidates=None))) == len(marker_tokens(QuestionOptions())) == 5 * 48
+    assert marker_tokens(QuestionOptions(markers=False)) == []
+
+
+def test_markers_are_appended_to_the_vocabulary_once() -> None:
+    model = models.WordLevel({"<unk>": 0, "a": 1}, unk_token="<unk>")
+    backend = Tokenizer(model)
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+    options = QuestionOptions(max_candidates=2)
+    with pytest.raises(InputError, match=r"the tokenizer lacks 10 marker tokens such as \[Candidate=1\]"):
+        marker_ids(tokenizer, options)
+    assert add_markers(tokenizer, options) == 10
+    assert add_markers(tokenizer, options) == 0
+    assert marker_ids(tokenizer, options) == {name: 2 + i for i, name in enumerate(marker_tokens(options))}
+    assert add_markers(tokenizer, QuestionOptions(markers=False)) == 0
+    assert marker_ids(tokenizer, QuestionOptions(markers=False)) == {}
+    assert tokenizer("a [Table=2]")["input_ids"] == [1, 2 + 5]
