@@ -35,6 +35,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "Roberta": ENCODER | {"max_position_embeddings": 55, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
     "XLMRoberta": ENCODER | {"max_position_embeddings": 55, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
     "Longformer": ENCODER | {"max_position_embeddings": 66, "type_vocab_size": 1, "attention_window": [4, 8]},
+    "Deberta": ENCODER | {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "layer_norm_eps": 1e-7},
     "Bart": SEQUENCE,
     "MBart": SEQUENCE | {"scale_embedding": True, "decoder_start_token_id": 5},
     "LED": {key: value for key, value in SEQUENCE.items() if key != "max_position_embeddings"}

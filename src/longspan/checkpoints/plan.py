@@ -61,7 +61,7 @@ def _plan(
     mechanism = attention_config(spec)
     pooled = isinstance(mechanism, PoolingformerConfig) and mechanism.has_pools
     whole = all(_sees_everything(present, config) for present in own)
-    kinds = {"full"} if whole else {present["mechanism"] for present in own}
+    kinds = set() if whole else {present["mechanism"] for present in own}
     if isinstance(attention, str) and layers is None and attention in kinds and kinds <= {attention, FILL[pooled]}:
         return [_updated(present, attention, options) for present in own]
     chosen = _chosen(layers, len(own), pooled)
