@@ -30,7 +30,7 @@ def read_jsonl(
     """
     number = 0
     try:
-        with _open(path) as file:
+        with open_bytes(path) as file:
             for number, line in enumerate(file, 1):
                 try:
                     record = _parse(line, path, number)
@@ -53,7 +53,8 @@ def read_jsonl(
         ) from None
 
 
-def _open(path: Path) -> IO[bytes] | gzip.GzipFile | lzma.LZMAFile:
+def open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile | lzma.LZMAFile:
+    """The file, decompressed on the way when its first bytes are those of gzip or xz."""
     with path.open("rb") as file:
         head = file.read(6)
     if head.startswith(b"\x1f\x8b"):

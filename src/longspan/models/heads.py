@@ -17,7 +17,7 @@ from longspan.errors import InputError
 from longspan.models.blocks import activation, layer_norm
 from longspan.models.configuration import LongspanConfig
 from longspan.models.encoder import LongspanModel, first_token
-from longspan.models.losses import document_loss, span_loss, token_loss
+from longspan.models.losses import IGNORED, document_loss, span_loss, token_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
 
 
@@ -78,18 +78,39 @@ class LongspanForMaskedLM(LongspanWithHead):
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        only_labelled: bool | None = None,
     ) -> MaskedLMOutput | tuple[Any, ...]:
-        """`logits` `(B, T, V)`; `labels` `(B, T)` int64, −100 = not masked. Inputs as in `LongspanModel.forward`."""
+        """`logits` `(B, T, V)`; `labels` `(B, T)` int64, −100 = not masked. Inputs as in `LongspanModel.forward`.
+
+        Args:
+            only_labelled: compute the vocabulary's scores only where there are labels: `logits` are `(M, V)`, M the
+                number of labels in row-major order. The loss is the same. `None` does so in training with labels.
+        """
         output = self.encode(
             input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_hidden_states
         )
-        logits = self.lm_head(output.last_hidden_state)
+        hidden = output.last_hidden_state
+        if only_labelled or (only_labelled is None and self.training and labels is not None):
+            if labels is None:
+                raise InputError("only_labelled=True needs labels; give them, or leave it out")
+            hidden, labels = labelled(hidden, labels)
+        logits = self.lm_head(hidden)
         result = MaskedLMOutput(
             loss=None if labels is None else token_loss(logits, labels, count=num_items_in_batch),
             logits=logits,
             hidden_states=output.hidden_states,
         )
         return result.to_tuple() if return_dict is False else result
+
+
+def labelled(hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The states `(B, T, E)` that have a label, and their labels: `(M, E)` and `(M,)`."""
+    if labels.shape != hidden.shape[:-1]:
+        raise InputError(
+            f"labels has shape {tuple(labels.shape)}, the input {tuple(hidden.shape[:-1])}; give one label each"
+        )
+    places = (labels != IGNORED).flatten().nonzero().squeeze(1)
+    return hidden.flatten(0, 1)[places], labels.flatten()[places]
 
 
 class ClassificationHead(nn.Module):

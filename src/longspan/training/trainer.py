@@ -19,6 +19,7 @@ from transformers.integrations import TensorBoardCallback
 from longspan.errors import InputError
 from longspan.training.checkpoints import CompleteCheckpoints
 from longspan.training.recipe import Optimisation, Recipe
+from longspan.training.runs import on_main_process_first
 
 
 class RecipeTrainer(Trainer):
@@ -43,7 +44,8 @@ class RecipeTrainer(Trainer):
         output = super().evaluation_loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
         assert output.metrics is not None
         sums = torch.tensor([[loss * weight, weight] for loss, weight in self.weighed], dtype=torch.float64).sum(0)
-        total, weight = self.accelerator.reduce(sums.to(self.args.device), reduction="sum").tolist()
+        reduced: Any = self.accelerator.reduce(sums.to(self.args.device), reduction="sum")
+        total, weight = reduced.tolist()
         loss = total / weight if weight else float("nan")
         scores = {"loss": loss, **self.task.loss_scores(loss)}
         if self.args.metric_for_best_model not in scores:
@@ -56,10 +58,11 @@ class RecipeTrainer(Trainer):
 def make_trainer(recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: Any, folder: Path) -> Any:
     """The Trainer of a recipe; `rows` are the training and the validation rows, `folder` is the output folder."""
     use_cache = model.config.use_cache
-    datasets = [
-        task.dataset(some, tokenizer, training=training, seed=recipe.optimisation.seed, folder=folder)
-        for some, training in zip(rows, (True, False), strict=True)
-    ]
+    with on_main_process_first():  # the first process writes what the data sets keep in the folder
+        datasets = [
+            task.dataset(some, tokenizer, training=training, seed=recipe.optimisation.seed, folder=folder)
+            for some, training in zip(rows, (True, False), strict=True)
+        ]
     trainer = RecipeTrainer(
         task,
         rows[1],
@@ -71,6 +74,7 @@ def make_trainer(recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: An
         processing_class=tokenizer,
         callbacks=[
             EvaluateLast(),
+            TellEpoch(datasets[0]),
             CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
             TensorBoardCallback(_tensorboard(folder / "tensorboard")),
         ],
@@ -117,7 +121,7 @@ def _arguments(settings: Optimisation, task: Any, folder: Path) -> TrainingArgum
             dataloader_num_workers=settings.workers,
             dataloader_pin_memory=torch.cuda.is_available(),
             remove_unused_columns=False,
-            label_names=["labels"],
+            label_names=list(task.label_names),
             report_to="none",
             logging_nan_inf_filter=False,
             log_level="error",
@@ -164,6 +168,18 @@ class Progress(ProgressCallback):
         self.latest |= {shown[key]: f"{value:.4g}" for key, value in (logs or {}).items() if key in shown}
         if self.training_bar is not None:
             self.training_bar.set_postfix(self.latest)
+
+
+class TellEpoch(TrainerCallback):
+    """Tell the training data which epoch begins: accelerate does so in some cases only, never after resuming."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called by Trainer before the batches of an epoch, or of what is left of it, are made."""
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(int((state.epoch or 0.0) + 1e-9))
 
 
 class EvaluateLast(TrainerCallback):
