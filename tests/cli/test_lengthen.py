@@ -8,10 +8,14 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
+    AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     BartConfig,
     BartForConditionalGeneration,
+    DebertaConfig,
+    DebertaForMaskedLM,
+    DebertaTokenizer,
     PreTrainedTokenizerFast,
 )
 
@@ -42,6 +46,43 @@ def source(tmp_path: Path) -> Path:
 
 def run(*arguments: object) -> int:
     return main(["lengthen", *map(str, arguments)])
+
+
+def test_deberta_keeps_its_relative_positions(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    config = DebertaConfig(
+        vocab_size=40,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=32,
+        relative_attention=True,
+        pos_att_type="c2p|p2c",
+        position_biased_input=False,
+    )
+    DebertaForMaskedLM(config).save_pretrained(tmp_path / "source")
+    words = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", *"abcdefg"]
+    DebertaTokenizer(vocab={word: index for index, word in enumerate(words)}, merges=[]).save_pretrained(
+        tmp_path / "source"
+    )
+    # The default mechanism cannot keep them, and says which can.
+    assert run(tmp_path / "source", "--max-tokens", 100, "--output", tmp_path / "long") == 2
+    assert "choose attention='fusion'" in capsys.readouterr().err
+    assert not (tmp_path / "long").exists()
+    options = ["--attention", "fusion", "--max-tokens", 100, "--output", tmp_path / "long", "left_tokens=4"]
+    assert run(tmp_path / "source", *options) == 0
+    out = capsys.readouterr().out
+    assert "DebertaForMaskedLM → LongspanForMaskedLM" in out
+    assert "layer 1: fusion(left_tokens=4, right_tokens=32" in out
+    assert "equal on 32 random tokens" in out
+    # The written tokenizer makes nothing that the model does not take.
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "long")
+    inputs = tokenizer("abc" * 30, return_tensors="pt")
+    assert inputs["input_ids"].shape == (1, 92)
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "long").eval()
+    assert model(**inputs).logits.shape == (1, 92, 40)
+    assert run(tmp_path / "source", *options[:-2], tmp_path / "other", "left_tokens=33") == 2
+    assert "left_tokens=33 exceeds relative_span=32" in capsys.readouterr().err
 
 
 def left_over(folder: Path) -> list[str]:

@@ -26,16 +26,21 @@ def check_output(directory: Path) -> None:
 def load_tokenizer(source: str, config: Any) -> Any | None:
     """The tokenizer that lies beside a model, checked against the model's configuration; `None` when there is none.
 
+    For a model without token types it makes none (DeBERTa's would, and transformers' DeBERTa ignores them).
+
     Raises:
         InputError: it cannot be read, knows more tokens than the model has embeddings, or pads with another token.
     """
     directory = Path(source).expanduser()
     if directory.is_dir() and not any((directory / name).is_file() for name in TOKENIZER_FILES):
         return None
+    place = str(directory) if directory.is_dir() else source
     try:
-        tokenizer = AutoTokenizer.from_pretrained(
-            str(directory) if directory.is_dir() else source, trust_remote_code=False
-        )
+        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        names = tokenizer.model_input_names
+        if getattr(config, "type_vocab_size", None) == 0 and "token_type_ids" in names:
+            names = [name for name in names if name != "token_type_ids"]
+            tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, model_input_names=names)
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = str(error).split("\n", 1)[0].rstrip(". ")
         raise InputError(f"the tokenizer of '{source}' cannot be read: {reason}") from error
