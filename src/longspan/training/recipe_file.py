@@ -35,7 +35,15 @@ SMOKE_CHECKPOINT = {
     "task.max_source_tokens": 1024,
     "task.max_target_tokens": 32,
 }
-"""And in recipes that start from a published checkpoint: a tiny random BART, made on the spot, takes its place."""
+"""And in recipes that summarise from a published checkpoint: a tiny random BART, made on the spot, takes its place."""
+
+SMOKE_PRETRAINED = {
+    "model.from": None,
+    "model.new": {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 48},
+    "tokenizer.from": None,
+    "tokenizer.train": 600,
+}
+"""And in recipes of other tasks that start from a run of their own, such as pre-training: a tiny new encoder."""
 
 
 def load_recipe(path: str | Path, changes: Iterable[str] = (), *, smoke: bool = False) -> Recipe:
@@ -74,8 +82,11 @@ def _smoke_changes(data: dict[str, Any]) -> dict[str, Any]:
     model, own = data.get("model"), data.get("smoke") or {}
     if not isinstance(own, dict):
         raise InputError(f"smoke is {own!r}; it must be a mapping of dotted keys to values")
+    task = data.get("task")
+    summarises = isinstance(task, dict) and task.get("name") == "summarization"
+    begun = SMOKE_CHECKPOINT if summarises else SMOKE_PRETRAINED
     published = isinstance(model, dict) and model.get("from") is not None
-    return {**SMOKE, **(SMOKE_CHECKPOINT if published else {}), **own}
+    return {**SMOKE, **(begun if published else {}), **own}
 
 
 def _read(path: Path) -> dict[str, Any]:
