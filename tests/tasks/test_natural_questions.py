@@ -95,6 +95,21 @@ def test_from_the_recipe_to_the_official_file(run: Path, capsys: pytest.CaptureF
         assert one["gold"][0]["candidate"] == row.annotations[0].candidate
 
 
+@pytest.mark.slow
+def test_it_learns(recipe: Path, tmp_path: Path) -> None:
+    """Made-up facts: far beyond always naming the first passage, or none, after a minute."""
+    changes = ["task.max_tokens=256", "task.stride=128", "task.max_candidates=16", "task.match_types=true"]
+    changes += ["data.train_rows=256", "data.validation_rows=24", "model.max_tokens=256", "model.new.hidden_size=63"]
+    changes += ["optimisation.steps=60", "optimisation.batch_size=8", "optimisation.micro_batch_size=8"]
+    changes += ["optimisation.evaluate_every=30", "optimisation.learning_rate=1e-3"]
+    result = train(load_recipe(recipe, changes), tmp_path / "run")
+    rows = synthetic_questions(24, seed=1)
+    first = [Said(long=Place(**row.original(row.candidates[0]))) for row in rows]
+    baseline = natural_questions_scores([annotations_of(row) for row in rows], first)["long_f1"]
+    assert baseline < 15
+    assert result.best["eval_long_f1"] > 40
+
+
 def test_the_batch_changes_nothing(run: Path, tmp_path: Path) -> None:
     one = evaluate(run, "synthetic", limit=4, output=tmp_path / "one")
     many = evaluate(run, "synthetic", limit=4, batch_size=5, output=tmp_path / "many")

@@ -46,8 +46,9 @@ def evaluate(
     if json:
         typer.echo(json_library.dumps(result.report, indent=2, ensure_ascii=False))
         return
+    width = max(12, *map(len, result.scores))
     for name, value in result.scores.items():
-        typer.echo(f"{name:12} {value:8.4g}" if abs(value) < 10 else f"{name:12} {value:8.2f}")
+        typer.echo(f"{name:{width}} {value:8.4g}" if abs(value) < 10 else f"{name:{width}} {value:8.2f}")
     typer.echo(f"{result.report['rows']} rows of {data}, split {split}. {result.report['flavour']}".rstrip())
     typer.echo(f"metrics: {result.metrics_file}\npredictions: {result.predictions_file}")
     for file in result.files:
