@@ -272,3 +272,16 @@ def test_impossible_configurations(make_config):
         make_config(answer_types=3)
     with pytest.raises(InputError, match="question_loss_weights"):
         make_config(question_loss_weights=[1, 1])
+
+
+@pytest.mark.slow
+def test_loss_and_gradients_through_a_compiled_graph(make_model, batch):
+    model = make_model(max_global_tokens=1, num_hidden_layers=1)
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
+    gradients = []
+    for run in (model, compiled):
+        model.zero_grad()
+        run(**batch, **LABELS, max_paragraphs=3).loss.backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    torch.testing.assert_close(gradients[1], gradients[0], atol=1e-6, rtol=1e-4)
