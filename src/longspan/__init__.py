@@ -16,6 +16,7 @@ from longspan.errors import InputError
 
 if TYPE_CHECKING:
     from longspan import patterns
+    from longspan.answers import DocumentAnswer, answer
     from longspan.attention import MECHANISMS, Tokens
     from longspan.checkpoints import from_transformers, lengthen, to_transformers, use_attention
     from longspan.models import (
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "MECHANISMS",
+    "DocumentAnswer",
     "InputError",
     "LongspanConfig",
     "LongspanForConditionalGeneration",
@@ -47,6 +49,7 @@ __all__ = [
     "Summary",
     "Tokens",
     "__version__",
+    "answer",
     "attend",
     "from_transformers",
     "lengthen",
@@ -64,6 +67,8 @@ _HOMES = {
     "to_transformers": "longspan.checkpoints",
     "lengthen": "longspan.checkpoints",
     "use_attention": "longspan.checkpoints",
+    "answer": "longspan.answers",
+    "DocumentAnswer": "longspan.answers",
     "summarize": "longspan.summaries",
     "Summary": "longspan.summaries",
 }

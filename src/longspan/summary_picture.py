@@ -6,6 +6,7 @@ Needs the 'pictures' extra (matplotlib).
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,10 +53,10 @@ def draw_summary(summary: Summary, title: str = "") -> Figure:
     figure = figure_module.Figure(figsize=(WIDTH, height), facecolor="white")
     axes = figure.add_axes((0.06, (LINE * lines + 0.75) / height, 0.91, 1.45 / height))
     strip = figure.add_axes((0.06, (LINE * lines + 0.45) / height, 0.91, 0.26 / height))
-    _draw_scores(axes, summary)
-    _draw_strip(strip, summary)
+    draw_scores(axes, summary.document, summary.sentences)
+    draw_strip(strip, summary.document, summary.sentences)
     name = textwrap.shorten(title, 80, placeholder="…")
-    fonts = _installed_fonts()
+    fonts = installed_fonts()
     figure.text(0.06, 1 - 0.28 / height, name or "Summary", fontsize=13, weight="bold", color=INK, family=fonts)
     counts = f"{len(summary.sentences)} of {len(summary.document):,} sentences · {summary.tokens:,} tokens read"
     figure.text(0.06, 1 - 0.52 / height, counts, fontsize=9.5, color=QUIET)
@@ -63,52 +64,58 @@ def draw_summary(summary: Summary, title: str = "") -> Figure:
     return figure
 
 
-def _draw_scores(axes: Axes, summary: Summary) -> None:
-    """One bar per sentence, as wide as its text; chosen ones in colour, with their numbers on top."""
-    start = np.array([sentence.start for sentence in summary.document], dtype=float)
-    end = np.array([sentence.end for sentence in summary.document], dtype=float)
-    scores = np.array([sentence.score for sentence in summary.document], dtype=float)
+def draw_scores(
+    axes: Axes, document: Sequence[ScoredSentence], chosen: Sequence[ScoredSentence], *, label: str = "score"
+) -> None:
+    """One bar per piece of the document, as wide as its text; chosen ones in colour, with their numbers on top.
+
+    Args:
+        axes: where to draw.
+        document: all pieces in order, each with its place and score.
+        chosen: those to point out, in order.
+        label: what the scores are.
+    """
+    start = np.array([piece.start for piece in document], dtype=float)
+    end = np.array([piece.end for piece in document], dtype=float)
+    scores = np.array([piece.score for piece in document], dtype=float)
     total = end[-1]
-    chosen = {sentence.start: number for number, sentence in enumerate(summary.sentences, 1)}
     edges = np.stack([start, end], 1).ravel()
     axes.fill_between(edges, np.repeat(scores, 2), color=OTHER, alpha=0.55, linewidth=0)
     top = max(float(scores.max()), 0.05)
     last = -np.inf
-    for sentence in summary.sentences:
-        first, last_character = _place(sentence)
+    for number, piece in enumerate(chosen, 1):
+        first, last_character = _place(piece)
         middle = (first + last_character) / 2
         width = max(last_character - first, total / 400)
-        score = sentence.score or 0.0
+        score = piece.score or 0.0
         axes.bar(middle, score, width=width, color=CHOSEN, linewidth=0)
         # Numbers of neighbours stand on two levels, so that they stay readable.
         raised = 0.13 * top if middle - last < total / 60 else 0.0
-        axes.text(
-            middle, score + 0.03 * top + raised, str(chosen[sentence.start]), ha="center", fontsize=8.5, color=INK
-        )
+        axes.text(middle, score + 0.03 * top + raised, str(number), ha="center", fontsize=8.5, color=INK)
         last = middle if not raised else -np.inf
     axes.set_xlim(start[0], total)
     axes.set_ylim(0, top * 1.3)
     axes.set_xticks([])
-    axes.set_ylabel("score", fontsize=9, color=QUIET)
+    axes.set_ylabel(label, fontsize=9, color=QUIET)
     axes.tick_params(labelsize=8, colors=QUIET, length=2)
     axes.set_facecolor(PAPER)
     for side in axes.spines.values():
         side.set_visible(False)
 
 
-def _draw_strip(axes: Axes, summary: Summary) -> None:
-    """The same document as a strip of shades: the best score within each cell."""
-    total = summary.document[-1].end or 1
-    first = summary.document[0].start or 0
+def draw_strip(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequence[ScoredSentence]) -> None:
+    """The same document as a strip of shades: the best score within each cell; arguments as in `draw_scores`."""
+    total = document[-1].end or 1
+    first = document[0].start or 0
     cells = np.zeros(CELLS)
     scale = CELLS / max(total - first, 1)
-    for sentence in summary.document:
-        low, high = (int((place - first) * scale) for place in _place(sentence))
+    for piece in document:
+        low, high = (int((place - first) * scale) for place in _place(piece))
         span = slice(low, max(high, low + 1))
-        cells[span] = np.maximum(cells[span], sentence.score or 0.0)
+        cells[span] = np.maximum(cells[span], piece.score or 0.0)
     axes.imshow(cells[None], aspect="auto", cmap="Blues", vmin=0, extent=(0, 100, 0, 1))
-    for sentence in summary.sentences:
-        middle = sum(_place(sentence)) / 2
+    for piece in chosen:
+        middle = sum(_place(piece)) / 2
         axes.axvline(100 * (middle - first) / max(total - first, 1), color=CHOSEN, linewidth=1.6)
     axes.set_yticks([])
     axes.set_xticks([0, 25, 50, 75, 100], ["start", "25 %", "50 %", "75 %", "end"])
@@ -139,7 +146,7 @@ def _write_entries(figure: Figure, entries: list[list[str]], height: float, line
         top -= LINE * (len(text) + 0.6) / height
 
 
-def _installed_fonts() -> list[str]:
+def installed_fonts() -> list[str]:
     """Those of `FONTS` that this machine has; matplotlib's own comes first and is always there."""
     manager = require("matplotlib.font_manager", extra="pictures", purpose="drawing a summary").fontManager
     installed = {font.name for font in manager.ttflist}

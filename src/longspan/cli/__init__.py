@@ -20,8 +20,10 @@ from longspan import __version__
 from longspan.errors import InputError
 
 COMMANDS = {
-    "summarize": "The main job",
+    "summarize": "The main jobs",
+    "answer": "The main jobs",
     "train": "Models",
+    "tokenizer": "Models",
     "evaluate": "Models",
     "lengthen": "Models",
     "draw": "Attention",

@@ -2,7 +2,6 @@
 
 import json as json_library
 import sys
-import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -109,19 +108,10 @@ def _record(file: str, summary: "Summary") -> dict[str, object]:
 
 
 def _draw(summary: "Summary", title: str, picture: Path) -> None:
-    from longspan.pictures import save_picture
+    from longspan.cli.saving import save_with_note
     from longspan.summary_picture import draw_summary
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        save_picture(draw_summary(summary, title), picture)
-    # matplotlib warns once for each character that no font has; one line says the same.
-    missing = [warning for warning in caught if str(warning.message).startswith("Glyph ")]
-    if missing:
-        typer.echo(f"note: {picture}: no installed font has all characters of this text; they show as boxes", err=True)
-    for other in caught:
-        if other not in missing:
-            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+    save_with_note(draw_summary(summary, title), picture)
 
 
 def _name(file: str) -> str:

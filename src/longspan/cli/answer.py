@@ -1,0 +1,146 @@
+"""`longspan answer`."""
+
+import json as json_library
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from longspan.errors import InputError
+
+if TYPE_CHECKING:
+    from longspan.answers import DocumentAnswer, Quote
+
+
+def answer(
+    file: Annotated[str, typer.Argument(help=".txt, .md, .html or .pdf; - is standard input.")],
+    questions: Annotated[list[str], typer.Argument(metavar="QUESTION...", help="One or more, each in quotes.")],
+    model: Annotated[
+        str | None,
+        typer.Option(help="Folder of a model trained here for natural_questions.", show_default="the bundled one"),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON list with places, scores and times.")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the document as a strip with each passage's probability.")
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Probability from which on a passage is an answer, 0 to 1.", show_default="0.5"),
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="Encoding of text files.", show_default="as marked, else UTF-8")
+    ] = None,
+) -> None:
+    """Answer questions from a document of any length.
+
+    Prints the short answer, the passage it stands in and where that is in the file, or says that the document holds no
+    answer and shows the nearest passage. Without `--model`, a small bundled reader reads the whole document.
+
+    Examples: `longspan answer paper.pdf "which organism was studied?"`, `longspan answer book.txt "who is Mr. Collins?"
+    --picture strip.png`, `curl -s URL | longspan answer - "when was it founded?" --json`.
+    """
+    from longspan.answers import check_question, load_reader
+    from longspan.data.documents import read_document_with_pages
+
+    for question in questions:
+        check_question(question)
+    if picture is not None and len(questions) > 1:
+        raise InputError(f"--picture {picture} draws one answer, but {len(questions)} questions are asked; ask one")
+    if picture is not None:
+        from longspan.pictures import check_picture
+
+        check_picture(picture)
+    text, pages = read_document_with_pages(file, encoding)
+    reader = load_reader(model)
+    done = []
+    for number, question in enumerate(questions):
+        found = reader.answer(text, question, threshold=threshold, pages=pages)
+        done.append(found)
+        if picture is not None:
+            _draw(found, _name(file), picture)
+        if not json:
+            _print(file, found, heading=len(questions) > 1, first=number == 0)
+    if json:
+        records = [_record(file, found) for found in done]
+        typer.echo(json_library.dumps(records, ensure_ascii=False, indent=2))
+    for note in dict.fromkeys(found.note for found in done if found.note):
+        typer.echo(f"note: {_name(file)}: {note}", err=True)
+
+
+def _print(file: str, found: "DocumentAnswer", *, heading: bool, first: bool) -> None:
+    if heading:
+        typer.echo(("" if first else "\n") + f"== {found.question} ==\n")
+    if found.answered and found.short is None and found.yes_no == "none":
+        typer.echo("This passage answers:")
+    else:
+        _emphasise(found.text)
+    typer.echo()
+    _show(found.passage, found.short)
+    nearest = "" if found.answered else "the nearest passage: "
+    typer.echo(f"\n[{nearest}{place(found.passage)}; probability {found.probability:.2f}]")
+    sys.stdout.flush()
+    typer.echo(f"[{_name(file)}: {found.tokens:,} tokens read in {found.seconds:.1f} s]", err=True)
+
+
+def place(quote: "Quote") -> str:
+    """Where a quote is in its document, in words."""
+    from longspan.answer_picture import place_in_words
+
+    characters, in_bytes = f"{quote.start:,}–{quote.end:,}", f"{quote.start_byte:,}–{quote.end_byte:,}"
+    return f"{place_in_words(quote)}, characters {characters}, bytes {in_bytes}"
+
+
+def _emphasise(text: str) -> None:
+    """Print a text, bold where a terminal reads it."""
+    from rich.console import Console
+    from rich.text import Text
+
+    if sys.stdout.isatty():
+        Console().print(Text(text, style="bold"))
+    else:
+        typer.echo(text)
+
+
+def _show(passage: "Quote", short: "Quote | None") -> None:
+    """Print the passage, indented; a terminal shows the short answer in it in colour."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if not sys.stdout.isatty():
+        for line in passage.text.splitlines():
+            typer.echo(f"  {line}".rstrip())
+        return
+    text = Text(passage.text)
+    if short is not None:
+        text.stylize("bold black on yellow", short.start - passage.start, short.end - passage.start)
+    Console().print(Padding(text, (0, 2)))
+
+
+def _record(file: str, found: "DocumentAnswer") -> dict[str, object]:
+    return {
+        "file": file,
+        "question": found.question,
+        "answered": found.answered,
+        "answer": found.text if found.answered else None,
+        "yes_no": found.yes_no,
+        "probability": round(found.probability, 4),
+        "short": asdict(found.short) if found.short else None,
+        "passage": asdict(found.passage),
+        "passages": [{"start": one.start, "end": one.end, "probability": one.score} for one in found.passages],
+        "tokens": found.tokens,
+        "seconds": round(found.seconds, 3),
+    }
+
+
+def _draw(found: "DocumentAnswer", title: str, path: Path) -> None:
+    from longspan.answer_picture import draw_answer
+    from longspan.cli.saving import save_with_note
+
+    save_with_note(draw_answer(found, title), path)
+
+
+def _name(file: str) -> str:
+    return "standard input" if file == "-" else file
