@@ -146,7 +146,8 @@ class FusionAttention(PoolingformerAttention):
         slots = tokens.real_slots() if hidden.shape[1] else None
         tables = self.tables(tokens)
         query, key, value = self.project(hidden)
-        position_key, position_query = self._near(tables.near)
+        left, right = self._reach(hidden.shape[1])
+        position_key, position_query = self._near(tables.near, left, right)
         far = None if slots is None else self._far(tables.far)
         context = attend_relative(
             query,
@@ -154,8 +155,8 @@ class FusionAttention(PoolingformerAttention):
             value,
             position_key,
             position_query,
-            left=self.fusion.left_tokens,
-            right=self.fusion.right_tokens,
+            left=left,
+            right=right,
             scale=self.scale,
             key_mask=tokens.mask,
             slots=slots,
@@ -168,17 +169,20 @@ class FusionAttention(PoolingformerAttention):
         rows = self._global_rows(hidden, query, key, value, tokens.mask, slots, far)
         return put_rows(context, rows, slots, tokens.mask)
 
-    def _near(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """K^r and Q^r by offset j − i, −left to right, `(H, left + 1 + right, D)`; no other row is projected."""
-        config = self.fusion
-        ahead = torch.arange(-config.left_tokens, config.right_tokens + 1, device=table.device)
-        if config.p2c_index == "code":
-            rows = self._dropped(table[clipped_offset(-ahead, config.relative_span)])
-            return self._table_heads(self.position_key(rows)), self._table_heads(self.position_query(rows))
-        table = self._dropped(table)
-        keys = self.position_key(table[clipped_offset(-ahead, config.relative_span)])
-        queries = self.position_query(table[clipped_offset(ahead, config.relative_span)])
-        return self._table_heads(keys), self._table_heads(queries)
+    def _reach(self, length: int) -> tuple[int, int]:
+        """How far the window reaches to each side: no further than the input, save in a graph for every length."""
+        most = self.fusion.relative_span if torch.compiler.is_compiling() else max(length - 1, 0)
+        return min(self.fusion.left_tokens, most), min(self.fusion.right_tokens, most)
+
+    def _near(self, table: Tensor, left: int, right: int) -> tuple[Tensor, Tensor]:
+        """K^r and Q^r by offset j − i, from −left to right, `(H, left + 1 + right, D)`; no other row is projected."""
+        ahead, span = torch.arange(-left, right + 1, device=table.device), self.fusion.relative_span
+        if self.fusion.p2c_index == "code":
+            keys = queries = self._dropped(table[clipped_offset(-ahead, span)])
+        else:
+            table = self._dropped(table)
+            keys, queries = table[clipped_offset(-ahead, span)], table[clipped_offset(ahead, span)]
+        return self._table_heads(self.position_key(keys)), self._table_heads(self.position_query(queries))
 
     def _far(self, table: Tensor) -> tuple[Tensor, Tensor]:
         """K^{r,g} and Q^{r,g} by bucket, `(H, 2k_g, D)`."""

@@ -21,6 +21,8 @@ from longspan.patterns import Pattern
 
 CHUNK_SCORES = 1 << 20
 """Most scores computed at a time: small enough for the cache, large enough to keep the matrix products busy."""
+RUN_SCORES = 1 << 16
+"""Fewer scores are not worth the many steps of a chunk with relative terms."""
 CHUNKS = 6
 """Short inputs are still cut into so many chunks, since fresh working memory costs more than it saves there."""
 
@@ -64,7 +66,7 @@ def forward(
 ) -> Tensor:
     """`(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`; the pattern is that of one head.
 
-    With `relative`, whose layout is taken, scores start from its terms.
+    With `relative`, whose layout is taken, scores start from its terms, in which the masks are.
     """
     tiling = relative.tiling if relative else best_layout(pattern, query.shape[2], key.shape[2], offset, query.device)
     tiles = _cut(query, key, value, tiling, problem)
@@ -169,17 +171,20 @@ def _weights(
     rows = _rows(tiles.query, chunk)
     query = torch.mul(rows, problem.scale, out=buffers.take("query", *rows.shape))
     scores = buffers.take("scores", *query.shape[:-1], keys.shape[-2])
+    weights = buffers.take("weights", *scores.shape)
+    left, right = query.flatten(0, 2), keys.flatten(0, 2).transpose(1, 2)
     if relative is not None:
         relative.put_scores(scores, query, tiles.key, chunk)
-    # With beta=0 what stood in the buffer is not even read.
-    beta = 0 if relative is None else 1
-    scores.flatten(0, 2).baddbmm_(query.flatten(0, 2), keys.flatten(0, 2).transpose(1, 2), beta=beta)
-    seen = seen_by_row(chunk, tiling, problem)
-    mask = additive_mask(chunk, tiling, problem, seen, scores.dtype)
-    if mask is not None:
-        scores.add_(mask)
-    weights = torch.softmax(scores, dim=-1, out=buffers.take("weights", *scores.shape))
-    empty = empty_rows(chunk, problem, seen)
+        scores.flatten(0, 2).baddbmm_(left, right)
+        empty = relative.empty_rows(chunk)
+    else:
+        torch.bmm(left, right, out=scores.flatten(0, 2))
+        seen = seen_by_row(chunk, tiling, problem)
+        mask = additive_mask(chunk, tiling, problem, seen, scores.dtype)
+        if mask is not None:
+            scores.add_(mask)
+        empty = empty_rows(chunk, problem, seen)
+    torch.softmax(scores, dim=-1, out=weights)
     return (weights if empty is None else weights.masked_fill_(empty, 0.0)), query
 
 
@@ -190,12 +195,15 @@ def _chunks(tiling: Layout, tiles: Tiles, problem: Problem, *, long_runs: bool) 
     """
     batch, heads = tiles.query.shape[:2]
     extra = 0 if problem.slots is None else problem.slots.shape[1]
-    budget = min(CHUNK_SCORES, batch * heads * tiling.scores // CHUNKS)
+    parts = batch * heads * tiling.scores // CHUNKS
+    budget = min(CHUNK_SCORES, max(parts, RUN_SCORES) if long_runs else parts)
     number = 0
     for group in tiling.groups:
         units = max(1, budget // (tiling.size * max(1, group.columns.shape[1] * tiling.size + extra)))
         head_step = min(heads, max(1, units // group.rows.shape[0]) if long_runs else units)
         row_step = min(group.rows.shape[0], max(1, units // head_step))
+        if long_runs:  # in equal parts, since the few tiles at the end of a run share no keys with the next
+            row_step = -(-group.rows.shape[0] // -(-group.rows.shape[0] // row_step))
         batch_step = max(1, min(batch, units // max(1, heads * row_step)))
         for b in range(0, batch, batch_step):
             for h in range(0, heads, head_step):

@@ -10,6 +10,8 @@ from longspan.ops.relative_operator import relative_attention
 from longspan.ops.relative_reference import attend_relative_reference
 
 BACKENDS = ("auto", "reference", "blocked")
+SHORT_SCORES = 1 << 18
+"""Up to this many scores in all, autograd's dense steps train faster than tiles that recompute them."""
 
 
 def attend_relative(
@@ -45,7 +47,7 @@ def attend_relative(
         global_bias: `(B, H, T, G)`, added to the scaled scores of the global keys; needs `slots`.
         dropout_prob: probability of dropping an attention weight.
         backend: `"reference"` (dense, quadratic memory), `"blocked"` (tiles, linear memory, any device; a short input
-            is one tile), or `"auto"`, which is `"blocked"`.
+            is one tile), or `"auto"`, the cheaper one.
 
     Returns:
         `(B, H, T, D)` in the dtype of the query.
@@ -57,11 +59,20 @@ def attend_relative(
     inputs = (query, key, value, position_key, position_query)
     if slots is None or slots.shape[1] == 0:
         slots = global_bias = None
-    if backend == "reference":
+    if backend == "reference" or (backend == "auto" and _reference_is_cheaper(inputs)):
         options = {"left": left, "right": right, "scale": scale, "dropout_prob": dropout_prob}
         return attend_relative_reference(*inputs, key_mask, slots, global_bias, **options)
     seed = torch.randint(2**62, (), dtype=torch.int64) if dropout_prob else None
     return relative_attention(*inputs, global_bias, key_mask, slots, seed, left, right, scale, dropout_prob)
+
+
+def _reference_is_cheaper(inputs: tuple[Tensor, ...]) -> bool:
+    """Whether a short input is to be trained on; a compiled graph must serve every length and keeps to the tiles."""
+    if torch.compiler.is_compiling() or inputs[0].is_cuda:
+        return False
+    batch, heads, length = inputs[0].shape[:3]
+    learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+    return learns and batch * heads * length**2 <= SHORT_SCORES
 
 
 def _check(

@@ -6,6 +6,7 @@ the first of them has its own index: one regular band, in which the relative ter
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import torch
@@ -135,7 +136,7 @@ class _Call:
         left: int,
         right: int,
     ) -> None:
-        self.batch, self.length = query.shape[0], query.shape[2]
+        self.batch, self.length, self.device = query.shape[0], query.shape[2], query.device
         # No two tokens are further apart, so no other row of the tables is needed.
         self.left, self.right = min(left, self.length - 1), min(right, self.length - 1)
         self.window = Window(self.left, self.right)
@@ -148,36 +149,70 @@ class _Call:
 
     def fill(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries filled up behind, keys and values before and behind."""
-        keys, values = (F.pad(each, (0, 0, self.margin, self.key_end)) for each in (key, value))
+        keys, values = (self._fill(each, self.margin, self.key_end) for each in (key, value))
         return self.fill_rows(query), keys, values
 
     def fill_rows(self, rows: Tensor) -> Tensor:
-        return F.pad(rows, (0, 0, 0, self.query_end)) if self.query_end else rows
+        """Queries, or what belongs to them, `(B, H, T, …)`, filled up behind."""
+        return self._fill(rows, 0, self.query_end)
+
+    def _fill(self, rows: Tensor, before: int, behind: int) -> Tensor:
+        """`F.pad`, but what is copied is not first set to 0."""
+        if not before and not behind:
+            return rows
+        zeros = [rows.new_zeros(*rows.shape[:2], count, rows.shape[3]) for count in (before, behind)]
+        return torch.cat([zeros[0], rows, zeros[1]], dim=2)
 
     def problem(self, scale: float, dropout_prob: float) -> Problem:
-        """Masks and slots at their new places; global keys leave the mask of near keys, so that they count once."""
-        mask, slots = self.key_mask, self.slots
-        if slots is not None:
-            near = ~mask_of_slots(slots, self.length)
-            mask = near if mask is None else near & mask
-            slots = torch.where(slots < 0, slots, slots + self.margin)
-        if self.margin or self.key_end:
-            device = self.position_key.device
-            mask = torch.ones(self.batch, self.length, dtype=torch.bool, device=device) if mask is None else mask
-            mask = F.pad(mask, (self.margin, self.key_end), value=False)
-        return Problem(scale, mask, slots, None, dropout_prob, 0 if self.seed is None else int(self.seed))
+        """What is not relative: the slots at their new places, and dropout."""
+        slots = None if self.slots is None else torch.where(self.slots < 0, self.slots, self.slots + self.margin)
+        return Problem(scale, None, slots, None, dropout_prob, 0 if self.seed is None else int(self.seed))
+
+    def _near_keys(self) -> Tensor | None:
+        """`(B, T)` bool, the real keys that are not global (those count once, in columns of their own)."""
+        if self.slots is None:
+            return self.key_mask
+        near = ~mask_of_slots(self.slots, self.length)
+        return near if self.key_mask is None else near & self.key_mask
+
+    def _hidden(self, near: Tensor | None) -> Tensor | None:
+        """Keys that no query may see in its window, fillings among them, by tile."""
+        if near is None and not self.margin and not self.key_end:
+            return None
+        real = torch.ones(self.batch, self.length, dtype=torch.bool, device=self.device) if near is None else near
+        real = F.pad(real, (self.margin, self.key_end), value=False)
+        return ~real.unflatten(1, (self.tiling.key_tiles, self.tiling.size))
+
+    def _empty(self, near: Tensor | None) -> Tensor | None:
+        """Queries that see no key, by tile: those with no near key in the window and no global key, and fillings."""
+        if near is None and not self.query_end:
+            return None
+        if near is None:
+            near = torch.ones(1, self.length, dtype=torch.bool, device=self.device)
+        count = F.pad(near.cumsum(1), (1, 0))
+        place = torch.arange(self.length, device=self.device)
+        last, first = (place + self.right + 1).clamp(max=self.length), (place - self.left).clamp(min=0)
+        empty = (count[:, last] == count[:, first]).expand(self.batch, -1)
+        if self.slots is not None:
+            empty = empty & ~(self.slots >= 0).any(1, keepdim=True)
+        return F.pad(empty, (0, self.query_end), value=True).unflatten(1, (self.tiling.query_tiles, self.tiling.size))
 
     def relative(self, scale: float, *, with_grads: bool = False) -> Relative:
-        bias = None
-        if self.global_bias is not None:
-            bias = self.fill_rows(self.global_bias).unflatten(2, (self.tiling.query_tiles, self.tiling.size))
+        """The relative terms and masks, with zeros for their gradients where these are wanted."""
+        bias, near = self.global_bias, self._near_keys()
+        if bias is not None and self.slots is not None:
+            bias = self.fill_rows(bias.masked_fill((self.slots < 0)[:, None, None, :], -math.inf))
+            bias = bias.unflatten(2, (self.tiling.query_tiles, self.tiling.size))
         queries = (self.position_query * scale).flip(1)
         grads = []
         if with_grads:
             wide = torch.promote_types(queries.dtype, torch.float32)
             grads = [queries.new_zeros(queries.shape, dtype=wide) for _ in range(2)]
             grads += [] if bias is None else [bias.new_empty(bias.shape)]
-        return Relative(self.tiling, self.position_key, queries, self.left, self.margin, bias, grads)
+        hidden, empty = self._hidden(near), self._empty(near)
+        return Relative(
+            self.tiling, self.position_key, queries, self.left, self.margin, bias, hidden, empty, grads=grads
+        )
 
     def table_grads(self, relative: Relative, scale: float, left: int, right: int) -> tuple[Tensor, Tensor]:
         """Totals of both tables in the caller's order, 0 in rows that no pair of tokens reads."""

@@ -3,14 +3,16 @@
 Content-to-position: `M = Q K^rᵀ` has one column per offset; the score of query row r and key column c of a tile stands
 at offset c − r, so a tile of scores is M read with a row stride that is one short. Position-to-content: `N = K Q^rᵀ`,
 computed once per key tile, has one column per offset too, and is read the same way with rows and columns exchanged.
-Both reads are plain strided views. Rows of M and N have room for all offsets that a tile can ask for; those outside of
-the window stay 0, and are masked in the scores. So every pair of a query and a key has a place of its own, and
-gradients are written back through the same views.
+Both reads are plain strided views. Rows of M and N have room for all offsets that a tile can ask for, so that every
+pair of a query and a key has a place of its own, and gradients are written back through the same views. Masks cost
+nothing extra: offsets outside of the window are −∞ in M, keys that may not be seen are rows of −∞ in N.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -28,7 +30,9 @@ class Relative:
         position_query: `(H, W, D)` scaled, by offset key − query, descending.
         left: tokens to the left in the window.
         before: places from the start of a query tile's keys to the first of its own tokens.
-        global_bias: `(B, H, tiles, size, G)`, scores to start from in the columns of global keys.
+        global_bias: `(B, H, tiles, size, G)`, scores to start from in the columns of global keys, −∞ in unused slots.
+        hidden: `(B, key tiles, size)` bool, True at keys that may not be seen; `None` if all may.
+        empty: `(B, tiles, size)` bool, True at queries that see nothing; `None` if there are none.
         grads: totals of the gradients of `position_key`, `position_query` and `global_bias`, in this order.
     """
 
@@ -38,6 +42,8 @@ class Relative:
     left: int
     before: int
     global_bias: Tensor | None = None
+    hidden: Tensor | None = None
+    empty: Tensor | None = None
     grads: list[Tensor] = field(default_factory=list)
     kept: dict[tuple[str, int, int], Tensor] = field(default_factory=dict, compare=False)
 
@@ -45,6 +51,16 @@ class Relative:
     def offsets(self) -> int:
         """Number of offsets in the window, W."""
         return self.position_key.shape[1]
+
+    @cached_property
+    def hiding(self) -> list[bool]:
+        """For each key tile, whether some key in it is hidden in some row of the batch."""
+        return _tiles_with(self.hidden, self.tiling.key_tiles)
+
+    @cached_property
+    def emptying(self) -> list[bool]:
+        """For each query tile, whether some query in it sees nothing in some row of the batch."""
+        return _tiles_with(self.empty, self.tiling.query_tiles)
 
     @property
     def keys(self) -> int:
@@ -69,18 +85,34 @@ class Relative:
         """
         size, near = self.tiling.size, scores[..., : self.keys].flatten(0, 1)
         position_key, position_query = self._tables(chunk, near.shape[0])
-        by_query = self._zeros("query", near.shape[0], chunk.count * size)
+        by_query = self._kept("query", near.shape[0], chunk.count * size, fill=-math.inf)
         rows = query.flatten(0, 1).flatten(1, 2)
         torch.bmm(rows, position_key.transpose(1, 2), out=self._by_query_window(by_query))
-        run = self._run(keys, chunk).flatten(2, 3).flatten(0, 1)
-        by_key = self._zeros("key", near.shape[0], run.shape[1])
-        torch.bmm(run, position_query.transpose(1, 2), out=self._by_key_window(by_key))
+        by_key = self._by_key(self._run(keys, chunk).flatten(2, 3).flatten(0, 1), position_query, chunk)
         near.copy_(self._read_by_key(by_key, chunk))
         near.add_(self._read_by_query(by_query, chunk))
         if self.global_bias is not None:
-            first = chunk.group.first_row + chunk.first
-            bias = self.global_bias[chunk.batch, chunk.heads, first : first + chunk.count]
-            scores[..., self.keys :].copy_(bias)
+            scores[..., self.keys :].copy_(self.global_bias[chunk.batch, chunk.heads, self._rows(chunk)])
+
+    def empty_rows(self, chunk: Chunk) -> Tensor | None:
+        """`(b, 1, n, size, 1)` bool, True for queries that see nothing; `None` where there are none."""
+        rows = self._rows(chunk)
+        if self.empty is None or not any(self.emptying[rows]):
+            return None
+        return self.empty[chunk.batch, None, rows, :, None]
+
+    def _by_key(self, run: Tensor, position_query: Tensor, chunk: Chunk) -> Tensor:
+        """N of the keys `(b·h, rows, D)` of a run; rows of hidden keys are −∞ throughout."""
+        tiles = self._run_tiles(chunk)
+        hides = any(self.hiding[tiles])
+        by_key = self._kept("hidden" if hides else "key", run.shape[0], run.shape[1])
+        if hides:
+            by_key.zero_()
+        torch.bmm(run, position_query.transpose(1, 2), out=self._by_key_window(by_key))
+        if hides and self.hidden is not None:
+            hidden = self.hidden[chunk.batch, tiles].flatten(1)
+            by_key.unflatten(0, (hidden.shape[0], -1)).masked_fill_(hidden[:, None, :, None], -math.inf)
+        return by_key
 
     def add_gradients(
         self, grad: Tensor, query: Tensor, grad_query: Tensor, keys: Tensor, grad_keys: Tensor, chunk: Chunk
@@ -93,21 +125,20 @@ class Relative:
         near = grad[..., : self.keys].flatten(0, 1)
         position_key, position_query = self._tables(chunk, near.shape[0])
         rows = query.flatten(0, 1).flatten(1, 2)
-        by_query = self._zeros("grad_query", near.shape[0], chunk.count * size)
+        by_query = self._kept("grad_query", near.shape[0], chunk.count * size)
         self._read_by_query(by_query, chunk).copy_(near)
         window = self._by_query_window(by_query)
         grad_query.flatten(0, 1).flatten(1, 2).baddbmm_(window, position_key)
         self._total(0, chunk, torch.bmm(window.transpose(1, 2), rows), batch)
         run = self._run(keys, chunk)
-        by_key = self._zeros("grad_key", near.shape[0], run.shape[2] * size)
+        by_key = self._kept("grad_key", near.shape[0], run.shape[2] * size)
         self._read_by_key(by_key, chunk).copy_(near)
         window = self._by_key_window(by_key)
         found = torch.bmm(window, position_query).unflatten(0, (batch, heads)).unflatten(2, (-1, size))
         self._run(grad_keys, chunk).add_(found)
         self._total(1, chunk, torch.bmm(window.transpose(1, 2), run.flatten(2, 3).flatten(0, 1)), batch)
         if self.global_bias is not None:
-            first = chunk.group.first_row + chunk.first
-            self.grads[2][chunk.batch, chunk.heads, first : first + chunk.count] = grad[..., self.keys :]
+            self.grads[2][chunk.batch, chunk.heads, self._rows(chunk)] = grad[..., self.keys :]
 
     def _total(self, which: int, chunk: Chunk, found: Tensor, batch: int) -> None:
         total = self.grads[which]
@@ -119,15 +150,22 @@ class Relative:
         batch = count // keys.shape[0]
         return tuple(table.expand(batch, -1, -1, -1).flatten(0, 1) for table in (keys, queries))  # type: ignore[return-value]
 
+    def _rows(self, chunk: Chunk) -> slice:
+        """The query tiles of a chunk."""
+        return slice(chunk.group.first_row + chunk.first, chunk.group.first_row + chunk.last)
+
+    def _run_tiles(self, chunk: Chunk) -> slice:
+        """The key tiles that a chunk sees."""
+        return slice(chunk.first_column, chunk.first_column + chunk.count + chunk.width - 1)
+
     def _run(self, tiles: Tensor, chunk: Chunk) -> Tensor:
         """The key tiles that a chunk sees, each once: `(b, h, n + m − 1, size, D)`."""
-        last = chunk.first_column + chunk.count + chunk.width - 1
-        return tiles[chunk.batch, chunk.heads, chunk.first_column : last]
+        return tiles[chunk.batch, chunk.heads, self._run_tiles(chunk)]
 
-    def _zeros(self, name: str, count: int, rows: int) -> Tensor:
-        """Working memory `(count, rows, stride)` that was 0 at first, and is 0 where nothing of its shape is put."""
+    def _kept(self, name: str, count: int, rows: int, fill: float = 0.0) -> Tensor:
+        """Working memory `(count, rows, stride)` that was `fill` at first, and is where nothing of its shape is put."""
         if (name, count, rows) not in self.kept:
-            self.kept[name, count, rows] = self.position_key.new_zeros(count, rows, self.stride)
+            self.kept[name, count, rows] = self.position_key.new_full((count, rows, self.stride), fill)
         return self.kept[name, count, rows]
 
     def _by_query_window(self, by_query: Tensor) -> Tensor:
@@ -152,3 +190,8 @@ class Relative:
         size, stride = self.tiling.size, self.stride
         shape = (by_key.shape[0], chunk.count, size, self.keys)
         return by_key.as_strided(shape, (by_key.stride(0), size * stride, 1, stride - 1), self.keys - 1)
+
+
+def _tiles_with(flags: Tensor | None, count: int) -> list[bool]:
+    """Which of the tiles `(B, tiles, size)` have a flag set."""
+    return [False] * count if flags is None else flags.any(-1).any(0).tolist()
