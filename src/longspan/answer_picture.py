@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from longspan.answers import DocumentAnswer, Quote
 from longspan.data.extras import require
 from longspan.pictures import INK, QUIET
-from longspan.summaries import ScoredSentence
 from longspan.summary_picture import CHOSEN, COLUMNS, LINE, WIDTH, draw_scores, draw_strip, installed_fonts
 
 if TYPE_CHECKING:
@@ -33,17 +32,15 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
     """
     figure_module = require("matplotlib.figure", extra="pictures", purpose="drawing an answer")
     lines = passage_lines(answer.passage)
-    height = 3.75 + LINE * (len(lines) + 0.5)
+    text_top = LINE * (len(lines) + 0.5) + 0.15
+    height = text_top + 3.25
     figure = figure_module.Figure(figsize=(WIDTH, height), facecolor="white")
-    text_top = LINE * (len(lines) + 0.5) + 0.3
     axes = figure.add_axes((0.06, (text_top + 0.75) / height, 0.91, 1.45 / height))
     strip = figure.add_axes((0.06, (text_top + 0.45) / height, 0.91, 0.26 / height))
-    chosen = [
-        ScoredSentence(answer.passage.text, answer.passage.start, answer.passage.end, round(answer.probability, 4))
-    ]
-    draw_scores(axes, answer.passages, chosen if answer.answered else [], label="probability")
+    chosen = [piece for piece in answer.passages if piece.start == answer.passage.start and answer.answered]
+    draw_scores(axes, answer.passages, chosen, label="probability")
     axes.set_ylim(0, 1.15)
-    draw_strip(strip, answer.passages, chosen if answer.answered else [])
+    draw_strip(strip, answer.passages, chosen)
     if answer.short is not None:
         axes.plot([(answer.short.start + answer.short.end) / 2], [0.02], marker="^", color=INK, markersize=6)
     fonts = installed_fonts()

@@ -25,7 +25,7 @@ BUNDLED = Path(__file__).parent / "bundled" / "reader"
 """The folder of the reader that comes with the package; its README.md is the model card."""
 
 THRESHOLD = 0.5
-"""Probability from which on a passage counts as an answer."""
+"""Probability from which on there is an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class DocumentAnswer:
         passage: the passage that answers; where there is no answer, the one that comes nearest to it.
         short: the answer itself, in the passage; None where there is none, or only the whole passage answers.
         yes_no: "yes" or "no" where that is the answer, else "none".
-        probability: of the passage to hold the answer, between 0 and 1, as the model sees it.
-        passages: every passage of the document with its place and probability, in order.
+        probability: that the document answers the question, between 0 and 1, as the model sees it.
+        passages: every passage of the document in order, with its place and the probability that it is the one.
         tokens: how many tokens the model read of the document.
         seconds: time from text to answer, without loading the model.
         note: a warning for the reader, or None.
@@ -109,7 +109,7 @@ def answer(
         question: one question.
         model: None takes the bundled reader. Else the folder of a model trained here for `natural_questions`, or what
             `load_reader` returned.
-        threshold: probability from which on a passage counts as an answer; None takes `THRESHOLD`.
+        threshold: probability from which on there is an answer; None takes `THRESHOLD`.
         encoding: of a text file; None as in `read_document`.
 
     Returns:
