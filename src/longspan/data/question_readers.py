@@ -157,7 +157,7 @@ def _in_file(path: Path, labelled: bool, skipped: Skipped) -> Iterator[QuestionR
         try:
             row = parse_question(record, f"{stem}:{number}", labelled=labelled)
         except InputError as error:
-            leave_out(number, InputError(f"{path}, line {number}: {error}"))
+            leave_out(number, InputError(skipped.with_remedy(f"{path}, line {number}: {error}")))
         else:
             yield row
 

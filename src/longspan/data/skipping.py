@@ -34,7 +34,14 @@ class Skipped:
         self.count += 1
         self.first = self.first or str(error)
 
+    def with_remedy(self, sentence: str) -> str:
+        """A sentence that says what is wrong with a record, and, where it does not yet, what to do about it."""
+        if self.on_error == "skip" or ";" in sentence:
+            return sentence
+        return f"{sentence}; repair it, or set on_error: skip under data in a recipe"
+
     def report(self) -> None:
         """Say in the log how many records were passed over, if any were."""
         if self.count:
-            logger.warning("%s: %d corrupt records were skipped; the first: %s", self.place, self.count, self.first)
+            records = "1 corrupt record was" if self.count == 1 else f"{self.count:,} corrupt records were"
+            logger.warning("%s: %s skipped; the first: %s", self.place, records, self.first)

@@ -108,7 +108,7 @@ def fingerprint_of(corpora: Sequence[Corpus], tokenizer: Any, limit: int | None)
 
 
 def _write(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, limit: int | None) -> dict[str, Any]:
-    from transformers.utils import logging
+    from longspan.progress import progress_bar
 
     dtype = "<u2" if len(tokenizer) <= 1 << 16 else "<u4"
     tokens = documents = 0
@@ -116,7 +116,7 @@ def _write(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, limit: int |
     with (
         (folder / "tokens.bin").open("wb") as ids_file,
         (folder / "documents.bin").open("wb") as ends_file,
-        logging.tqdm(desc="tokenising", unit=" tokens", unit_scale=True, leave=False) as bar,
+        progress_bar(doing="tokenising", unit=" tokens", unit_scale=True) as bar,
     ):
         for batch in _batches(pieces):
             encoded = _encode(tokenizer, [piece for piece, _ in batch])

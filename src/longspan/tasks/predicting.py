@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
-from transformers.utils import logging
+
+from longspan.progress import progress_bar
 
 PADDING = -100
 """Fills up predictions of unequal length, as transformers does."""
@@ -42,7 +43,7 @@ def batches(model: Any, dataset: Any, collator: Callable[..., Any], batch_size: 
     was_training = model.training
     model.eval()
     try:
-        for batch in logging.tqdm(loader, desc="predicting", leave=False):
+        for batch in progress_bar(loader, doing="predicting"):
             yield {
                 name: value.to(model.device) if isinstance(value, torch.Tensor) else value
                 for name, value in batch.items()

@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset
-from transformers.utils import logging
 
 from longspan.data.questions import QuestionRow
 from longspan.errors import InputError
+from longspan.progress import progress_bar
 from longspan.tasks.question_features import ChunkFeatures, chunk_features
 from longspan.tasks.question_options import QuestionOptions
 
@@ -135,7 +135,7 @@ def _write(
         (folder / "types.bin").open("wb") as types,
         (folder / "chunks.bin").open("wb") as table,
     ):
-        for row in logging.tqdm(rows, desc="tokenising", unit=" rows", leave=False):
+        for row in progress_bar(rows, doing="tokenising", unit=" rows"):
             count += 1
             for chunk in chunk_features(row, tokenizer, options, training=training, seed=seed):
                 if not chunk["candidates"]:

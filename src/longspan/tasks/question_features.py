@@ -93,7 +93,7 @@ def chunk_features(
     if size < max(1, options.max_tokens // LEAST_SHARE):
         raise InputError(
             f"the question of row {row.id!r} has {len(question) - 2} tokens, which leaves {max(size, 0)} of "
-            f"max_tokens={options.max_tokens} for the document; raise max_tokens, or cut it with max_question_tokens"
+            f"max_tokens={options.max_tokens} for the document; shorten it, raise max_tokens or set max_question_tokens"
         )
     stream = tokenize_document(row, tokenizer, options)
     target = find_target(row, stream, options)
