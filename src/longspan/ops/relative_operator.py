@@ -113,8 +113,9 @@ def _setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
 
 
 def _gradient(ctx, grad):  # type: ignore[no-untyped-def]
-    grads = relative_attention_backward(grad.contiguous(), *ctx.saved_tensors, *ctx.options)
-    bias = None if ctx.saved_tensors[5] is None else grads[5]
+    saved = ctx.saved_tensors  # gradient checkpointing gives them once
+    grads = relative_attention_backward(grad.contiguous(), *saved, *ctx.options)
+    bias = None if saved[5] is None else grads[5]
     return *grads[:5], bias, *([None] * 7)
 
 
