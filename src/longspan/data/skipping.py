@@ -38,7 +38,7 @@ class Skipped:
         """A sentence that says what is wrong with a record, and, where it does not yet, what to do about it."""
         if self.on_error == "skip" or ";" in sentence:
             return sentence
-        return f"{sentence}; repair it, or set on_error: skip under data in a recipe"
+        return f"{sentence}; repair it, or skip such records (on_error: skip)"
 
     def report(self) -> None:
         """Say in the log how many records were passed over, if any were."""
