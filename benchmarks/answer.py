@@ -1,0 +1,251 @@
+"""Readers against the trivial ways to choose a paragraph, on the rows of Natural Questions in the data folder.
+
+There are 104 questions over 20 pages, with derived labels: too few for a score to be proud of, enough to see whether
+something was learned. The recipe is run five times, each time without the questions of four pages, which are then
+answered; the first four pages are the data set's own validation split. Intervals are bootstraps over questions, and
+over pages, since the questions of a page are alike.
+
+    LONGSPAN_DATA=… python benchmarks/answer.py [--start runs/bundled-reader] [--folds 5] [--output results/…md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+import re
+import string
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from longspan.answers import load_reader
+from longspan.data.question_readers import parse_question, question_files, read_questions
+from longspan.data.questions import QuestionRow
+from longspan.tasks.answering import answer_rows
+from longspan.tasks.bootstrap import bootstrap, bootstrap_difference
+from longspan.tasks.natural_questions import NaturalQuestions
+from longspan.tasks.question_document import kept_candidates
+from longspan.tasks.question_options import QuestionOptions
+from longspan.training.recipe_file import load_recipe
+from longspan.training.train import train
+from measure import RESULTS, machine
+
+ROOT = Path(__file__).parents[1]
+RECIPE = ROOT / "recipes" / "nq-small.yaml"
+DATA = "natural-questions"
+FOLD_PAGES = 4
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Question:
+    """One line of the data, whose page it is about, and the right answers."""
+
+    line: str
+    row: QuestionRow
+    page: str
+
+    @property
+    def candidate(self) -> int | None:
+        """The right passage."""
+        return self.row.annotations[0].candidate
+
+    @property
+    def short(self) -> str:
+        """The right short answer."""
+        return " ".join(self.row.answer(span) for span in self.row.annotations[0].short)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a method answers: passages from the best down, and a short answer."""
+
+    passages: tuple[int, ...]
+    short: str = ""
+
+
+def questions(split: str) -> list[Question]:
+    """The answerable questions of a split."""
+    found = []
+    for path in question_files(DATA, split):
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            for line in file:
+                row = parse_question(json.loads(line))
+                found.append(Question(line, row, row.title or row.text[:80]))
+    return [one for one in found if one.candidate is not None]
+
+
+def folds() -> list[list[Question]]:
+    """Groups of four pages: the data set's own validation pages, then the training pages in order."""
+    training = questions("train")
+    pages = list(dict.fromkeys(one.page for one in training))
+    groups = [set(pages[start : start + FOLD_PAGES]) for start in range(0, len(pages), FOLD_PAGES)]
+    return [questions("validation"), *([one for one in training if one.page in group] for group in groups)]
+
+
+def first_paragraph(row: QuestionRow) -> Guess:
+    """The paragraphs from the top down."""
+    kept = kept_candidates(row, QuestionOptions(max_candidates=0))
+    return Guess(tuple(index for index in kept if row.candidates[index].kind == "paragraph"))
+
+
+def overlap(weigh: bool, only: str | None = None) -> Callable[[QuestionRow], Guess]:
+    """Passages by how many words of the question they hold, each weighted by how rare it is among them, if so asked."""
+
+    def choose(row: QuestionRow) -> Guess:
+        kept = kept_candidates(row, QuestionOptions(max_candidates=0))
+        kept = [index for index in kept if only in {None, row.candidates[index].kind}]
+        words = [set(_WORD.findall(row.answer(row.candidates[index].span).lower())) for index in kept]
+        holders = Counter(word for found in words for word in found)
+        asked = set(_WORD.findall(row.question.lower()))
+        weights = {word: math.log((len(kept) + 1) / (holders[word] + 0.5)) if weigh else 1.0 for word in asked}
+        scores = [sum(weights[word] for word in asked & found) for found in words]
+        order = sorted(range(len(kept)), key=lambda place: (-scores[place], place))
+        return Guess(tuple(kept[place] for place in order))
+
+    return choose
+
+
+BASELINES: dict[str, Callable[[QuestionRow], Guess]] = {
+    "first paragraph": first_paragraph,
+    "most words of the question": overlap(weigh=False),
+    "most words, weighted by rarity": overlap(weigh=True),
+    "the same, paragraphs only": overlap(weigh=True, only="paragraph"),
+}
+
+
+def read(folder: Path, held_out: Sequence[Question], name: str) -> list[Guess]:
+    """What a model answers; kept in its folder, as answering takes minutes."""
+    kept = folder / f"answers-{name}.json"
+    if not kept.is_file():
+        reader = load_reader(folder)
+        task = NaturalQuestions(**{**reader.task.__dict__, "max_candidates": 48})
+        answers = answer_rows(reader.model, reader.tokenizer, [one.row for one in held_out], task, 8)
+        found = []
+        for one, answer in zip(held_out, answers, strict=True):
+            scores = [(score, index) for index, score in enumerate(answer.candidate_scores) if score is not None]
+            order = [index for _, index in sorted(scores, key=lambda item: (-item[0], item[1]))]
+            found.append({"passages": order[:10], "short": " ".join(one.row.answer(span) for span in answer.short)})
+        kept.write_text(json.dumps(found))
+    return [Guess(tuple(one["passages"]), one["short"]) for one in json.loads(kept.read_text())]
+
+
+def run_fold(number: int, groups: list[list[Question]], start: Path, output: Path) -> Path:
+    """Train without a group's pages; a run that is there is kept."""
+    folder = output / f"fold-{number}"
+    lines = [one.line for index, group in enumerate(groups) if index != number for one in group]
+    output.mkdir(parents=True, exist_ok=True)
+    data = {"train": output / f"train-{number}.jsonl", "validation": output / f"held-out-{number}.jsonl"}
+    data["train"].write_text("".join(lines), encoding="utf-8")
+    data["validation"].write_text("".join(one.line for one in groups[number]), encoding="utf-8")
+    changes = [f"data.{part}=[{path}]" for part, path in data.items()]
+    train(load_recipe(RECIPE, [*changes, f"model.from={start}"]), folder, resume=folder.exists())
+    return folder
+
+
+def normal(text: str) -> list[str]:
+    """Words as SQuAD's metric counts them: without capitals, punctuation and articles."""
+    text = "".join(" " if mark in string.punctuation else mark for mark in text.lower())
+    return [word for word in text.split() if word not in {"a", "an", "the"}]
+
+
+def short_f1(guess: str, right: str) -> float:
+    """F1 of the words."""
+    ours, theirs = normal(guess), normal(right)
+    common = sum((Counter(ours) & Counter(theirs)).values())
+    return 2 * common / (len(ours) + len(theirs)) if common else 0.0
+
+
+def values(guesses: Sequence[Guess], asked: Sequence[Question]) -> dict[str, list[float]]:
+    """The measures of each question."""
+    pairs = list(zip(guesses, asked, strict=True))
+    return {
+        "passage": [float(guess.passages[:1] == (one.candidate,)) for guess, one in pairs],
+        "in the first three": [float(one.candidate in guess.passages[:3]) for guess, one in pairs],
+        "short F1": [short_f1(guess.short, one.short) for guess, one in pairs],
+    }
+
+
+def by_page(scores: Sequence[float], asked: Sequence[Question]) -> tuple[float, float]:
+    """Bootstrap interval of the mean where whole pages are drawn."""
+    pages: dict[str, list[float]] = {}
+    for score, one in zip(scores, asked, strict=True):
+        pages.setdefault(one.page, []).append(score)
+    groups, generator = list(pages.values()), np.random.default_rng(0)
+    means = []
+    for _ in range(2000):
+        drawn = [score for index in generator.integers(len(groups), size=len(groups)) for score in groups[index]]
+        means.append(sum(drawn) / len(drawn))
+    return float(np.quantile(means, 0.025)), float(np.quantile(means, 0.975))
+
+
+def table(methods: dict[str, list[Guess]], asked: Sequence[Question], ours: str) -> list[str]:
+    """A markdown table of every method, with the difference to ours."""
+    lines = [
+        "| method | right passage | 95 % over questions | over pages | in the first three | short F1 | our lead |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    best = values(methods[ours], asked)["passage"]
+    for name, guesses in methods.items():
+        found = values(guesses, asked)
+        passage, (low, high) = bootstrap(found["passage"]), by_page(found["passage"], asked)
+        lead = bootstrap_difference(best, found["passage"])
+        pages = by_page([one - other for one, other in zip(best, found["passage"], strict=True)], asked)
+        short = f"{100 * np.mean(found['short F1']):.1f}" if any(guess.short for guess in guesses) else "–"
+        against = (
+            f"{100 * lead.mean:+.1f} ({100 * lead.low:+.1f} to {100 * lead.high:+.1f}; over pages "
+            f"{100 * pages[0]:+.1f} to {100 * pages[1]:+.1f})"
+        )
+        lines.append(
+            f"| {name} | {sum(found['passage']):.0f} of {len(asked)}, {100 * passage.mean:.1f} % | "
+            f"{100 * passage.low:.1f}–{100 * passage.high:.1f} | {100 * low:.1f}–{100 * high:.1f} | "
+            f"{100 * np.mean(found['in the first three']):.1f} % | {short} | {'' if name == ours else against} |"
+        )
+    return lines
+
+
+def tydi(folder: Path) -> list[str]:
+    """The samples of TyDi QA through the same code."""
+    reader = load_reader(folder)
+    outcome = reader.task.evaluate(reader.model, reader.tokenizer, list(read_questions("tydiqa")), batch_size=8)
+    shown = ", ".join(f"{name} {value:.1f}" for name, value in outcome.scores.items() if name.endswith("_f1"))
+    return [f"TyDi QA, {len(outcome.lines)} rows of eleven languages, no training on any of them: {shown}."]
+
+
+def main() -> None:
+    """Train and answer every fold, then write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--start", type=Path, default=ROOT / "runs" / "bundled-reader")
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "nq-folds")
+    parser.add_argument("--folds", type=int, default=5, help="run only the first so many")
+    parser.add_argument("--output", type=Path, default=RESULTS / "natural-questions.md")
+    options = parser.parse_args()
+    groups = folds()
+    untaught, taught, asked = [], [], []
+    for number, group in enumerate(groups[: options.folds]):
+        folder = run_fold(number, groups, options.start, options.runs)
+        asked += group
+        taught += read(folder, group, f"fold-{number}")
+        untaught += read(options.start, group, f"fold-{number}")
+        sys.stdout.write(f"fold {number}: {sum(values(taught, asked)['passage']):.0f} of {len(asked)} right\n")
+    ours = "taught on the other pages"
+    methods = {ours: taught, "the bundled reader, untaught": untaught}
+    methods |= {name: [choose(one.row) for one in asked] for name, choose in BASELINES.items()}
+    count = len(groups[0])
+    first = {name: guesses[:count] for name, guesses in methods.items()}
+    lines = ["# Natural Questions, the derived rows", "", machine(), "", *__doc__.split("\n\n")[1].splitlines()[:5], ""]
+    lines += [f"## All {len(asked)} questions, each answered without its page", "", *table(methods, asked, ours), ""]
+    lines += [f"## The {count} questions of the validation split", "", *table(first, asked[:count], ours), ""]
+    lines += ["## TyDi QA", "", *tydi(options.runs / "fold-0"), ""]
+    options.output.write_text("\n".join(lines), encoding="utf-8")
+    sys.stdout.write(f"{options.output}\n")
+
+
+if __name__ == "__main__":
+    main()
