@@ -1,26 +1,114 @@
-"""Draw the figures of the documentation: `python docs/figures.py`. Run by `make docs`; no figure is drawn by hand."""
+"""Draw the figures of the documentation: `python docs/figures.py`. Run by `make docs`; no figure is drawn by hand.
 
+The same code and the same results give the same bytes. Measured curves are read from `benchmarks/results/`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from longspan.attention import PoolingformerConfig
+from longspan.curve_pictures import draw_costs, draw_reach, draw_seconds
+from longspan.level_pictures import draw_levels, draw_pools, draw_token
 from longspan.patterns import parse
 from longspan.pictures import draw_pattern, save_picture
+from longspan.training.models import attention_of_layers
 
-FIGURES = {
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FOLDER = Path(__file__).parent / "img"
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+PATTERNS = {
     "window-first.png": ("window(128) | first(1)", 512, False),
     "heads.png": ("per_head(window(64), window(64, 64, 2), window(32, 0, 4), causal & strided(64))", 512, True),
     "longformer.png": ("window(128) | first(1)", 1024, False),
-    "poolingformer.png": ("pooled_window(512, 512, 5, 4)", 2048, False),
     "bigbird.png": ("window(64) | first(64) | random_blocks(64, 3, 0)", 1024, False),
     "sparse.png": ("causal & (window(64) | strided(64))", 512, False),
 }
 """File → pattern, tokens, a panel for each head."""
 
 
+def window(side: int) -> dict[str, Any]:
+    """A window of `side` tokens on each side."""
+    return {"mechanism": "longformer", "left_tokens": side, "right_tokens": side}
+
+
+def pooling(left: int, pooled: int) -> PoolingformerConfig:
+    """Poolingformer with equal sides, small enough to see single tokens."""
+    return PoolingformerConfig(
+        left_tokens=left, right_tokens=left, pooled_left_tokens=pooled, pooled_right_tokens=pooled
+    )
+
+
+def reach() -> Figure:
+    """Equal layers, and the layouts that were published."""
+    two_level = partial(attention_of_layers, "poolingformer")
+    equal = {
+        "window(128)": [window(128)] * 12,
+        "window(512)": [window(512)] * 12,
+        "window(256)": [window(256)] * 12,
+        "Poolingformer 128 + 512": ["poolingformer"] * 12,
+    }
+    published = {
+        "window(128) alone": [window(128)] * 24,
+        "layers 6–11 of 12": two_level(12, range(6, 12)),
+        "layers 3–5 of 6": two_level(6, range(3, 6)),
+        "layers 15–20 of 24": two_level(24, range(15, 21)),
+    }
+    return draw_reach({"equal layers": equal, "published layouts, two levels in some layers": published}, length=20_001)
+
+
+def costs() -> Figure:
+    sides = {
+        "full": "full",
+        "LED, window(512)": window(512),
+        "window(256)": window(256),
+        "Poolingformer 128 + 512": "poolingformer",
+    }
+    return draw_costs(sides, width=768, heads=12)
+
+
+def seconds() -> Figure:
+    """What `benchmarks/lengths.py` measured."""
+    page = (RESULTS / "lengths.md").read_text(encoding="utf-8")
+    machine = re.findall(r"^Machine: (.+)\.$", page, re.MULTILINE)[0]
+    sections = re.findall(r"^## Seconds, (.+?)\n\n(.+?)(?:\n\n|\Z)", page, re.MULTILINE | re.DOTALL)
+    return draw_seconds({title: _columns(table) for title, table in sections}, machine, "seconds of processor time")
+
+
+def _columns(table: str) -> dict[str, dict[int, float]]:
+    """A Markdown table with lengths in its first column, as side → length → seconds."""
+    header, _, *rows = ([cell.strip() for cell in line.strip("| ").split("|")] for line in table.splitlines())
+    columns: dict[str, dict[int, float]] = {name: {} for name in header[1:]}
+    for first, *cells in rows:
+        for name, cell in zip(header[1:], cells, strict=True):
+            if cell != "not run":
+                columns[name][int(first.replace(",", ""))] = float(cell)
+    return columns
+
+
+FIGURES: dict[str, Callable[[], Figure]] = {
+    "poolingformer-levels.png": lambda: draw_levels(pooling(6, 24), 96),
+    "poolingformer-token.png": lambda: draw_token(pooling(4, 16), tokens=57, token=27),
+    "poolingformer-pools.png": lambda: draw_pools(PoolingformerConfig(), tokens=13),
+    "poolingformer-reach.png": reach,
+    "poolingformer-costs.png": costs,
+}
+if (RESULTS / "lengths.md").is_file():
+    FIGURES["poolingformer-seconds.png"] = seconds
+
+
 def main() -> None:
-    folder = Path(__file__).parent / "img"
-    folder.mkdir(exist_ok=True)
-    for name, (text, tokens, heads) in FIGURES.items():
-        save_picture(draw_pattern(parse(text), tokens, heads=heads), folder / name)
+    FOLDER.mkdir(exist_ok=True)
+    for name, (text, tokens, heads) in PATTERNS.items():
+        save_picture(draw_pattern(parse(text), tokens, heads=heads), FOLDER / name)
+    for name, draw in FIGURES.items():
+        save_picture(draw(), FOLDER / name)
 
 
 if __name__ == "__main__":

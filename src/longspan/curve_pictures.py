@@ -87,7 +87,9 @@ def draw_costs(sides: Mapping[str, Layer], *, width: int, heads: int, lengths: S
     return figure
 
 
-def draw_seconds(panels: Mapping[str, Mapping[str, Mapping[int, float]]], machine: str) -> Figure:
+def draw_seconds(
+    panels: Mapping[str, Mapping[str, Mapping[int, float]]], machine: str, unit: str = "seconds"
+) -> Figure:
     """Measured seconds against the length: panel → side → length → seconds. `machine` is written below the panels."""
     figure, axes = _panels(len(panels), 3.3, bottom=0.27)
     for place, (title, sides) in zip(axes, panels.items(), strict=True):
@@ -95,7 +97,7 @@ def draw_seconds(panels: Mapping[str, Mapping[str, Mapping[int, float]]], machin
             place.plot(list(seconds), list(seconds.values()), label=name, marker="o", markersize=3.5, **_style(number))
         place.set_title(title, fontsize=9.5, color=INK, loc="left")
         _length_axis(place, sorted({length for seconds in sides.values() for length in seconds}))
-    axes[0].set_ylabel("seconds", fontsize=8.5, color=QUIET)
+    axes[0].set_ylabel(unit, fontsize=8.5, color=QUIET)
     _common_legend(figure, axes[0], y=0.07)
     figure.text(0.5, 0.025, f"measured on {machine}", ha="center", fontsize=7.5, color=QUIET)
     return figure
