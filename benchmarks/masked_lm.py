@@ -39,7 +39,7 @@ ARMS = {
 """Recipe `small-mlm-<key>` → its name in the table."""
 RECIPES = Path(__file__).parents[1] / "recipes"
 TRAIN = {"pg_novels": (56, 100_000), "scisummnet": (200, 40_000), "pubmed": (150, 40_000)}
-VALIDATION = {"pg_novels": (5, 60_000), "scisummnet": (30, 8_000), "pubmed": (30, 8_000)}
+VALIDATION = {"pg_novels": (5, 30_000), "scisummnet": (15, 8_000), "pubmed": (15, 8_000)}
 """Data set → how many documents, and how many characters from the beginning of each."""
 
 

@@ -158,7 +158,7 @@ def test_corrupt_records(
         _texts(path, **options)
     kept = _texts(path, on_error="skip", **options)
     assert kept == ["a"] * content.count(b'"a"}\n{"') + ["a"] * (b"not json" in content)
-    assert "1 corrupt records were skipped" in caplog.text
+    assert "corrupt record" in caplog.text
 
 
 def test_other_mistakes(tmp_path: Path) -> None:

@@ -211,9 +211,10 @@ def test_mistakes_leave_nothing_behind(recipe: Path, tmp_path: Path, change: str
 
 def test_an_empty_corpus_and_a_tokenizer_without_mask(recipe: Path, tmp_path: Path, tokenizer: Any) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
-    with pytest.raises(InputError, match="holds no text; name files that have some"):
-        train(load_recipe(recipe, [f"data.train={tmp_path / 'empty.txt'}"]), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    for part, words in (("train", "there is no text to train a tokenizer on"), ("validation", "holds no text; name")):
+        with pytest.raises(InputError, match=words):
+            train(load_recipe(recipe, [f"data.{part}={tmp_path / 'empty.txt'}"]), tmp_path / "run")
+        assert not (tmp_path / "run").exists()
     blind = train_tokenizer(TEXTS, 300)
     blind.mask_token = None
     with pytest.raises(InputError, match="has no mask_token"):

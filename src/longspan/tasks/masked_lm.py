@@ -11,7 +11,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -118,8 +118,13 @@ class MaskedLM(Task):
         ]
 
     def corpus(self, rows: Sequence[Corpus]) -> Iterator[str]:
-        """Every document, one at a time."""
-        return islice(chain.from_iterable(corpus.texts() for corpus in rows), rows[0].limit)
+        """Every document, long ones in pieces."""
+        documents = 0
+        for piece, is_last in chain.from_iterable(corpus.pieces() for corpus in rows):
+            yield piece
+            documents += is_last
+            if documents == rows[0].limit:
+                return
 
     def dataset(
         self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, seed: int, folder: Path

@@ -8,6 +8,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from longspan.training.recipe import Recipe
 
 RECIPE = "recipe.yaml"
 METRICS = "metrics.json"
+WAIT = timedelta(hours=12)
+"""How long processes wait for the first one, which may have a large corpus to tokenise; not for one that has died."""
 CHANGEABLE = ("about", "published", "smoke", "optimisation.workers", "optimisation.keep_checkpoints")
 """Keys that may differ when a run is resumed, because they cannot change its result."""
 
@@ -76,13 +79,40 @@ def is_main_process() -> bool:
 
 @contextmanager
 def on_main_process_first() -> Iterator[None]:
-    """Run the block in the first process, then in the others, which find its files ready."""
+    """Run the block in the first process, then in the others, which find its files ready.
+
+    Where the first one fails, the others do not wait for it: its end closes their connection, and torchrun stops them.
+    """
+    state = processes()
+    if not state.is_main_process:
+        try:
+            state.wait_for_everyone()
+        except RuntimeError:
+            raise InputError("the first of the processes has stopped; its error says why") from None
+    yield
+    if state.is_main_process:
+        state.wait_for_everyone()
+
+
+def processes() -> Any:
+    """Accelerate's record of the processes that torchrun started, joined when this is first called.
+
+    Without an accelerator they are joined on CPUs, which accelerate does only when it is told to: otherwise each of
+    them would take itself for the only one.
+    """
     try:
         from accelerate import PartialState
     except ImportError:
         raise InputError("training needs the 'train' extra; install it with: pip install 'longspan[train]'") from None
-    with PartialState().main_process_first():
-        yield
+    if not is_joined():
+        return PartialState()
+    on_cpu = not torch.accelerator.is_available() or os.environ.get("ACCELERATE_USE_CPU", "").lower() in {"true", "1"}
+    return PartialState(cpu=on_cpu, timeout=WAIT)
+
+
+def is_joined() -> bool:
+    """Whether this process is one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def _same_recipe(before: Any, now: dict[str, Any], folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import logging
 
 from longspan.errors import InputError
+from longspan.progress import progress_bar
 
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 """In BART's order, so that their ids are 0, 1, 2 and 3, which are `LongspanConfig`'s defaults."""
@@ -47,7 +49,7 @@ def train_tokenizer(
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(_with_progress(texts), trainer)
     tokenizer.post_processor = processors.TemplateProcessing(  # pyright: ignore[reportAttributeAccessIssue]
         single="<s> $A </s>",
         pair="<s> $A </s> </s> $B </s>",
@@ -56,6 +58,24 @@ def train_tokenizer(
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, mask_token="<mask>", model_max_length=max_tokens, **SPECIAL_TOKENS
     )
+
+
+def _with_progress(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, counted in a progress bar; none at all raises."""
+    empty = True
+    for text in progress_bar(texts, doing="reading for the vocabulary", unit=" texts"):
+        empty = False
+        yield text
+    if empty:
+        raise InputError("there is no text to train a tokenizer on; name files that have some")
+
+
+def write_folder(folder: Path, write: Callable[[Any], Any]) -> None:
+    """Let `write` fill a folder that appears whole or not at all."""
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    write(partial)
+    partial.replace(folder)
 
 
 def simplification() -> Any:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -31,7 +31,7 @@ from longspan.training.data import load_rows
 from longspan.training.models import RANDOM_BART, make_room, new_model, published_model, write_random_bart
 from longspan.training.recipe import Recipe
 from longspan.training.runs import METRICS, claim, environment, is_main_process, on_main_process_first
-from longspan.training.tokenizers import load_tokenizer, train_tokenizer
+from longspan.training.tokenizers import load_tokenizer, train_tokenizer, write_folder
 from longspan.training.trainer import make_trainer
 
 
@@ -108,7 +108,7 @@ def _tokenizer(recipe: Recipe, task: Any, rows: list[Any], folder: Path) -> Any:
             tokenizer = load_tokenizer(str(recipe.tokenizer.source or recipe.model.source))
         if task.new_tokens():
             tokenizer.add_tokens(list(task.new_tokens()), special_tokens=True)
-        _write_folder(kept, tokenizer.save_pretrained)
+        write_folder(kept, tokenizer.save_pretrained)
     return load_tokenizer(kept)
 
 
@@ -129,16 +129,8 @@ def _checkpoint(recipe: Recipe, tokenizer: Any, folder: Path) -> str | Path | No
         return recipe.model.source
     kept = folder / RANDOM_BART
     if not kept.exists():
-        _write_folder(kept, lambda path: write_random_bart(Path(path), tokenizer, recipe.optimisation.seed))
+        write_folder(kept, lambda path: write_random_bart(Path(path), tokenizer, recipe.optimisation.seed))
     return kept
-
-
-def _write_folder(folder: Path, write: Callable[[Any], Any]) -> None:
-    """Let `write` fill a folder that appears whole or not at all."""
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    write(partial)
-    partial.replace(folder)
 
 
 def _configure(model: Any, recipe: Recipe, task: Any) -> None:

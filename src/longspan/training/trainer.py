@@ -106,8 +106,9 @@ def _arguments(settings: Optimisation, task: Any, folder: Path) -> TrainingArgum
             adam_epsilon=settings.epsilon,
             max_grad_norm=settings.gradient_clip,
             bf16=settings.bf16,
-            # Without this, transformers refuses bfloat16 where it sees no accelerator, though CPUs have it too.
-            use_cpu=settings.bf16 and not torch.accelerator.is_available(),
+            # Without this, transformers refuses bfloat16 where it sees no accelerator, though CPUs have it too; and
+            # several processes would train apart.
+            use_cpu=not torch.accelerator.is_available(),
             logging_steps=settings.log_every,
             eval_strategy="steps",
             eval_steps=settings.evaluate_every,
@@ -133,8 +134,8 @@ def _arguments(settings: Optimisation, task: Any, folder: Path) -> TrainingArgum
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if arguments.world_size != started:
         raise InputError(
-            f"{started} processes were started but they train apart, as there is no GPU for each; start one process, "
-            "or set ACCELERATE_USE_CPU=true to share the work on CPUs"
+            f"{started} processes were started but they train apart, as there is no GPU for each; start as many as "
+            "there are GPUs, or set ACCELERATE_USE_CPU=true to share the work on CPUs"
         )
     together = settings.micro_batch_size * arguments.world_size
     if settings.batch_size % together:

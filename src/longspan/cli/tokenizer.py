@@ -1,0 +1,51 @@
+"""`longspan tokenizer`: train a vocabulary on a corpus."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longspan.errors import InputError
+
+
+def tokenizer(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="Text, JSON Lines or Parquet files (also .gz, .xz), directories, patterns, data sets, hf:NAME.",
+        ),
+    ],
+    output: Annotated[Path, typer.Option(help="Folder for the tokenizer; it must not exist, or be empty.")],
+    size: Annotated[
+        int, typer.Option(min=261, help="Entries of the vocabulary, bytes and special tokens included.")
+    ] = (50265),
+    split: Annotated[str, typer.Option(help="Part of a directory or data set that has several.")] = "train",
+    text_field: Annotated[
+        str | None, typer.Option(help="Field of the records that holds the text.", show_default="recognised")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first documents of each source.")] = None,
+    simplify: Annotated[
+        bool, typer.Option("--simplify", help="Always read text in lower case, every number as 0, without citations.")
+    ] = False,
+    on_error: Annotated[str, typer.Option(help="Corrupt rows: raise (name the line), or skip (and count).")] = "raise",
+) -> None:
+    """Train a byte-level BPE tokenizer, as BART's and RoBERTa's, on a corpus of any size.
+
+    The corpus is read once, in pieces; only the counts of its words are in memory. A recipe uses the result with
+    `tokenizer: {from: DIR}`; `tokenizer: {train: SIZE}` makes one from the recipe's own training data.
+    """
+    if output.is_file() or (output.is_dir() and any(output.iterdir())):
+        raise InputError(f"output {str(output)!r} exists already; give another --output, or remove it")
+
+    from longspan.data.corpus import Corpus
+
+    corpora = [
+        Corpus(source=source, split=split, limit=limit, text_field=text_field, on_error=on_error) for source in sources
+    ]
+
+    from longspan.training.tokenizers import train_tokenizer, write_folder
+
+    trained = train_tokenizer((piece for corpus in corpora for piece, _ in corpus.pieces()), size, simplify=simplify)
+    write_folder(output, trained.save_pretrained)
+    typer.echo(f"{len(trained)} entries: {output}")

@@ -1,0 +1,67 @@
+"""The recipes for masked words: the thesis's settings, three small ones that differ in one thing, a run of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from longspan.cli import main
+from longspan.models import LongspanForMaskedLM
+from longspan.training.recipe import Recipe
+from longspan.training.recipe_file import load_recipe
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+SMALL = ("window", "poolingformer", "fusion")
+
+
+def recipe_of(name: str, *, smoke: bool = False) -> Recipe:
+    return load_recipe(RECIPES / f"{name}.yaml", smoke=smoke)
+
+
+@pytest.mark.parametrize("kind", ["poolingformer", "fusion"])
+def test_the_settings_are_those_of_the_thesis(kind: str) -> None:
+    recipe = recipe_of(f"{kind}-mlm")
+    task, settings, new = recipe.build_task(), recipe.optimisation, recipe.model.new
+    assert (task.name, task.max_tokens, task.mask_probability, task.cross_documents) == ("masked_lm", 4096, 0.15, False)
+    assert (settings.batch_size, settings.learning_rate, settings.epochs) == (128, 1e-4, 4)
+    assert new is not None
+    assert [new[key] for key in ("num_hidden_layers", "hidden_size", "num_attention_heads")] == [24, 1024, 16]
+    assert recipe.model.two_level_layers == (15, 16, 17, 18, 19, 20)
+    attention = recipe.model.attention
+    assert attention["mechanism"] == kind
+    sides = ("left_tokens", "right_tokens", "pooled_left_tokens", "pooled_right_tokens", "kernel", "stride")
+    assert [attention[name] for name in sides] == [128, 128, 512, 512, 5, 4]
+
+
+def test_the_small_ones_differ_in_attention_and_positions_alone() -> None:
+    plain = []
+    for kind in SMALL:
+        data = recipe_of(f"small-mlm-{kind}").to_dict()
+        for key in ("name", "about"):
+            del data[key]
+        for key in ("attention", "two_level_layers"):
+            del data["model"][key]
+        for key in ("position_embedding", "scale_embedding"):
+            data["model"]["new"].pop(key, None)
+        plain.append(data)
+    assert plain[0] == plain[1] == plain[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["poolingformer-mlm", "fusion-mlm", *(f"small-mlm-{kind}" for kind in SMALL)])
+def test_smoke(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    assert main(["train", str(RECIPES / f"{name}.yaml"), "--smoke", "--output", str(folder)]) == 0
+    assert "best checkpoint: step" in capsys.readouterr().out
+    model = LongspanForMaskedLM.from_pretrained(folder)
+    kind = name.removeprefix("small-mlm-").removesuffix("-mlm")
+    layers = [model.config.layer_attention(layer) for layer in range(4)]
+    expected = {
+        "window": ["longformer"] * 4,
+        "poolingformer": ["longformer"] * 2 + ["poolingformer"] * 2,
+        "fusion": ["fusion"] * 4,
+    }
+    assert [layer.mechanism for layer in layers] == expected[kind]
+    if kind == "fusion":
+        assert [getattr(layer, "two_level", None) for layer in layers] == [False, False, True, True]
