@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from longspan.attention import FullConfig, LongformerConfig, PoolingformerConfig, Tokens
+from longspan.attention import FullConfig, FusionConfig, LongformerConfig, PoolingformerConfig, Tokens
 
 WIDTH, HEADS = 12, 3
 WINDOW = {"left_tokens": 4, "right_tokens": 3}
@@ -17,9 +17,11 @@ CASES = {
     "longformer with globals": (LongformerConfig(**WINDOW), 2),
     "longformer with many slots": (LongformerConfig(**WINDOW, separate_global_projections=False), 5),
     "poolingformer": (PoolingformerConfig(**POOLED), 2),
+    "fusion": (FusionConfig(**POOLED, relative_span=8), 2),
+    "fusion of one level": (FusionConfig(**WINDOW, two_level=False, separate_global_projections=True), 2),
     "poolingformer per query": (PoolingformerConfig(**POOLED, windows="per_query", pooling="max"), 2),
 }
-trained = {name: CASES[name] for name in ("longformer with globals", "poolingformer")}
+trained = {name: CASES[name] for name in ("longformer with globals", "poolingformer", "fusion")}
 cases = pytest.mark.parametrize(("config", "slots"), CASES.values(), ids=CASES.keys())
 
 

@@ -9,12 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from longspan.attention import AttentionConfig, LongformerConfig, PoolingformerConfig, Tokens
+from longspan.attention import AttentionConfig, FusionConfig, LongformerConfig, PoolingformerConfig, Tokens
 
 CONFIGS = {
     "longformer": LongformerConfig(left_tokens=32, right_tokens=32),
     "longformer, dilated": LongformerConfig(left_tokens=32, right_tokens=32, dilation=(1, 3)),
     "poolingformer": PoolingformerConfig(left_tokens=32, right_tokens=32, init="normal"),
+    "fusion": FusionConfig(left_tokens=32, right_tokens=32, init="normal"),
     "poolingformer, per query": PoolingformerConfig(
         left_tokens=32, right_tokens=32, init="normal", windows="per_query", pooling="max"
     ),
@@ -33,7 +34,7 @@ def dense(module, hidden: Tensor, tokens: Tokens) -> Tensor:
     """The same layer by dense weights, with local rows only."""
     values = module.split_heads(module.value(hidden))
     context = module.merge_heads(module.window_weights(hidden, tokens).to(values.dtype) @ values)
-    if hasattr(module, "pooled_context"):
+    if hasattr(module, "pooled_context") and module.levels.has_pools:
         values = module.split_heads(module.second_level("value")(context))
         # The weights of the second level start from the first level's output, which this is.
         context = context + module.merge_heads(module._pooled_weights(context, tokens.mask).to(values.dtype) @ values)
@@ -46,6 +47,8 @@ def dense(module, hidden: Tensor, tokens: Tokens) -> Tensor:
     [
         LongformerConfig(left_tokens=32, right_tokens=32, separate_global_projections=False),
         PoolingformerConfig(left_tokens=32, right_tokens=32, init="normal", separate_global_projections=False),
+        FusionConfig(left_tokens=32, right_tokens=32, init="normal"),
+        FusionConfig(left_tokens=32, right_tokens=32, two_level=False),
     ],
     ids=lambda config: config.mechanism,
 )
