@@ -178,6 +178,12 @@ def test_labels_follow_the_rules(tokenizer: Any, row: QuestionRow, chosen: Quest
         assert end is not None
         if kind == 0:
             assert (start, end, label) == (0, 0, -100)
+            if note.short and note.candidate in chunk["candidates"]:  # then some of the answer must be out of sight
+                here, everywhere = (
+                    sum(a < note.short[0].end and b > note.short[0].start for a, b in spans)
+                    for spans in (chunk["token_spans"], stream.spans)
+                )
+                assert here < everywhere
             continue
         assert label is not None
         assert note.candidate == chunk["candidates"][label]
