@@ -85,7 +85,7 @@ def relative_attention_backward(
     )
     length = query.shape[2]
     near = slice(call.margin, call.margin + length)
-    grad_tables = call.table_grads(relative, scale, left, right)
+    grad_position_key, grad_position_query = call.table_grads(relative, scale, left, right)
     grad_bias = query.new_zeros(bias_shape)
     if global_bias is not None:
         grad_bias = relative.grads[2].flatten(2, 3)[:, :, :length].contiguous()
@@ -93,7 +93,8 @@ def relative_attention_backward(
         grads[0][:, :, :length].contiguous(),
         grads[1][:, :, near].contiguous(),
         grads[2][:, :, near].contiguous(),
-        *(total.to(query.dtype) for total in grad_tables),
+        grad_position_key.to(query.dtype),
+        grad_position_query.to(query.dtype),
         grad_bias,
     )
 
