@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import longspan
-from longspan.answers import BUNDLED, Places, Reader, load_reader
+from longspan.answers import BUNDLED, Places, Reader, load_reader, whole_words
 from longspan.data.questions import QuestionRow, Span, plain_row
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForNaturalQuestions
@@ -84,6 +84,22 @@ def test_a_passage_may_answer_without_a_short_answer(reader: Reader, monkeypatch
     assert found.short is None
     assert found.text == "Marmots live in the mountains. They sleep in deep burrows — through the whole winter."
     assert (found.passage.first_line, found.passage.last_line) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("part", "whole"),
+    [("agl", "Eagles"), ("Eagles", "Eagles"), ("s are th", "Eagles are their"), ("emies.", "enemies.")],
+)
+def test_a_short_answer_is_whole_words(part: str, whole: str) -> None:
+    row = plain_row(TEXT, QUESTION)
+    start = TEXT.index(part, EAGLES)
+    found = whole_words(row, Span(start, start + len(part)), 1)
+    assert row.answer(found) == whole
+
+
+def test_scripts_without_spaces_keep_their_short_answers() -> None:
+    row = plain_row("土拨鼠生活在山区。它们在洞穴里过冬。", "?")
+    assert whole_words(row, Span(0, 3), 0) == Span(0, 3)
 
 
 def test_no_answer_shows_the_nearest_passage(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:

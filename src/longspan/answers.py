@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 BUNDLED = Path(__file__).parent / "bundled" / "reader"
 """The folder of the reader that comes with the package; its README.md is the model card."""
 
+# Not in scripts that put no spaces between words: Thai and its neighbours, Chinese, Japanese.
+_INSIDE_WORD = re.compile(r"(?:(?![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffff])[^\W_]){2}")
+
 THRESHOLD = 0.5
 """Probability from which on there is an answer."""
 
@@ -201,7 +204,7 @@ class Reader:
         candidate = found.candidate or 0
         answered = found.candidate is not None and found.probability >= threshold
         preferred = answered and found.short and found.short_score > 0
-        span = Span(found.short[0].start, found.short[-1].end) if preferred else None
+        span = whole_words(row, Span(found.short[0].start, found.short[-1].end), candidate) if preferred else None
         return DocumentAnswer(
             question=row.question,
             answered=answered,
@@ -221,6 +224,19 @@ class Reader:
         if not self.english_only or (guess_language(text) == "en" and reads_english(text)):
             return None
         return "the bundled reader was trained on English; its answers in other languages are less sure"
+
+
+def whole_words(row: QuestionRow, span: Span, candidate: int) -> Span:
+    """The span made longer, within its passage, so that it neither begins nor ends inside a word."""
+    from longspan.data.questions import Span
+
+    passage, text = row.candidates[candidate].span, row.text
+    start, end = span.start, span.end
+    while start > passage.start and _INSIDE_WORD.fullmatch(text, start - 1, start + 1):
+        start -= 1
+    while end < passage.end and _INSIDE_WORD.fullmatch(text, end - 1, end + 1):
+        end += 1
+    return Span(start, end)
 
 
 def check_question(question: str) -> None:

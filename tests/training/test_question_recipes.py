@@ -1,0 +1,63 @@
+"""The recipes for questions: the thesis's settings, its published numbers, and a run of each with `--smoke`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from longspan.cli import main
+from longspan.models import LongspanForNaturalQuestions
+from longspan.training.recipe import Recipe
+from longspan.training.recipe_file import load_recipe
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+THESIS = {"poolingformer-nq": 48.7, "fusion-nq": 50.1}
+
+
+def recipe_of(name: str, *, smoke: bool = False) -> Recipe:
+    return load_recipe(RECIPES / f"{name}.yaml", smoke=smoke)
+
+
+@pytest.mark.parametrize("name", THESIS)
+def test_the_settings_are_those_of_the_thesis(name: str) -> None:
+    recipe = recipe_of(name)
+    task, settings = recipe.build_task(), recipe.optimisation
+    assert (task.max_tokens, task.stride, task.keep_negatives) == (4096, 1568, 0.5)
+    assert (settings.epochs, settings.batch_size, settings.learning_rate) == (2, 32, 3e-5)
+    assert (settings.schedule, settings.warmup_fraction) == ("polynomial", 0.1)
+    assert recipe.published is not None
+    assert recipe.published.scores == {"short_precision": THESIS[name]}
+
+
+@pytest.mark.parametrize("name", THESIS)
+def test_each_starts_from_the_pre_training_of_its_kind(name: str) -> None:
+    source = recipe_of(name).model.source
+    assert source is not None
+    before = recipe_of(Path(source).name)
+    kind = name.removesuffix("-nq")
+    assert before.task["name"] == "masked_lm"
+    assert before.model.attention["mechanism"] == kind
+    assert before.model.two_level_layers == (15, 16, 17, 18, 19, 20)
+    assert before.model.new is not None
+    sizes = [before.model.new[key] for key in ("num_hidden_layers", "hidden_size", "num_attention_heads")]
+    assert sizes == [24, 1024, 16]
+    # The smoke run has the same mechanism in its two-level layers.
+    assert recipe_of(name, smoke=True).model.attention["mechanism"] == kind
+
+
+def test_tydi_has_the_numbers_of_the_abstract() -> None:
+    recipe = recipe_of("poolingformer-tydiqa")
+    assert recipe.published is not None
+    assert recipe.published.scores == {"passage_f1": 79.5, "minimal_f1": 67.6}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*THESIS, "poolingformer-tydiqa", "bundled-reader"])
+def test_smoke(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    assert main(["train", str(RECIPES / f"{name}.yaml"), "--smoke", "--output", str(folder)]) == 0
+    assert "best checkpoint: step" in capsys.readouterr().out
+    model = LongspanForNaturalQuestions.from_pretrained(folder)
+    mechanisms = [model.config.layer_attention(layer).mechanism for layer in range(4)]
+    assert mechanisms[2] == mechanisms[3] == ("fusion" if name == "fusion-nq" else "poolingformer")
