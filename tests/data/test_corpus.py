@@ -97,6 +97,19 @@ def test_parquet_and_saved_data_sets(tmp_path: Path) -> None:
         _texts(tmp_path / "broken.parquet")
 
 
+def test_a_data_set_of_the_hub_is_streamed(tmp_path: Path) -> None:
+    """The library takes a folder of Parquet files for a data set's name, so this needs no network."""
+    datasets = pytest.importorskip("datasets", reason="needs the 'datasets' extra")
+    (tmp_path / "data").mkdir()
+    table = datasets.Dataset.from_dict({"id": [1, 2, 3], "text": DOCUMENTS})
+    table.to_parquet(str(tmp_path / "data" / "train-00000-of-00001.parquet"))
+    assert _texts(f"hf:{tmp_path}") == DOCUMENTS
+    assert _texts(f"hf:{tmp_path}", limit=1) == DOCUMENTS[:1]
+    for source, options in ((f"hf:{tmp_path}", {"split": "nowhere"}), ("hf:no-one/nothing", {})):
+        with pytest.raises(InputError, match="of the Hub cannot be streamed"):
+            _texts(source, **options)
+
+
 def test_a_library_that_is_missing_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)

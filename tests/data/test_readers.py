@@ -206,6 +206,19 @@ def test_malformed_line_names_file_and_line(tmp_path: Path, line: bytes, message
     assert "\n" not in str(caught.value)
 
 
+def test_corrupt_lines_are_passed_over_and_counted_when_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    good = {"text": "One.", "summary": "Short."}
+    lines = [json.dumps(good), "not json", json.dumps({"text": 3, "summary": "x"}), json.dumps(good)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    with pytest.raises(InputError, match="line 2: not JSON"):
+        list(read_rows(tmp_path / "a.jsonl"))
+    assert len(list(read_rows(tmp_path / "a.jsonl", on_error="skip"))) == 2
+    assert "2 corrupt records were skipped; the first: " in caplog.text
+    assert "line 2: not JSON" in caplog.text
+    with pytest.raises(InputError, match="on_error='ignore' is unknown; choose 'raise' or 'skip'"):
+        read_rows(tmp_path / "a.jsonl", on_error="ignore")
+
+
 def test_broken_records_of_known_layouts_are_input_errors(tmp_path: Path) -> None:
     for record in (
         {"METADATA": 1, "TURNS": [1]},

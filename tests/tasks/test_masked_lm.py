@@ -165,6 +165,22 @@ def test_an_interrupted_run_resumes_to_the_same_losses(recipe: Path, tmp_path: P
     assert 2 < steps_of_an_epoch < 12  # the interruption lies within the first epoch, and others follow
 
 
+def test_a_run_whose_corpus_has_changed_is_refused_and_kept(recipe: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    train(load_recipe(recipe), folder)
+    for path in (folder / "metrics.json", *complete_checkpoints(folder / "checkpoints")):
+        path.rename(tmp_path / path.name)
+    (folder / "checkpoints").rmdir()  # killed before the first checkpoint
+    data = tmp_path / "corpus.jsonl"
+    whole = data.read_text()
+    data.write_text(whole + whole)
+    with pytest.raises(InputError, match="put back what has changed since the run began"):
+        train(load_recipe(recipe), folder, resume=True)
+    assert (folder / "tokens-train" / "tokens.bin").is_file()
+    data.write_text(whole)
+    assert train(load_recipe(recipe), folder, resume=True).folder == folder.resolve()
+
+
 def test_an_encoder_that_was_pre_trained_goes_below_another_head(
     recipe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -83,7 +83,7 @@ def test_a_mistake_ends_both_and_leaves_nothing(recipe: Path, tmp_path: Path) ->
     done = _two("train", str(recipe), "--output", str(tmp_path / "run"), "task.text_field=story")
     assert done.returncode != 0
     assert "has no field 'story'" in done.stderr
-    assert "Traceback" not in done.stderr.split("torch.distributed")[0]
+    assert "training/train.py" not in done.stderr  # torchrun's own traceback comes after it, none of ours
     assert not (tmp_path / "run").exists()
     assert time.monotonic() - began < 100
 

@@ -30,7 +30,7 @@ from longspan.training import checkpoints
 from longspan.training.data import load_rows
 from longspan.training.models import RANDOM_BART, make_room, new_model, published_model, write_random_bart
 from longspan.training.recipe import Recipe
-from longspan.training.runs import METRICS, claim, environment, is_main_process, on_main_process_first
+from longspan.training.runs import METRICS, RECIPE, claim, environment, is_main_process, on_main_process_first
 from longspan.training.tokenizers import load_tokenizer, train_tokenizer, write_folder
 from longspan.training.trainer import make_trainer
 
@@ -62,14 +62,16 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     rows = load_rows(task, recipe.data, "train"), load_rows(task, recipe.data, "validation")
     with on_main_process_first():
         new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
+        is_new = not (folder / RECIPE).exists()
     finished = claim(folder, recipe, resume=resume)
     if finished is not None:
         return _result(folder, finished)
     try:
         trainer = _prepare(recipe, task, rows, folder)
     except InputError:
-        # Everything so far was preparation: a mistake in the recipe leaves no folder behind.
-        if not (folder / "checkpoints").exists():
+        # Everything so far was preparation: a mistake in the recipe leaves no folder behind. But a run that is resumed
+        # may have tokenised a large corpus already.
+        if is_new and not (folder / "checkpoints").exists():
             shutil.rmtree(folder, ignore_errors=True)
             for place in new_folders[1:]:
                 with suppress(OSError):  # another run has moved in meanwhile
