@@ -27,6 +27,8 @@ from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
 LONGEST = 64
 """Tokens of the random input, when the windows allow as many."""
+READS_MORE = ("LongspanForSentenceScoring", "LongspanForNaturalQuestions")
+"""Classes whose heads want sentences or passages; their encoders are compared alone."""
 ALLOWED = 1e-4
 """Largest relative difference that float32 rounding explains in deep models; mistakes are far larger."""
 
@@ -113,7 +115,7 @@ def _outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Ten
     chooses_globals = isinstance(model, LongspanPreTrainedModel) or model.config.model_type in ("longformer", "led")
     if chooses_globals:
         inputs = inputs | {"global_attention_mask": torch.zeros_like(inputs["input_ids"])}
-    run: Any = model.base_model if type(model).__name__ == "LongspanForSentenceScoring" else model
+    run: Any = model.base_model if type(model).__name__ in READS_MORE else model
     output: Any = run(**inputs, output_hidden_states=True, return_dict=True)
     if "decoder_input_ids" in inputs:
         found = {"hidden": output.encoder_last_hidden_state}
