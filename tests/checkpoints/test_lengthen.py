@@ -156,6 +156,15 @@ def test_a_longspan_model_lengthens_again_with_its_trained_second_level(publishe
     assert torch.equal(loaded(long).logits, again(long).logits)
 
 
+@pytest.mark.parametrize("name", ["LongspanForNaturalQuestions", "LongspanForSentenceScoring"])
+def test_models_whose_heads_want_more_than_tokens_lengthen_too(name, published, tmp_path):
+    from_transformers(published("RobertaForMaskedLM")).save_pretrained(tmp_path)
+    model = lengthen(getattr(longspan.models, name).from_pretrained(tmp_path), max_tokens=90)
+    assert type(model).__name__ == name
+    assert model.report.parity_hidden <= 1e-5
+    assert model.report.parity_logits is None
+
+
 def test_dropping_a_trained_level_is_refused(published):
     model = lengthen(published("RobertaForMaskedLM"), max_tokens=70)
     with torch.no_grad():

@@ -13,9 +13,6 @@ from transformers import (
     AutoTokenizer,
     BartConfig,
     BartForConditionalGeneration,
-    DebertaConfig,
-    DebertaForMaskedLM,
-    DebertaTokenizer,
     PreTrainedTokenizerFast,
 )
 
@@ -49,6 +46,8 @@ def run(*arguments: object) -> int:
 
 
 def test_deberta_keeps_its_relative_positions(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    from transformers import DebertaConfig, DebertaForMaskedLM, DebertaTokenizer
+
     config = DebertaConfig(
         vocab_size=40,
         hidden_size=16,
