@@ -6,15 +6,11 @@ The folder::
     documents.bin   int64, where each document ends in it
     index.json      counts, the type of the ids, and the fingerprint of what they were made from
 
-It appears whole or not at all: everything is written to a folder beside it, which is renamed last. Neither the corpus
-nor its ids are ever in memory; a batch of texts is, at a time.
+It appears whole or not at all. Neither the corpus nor its ids are ever in memory; a batch of texts is, at a time.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -23,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from longspan.data.corpus import Corpus
+from longspan.data.whole_folders import fingerprint_of, make_once, read_index
 from longspan.errors import InputError
 
-INDEX = "index.json"
 BATCH = 1_000_000
 """Characters that are tokenised at once; `tokenizers` spreads them over the cores."""
 
@@ -39,9 +35,8 @@ class TokenFiles:
     """
 
     def __init__(self, folder: Path) -> None:
-        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        index = read_index(folder)
         self.folder = folder
-        self.fingerprint: str = index["fingerprint"]
         self.documents: int = index["documents"]
         self.tokens: int = index["tokens"]
         self._dtype: str = index["dtype"]
@@ -74,37 +69,17 @@ def token_files(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, *, limi
     Raises:
         InputError: nothing to tokenise, a source that cannot be read, or a folder made from something else.
     """
-    fingerprint = fingerprint_of(corpora, tokenizer, limit)
-    if (folder / INDEX).is_file():
-        files = TokenFiles(folder)
-        if files.fingerprint != fingerprint:
-            raise InputError(
-                f"{str(folder)!r} was tokenised from another corpus, or by another tokenizer; put back what has "
-                "changed since the run began, or give another --output"
-            )
-        return files
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
+    fingerprint = fingerprint_of(tokenizer, limit, [corpus.fingerprint() for corpus in corpora])
+
+    def fill(partial: Path) -> dict[str, Any]:
         index = _write(partial, corpora, tokenizer, limit)
         if not index["tokens"]:
             names = ", ".join(repr(corpus.source) for corpus in corpora)
             raise InputError(f"the corpus {names} holds no text; name files that have some")
-        (partial / INDEX).write_text(json.dumps({**index, "fingerprint": fingerprint}, indent=2), encoding="utf-8")
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    partial.replace(folder)
+        return index
+
+    make_once(folder, fingerprint, fill, other="another corpus, or by another tokenizer")
     return TokenFiles(folder)
-
-
-def fingerprint_of(corpora: Sequence[Corpus], tokenizer: Any, limit: int | None) -> str:
-    """A digest of the tokenizer, the sources and the settings, equal only where the ids would be."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    words = backend.to_str() if backend is not None else json.dumps(sorted(tokenizer.get_vocab().items()))
-    parts = [words, limit, [corpus.fingerprint() for corpus in corpora]]
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
 
 
 def _write(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, limit: int | None) -> dict[str, Any]:

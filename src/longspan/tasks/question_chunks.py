@@ -13,9 +13,6 @@ It appears whole or not at all. Neither documents nor chunks are ever all in mem
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -25,12 +22,12 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from longspan.data.questions import QuestionRow
+from longspan.data.whole_folders import fingerprint_of, make_once, read_index
 from longspan.errors import InputError
 from longspan.progress import progress_bar
 from longspan.tasks.question_features import ChunkFeatures, chunk_features
 from longspan.tasks.question_options import QuestionOptions
 
-INDEX = "index.json"
 LABELS = ("start_positions", "end_positions", "paragraph_labels", "answer_types")
 COLUMNS = ("end", "question_tokens", *LABELS)
 
@@ -39,11 +36,10 @@ class QuestionChunks(Dataset[dict[str, Any]]):
     """Labelled chunks in a folder, as `QuestionCollator` takes them; opened when first used, in whatever process."""
 
     def __init__(self, folder: Path) -> None:
-        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        index = read_index(folder)
         self.folder = folder
         self.rows: int = index["rows"]
         """How many questions the chunks are from."""
-        self.fingerprint: str = index["fingerprint"]
         self.has_types: bool = index["types"]
         self.table = np.fromfile(folder / "chunks.bin", dtype="<i8").reshape(-1, len(COLUMNS))
         self._maps: dict[str, Any] = {}
@@ -98,30 +94,18 @@ def question_chunks(
     Raises:
         InputError: no chunk to train on; what `chunk_features` refuses; a folder made from something else.
     """
-    fingerprint = _fingerprint(tokenizer, options, sources, training, seed)
-    if (folder / INDEX).is_file():
-        chunks = QuestionChunks(folder)
-        if chunks.fingerprint != fingerprint:
-            raise InputError(
-                f"{str(folder)!r} was made from other rows, options or by another tokenizer; put back what has changed "
-                "since the run began, or give another --output"
-            )
-        return chunks
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
+    fingerprint = fingerprint_of(tokenizer, asdict(options), list(sources), training, seed)
+
+    def fill(partial: Path) -> dict[str, Any]:
         index = _write(partial, rows, tokenizer, options, training, seed)
         if not index["chunks"]:
             raise InputError(
                 f"the {index['rows']} rows give no chunk with a passage to train on; name other data, or raise "
                 "keep_negatives"
             )
-        (partial / INDEX).write_text(json.dumps({**index, "fingerprint": fingerprint}, indent=2), encoding="utf-8")
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    partial.replace(folder)
+        return index
+
+    make_once(folder, fingerprint, fill, other="other rows, options or by another tokenizer")
     return QuestionChunks(folder)
 
 
@@ -155,10 +139,3 @@ def _numbers(chunk: ChunkFeatures, end: int, name: str) -> list[int]:
     if any(label not in fields for label in LABELS):
         raise InputError(f"row {name!r} has no annotations to train on; leave it out")
     return [end, *(fields[column] for column in COLUMNS[1:])]
-
-
-def _fingerprint(tokenizer: Any, options: QuestionOptions, sources: Sequence[Any], training: bool, seed: int) -> str:
-    """A digest of all that decides what the chunks are."""
-    words = tokenizer.backend_tokenizer.to_str() if getattr(tokenizer, "is_fast", False) else ""
-    parts = [words, asdict(options), list(sources), training, seed]
-    return hashlib.blake2b(json.dumps(parts, default=str).encode(), digest_size=16).hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import logging
 
+from longspan.data.whole_folders import whole_folder
 from longspan.errors import InputError
 from longspan.progress import progress_bar
 
@@ -72,10 +72,8 @@ def _with_progress(texts: Iterable[str]) -> Iterator[str]:
 
 def write_folder(folder: Path, write: Callable[[Any], Any]) -> None:
     """Let `write` fill a folder that appears whole or not at all."""
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    write(partial)
-    partial.replace(folder)
+    with whole_folder(folder) as partial:
+        write(partial)
 
 
 def simplification() -> Any:
