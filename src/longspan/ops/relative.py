@@ -59,19 +59,23 @@ def attend_relative(
     inputs = (query, key, value, position_key, position_query)
     if slots is None or slots.shape[1] == 0:
         slots = global_bias = None
-    if backend == "reference" or (backend == "auto" and _reference_is_cheaper(inputs)):
+    if backend == "reference" or (backend == "auto" and _reference_is_cheaper(inputs, dropout_prob)):
         options = {"left": left, "right": right, "scale": scale, "dropout_prob": dropout_prob}
         return attend_relative_reference(*inputs, key_mask, slots, global_bias, **options)
     seed = torch.randint(2**62, (), dtype=torch.int64) if dropout_prob else None
     return relative_attention(*inputs, global_bias, key_mask, slots, seed, left, right, scale, dropout_prob)
 
 
-def _reference_is_cheaper(inputs: tuple[Tensor, ...]) -> bool:
-    """Whether a short input is to be trained on; a compiled graph must serve every length and keeps to the tiles."""
+def _reference_is_cheaper(inputs: tuple[Tensor, ...], dropout_prob: float) -> bool:
+    """Whether a short input is to be trained on; a compiled graph must serve every length and keeps to the tiles.
+
+    Dropout counts as training even without gradients: reentrant checkpointing computes its first pass without them, and
+    the second must drop the same weights.
+    """
     if torch.compiler.is_compiling() or inputs[0].is_cuda:
         return False
     batch, heads, length = inputs[0].shape[:3]
-    learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+    learns = dropout_prob > 0 or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs))
     return learns and batch * heads * length**2 <= SHORT_SCORES
 
 
