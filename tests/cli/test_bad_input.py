@@ -6,13 +6,12 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from transformers import BartConfig, BartForConditionalGeneration, logging
-
-from longspan.cli import main
 
 RECIPE = """
 name: tiny
@@ -50,20 +49,6 @@ def broken(bart: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(bart, tmp_path / "checkpoint"))
 
 
-def refused(capfd: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """Run a command that must refuse its input; return the sentence."""
-    before = sorted(Path.cwd().rglob("*"))
-    capfd.readouterr()
-    assert main([str(argument) for argument in arguments]) == 2
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1, err
-    assert "Traceback" not in err
-    assert sorted(Path.cwd().rglob("*")) == before, "something was left behind"
-    return err
-
-
 FILES = {
     "empty.txt": (b"", "empty.txt"),
     "blank.txt": (b" \n\t\n  ", "blank.txt"),
@@ -76,25 +61,25 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_files_without_text(name: str, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_files_without_text(name: str, refused: Callable[..., str], tmp_path: Path) -> None:
     data, words = FILES[name]
     (tmp_path / name).write_bytes(data)
-    assert words in refused(capfd, "summarize", name)
-    assert words in refused(capfd, "summarize", name, "--json", "--picture", "picture.png")
+    assert words in refused("summarize", name)
+    assert words in refused("summarize", name, "--json", "--picture", "picture.png")
 
 
-def test_missing_files_and_folders(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_missing_files_and_folders(refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    assert "missing.txt" in refused(capfd, "summarize", "missing.txt")
-    assert "folder" in refused(capfd, "summarize", "folder")
+    assert "missing.txt" in refused("summarize", "missing.txt")
+    assert "folder" in refused("summarize", "folder")
 
 
-def test_unusable_options_of_summarize(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_unusable_options_of_summarize(refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("A first sentence stands here. A second one follows it. A third ends it.")
-    assert "sentences" in refused(capfd, "summarize", "text.txt", "--sentences", "0")
-    assert "picture" in refused(capfd, "summarize", "text.txt", "--picture", "no/such/folder/p.png")
-    assert "picture" in refused(capfd, "summarize", "text.txt", "--picture", "p.docx")
-    assert "nowhere" in refused(capfd, "summarize", "text.txt", "--model", "./nowhere")
+    assert "sentences" in refused("summarize", "text.txt", "--sentences", "0")
+    assert "picture" in refused("summarize", "text.txt", "--picture", "no/such/folder/p.png")
+    assert "picture" in refused("summarize", "text.txt", "--picture", "p.docx")
+    assert "nowhere" in refused("summarize", "text.txt", "--model", "./nowhere")
 
 
 CHANGES = {
@@ -115,9 +100,9 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_recipes_that_cannot_be(change: str, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_recipes_that_cannot_be(change: str, refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(RECIPE)
-    assert CHANGES[change] in refused(capfd, "train", "tiny.yaml", change)
+    assert CHANGES[change] in refused("train", "tiny.yaml", change)
 
 
 OPTIONS = {
@@ -134,14 +119,14 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: " ".join(options))
-def test_mechanisms_that_cannot_be(options: tuple[str, ...], bart: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert OPTIONS[options] in refused(capfd, "lengthen", bart, *options, "--output", "longer")
+def test_mechanisms_that_cannot_be(options: tuple[str, ...], bart: Path, refused: Callable[..., str]) -> None:
+    assert OPTIONS[options] in refused("lengthen", bart, *options, "--output", "longer")
 
 
-def test_output_that_is_taken(bart: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_output_that_is_taken(bart: Path, refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.tex").write_text("years of work")
-    assert "taken" in refused(capfd, "lengthen", bart, "--output", "taken")
+    assert "taken" in refused("lengthen", bart, "--output", "taken")
     assert (tmp_path / "taken" / "thesis.tex").read_text() == "years of work"
 
 
@@ -206,15 +191,13 @@ BREAKS = [
 
 
 @pytest.mark.parametrize("break_it", BREAKS, ids=lambda function: function.__name__.removeprefix("break_by_"))
-def test_checkpoints_that_cannot_be_read(
-    break_it, broken: Path, capfd: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_checkpoints_that_cannot_be_read(break_it, broken: Path, refused: Callable[..., str], tmp_path: Path) -> None:
     words = break_it(broken)
-    assert words in refused(capfd, "lengthen", broken, "--output", "longer")
+    assert words in refused("lengthen", broken, "--output", "longer")
     (tmp_path / "text.txt").write_text("A first sentence stands here. A second one follows it. A third ends it.")
-    assert words in refused(capfd, "summarize", "text.txt", "--model", broken)
+    assert words in refused("summarize", "text.txt", "--model", broken)
     (tmp_path / "rows.jsonl").write_text(json.dumps({"id": "1", "text": "A text.", "summary": "Text."}) + "\n")
-    refused(capfd, "evaluate", broken, "--data", "rows.jsonl")
+    refused("evaluate", broken, "--data", "rows.jsonl")
 
 
 def test_a_process_ends_with_code_2_and_no_traceback(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,26 +109,12 @@ def write(name: str, *rows: Any) -> None:
     Path(name).write_text("\n".join(lines) + "\n")
 
 
-def refused(capfd: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """Run a command that must refuse its input; return the sentence."""
-    before = sorted(Path.cwd().rglob("*"))
-    capfd.readouterr()
-    assert main([str(argument) for argument in arguments]) == 2
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1, err
-    assert "Traceback" not in err
-    assert sorted(Path.cwd().rglob("*")) == before, "something was left behind"
-    return err
-
-
 @pytest.mark.parametrize("case", MALFORMED)
-def test_a_malformed_row_is_named_with_its_line(case: str, model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_malformed_row_is_named_with_its_line(case: str, model: Path, refused: Callable[..., str]) -> None:
     wrong, words = MALFORMED[case]
     write("rows.jsonl", row(), row(), wrong, row())
     for command in (["train", "asked.yaml", "data.train=rows.jsonl"], ["evaluate", model, "--data", "rows.jsonl"]):
-        sentence = refused(capfd, *command)
+        sentence = refused(*command)
         assert "rows.jsonl, line 3" in sentence
         assert words in sentence
 
@@ -151,31 +138,31 @@ def test_nothing_but_malformed_rows(capfd: pytest.CaptureFixture[str]) -> None:
     assert "error: " in error
 
 
-def test_another_word_for_on_error(capfd: pytest.CaptureFixture[str]) -> None:
-    assert "on_error" in refused(capfd, "train", "asked.yaml", "data.on_error=ignore")
+def test_another_word_for_on_error(refused: Callable[..., str]) -> None:
+    assert "on_error" in refused("train", "asked.yaml", "data.on_error=ignore")
 
 
-def test_a_question_longer_than_the_chunk(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_question_longer_than_the_chunk(model: Path, refused: Callable[..., str]) -> None:
     write("rows.jsonl", row(question_text="why " * 400))
-    sentence = refused(capfd, "train", "asked.yaml", "data.train=rows.jsonl")
+    sentence = refused("train", "asked.yaml", "data.train=rows.jsonl")
     assert "max_tokens=64" in sentence
     Path("text.txt").write_text("The river Aare flows through Bern.")
-    sentence = refused(capfd, "answer", "text.txt", "why " * 400, "--model", model)
+    sentence = refused("answer", "text.txt", "why " * 400, "--model", model)
     assert "shorten" in sentence
     assert main(["train", "asked.yaml", "data.train=rows.jsonl", "task.max_question_tokens=12"]) == 0
 
 
-def test_questions_that_cannot_be_asked(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_questions_that_cannot_be_asked(model: Path, refused: Callable[..., str]) -> None:
     Path("text.txt").write_text("The river Aare flows through Bern.")
     Path("empty.txt").write_text("")
-    assert "question=''" in refused(capfd, "answer", "text.txt", "", "--model", model)
-    assert "question=' '" in refused(capfd, "answer", "text.txt", "how long?", " ", "--model", model)
-    assert "QUESTION" in refused(capfd, "answer", "text.txt")
-    assert "empty.txt" in refused(capfd, "answer", "empty.txt", "why?", "--model", model)
-    assert "missing.txt" in refused(capfd, "answer", "missing.txt", "why?", "--model", model)
-    assert "nowhere" in refused(capfd, "answer", "text.txt", "why?", "--model", "./nowhere")
-    assert "threshold=7" in refused(capfd, "answer", "text.txt", "why?", "--model", model, "--threshold", "7")
-    assert "p.docx" in refused(capfd, "answer", "text.txt", "why?", "--model", model, "--picture", "p.docx")
+    assert "question=''" in refused("answer", "text.txt", "", "--model", model)
+    assert "question=' '" in refused("answer", "text.txt", "how long?", " ", "--model", model)
+    assert "QUESTION" in refused("answer", "text.txt")
+    assert "empty.txt" in refused("answer", "empty.txt", "why?", "--model", model)
+    assert "missing.txt" in refused("answer", "missing.txt", "why?", "--model", model)
+    assert "nowhere" in refused("answer", "text.txt", "why?", "--model", "./nowhere")
+    assert "threshold=7" in refused("answer", "text.txt", "why?", "--model", model, "--threshold", "7")
+    assert "p.docx" in refused("answer", "text.txt", "why?", "--model", model, "--picture", "p.docx")
 
 
 def test_a_document_of_one_token(model: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -209,8 +196,8 @@ def test_an_answer_that_every_chunk_border_cuts(model: Path, capfd: pytest.Captu
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_relative_positions_narrower_than_the_window(capfd: pytest.CaptureFixture[str]) -> None:
+def test_relative_positions_narrower_than_the_window(refused: Callable[..., str]) -> None:
     change = "model.attention={mechanism: fusion, left_tokens: 16, right_tokens: 8, relative_span: 9}"
-    sentence = refused(capfd, "train", "asked.yaml", change)
+    sentence = refused("train", "asked.yaml", change)
     assert "left_tokens=16" in sentence
     assert "relative_span=9" in sentence

@@ -1,0 +1,29 @@
+"""What the tests of the command line share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from longspan.cli import main
+
+
+@pytest.fixture
+def refused(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command that must refuse its input, with one sentence and nothing left behind; returns the sentence."""
+
+    def run(*arguments: object) -> str:
+        before = sorted(Path.cwd().rglob("*"))
+        capfd.readouterr()
+        assert main([str(argument) for argument in arguments]) == 2
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1, err
+        assert "Traceback" not in err
+        assert sorted(Path.cwd().rglob("*")) == before, "something was left behind"
+        return err
+
+    return run
