@@ -1,6 +1,6 @@
 """Masked-language modelling from scratch: one window, Poolingformer's two levels, and the fusion, at equal steps.
 
-    LONGSPAN_DATA=… OMP_NUM_THREADS=1 python benchmarks/masked_lm.py [--work DIR] [--seeds 1 2 3] [--arms window …]
+    LONGSPAN_DATA=… OMP_NUM_THREADS=1 python benchmarks/masked_lm.py [--work DIR] [--seeds 1 2 3] [--steps 300]
 
 The recipes `recipes/small-mlm-*.yaml` are trained on the same chunks of novels and papers, each run in a process of its
 own, whose peak memory is measured. All are scored on the same validation chunks with the same tokens hidden, whatever
@@ -48,10 +48,12 @@ def main() -> None:
     options = _options()
     RESULTS.mkdir(exist_ok=True)
     prepare(options.work)
+    done = {(row["arm"], row["seed"], row["steps"]) for row in finished()}
     for seed in options.seeds:
         for arm in options.arms:
-            if not any(row["arm"] == arm and row["seed"] == seed for row in finished()):
-                process = multiprocessing.get_context("spawn").Process(target=run, args=(arm, seed, options.work))
+            if (arm, seed, options.steps) not in done:
+                asked = (arm, seed, options.steps, options.work)
+                process = multiprocessing.get_context("spawn").Process(target=run, args=asked)
                 process.start()
                 process.join()
                 if process.exitcode:
@@ -64,6 +66,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Masked-language modelling from scratch, three attentions.")
     parser.add_argument("--work", type=Path, default=Path("runs/masked-lm"), help="folder for texts and checkpoints")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--steps", type=int, default=300, help="updates of the weights in every run")
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
     return parser.parse_args()
 
@@ -78,7 +81,7 @@ def prepare(work: Path) -> None:
             (work / f".{part}").replace(work / f"{part}.jsonl")
     if not (work / "tokenizer").is_dir():
         texts = Corpus(source=str(work / "train.jsonl")).texts()
-        size = recipe_of("window", 1, work).tokenizer.train
+        size = recipe_of("window", 1, 1, work).tokenizer.train
         assert size is not None
         train_tokenizer(islice(texts, 0, None, 2), size).save_pretrained(work / "tokenizer")
 
@@ -89,28 +92,28 @@ def _stretches(part: str, chosen: dict[str, tuple[int, int]]) -> Iterator[str]:
             yield text[:characters]
 
 
-def recipe_of(arm: str, seed: int, work: Path) -> Recipe:
-    """The recipe of an arm with this seed, on the texts in `work`."""
-    changes = [f"optimisation.seed={seed}", f"data.train={work / 'train.jsonl'}"]
+def recipe_of(arm: str, seed: int, steps: int, work: Path) -> Recipe:
+    """The recipe of an arm with this seed and length, on the texts in `work`."""
+    changes = [f"optimisation.seed={seed}", f"optimisation.steps={steps}", f"data.train={work / 'train.jsonl'}"]
     changes += [f"data.validation={work / 'validation.jsonl'}"]
     if (work / "tokenizer").is_dir():
         changes.append(f"tokenizer={{from: {work / 'tokenizer'}}}")
     return load_recipe(RECIPES / f"small-mlm-{arm}.yaml", changes)
 
 
-def run(arm: str, seed: int, work: Path) -> None:
+def run(arm: str, seed: int, steps: int, work: Path) -> None:
     """Train one model and append its numbers to the results."""
     from longspan.training.train import train
 
-    recipe = recipe_of(arm, seed, work)
-    folder = work / f"{arm}-{seed}"
+    recipe = recipe_of(arm, seed, steps, work)
+    folder = work / f"{arm}-{seed}-{steps}"
     resumed = folder.exists()
     began, cpu = time.monotonic(), time.process_time()
     result = train(recipe, folder, resume=True)
     row = {
         "arm": arm,
         "seed": seed,
-        "steps": recipe.optimisation.steps,
+        "steps": steps,
         "bits": result.best["eval_bits_per_masked_token"],
         "best_step": result.best_step,
         "curve": [
@@ -143,7 +146,7 @@ def finished() -> list[dict[str, Any]]:
 
 def baseline(work: Path) -> tuple[float, int, int]:
     """Bits per hidden token for who knows the frequencies of the training tokens only; hidden tokens, chunks."""
-    task, tokenizer = recipe_of("window", 1, work).build_task(), load_tokenizer(work / "tokenizer")
+    task, tokenizer = recipe_of("window", 1, 1, work).build_task(), load_tokenizer(work / "tokenizer")
     assert isinstance(task, MaskedLM)
     counts: Counter[int] = Counter()
     folders = work / "counted"
@@ -168,25 +171,29 @@ def write(work: Path) -> None:
 
 def report(rows: list[dict[str, Any]], work: Path) -> str:
     """The whole page."""
-    recipe = recipe_of("window", 1, work)
+    recipe = recipe_of("window", 1, 1, work)
     new = recipe.model.new or {}
     unigram, hidden, chunks = baseline(work)
     lines = [
         "# Masked-language modelling from scratch: one level, two levels, fusion",
         f"An encoder of {new['num_hidden_layers']} layers, {new['hidden_size']} wide, {new['num_attention_heads']} "
         f"heads, vocabulary {len(load_tokenizer(work / 'tokenizer'))}, on novels and papers in chunks of "
-        f"{recipe.task['max_tokens']} tokens, 15 % of them hidden. {recipe.optimisation.steps} updates of "
-        f"{recipe.optimisation.batch_size} chunk, learning rate {recipe.optimisation.learning_rate:g}. Second level in "
-        f"the upper two layers. Validation: {hidden} hidden tokens in {chunks} chunks, the same ones for every run. "
-        "Best checkpoint of each run; mean ± standard deviation over seeds.",
-        table(
-            ["attention", "bits per masked token ↓", "each seed", "parameters", "CPU s", "peak memory, MB"],
-            [_cells(arm, rows) for arm in ARMS if any(row["arm"] == arm for row in rows)],
-        ),
-        f"Knowing only how frequent each token is: {unigram:.3f} bits.",
-        "\n".join(_paired(rows)),
-        f"Machine: {rows[-1]['machine'] if rows else machine()}; other work ran beside it, so CPU seconds and not the "
-        "clock; bfloat16. Peak memory is that of the whole process, libraries and optimizer included.",
+        f"{recipe.task['max_tokens']} tokens, 15 % of them hidden; one chunk is one update of the weights, learning "
+        f"rate {recipe.optimisation.learning_rate:g}. Second level in the upper two layers. Sinusoidal positions; the "
+        f"fusion has relative ones instead. Validation: {hidden} hidden tokens in {chunks} chunks, the same for every "
+        "run. Mean ± standard deviation over seeds.",
+        f"Who knows only how frequent each token is needs **{unigram:.3f} bits**.",
+    ]
+    for steps in sorted({row["steps"] for row in rows}):
+        some = [row for row in rows if row["steps"] == steps]
+        header = ["attention", "bits per masked token ↓", "each seed", "parameters", "CPU s", "peak memory, MB"]
+        cells = [_cells(arm, some) for arm in ARMS if any(row["arm"] == arm for row in some)]
+        lines += [f"## {steps} updates", table(header, cells), "\n".join(_paired(some))]
+    lines += [
+        "## How it was measured",
+        f"{rows[-1]['machine'] if rows else machine()}; other work ran beside it, so CPU seconds and not the clock; "
+        "bfloat16. CPU seconds are those of a whole run: tokenising, training, one validation. Peak memory is that of "
+        "the process, libraries and optimizer included.",
         f"Command: `OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', '')} python benchmarks/masked_lm.py`",
     ]
     return "\n\n".join(lines) + "\n"

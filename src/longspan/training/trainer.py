@@ -39,7 +39,10 @@ class RecipeTrainer(Trainer):
         return output
 
     def evaluation_loop(self, *arguments: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
-        """The validation loss as a mean over all that it counts, and the scores that pick the best checkpoint."""
+        """The validation loss as a mean over all that it counts, and the scores that pick the best checkpoint.
+
+        With several processes, rows that fill up their last batches count twice in the loss; in scores nothing does.
+        """
         self.weighed = []
         output = super().evaluation_loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
         assert output.metrics is not None
