@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 import longspan
 from longspan import InputError, LongspanForMaskedLM
+from longspan.attention import LongformerConfig
 from longspan.checkpoints import from_transformers, lengthen, to_transformers
 from longspan.checkpoints.deberta import DEBERTA
 
@@ -333,8 +334,13 @@ def test_another_mechanism_at_loading_keeps_the_table_or_says_that_it_cannot(pub
     assert_equal(theirs, ours, batch(theirs, 53), widest)  # the window reaches 53 tokens, the second level is silent
     with pytest.raises(InputError, match="relative_span=70 does not fit"):
         from_transformers(theirs, attention={"mechanism": "fusion", "relative_span": 70})
-    with pytest.raises(InputError, match="has no place in the target"):
-        from_transformers(theirs, attention="longformer")
+    for other in ("longformer", {"mechanism": "longformer"}, LongformerConfig(), ["fusion", "longformer"]):
+        with pytest.raises(InputError, match="attention='longformer' has no relative positions"):
+            from_transformers(theirs, attention=other)
+    with pytest.raises(InputError, match="'fusoin' is unknown"):
+        from_transformers(theirs, attention="fusoin")
+    with pytest.raises(InputError, match="attention=3 is no mechanism"):
+        from_transformers(theirs, attention=3)
 
 
 @pytest.mark.parametrize("name", ["BertForMaskedLM", "RobertaForMaskedLM", "BartForConditionalGeneration"])

@@ -26,16 +26,21 @@ def keep_table(attention: Any, source: Any) -> Any:
         source: the source's own, in the same form.
 
     Raises:
-        InputError: fusion with another number.
+        InputError: fusion with another number, or a mechanism without any.
     """
     if isinstance(attention, list | tuple):
         return [keep_table(entry, source) for entry in attention]
     present = first_fusion(source if isinstance(source, list) else [source])
+    if present is None or not isinstance(attention, str | dict | AttentionConfig):
+        return attention
     spec = {"mechanism": attention} if isinstance(attention, str) else attention
-    if present is None or not isinstance(spec, dict | FusionConfig):
-        return attention
+    spec = spec if isinstance(spec, dict | FusionConfig) else spec.to_dict()
     if isinstance(spec, dict) and spec.get("mechanism") != FusionConfig.mechanism:
-        return attention
+        attention_config(spec)  # a misspelt name comes first
+        raise InputError(
+            f"attention={spec['mechanism']!r} has no relative positions, with which this source was trained; choose "
+            "attention='fusion'"
+        )
     spec = spec.to_dict() if isinstance(spec, FusionConfig) else inherited(present) | spec
     check_span(attention_config(spec), present)
     return spec
