@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from longspan.attention import (
     FusionConfig,
@@ -338,6 +339,31 @@ def test_dropped_positions_change_training_only():
     still.load_state_dict(module.state_dict())
     assert not torch.equal(module(hidden, tokens), module(hidden, tokens))
     assert torch.equal(module.eval()(hidden, tokens), still(hidden, tokens))
+
+
+class LargestTensor(TorchDispatchMode):
+    """The number of elements of the largest tensor that any operation makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return result
+
+
+def test_globals_and_levels_hold_no_tensor_of_size_length_squared():
+    """What surrounds the operator, which is watched from inside by its own test."""
+    module = FusionConfig(left_tokens=32, right_tokens=32, **POOLED).build(width=8, heads=2)
+    hidden, is_global = torch.randn(1, 4096, 8, requires_grad=True), torch.zeros(1, 4096, dtype=torch.bool)
+    is_global[0, [0, 1, 4000]] = True
+    with LargestTensor() as largest:
+        module(hidden, Tokens(is_global=is_global)).sum().backward()
+    assert largest.elements < 4096 * 4096 / 8
 
 
 @pytest.mark.parametrize("lengths", [[97, 40, 1], [700, 333, 5]])
