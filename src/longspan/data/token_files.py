@@ -43,8 +43,8 @@ class TokenFiles:
         self._ids: Any = None
 
     def ends(self) -> np.ndarray:
-        """`(documents,)` int64: where each document ends."""
-        return np.fromfile(self.folder / "documents.bin", dtype="<i8")
+        """`(documents,)` int64: where each document ends; a memory map too."""
+        return np.memmap(self.folder / "documents.bin", dtype="<i8", mode="r")
 
     def read(self, start: int, end: int) -> np.ndarray:
         """Ids `start … end − 1` as int64."""

@@ -87,9 +87,9 @@ class MaskedLM(Task):
         return {"global_tokens": self.global_tokens}
 
     def check_model(self, config: Any) -> None:
-        """Refuse chunks longer than the model's positions."""
+        """Refuse chunks longer than the model reads; sinusoids have no end."""
         room = config.max_position_embeddings
-        if self.max_tokens > room:
+        if config.position_embedding != "sinusoidal" and self.max_tokens > room:
             raise InputError(
                 f"task.max_tokens is {self.max_tokens} but the model has positions for {room} tokens; "
                 "raise model.max_tokens, or lower it"

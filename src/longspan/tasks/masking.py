@@ -92,11 +92,10 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         self.seed = seed
         self.epoch = 0
         self.ends = files.ends()
-        starts = np.concatenate([[0], self.ends[:-1]])
-        lengths = self.ends - starts
-        # Where each document ends, counted in chunks; or, across documents, where it begins among separators.
-        self.chunks = np.cumsum(-(-lengths // self.room))
-        self.shifted = starts + np.arange(len(starts))
+        if between is None:  # where each document ends, counted in chunks
+            self.chunks = np.cumsum(-(-np.diff(self.ends, prepend=0) // self.room))
+        else:  # where each document begins, separators counted
+            self.shifted = np.concatenate([[0], self.ends[:-1]]) + np.arange(len(self.ends))
 
     def __len__(self) -> int:
         """Number of chunks."""
