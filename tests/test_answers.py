@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import longspan
-from longspan.answers import BUNDLED, Places, Reader, load_reader, whole_words
+from longspan.answers import BUNDLED, Places, Reader, headed, load_reader, whole_words
 from longspan.data.questions import QuestionRow, Span, plain_row
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForNaturalQuestions
@@ -119,6 +119,17 @@ def test_yes_and_no(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     assert longspan.answer(TEXT, QUESTION, reader).text == "yes"
 
 
+def test_headings_belong_to_the_passage_below_them() -> None:
+    text = "Title\n\nChapter One\n\nIt rained.\n\nIt stopped\nat noon\n\nThe end"
+    row = headed(plain_row(text, "?"))
+    assert [row.answer(one.span) for one in row.candidates] == [
+        "Title\n\nChapter One\n\nIt rained.",
+        "It stopped\nat noon",
+        "The end",
+    ]
+    assert [one.span for one in headed(plain_row("a\n\nb", "?")).candidates] == [Span(0, 4)]
+
+
 def test_lines_and_bytes_agree_with_the_file() -> None:
     row = plain_row(TEXT, QUESTION)
     places = Places(row)
@@ -165,7 +176,7 @@ def test_a_path_is_a_file_and_a_text_is_a_text(reader: Reader, tmp_path: Path) -
     path = tmp_path / "marmots.md"
     path.write_text("# **Marmots**\n\n" + TEXT, encoding="utf-8")
     found = longspan.answer(path, QUESTION, reader)
-    assert [piece.text for piece in found.passages][:2] == ["Marmots", TEXT[: TEXT.index("\n\n")]]
+    assert found.passages[0].text.split() == ["Marmots", *TEXT[: TEXT.index("\n\n")].split()]
     assert longspan.answer(str(path), QUESTION, reader).passage.text == str(path)
 
 

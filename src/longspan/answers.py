@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 BUNDLED = Path(__file__).parent / "bundled" / "reader"
 """The folder of the reader that comes with the package; its README.md is the model card."""
 
+HEADING = 60
+"""Longest heading, in characters."""
+_ENDS_SENTENCE = re.compile(r"[.!?。！？।…:;,][\"'”’»)\]]*$|\n")
+
 # Not in scripts that put no spaces between words: Thai and its neighbours, Chinese, Japanese.
 _INSIDE_WORD = re.compile(r"(?:(?![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffff])[^\W_]){2}")
 
@@ -197,7 +201,7 @@ class Reader:
         check_question(question)
         check_text(text, "the document")
         begin = time.perf_counter()
-        row = plain_row(text, question)
+        row = headed(plain_row(text, question))
         with without_file_bars():
             found = answer_row(self.model, self.tokenizer, row, self.task)
         places = Places(row, pages)
@@ -224,6 +228,23 @@ class Reader:
         if not self.english_only or (guess_language(text) == "en" and reads_english(text)):
             return None
         return "the bundled reader was trained on English; its answers in other languages are less sure"
+
+
+def headed(row: QuestionRow) -> QuestionRow:
+    """The row with each heading joined to the passage below it: a heading alone answers nothing."""
+    from longspan.data.questions import Candidate, Span
+
+    joined: list[Span] = []
+    waiting: int | None = None
+    for span in (candidate.span for candidate in row.candidates):
+        start = span.start if waiting is None else waiting
+        is_heading = len(span) <= HEADING and not _ENDS_SENTENCE.search(row.answer(span))
+        waiting = start if is_heading else None
+        if not is_heading:
+            joined.append(Span(start, span.end))
+    if waiting is not None:
+        joined.append(Span(waiting, row.candidates[-1].span.end))
+    return replace(row, candidates=tuple(Candidate(span) for span in joined))
 
 
 def whole_words(row: QuestionRow, span: Span, candidate: int) -> Span:
