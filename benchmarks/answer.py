@@ -28,7 +28,7 @@ import numpy as np
 from longspan.answers import load_reader
 from longspan.data.cloze import ClozeOptions, cloze_rows, paragraphs_of
 from longspan.data.question_readers import parse_question, question_files, read_questions
-from longspan.data.questions import QuestionRow
+from longspan.data.questions import QuestionRow, Span
 from longspan.data.readers import read_rows
 from longspan.tasks.answering import answer_rows
 from longspan.tasks.bootstrap import bootstrap, bootstrap_difference
@@ -224,43 +224,46 @@ def cloze(folder: Path, count: int) -> list[str]:
     ]
     choose = overlap(weigh=True)
     every: list[tuple[float, bool]] = []
+    scored: list[tuple[float, float]] = []
     for source in CLOZE:
         draw = random.Random(0)
         documents = [paragraphs_of(row, draw) for row in read_rows(source, "validation")]
         documents = [paragraphs for paragraphs in documents if len(paragraphs) > 3]
         rows = list(cloze_rows(documents, count, seed=7, options=options))
-        answers = answer_rows(reader.model, reader.tokenizer, rows, reader.task, 8)
-        pairs = [
-            (row, answer) for row, answer in zip(rows, answers, strict=True) if row.annotations[0].candidate is not None
-        ]
+        pairs = list(zip(rows, answer_rows(reader.model, reader.tokenizer, rows, reader.task, 8), strict=True))
+        told = [(answer.probability, row.annotations[0].candidate is not None) for row, answer in pairs]
+        pairs = [(row, answer) for row, answer in pairs if row.annotations[0].candidate is not None]
         right = [answer.candidate == row.annotations[0].candidate for row, answer in pairs]
         plain = [choose(row).passages[0] == row.annotations[0].candidate for row, _ in pairs]
         shorts = [
-            short_f1(
-                *(" ".join(row.answer(span) for span in spans) for spans in (answer.short, row.annotations[0].short))
-            )
+            (answer.short_score, short_f1(*map(words_of_spans(row), (answer.short, row.annotations[0].short))))
             for row, answer in pairs
             if row.annotations[0].short
         ]
-        told = [
-            (answer.probability, row.annotations[0].candidate is not None)
-            for row, answer in zip(rows, answers, strict=True)
-        ]
         every += told
+        scored += shorts
         lines.append(
             f"| {source} | {len(rows)}, {len(pairs)} with an answer | {100 * np.mean(right):.0f} % | "
-            f"{100 * np.mean(plain):.0f} % | {100 * np.mean(shorts):.0f} | {area(told):.2f} |"
+            f"{100 * np.mean(plain):.0f} % | {100 * np.mean([f1 for _, f1 in shorts]):.0f} | {area(told):.2f} |"
         )
     shares = [
         f"{limit}: {100 * np.mean([p >= limit for p, has in every if has]):.0f} % / "
         f"{100 * np.mean([p < limit for p, has in every if not has]):.0f} %"
         for limit in (0.5, 0.7, 0.8, 0.9, 0.95)
     ]
-    return [
-        *lines,
-        "",
-        "Answered where there is one / silent where there is none, by threshold: " + "; ".join(shares) + ".",
+    lines += ["", "Answered where there is one / silent where there is none, by threshold: " + "; ".join(shares) + "."]
+    kept = {limit: [f1 for score, f1 in scored if score > limit] for limit in (0, 1, 2, 3, 4, 6, 8)}
+    precise = [
+        f"{limit}: {100 * len(f1s) / len(scored):.0f} % of them, F1 {100 * np.mean(f1s):.0f}"
+        for limit, f1s in kept.items()
+        if f1s
     ]
+    return [*lines, "", "Short answers with a score above a limit: " + "; ".join(precise) + "."]
+
+
+def words_of_spans(row: QuestionRow) -> Callable[[Sequence[Span]], str]:
+    """The text of some spans of a row."""
+    return lambda spans: " ".join(row.answer(span) for span in spans)
 
 
 def area(told: Sequence[tuple[float, bool]]) -> float:
