@@ -56,7 +56,7 @@ def test_a_text_file_is_one_document_or_its_blocks_or_its_lines(tmp_path: Path) 
 
 
 def test_directories_and_patterns(tmp_path: Path) -> None:
-    for name, text in (("b/2.txt", "two"), ("a/1.txt", "one"), ("a/notes.csv", "not text")):
+    for name, text in (("b/2.txt", "two"), ("a/1.txt", "one"), ("a/notes.csv", "not text"), ("a/.1.txt", "hidden")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert _texts(tmp_path) == ["one", "two"]
