@@ -207,9 +207,10 @@ class FusionAttention(PoolingformerAttention):
         place = torch.arange(query.shape[2], device=query.device)
         codes = self._codes(place[None, :, None] - slots.clamp(min=0)[:, None, :])
         codes = codes[:, None].expand(-1, self.heads, -1, -1)
-        to_position = (query @ far[0].transpose(-1, -2)).gather(-1, codes)
-        to_content = (far[1] @ gather_slots(key, slots).transpose(-1, -2)).gather(2, codes)
-        return (to_position + to_content) * self.scale
+        # Scaled first, since unscaled scores may be too large for float16.
+        to_position = (query @ (far[0] * self.scale).transpose(-1, -2)).gather(-1, codes)
+        to_content = ((far[1] * self.scale) @ gather_slots(key, slots).transpose(-1, -2)).gather(2, codes)
+        return to_position + to_content
 
     def _global_rows(
         self,
@@ -229,9 +230,10 @@ class FusionAttention(PoolingformerAttention):
             query = gather_slots(query, slots)
         place = torch.arange(key.shape[2], device=key.device)
         codes = self._codes(slots.clamp(min=0)[:, :, None] - place)[:, None].expand(-1, self.heads, -1, -1)
+        query = query * self.scale
         to_position = (query @ far[0].transpose(-1, -2)).gather(-1, codes)
-        to_content = (far[1] @ key.transpose(-1, -2)).gather(2, codes)
-        scores = (query @ key.transpose(-1, -2) + to_position + to_content) * self.scale
+        to_content = ((far[1] * self.scale) @ key.transpose(-1, -2)).gather(2, codes)
+        scores = query @ key.transpose(-1, -2) + to_position + to_content
         if mask is not None:
             scores = scores.masked_fill(~mask[:, None, None, :], torch.finfo(scores.dtype).min)
         wide = torch.promote_types(scores.dtype, torch.float32)
