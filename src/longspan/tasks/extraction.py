@@ -7,11 +7,10 @@ tokens: the sentence layers of `LongspanForSentenceScoring` carry what the whole
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -20,17 +19,17 @@ from torch.nn.utils.rnn import pad_sequence
 
 from longspan.data.rows import SummaryRow
 from longspan.errors import InputError
-from longspan.tasks.base import Outcome, Task
+from longspan.tasks.base import Outcome
 from longspan.tasks.predicting import FeatureRows, predict
 from longspan.tasks.salience import salience, soft_labels, words_of
 from longspan.tasks.selection import fill, ranking, simple_words
-from longspan.tasks.summaries import prediction_lines, read_summaries, texts_of
+from longspan.tasks.summaries import SummaryTask, prediction_lines
 
 IGNORED = -100.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Extraction(Task):
+class Extraction(SummaryTask):
     """Score sentences and take the best.
 
     Attributes:
@@ -59,20 +58,6 @@ class Extraction(Task):
         from longspan.models import LongspanForSentenceScoring
 
         return LongspanForSentenceScoring
-
-    def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[SummaryRow]:
-        """Rows that have a reference summary."""
-        return read_summaries(source, split, limit, on_error=on_error)
-
-    def corpus(self, rows: Sequence[SummaryRow]) -> Iterator[str]:
-        """Every document and reference summary."""
-        return texts_of(rows)
-
-    def dataset(
-        self, rows: Sequence[SummaryRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
-    ) -> FeatureRows:
-        """`features` of each row."""
-        return FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
         """Score the sentences of every row, take the best, and compare them with the references by ROUGE."""

@@ -1,9 +1,11 @@
-"""What the tasks on summaries share: rows by name or path, the texts in them, and the lines that evaluation writes."""
+"""What the tasks on summaries share: their rows, features made on access, and the lines that evaluation writes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,31 @@ from typing import Any
 from longspan.data.readers import DATA_SETS, read_rows
 from longspan.data.rows import SummaryRow
 from longspan.data.synthetic import synthetic_rows
-from longspan.tasks.base import SYNTHETIC
+from longspan.tasks.base import SYNTHETIC, Task
+from longspan.tasks.predicting import FeatureRows
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryTask(Task):
+    """A task whose rows are documents with reference summaries."""
+
+    def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
+        """What the collator needs of one row."""
+        raise NotImplementedError
+
+    def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[SummaryRow]:
+        """Rows that have a reference summary."""
+        return read_summaries(source, split, limit, on_error=on_error)
+
+    def corpus(self, rows: Sequence[SummaryRow]) -> Iterator[str]:
+        """Every document and reference summary."""
+        return texts_of(rows)
+
+    def dataset(
+        self, rows: Sequence[SummaryRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
+    ) -> FeatureRows:
+        """`features` of each row."""
+        return FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
 
 
 def read_summaries(source: str, split: str, limit: int | None = None, *, on_error: str = "raise") -> list[SummaryRow]:

@@ -7,10 +7,9 @@ mask. Sentences of a summary are separated by newlines in the target, so that ro
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,10 +19,10 @@ from torch import Tensor
 from longspan.data.rows import SummaryRow
 from longspan.data.sentences import split_sentences
 from longspan.errors import InputError
-from longspan.tasks.base import Outcome, Task
+from longspan.tasks.base import Outcome
 from longspan.tasks.predicting import FeatureRows, predict
 from longspan.tasks.rouge import Rouge
-from longspan.tasks.summaries import prediction_lines, read_summaries, texts_of
+from longspan.tasks.summaries import SummaryTask, prediction_lines
 from longspan.tasks.tokenizers import encode, encode_target
 
 logger = logging.getLogger(__name__)
@@ -33,7 +32,7 @@ IGNORED = -100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summarization(Task):
+class Summarization(SummaryTask):
     """How rows become features and how summaries are scored; the options under `task:` in a recipe.
 
     Attributes:
@@ -94,20 +93,6 @@ class Summarization(Task):
     def fitted(self, config: Any) -> Self:
         """Read as much as the model has positions for, at most."""
         return replace(self, max_source_tokens=min(self.max_source_tokens, config.max_position_embeddings))
-
-    def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[SummaryRow]:
-        """Rows that have a reference summary."""
-        return read_summaries(source, split, limit, on_error=on_error)
-
-    def corpus(self, rows: Sequence[SummaryRow]) -> Iterator[str]:
-        """Every document and reference summary."""
-        return texts_of(rows)
-
-    def dataset(
-        self, rows: Sequence[SummaryRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
-    ) -> FeatureRows:
-        """`features` of each row."""
-        return FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
         """Write a summary of every row, by the model's own generation settings, and take ROUGE."""
