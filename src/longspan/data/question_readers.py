@@ -18,7 +18,7 @@ from longspan.data.fields import Record
 from longspan.data.jsonl import read_jsonl
 from longspan.data.natural_questions import is_natural_question, natural_question
 from longspan.data.questions import QuestionRow
-from longspan.data.readers import SPLIT_ALIASES
+from longspan.data.readers import SPLIT_ALIASES, named_files
 from longspan.data.skipping import Skipped, check_on_error
 from longspan.data.synthetic_questions import synthetic_questions
 from longspan.data.tydiqa import is_tydi_question, tydi_question
@@ -33,22 +33,22 @@ SYNTHETIC_ROWS = 16
 """How many rows it has where no limit is given."""
 
 
-def _one(file: str) -> dict[str, str]:
-    return dict.fromkeys(("train", "validation"), file)
+def _one(file: str) -> dict[str, tuple[str, ...]]:
+    return dict.fromkeys(("train", "validation"), (file,))
 
 
-QUESTION_DATA_SETS: dict[str, dict[str, str]] = {
+QUESTION_DATA_SETS: dict[str, dict[str, tuple[str, ...]]] = {
     "natural-questions": {
-        "train": "natural_questions/derived_train.jsonl.gz",
-        "validation": "natural_questions/derived_validation.jsonl.gz",
+        "train": ("natural_questions/derived_train.jsonl.gz",),
+        "validation": ("natural_questions/derived_validation.jsonl.gz",),
     },
     "natural-questions-sample": _one("natural_questions/simplified_sample.jsonl.gz"),
     "natural-questions-original": _one("natural_questions/original_format_converted.jsonl.gz"),
     "tydiqa": _one("tydiqa/tiny_dev.jsonl.gz"),
     "tydiqa-gold": _one("tydiqa/small_gold_annotation.jsonl.gz"),
 }
-"""Name → split → file under LONGSPAN_DATA. A sample is one file for both splits: a score after training on it says only
-that training works."""
+"""Name → split → files under LONGSPAN_DATA. A sample is one file for both splits: a score after training on it says
+only that training works."""
 
 _SPLITS = ("train", "validation", "valid", "val", "dev", "test")
 _LINES = re.compile(r".*\.jsonl?(\.gz|\.xz)?")
@@ -104,17 +104,7 @@ def question_files(data: str | Path, split: str) -> list[Path]:
             f"data={str(data)!r} is no file and no directory, here or in LONGSPAN_DATA={root or ''!r}, and none of the "
             f"question data sets {', '.join((*QUESTION_DATA_SETS, SYNTHETIC))}"
         )
-    if not root:
-        raise InputError(
-            f"data={str(data)!r} names a data set, but the environment variable LONGSPAN_DATA is not set; "
-            "set it to the folder of data sets, or give a file or directory"
-        )
-    name = next((known[name] for name in SPLIT_ALIASES.get(split, (split,)) if name in known), None)
-    if name is None:
-        raise InputError(f"split={split!r} is not in data set {str(data)!r}; it has {', '.join(known)}")
-    if not (Path(root) / name).is_file():
-        raise InputError(f"data set {str(data)!r} lacks {Path(root) / name}; check LONGSPAN_DATA={root!r}")
-    return [Path(root) / name]
+    return named_files(str(data), known, split)
 
 
 def parse_question(record: Record, default_id: str = "", *, labelled: bool = True) -> QuestionRow:

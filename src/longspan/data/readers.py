@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -134,18 +134,31 @@ def find_files(data: str | Path, split: str) -> list[tuple[Path, Choice]]:
             f"data={str(data)!r} is no file and no directory, here or in LONGSPAN_DATA={root or ''!r}, and none of the "
             f"data sets {', '.join(DATA_SETS)}"
         )
+    return [(file, known.choice) for file in named_files(str(data), known.splits, split)]
+
+
+def named_files(data: str, splits: Mapping[str, Sequence[str]], split: str) -> list[Path]:
+    """The files in LONGSPAN_DATA that hold a split of a named data set.
+
+    Args:
+        data: its name.
+        splits: split → files, as paths in LONGSPAN_DATA.
+        split: by its own or another usual name, see `SPLIT_ALIASES`.
+    """
+    root = os.environ.get("LONGSPAN_DATA")
     if not root:
         raise InputError(
-            f"data={str(data)!r} names a data set, but the environment variable LONGSPAN_DATA is not set; "
+            f"data={data!r} names a data set, but the environment variable LONGSPAN_DATA is not set; "
             "set it to the folder of data sets, or give a file or directory"
         )
-    names = next((known.splits[name] for name in SPLIT_ALIASES.get(split, (split,)) if name in known.splits), None)
+    names = next((splits[name] for name in SPLIT_ALIASES.get(split, (split,)) if name in splits), None)
     if names is None:
-        raise InputError(f"split={split!r} is not in data set {str(data)!r}; it has {', '.join(known.splits)}")
-    for name in names:
-        if not (Path(root) / name).is_file():
-            raise InputError(f"data set {str(data)!r} lacks {Path(root) / name}; check LONGSPAN_DATA={root!r}")
-    return [(Path(root) / name, known.choice) for name in names]
+        raise InputError(f"split={split!r} is not in data set {data!r}; it has {', '.join(splits)}")
+    files = [Path(root) / name for name in names]
+    for file in files:
+        if not file.is_file():
+            raise InputError(f"data set {data!r} lacks {file}; check LONGSPAN_DATA={root!r}")
+    return files
 
 
 def _in_directory(folder: Path, split: str) -> list[Path]:
