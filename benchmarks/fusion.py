@@ -19,6 +19,7 @@ import transformers
 from torch import Tensor, nn
 from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention, build_relative_position
 
+from layers import OurLayer, document, first_token, step
 from longspan.attention import FusionConfig, LongformerConfig, RelativeTables, Tokens
 from longspan.attention.fusion import FusionAttention
 from longspan.attention.windowed import WindowedAttention
@@ -63,22 +64,6 @@ class TheirLayer(nn.Module):
         return self.output(self.inner(hidden, seen, relative_pos=relative, rel_embeddings=self.table)[0])
 
 
-class OurLayer(nn.Module):
-    """One of our mechanisms, with the first token global."""
-
-    def __init__(self, attention: nn.Module) -> None:
-        super().__init__()
-        self.attention = attention
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.attention(hidden, Tokens(global_slots=first_token(hidden)))
-
-
-def first_token(hidden: Tensor) -> Tensor:
-    """Its slot, in every row."""
-    return torch.zeros(hidden.shape[0], 1, dtype=torch.int64)
-
-
 def fusion(side: int = SIDE) -> FusionAttention:
     torch.manual_seed(0)
     config = FusionConfig(left_tokens=side, right_tokens=side, relative_span=SPAN, two_level=False)
@@ -99,28 +84,14 @@ def layer(side: str, dtype: torch.dtype) -> nn.Module:
     return OurLayer(fusion() if side == "fusion" else longformer()).to(dtype)
 
 
-def document(length: int, dtype: torch.dtype) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(1, length, WIDTH, generator=generator).to(dtype)
-
-
-def step(run: Callable[..., Tensor], *inputs: Tensor, backward: bool) -> None:
-    """Forward, or forward and backward, of something."""
-    with torch.set_grad_enabled(backward):
-        given = [tensor.detach().requires_grad_(backward) for tensor in inputs]
-        out = run(*given)
-        if backward:
-            out.sum().backward()
-
-
 def check_layers() -> None:
     """Fusion against transformers' layer, against its own dense weights, and without positions against the window."""
     with torch.no_grad():
-        theirs, ours, hidden = TheirLayer(), fusion(SPAN), document(SPAN, torch.float32)
+        theirs, ours, hidden = TheirLayer(), fusion(SPAN), document(SPAN, WIDTH, torch.float32)
         _copy_weights(theirs, ours)
         tokens = Tokens(relative=RelativeTables(theirs.table, torch.zeros(128, WIDTH)))
         check_close("a window over everything", ours(hidden, tokens), theirs(hidden), 1e-4)
-        ours, hidden = fusion(), document(2048, torch.float32)
+        ours, hidden = fusion(), document(2048, WIDTH, torch.float32)
         dense = ours.merge_heads(
             ours.weights(hidden, Tokens(global_slots=first_token(hidden))) @ ours.split_heads(ours.value(hidden))
         )
@@ -157,7 +128,7 @@ def sides_at(length: int) -> list[str]:
 
 def layer_times(length: int, dtype: torch.dtype, rounds: int) -> list[list[str]]:
     """Seconds of each whole layer, projections included."""
-    hidden, layers = document(length, dtype), {side: layer(side, dtype) for side in sides_at(length)}
+    hidden, layers = document(length, WIDTH, dtype), {side: layer(side, dtype) for side in sides_at(length)}
     rows = {side: [f"{length:,}", _name(dtype), SIDES[side]] for side in layers}
     for backward in (False, True):
         runs = {side: partial(step, run, hidden, backward=backward) for side, run in layers.items()}
@@ -189,7 +160,7 @@ def core_times(length: int, dtype: torch.dtype, rounds: int) -> list[list[str]]:
 
 def memory_step(side: str, length: int, dtype: torch.dtype, backward: bool) -> Iterator[None]:
     """For `peak_bytes`: one step of one layer."""
-    run, hidden = layer(side, dtype), document(length, dtype)
+    run, hidden = layer(side, dtype), document(length, WIDTH, dtype)
     step(run, hidden[:, :512], backward=backward)
     gc.collect()
     yield

@@ -13,9 +13,11 @@ import time
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from layers import document, step
 from longspan.attention import AttentionConfig, FullConfig, LongformerConfig, PoolingformerConfig
+from longspan.attention.poolingformer import PoolingformerAttention
 from measure import check_close, machine, paired_seconds, table, write_page
 
 WIDTH, HEADS = 768, 12
@@ -34,44 +36,31 @@ def layers(dtype: torch.dtype) -> dict[str, nn.Module]:
     return {name: config.build(width=WIDTH, heads=HEADS).to(dtype).eval() for name, config in SIDES.items()}
 
 
-def document(length: int, dtype: torch.dtype) -> Tensor:
-    return torch.randn(1, length, WIDTH, generator=torch.Generator().manual_seed(0)).to(dtype)
-
-
 def check(length: int) -> None:
     """Every side against the dense weights of the same module."""
-    hidden = document(length, torch.float32)
+    hidden = document(length, WIDTH, torch.float32)
     with torch.no_grad():
         for name, layer in layers(torch.float32).items():
-            levels = (1, 2) if isinstance(SIDES[name], PoolingformerConfig) else (None,)
-            context, source = torch.zeros_like(hidden), hidden
-            for level in levels:
-                weights = layer.weights(hidden) if level is None else layer.weights(hidden, level=level)
-                value = layer.second_level("value") if level == 2 else layer.value
-                source = context if level == 2 else hidden
-                context = context + layer.merge_heads(weights @ layer.split_heads(value(source)))
+            two = isinstance(layer, PoolingformerAttention)
+            weights = layer.weights(hidden, level=1) if two else layer.weights(hidden)
+            context = layer.merge_heads(weights @ layer.split_heads(layer.value(hidden)))
+            if two:
+                value = layer.split_heads(layer.second_level("value")(context))
+                context = context + layer.merge_heads(layer.weights(hidden, level=2) @ value)
             check_close(name, layer(hidden), layer.output(context), 1e-4)
-
-
-def step(layer: nn.Module, hidden: Tensor, backward: bool) -> None:
-    with torch.set_grad_enabled(backward):
-        given = hidden.detach().requires_grad_(backward)
-        out = layer(given)
-        if backward:
-            out.sum().backward()
 
 
 def seconds(lengths: list[int], backward: bool, rounds: int) -> list[list[str]]:
     """A row for each length, a column for each side."""
     rows = []
     for length in lengths:
-        hidden = document(length, torch.float32)
+        hidden = document(length, WIDTH, torch.float32)
         modules = {
             name: layer
             for name, layer in layers(torch.float32).items()
             if name != "full" or length <= (LONGEST_FULL // 2 if backward else LONGEST_FULL)
         }
-        runs = {name: partial(step, layer, hidden, backward) for name, layer in modules.items()}
+        runs = {name: partial(step, layer, hidden, backward=backward) for name, layer in modules.items()}
         measured = paired_seconds(runs, rounds=rounds, clock=time.process_time)
         rows.append([f"{length:,}", *(f"{measured[name]:.3f}" if name in measured else "not run" for name in SIDES)])
     return rows

@@ -19,6 +19,7 @@ import transformers
 from torch import Tensor, nn
 from transformers.models.led.modeling_led import LEDEncoderSelfAttention
 
+from layers import OurLayer, document, first_token, step
 from longspan.attention import LongformerConfig, PoolingformerConfig, Tokens
 from longspan.attention.poolingformer import PoolingformerAttention
 from longspan.attention.windowed import WindowedAttention
@@ -58,22 +59,6 @@ class TheirLayer(nn.Module):
         return self.output(context)
 
 
-class OurLayer(nn.Module):
-    """One of our mechanisms, with the first token global."""
-
-    def __init__(self, attention: nn.Module) -> None:
-        super().__init__()
-        self.attention = attention
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.attention(hidden, Tokens(global_slots=first_token(hidden)))
-
-
-def first_token(hidden: Tensor) -> Tensor:
-    """Its slot, in every row."""
-    return torch.zeros(hidden.shape[0], 1, dtype=torch.int64)
-
-
 def poolingformer() -> PoolingformerAttention:
     torch.manual_seed(0)
     return PoolingformerConfig(init="normal").build(width=WIDTH, heads=HEADS)
@@ -91,23 +76,9 @@ def layer(side: str, dtype: torch.dtype) -> nn.Module:
     return OurLayer(poolingformer() if side == "poolingformer" else longformer()).to(dtype)
 
 
-def document(length: int, dtype: torch.dtype) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(1, length, WIDTH, generator=generator).to(dtype)
-
-
-def step(run: Callable[..., Tensor], *inputs: Tensor, backward: bool) -> None:
-    """Forward, or forward and backward, of something."""
-    with torch.set_grad_enabled(backward):
-        given = [tensor.detach().requires_grad_(backward) for tensor in inputs]
-        out = run(*given)
-        if backward:
-            out.sum().backward()
-
-
 def check_layers(length: int) -> None:
     """Our LED window against transformers' layer with the same weights, the second level against dense weights."""
-    hidden, ours, theirs = document(length, torch.float32), longformer(), TheirLayer()
+    hidden, ours, theirs = document(length, WIDTH, torch.float32), longformer(), TheirLayer()
     state = theirs.inner.state_dict()
     for part in ("weight", "bias"):
         state[f"output.{part}"] = theirs.output.state_dict()[part]
@@ -140,7 +111,7 @@ def scores(length: int) -> str:
 
 def layer_times(length: int, dtype: torch.dtype, rounds: int) -> list[list[str]]:
     """Seconds of each whole layer, projections included."""
-    hidden, layers = document(length, dtype), {side: layer(side, dtype) for side in SIDES}
+    hidden, layers = document(length, WIDTH, dtype), {side: layer(side, dtype) for side in SIDES}
     rows = {side: [str(dtype).removeprefix("torch."), title] for side, title in SIDES.items()}
     for backward in (False, True):
         runs = {side: partial(step, run, hidden, backward=backward) for side, run in layers.items()}
@@ -152,8 +123,8 @@ def layer_times(length: int, dtype: torch.dtype, rounds: int) -> list[list[str]]
 
 def core_times(length: int, dtype: torch.dtype, rounds: int) -> list[list[str]]:
     """Seconds of attention alone, projections excluded: each level, and LED's window."""
-    pooling, led, slots = poolingformer().to(dtype), longformer(), first_token(document(1, dtype))
-    heads = [pooling.split_heads(document(length, dtype)) for _ in range(3)]
+    pooling, led, slots = poolingformer().to(dtype), longformer(), first_token(document(1, WIDTH, dtype))
+    heads = [pooling.split_heads(document(length, WIDTH, dtype)) for _ in range(3)]
     parts: dict[str, Callable[..., Tensor]] = {
         "first level, window 128": lambda q, k, v: attend(
             q, k, v, pattern=pooling.pattern, globals=slots, global_rows=False
@@ -171,7 +142,7 @@ def core_times(length: int, dtype: torch.dtype, rounds: int) -> list[list[str]]:
 
 def memory_step(side: str, length: int, dtype: torch.dtype, backward: bool) -> Iterator[None]:
     """For `peak_bytes`: one step of one layer."""
-    run, hidden = layer(side, dtype), document(length, dtype)
+    run, hidden = layer(side, dtype), document(length, WIDTH, dtype)
     step(run, hidden[:, :1024], backward=backward)
     gc.collect()
     yield
