@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 from collections.abc import Callable
@@ -117,6 +118,23 @@ def test_a_malformed_row_is_named_with_its_line(case: str, model: Path, refused:
         sentence = refused(*command)
         assert "rows.jsonl, line 3" in sentence
         assert words in sentence
+
+
+def test_one_corrupt_row_in_a_big_compressed_file(refused: Callable[..., str]) -> None:
+    lines = [json.dumps(row())] * 3000
+    lines[1499] = json.dumps(without("question_text"))
+    with gzip.open("rows.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    sentence = refused("train", "asked.yaml", "data.train=rows.jsonl.gz")
+    assert "rows.jsonl.gz, line 1500: the record has no field 'question_text'" in sentence
+    assert "on_error: skip" in sentence
+
+
+def test_a_compressed_file_that_was_cut(refused: Callable[..., str]) -> None:
+    whole = gzip.compress("\n".join([json.dumps(row())] * 300).encode())
+    Path("rows.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    for more in ([], ["data.on_error=skip"]):
+        assert "rows.jsonl.gz is damaged" in refused("train", "asked.yaml", "data.train=rows.jsonl.gz", *more)
 
 
 def test_malformed_rows_are_skipped_only_when_asked_and_counted(

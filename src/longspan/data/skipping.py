@@ -35,10 +35,8 @@ class Skipped:
         self.first = self.first or str(error)
 
     def with_remedy(self, sentence: str) -> str:
-        """A sentence that says what is wrong with a record, and, where it does not yet, what to do about it."""
-        if self.on_error == "skip" or ";" in sentence:
-            return sentence
-        return f"{sentence}; repair it, or skip such records (on_error: skip)"
+        """A sentence that says what is wrong with a record, with what else could be done where it stops the reading."""
+        return sentence if self.on_error == "skip" else f"{sentence} (on_error: skip passes over such records)"
 
     def report(self) -> None:
         """Say in the log how many records were passed over, if any were."""
