@@ -1,6 +1,6 @@
 """Masked-language modelling from scratch: one window, Poolingformer's two levels, and the fusion, at equal steps.
 
-    LONGSPAN_DATA=… OMP_NUM_THREADS=1 python benchmarks/masked_lm.py [--work DIR] [--seeds 1 2 3] [--steps 300]
+    LONGSPAN_DATA=… OMP_NUM_THREADS=1 python benchmarks/masked_lm.py [--work DIR] [--seeds 1 2 3] [--steps 600]
 
 The recipes `recipes/small-mlm-*.yaml` are trained on the same chunks of novels and papers, each run in a process of its
 own, whose peak memory is measured. All are scored on the same validation chunks with the same tokens hidden, whatever
@@ -66,7 +66,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Masked-language modelling from scratch, three attentions.")
     parser.add_argument("--work", type=Path, default=Path("runs/masked-lm"), help="folder for texts and checkpoints")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--steps", type=int, default=300, help="updates of the weights in every run")
+    parser.add_argument("--steps", type=int, default=600, help="updates of the weights in every run")
     parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
     return parser.parse_args()
 
@@ -179,7 +179,7 @@ def report(rows: list[dict[str, Any]], work: Path) -> str:
         f"An encoder of {new['num_hidden_layers']} layers, {new['hidden_size']} wide, {new['num_attention_heads']} "
         f"heads, vocabulary {len(load_tokenizer(work / 'tokenizer'))}, on novels and papers in chunks of "
         f"{recipe.task['max_tokens']} tokens, 15 % of them hidden; one chunk is one update of the weights, learning "
-        f"rate {recipe.optimisation.learning_rate:g}. Second level in the upper two layers. Sinusoidal positions; the "
+        f"rate {recipe.optimisation.learning_rate:g}. Second level in the upper layer. Sinusoidal positions; the "
         f"fusion has relative ones instead. Validation: {hidden} hidden tokens in {chunks} chunks, the same for every "
         "run. Mean ± standard deviation over seeds.",
         f"Who knows only how frequent each token is needs **{unigram:.3f} bits**.",
