@@ -406,3 +406,20 @@ def test_what_it_cannot_do_is_said():
         FusionConfig().build(width=WIDTH, heads=HEADS, causal=True)
     with pytest.raises(InputError, match="state="):
         FusionConfig().build(width=WIDTH, heads=HEADS)(torch.zeros(1, 3, WIDTH), Tokens(), KeyValueState())
+
+
+@pytest.mark.parametrize("length", [1, 17, 61, 601])
+@pytest.mark.parametrize("with_global", [False, True])
+def test_under_autocast_short_and_long_inputs_train(length: int, with_global: bool) -> None:
+    """A batch of pre-training holds the short end of a document, for which the dense way is taken."""
+    config = FusionConfig(left_tokens=7, right_tokens=5, relative_span=11, init="normal")
+    attention = config.build(width=16, heads=2, causal=False)
+    hidden = torch.randn(2, length, 16)
+    is_global = torch.zeros(2, length, dtype=torch.bool)
+    is_global[:, 0] = with_global
+    tokens = Tokens(mask=torch.ones(2, length, dtype=torch.bool), is_global=is_global if with_global else None)
+    expected = attention(hidden, tokens).detach()
+    with torch.autocast("cpu", torch.bfloat16):
+        output = attention(hidden, tokens)
+        output.float().sum().backward()
+    torch.testing.assert_close(output.float(), expected, atol=2e-2, rtol=2e-2)

@@ -42,7 +42,7 @@ def dense_weights(query: Tensor, key: Tensor, seen: Tensor, *, scale: float, bia
     scores = torch.matmul(query.to(wide), key.to(wide).transpose(-1, -2)) * scale
     if bias is not None:
         scores = scores + bias.to(wide)
-    scores = scores.masked_fill(~seen, torch.finfo(wide).min)
+    scores = scores.to(wide).masked_fill(~seen, torch.finfo(wide).min)  # autocast may have made them narrow
     return torch.softmax(scores, dim=-1).masked_fill(~seen, 0.0)
 
 

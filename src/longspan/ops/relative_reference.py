@@ -66,7 +66,7 @@ def attend_relative_reference(
         used = (slots >= 0)[:, None, None, :].expand(-1, 1, length, -1)
         scores, values = torch.cat([scores, columns], -1), torch.cat([values, global_value], 2)
         seen = torch.cat([seen.expand(query.shape[0], 1, length, length), used], -1)
-    scores = scores.masked_fill(~seen, torch.finfo(wide).min)
+    scores = scores.to(wide).masked_fill(~seen, torch.finfo(wide).min)  # autocast may have made them narrow
     weights = torch.softmax(scores, dim=-1).masked_fill(~seen, 0.0)
     weights = torch.nn.functional.dropout(weights, dropout_prob)
     return (weights @ values).to(query.dtype)
