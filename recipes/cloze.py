@@ -1,15 +1,14 @@
 """Write the cloze questions that the bundled reader is trained on: `python recipes/cloze.py runs/cloze`.
 
-`train.jsonl.gz`, `more.jsonl.gz` and `validation.jsonl.gz`, in the format of TyDi QA, made from the documents of
-LONGSPAN_DATA that may be used for anything: novels in the public domain, stories of Project Gutenberg, papers under
-CC BY, meetings under MIT.
+`train.jsonl.gz` and `validation.jsonl.gz`, in the format of TyDi QA, made from the documents of LONGSPAN_DATA that may
+be used for anything: novels in the public domain, stories of Project Gutenberg, papers under CC BY, meetings under MIT.
 """
 
 import gzip
 import json
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from longspan.data.cloze import ClozeOptions, cloze_rows, paragraphs_of
@@ -20,9 +19,6 @@ SOURCES = {"pg_novels": 0.35, "squality": 0.12, "scisummnet": 0.23, "pubmed": 0.
 """Data set → its share of the questions."""
 
 ROWS = {"train": 20_000, "validation": 300}
-FILES = {"train": ("train", 0, 9_600), "more": ("train", 9_600, None), "validation": ("validation", 0, None)}
-"""File → its split, and which of the split's questions."""
-
 OPTIONS = ClozeOptions(min_words=200, max_words=480)
 
 
@@ -45,9 +41,9 @@ def rows(split: str) -> list[QuestionRow]:
     return made
 
 
-def records(made: Sequence[QuestionRow]) -> Iterator[dict[str, object]]:
+def records(split: str) -> Iterator[dict[str, object]]:
     """The same as records of TyDi QA."""
-    for row in made:
+    for row in rows(split):
         note = row.annotations[0]
         short = row.original(note.short[0] if note.short else None)
         yield {
@@ -73,9 +69,8 @@ def _bytes(place: dict[str, int]) -> dict[str, int]:
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    made = {split: rows(split) for split in ROWS}
-    for name, (split, first, last) in FILES.items():
-        with gzip.open(folder / f"{name}.jsonl.gz", "wt", encoding="utf-8", compresslevel=4) as file:
-            for record in records(made[split][first:last]):
+    for split in ROWS:
+        with gzip.open(folder / f"{split}.jsonl.gz", "wt", encoding="utf-8", compresslevel=4) as file:
+            for record in records(split):
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        sys.stdout.write(f"{folder / name}.jsonl.gz: {len(made[split][first:last]):,} questions\n")
+        sys.stdout.write(f"{folder / split}.jsonl.gz: {ROWS[split]:,} questions\n")
