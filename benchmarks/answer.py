@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from longspan.answers import load_reader
+from longspan.answers import BUNDLED, load_reader
 from longspan.data.cloze import ClozeOptions, cloze_rows, paragraphs_of
 from longspan.data.question_readers import parse_question, question_files, read_questions
 from longspan.data.questions import QuestionRow, Span
@@ -128,9 +128,9 @@ BASELINES: dict[str, Callable[[QuestionRow], Guess]] = {
 }
 
 
-def read(folder: Path, held_out: Sequence[Question], name: str) -> list[Guess]:
-    """What a model answers; kept in its folder, as answering takes minutes."""
-    kept = folder / f"answers-{name}.json"
+def read(folder: Path, held_out: Sequence[Question], name: str, keep: Path | None = None) -> list[Guess]:
+    """What a model answers; kept in its folder, or another, as answering takes minutes."""
+    kept = (keep or folder) / f"answers-{name}.json"
     if not kept.is_file():
         reader = load_reader(folder)
         # As it was trained: only the first so many passages, of the reader that was not taught every one.
@@ -145,9 +145,9 @@ def read(folder: Path, held_out: Sequence[Question], name: str) -> list[Guess]:
     return [Guess(tuple(one["passages"]), one["short"]) for one in json.loads(kept.read_text())]
 
 
-def judged(folder: Path, asked: Sequence[Question]) -> list[list[float | None]]:
-    """What the untaught reader thinks of the first passages of each page; kept in its folder."""
-    kept = folder / f"scores-{PASSAGES}.json"
+def judged(folder: Path, asked: Sequence[Question], keep: Path) -> list[list[float | None]]:
+    """What the untaught reader thinks of the first passages of each page; kept in a folder."""
+    kept = keep / f"scores-{PASSAGES}.json"
     if not kept.is_file():
         reader = load_reader(folder)
         task = replace(reader.task, max_candidates=PASSAGES)
@@ -215,8 +215,8 @@ def by_page(scores: Sequence[float], asked: Sequence[Question]) -> tuple[float, 
 def table(methods: dict[str, list[Guess]], asked: Sequence[Question]) -> list[str]:
     """A markdown table of every method, with its lead over the trivial ones."""
     lines = [
-        f"| method | right passage | 95 % over questions | over pages | in the first three | short F1 | over {FIRST} | over "
-        f"{MOST} |",
+        "| method | right passage | 95 % over questions | over pages | in the first three | short F1 | "
+        f"over {FIRST} | over {MOST} |",
         "|---|---|---|---|---|---|---|---|",
     ]
     plain = {name: values(methods[name], asked)["passage"] for name in (FIRST, MOST)}
@@ -312,7 +312,10 @@ def tydi(folder: Path) -> list[str]:
 def main() -> None:
     """Train and answer every fold, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--start", type=Path, default=ROOT / "runs" / "bundled-reader")
+    parser.add_argument("--reader", type=Path, default=BUNDLED, help="judged as it is, and by its scores")
+    parser.add_argument(
+        "--start", type=Path, default=ROOT / "runs" / "bundled-reader", help="what folds are taught from"
+    )
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "nq-folds")
     parser.add_argument("--folds", type=int, default=5, help="run only the first so many")
     parser.add_argument("--cloze", type=int, default=30, help="made-up questions for each kind of document")
@@ -324,9 +327,9 @@ def main() -> None:
         folder = run_fold(number, groups, options.start, options.runs)
         asked += group
         taught += read(folder, group, f"fold-{number}")
-        untaught += read(options.start, group, f"fold-{number}") if number == 0 else []
+        untaught += read(options.reader, group, f"fold-{number}", options.runs) if number == 0 else []
         sys.stdout.write(f"fold {number}: {sum(values(taught, asked)['passage']):.0f} of {len(asked)} right\n")
-    scores = judged(options.start, asked)
+    scores = judged(options.reader, asked, options.runs)
     methods = {"the reader, taught on the other pages": taught, "place, kind and words, fitted": fitted(groups, None)}
     methods |= {"the same and the bundled reader's score": fitted(groups, scores)}
     methods |= {name: [choose(one.row) for one in asked] for name, choose in BASELINES.items()}
@@ -337,7 +340,7 @@ def main() -> None:
     lines += [f"## The {count} questions of the validation split", "", *table(first, asked[:count]), ""]
     lines += ["## TyDi QA", "", *tydi(options.runs / "fold-0"), ""]
     lines += ["## The bundled reader on made-up questions over thousands of words", ""]
-    lines += [*cloze(options.start, options.cloze), ""]
+    lines += [*cloze(options.reader, options.cloze), ""]
     options.output.write_text("\n".join(lines), encoding="utf-8")
     sys.stdout.write(f"{options.output}\n")
 

@@ -97,6 +97,18 @@ def test_a_short_answer_is_whole_words(part: str, whole: str) -> None:
     assert row.answer(found) == whole
 
 
+def test_the_bundled_reader_gives_sentences(
+    model: LongspanForNaturalQuestions, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(model, tokenizer, NaturalQuestions(max_tokens=64, stride=16, markers=False), bundled=True)
+    place = TEXT.index("deep")
+    saying(monkeypatch, candidate=0, probability=0.9, short=(Span(place, place + 2),), short_score=2.0)
+    assert longspan.answer(TEXT, QUESTION, reader).text == "They sleep in deep burrows — through the whole winter."
+    # A passage of one sentence is shown as what it is.
+    saying(monkeypatch, candidate=1, probability=0.9, short=(Span(EAGLES, EAGLES + 6),), short_score=2.0)
+    assert longspan.answer(TEXT, QUESTION, reader).short is None
+
+
 def test_scripts_without_spaces_keep_their_short_answers() -> None:
     row = plain_row("土拨鼠生活在山区。它们在洞穴里过冬。", "?")
     assert whole_words(row, Span(0, 3), 0) == Span(0, 3)
@@ -227,3 +239,21 @@ def test_markers_keep_the_limit_that_they_were_trained_with(model: LongspanForNa
     task = NaturalQuestions(markers=True, max_candidates=20)
     assert Reader(model, tokenizer, task).task.max_candidates == 20
     assert Reader(model, tokenizer, replace(task, max_candidates=48)).task.max_candidates is None
+
+
+@needs_bundled
+def test_the_bundled_reader_is_small_and_complete() -> None:
+    names = {"README.md", "config.json", "model.safetensors", "recipe.yaml", "tokenizer.json"}
+    assert {file.name for file in BUNDLED.iterdir()} >= names
+    assert sum(file.stat().st_size for file in BUNDLED.iterdir()) <= 8 * 2**20
+
+
+@needs_bundled
+def test_the_bundled_reader_answers_and_knows_when_it_cannot() -> None:
+    from pydoc_data.topics import topics
+
+    found = longspan.answer(topics["with"], "which method is invoked on the context manager?")
+    assert found.answered
+    assert "method is invoked" in found.passage.text
+    assert not longspan.answer(topics["with"], "who discovered penicillin?").answered
+    assert longspan.answer("土拨鼠生活在山区。", "土拨鼠生活在哪里？").note is not None

@@ -31,8 +31,8 @@ _ENDS_SENTENCE = re.compile(r"[.!?。！？।…:;,][\"'”’»)\]]*$|\n")
 # Not in scripts that put no spaces between words: Thai and its neighbours, Chinese, Japanese.
 _INSIDE_WORD = re.compile(r"(?:(?![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffff])[^\W_]){2}")
 
-THRESHOLD = 0.5
-"""Probability from which on there is an answer."""
+THRESHOLD, BUNDLED_THRESHOLD = 0.5, 0.8
+"""Probability from which on there is an answer: for any model, and for the bundled one, by its validation questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ class DocumentAnswer:
         question: as it was asked.
         answered: whether the document holds an answer, as far as the model can tell.
         passage: the passage that answers; where there is no answer, the one that comes nearest to it.
-        short: the answer itself, in the passage; None where there is none, or only the whole passage answers.
+        short: the answer itself, in the passage; None where there is none, or only the whole passage answers. The
+            bundled reader gives the sentence, since its shorter answers are too often wrong.
         yes_no: "yes" or "no" where that is the answer, else "none".
         probability: that the document answers the question, between 0 and 1, as the model sees it.
         passages: every passage of the document in order, with its place and the probability that it is the one.
@@ -116,7 +117,7 @@ def answer(
         question: one question.
         model: None takes the bundled reader. Else the folder of a model trained here for `natural_questions`, or what
             `load_reader` returned.
-        threshold: probability from which on there is an answer; None takes `THRESHOLD`.
+        threshold: probability from which on there is an answer; None takes 0.8 for the bundled reader, else 0.5.
         encoding: of a text file; None as in `read_document`.
 
     Returns:
@@ -157,7 +158,7 @@ def _load(source: str, bundled: bool) -> Reader:
         )
     tokenizer = load_tokenizer(source)
     check_tokenizer(tokenizer, model.config)
-    return Reader(model.float().eval(), tokenizer, _task(Path(source), model, tokenizer), english_only=bundled)
+    return Reader(model.float().eval(), tokenizer, _task(Path(source), model, tokenizer), bundled=bundled)
 
 
 def _task(folder: Path, model: Any, tokenizer: Any) -> Any:
@@ -174,9 +175,13 @@ def _task(folder: Path, model: Any, tokenizer: Any) -> Any:
 
 
 class Reader:
-    """Answers questions with a `LongspanForNaturalQuestions` model."""
+    """Answers questions with a `LongspanForNaturalQuestions` model.
 
-    def __init__(self, model: Any, tokenizer: Any, task: Any, *, english_only: bool = False) -> None:
+    Attributes:
+        bundled: the model is the bundled one, which knows English only, and finds sentences better than words.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, task: Any, *, bundled: bool = False) -> None:
         from longspan.tasks.question_options import MARKED_CANDIDATES
 
         self.model = model
@@ -184,7 +189,7 @@ class Reader:
         # All passages of a document compete; its markers, where a model has them, are numbered up to the last one.
         every = not task.markers or task.max_candidates in {None, 0, MARKED_CANDIDATES}
         self.task = replace(task, max_candidates=None) if every else task
-        self.english_only = english_only
+        self.bundled = bundled
 
     def answer(
         self, text: str, question: str, *, threshold: float | None = None, pages: Sequence[int] = ()
@@ -195,7 +200,8 @@ class Reader:
         from longspan.tasks.answering import answer_row
         from longspan.tasks.question_document import encode_text
 
-        threshold = THRESHOLD if threshold is None else threshold
+        if threshold is None:
+            threshold = BUNDLED_THRESHOLD if self.bundled else THRESHOLD
         if not 0 <= threshold <= 1:
             raise InputError(f"threshold={threshold} is no probability; give a number from 0 to 1")
         check_question(question)
@@ -208,7 +214,7 @@ class Reader:
         candidate = found.candidate or 0
         answered = found.candidate is not None and found.probability >= threshold
         preferred = answered and found.short and found.short_score > 0
-        span = whole_words(row, Span(found.short[0].start, found.short[-1].end), candidate) if preferred else None
+        span = self._short(row, Span(found.short[0].start, found.short[-1].end), candidate) if preferred else None
         return DocumentAnswer(
             question=row.question,
             answered=answered,
@@ -222,10 +228,17 @@ class Reader:
             note=self._note(text),
         )
 
+    def _short(self, row: QuestionRow, span: Span, candidate: int) -> Span | None:
+        span = whole_words(row, span, candidate)
+        if not self.bundled:
+            return span
+        span = whole_sentences(row, span, candidate)
+        return None if span == row.candidates[candidate].span else span
+
     def _note(self, text: str) -> str | None:
         from longspan.data.sentences import guess_language
 
-        if not self.english_only or (guess_language(text) == "en" and reads_english(text)):
+        if not self.bundled or (guess_language(text) == "en" and reads_english(text)):
             return None
         return "the bundled reader was trained on English; its answers in other languages are less sure"
 
@@ -258,6 +271,17 @@ def whole_words(row: QuestionRow, span: Span, candidate: int) -> Span:
     while end < passage.end and _INSIDE_WORD.fullmatch(text, end - 1, end + 1):
         end += 1
     return Span(start, end)
+
+
+def whole_sentences(row: QuestionRow, span: Span, candidate: int) -> Span:
+    """The span made longer to the sentences of its passage that it touches."""
+    from longspan.data.questions import Span
+    from longspan.data.sentences import split_sentences
+
+    passage = row.candidates[candidate].span
+    places = [(one.start + passage.start, one.end + passage.start) for one in split_sentences(row.answer(passage))]
+    touched = [(start, end) for start, end in places if start < span.end and span.start < end]
+    return Span(touched[0][0], touched[-1][1]) if touched else span
 
 
 def check_question(question: str) -> None:

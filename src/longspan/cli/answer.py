@@ -27,7 +27,10 @@ def answer(
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(help="Probability from which on there is an answer, 0 to 1.", show_default="0.5"),
+        typer.Option(
+            help="Probability from which on there is an answer, 0 to 1.",
+            show_default="0.8 for the bundled reader, else 0.5",
+        ),
     ] = None,
     encoding: Annotated[
         str | None, typer.Option(help="Encoding of text files.", show_default="as marked, else UTF-8")

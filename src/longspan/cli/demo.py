@@ -1,4 +1,5 @@
-"""`make demo` (`python -m longspan.demo`): summarise a long real text that every machine has, then ten times as much.
+"""`make demo` (`python -m longspan.demo`): summarise a long real text that every machine has, then ten times as much;
+and ask two questions of a part of it, one of which it does not answer.
 
 The text is the language reference inside Python itself (`pydoc_data.topics`), a book of some 60 000 words. Each text is
 summarised in a process of its own, so that the peak memory shown is its own.
@@ -15,6 +16,8 @@ import time
 
 SENTENCES = 8
 TIMES = (1, 10)
+CHAPTERS = ("with", "try", "context-managers", "exceptions")
+QUESTIONS = ("which method is invoked on the context manager?", "who discovered penicillin?")
 
 
 def python_reference() -> str:
@@ -62,11 +65,32 @@ def main() -> int:
             print(textwrap.fill(sentence, 96, initial_indent="  • ", subsequent_indent="    "))
         print()
     print(_table(outcomes))
+    _ask()
     print(
         f"\nAll of it took {time.perf_counter() - begin:.0f} s, starting Python included. No word was cut off, nothing"
     )
-    print("was downloaded. Now one of yours:  longspan summarize FILE --picture strip.png")
+    print("was downloaded. Now one of yours:  longspan summarize FILE   or   longspan answer FILE 'QUESTION'")
     return 0
+
+
+def _ask() -> None:
+    """Ask the bundled reader of the chapters on `with` and exceptions."""
+    from pydoc_data.topics import topics
+
+    from longspan.answers import load_reader
+
+    text = "\n\n".join(topics[name].strip() for name in CHAPTERS if name in topics)
+    reader = load_reader()
+    print(f"\nTwo questions to its chapters on {' and '.join(CHAPTERS[:2])}:\n", flush=True)
+    for question in QUESTIONS:
+        found = reader.answer(text, question)
+        place = f", line {found.passage.first_line}" if found.answered else ""
+        print(f"  {question}")
+        print(
+            textwrap.fill(
+                f"{found.text} ({found.probability:.2f}{place})", 96, initial_indent="  → ", subsequent_indent="    "
+            )
+        )
 
 
 def _in_new_process(times: int) -> dict | None:
