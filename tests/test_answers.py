@@ -228,6 +228,15 @@ def test_a_folder_is_loaded_with_the_task_of_its_recipe(
     assert load_reader(tmp_path / "bare").task == NaturalQuestions(markers=False, max_candidates=None)
 
 
+def test_no_question_is_cut(model: LongspanForNaturalQuestions, tokenizer: Any) -> None:
+    task = NaturalQuestions(max_tokens=64, stride=16, markers=False, max_question_tokens=3)
+    reader = Reader(model, tokenizer, task)
+    short, long = (reader.answer(TEXT, question).probability for question in ("marmots", "marmots and eagles and snow"))
+    assert short != long
+    with pytest.raises(InputError, match="max_tokens=64"):
+        reader.answer(TEXT, "marmots? " * 40)
+
+
 def test_a_model_of_another_kind_is_named(tokenizer: Any, tmp_path: Path) -> None:
     LongspanForMaskedLM(small_config(len(tokenizer))).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)

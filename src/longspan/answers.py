@@ -188,7 +188,9 @@ class Reader:
         self.tokenizer = tokenizer
         # All passages of a document compete; its markers, where a model has them, are numbered up to the last one.
         every = not task.markers or task.max_candidates in {None, 0, MARKED_CANDIDATES}
-        self.task = replace(task, max_candidates=None) if every else task
+        # No question is cut: one that leaves no room for the document is refused.
+        whole = replace(task, max_question_tokens=None)
+        self.task = replace(whole, max_candidates=None) if every else whole
         self.bundled = bundled
 
     def answer(

@@ -195,6 +195,16 @@ def test_the_page_of_a_pdf(reader: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert [places.quote(Span(text.index(line), text.index(line) + 3)).page for line in lines] == [1, 2, 3]
 
 
+def test_pages_where_a_word_was_broken_between_them(tmp_path: Path) -> None:
+    from longspan.data.documents import read_document_with_pages
+
+    path = tmp_path / "broken.pdf"
+    path.write_bytes(_pdf(["an early bird in the moun-", "tains sings a beauti-", "ful song", "the end"]))
+    text, pages = read_document_with_pages(path)
+    assert text == "an early bird in the mountains sings a beautiful song\nthe end"
+    assert pages == [0, text.index("tains"), text.index("ful song"), text.index("the end")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
