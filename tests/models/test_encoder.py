@@ -103,6 +103,17 @@ def test_mistakes_are_named(make_config, make_batch):
         run(narrow, ids, global_attention_mask=torch.arange(9).expand(2, 9) < 3)
 
 
+def test_a_token_may_have_several_types(make_config, make_batch):
+    model = LongspanModel(make_config(type_vocab_size=5)).eval()
+    ids, _ = make_batch(7)
+    types = torch.tensor([[0, 3], [4, 4], [1, 2], [0, 0], [2, 1], [3, 0], [4, 1]]).expand(len(ids), -1, -1)
+    table = model.encoder.embeddings.token_type
+    words = model.encoder.embeddings.token(ids)
+    # Two types are the first one on top of words to which the second was added.
+    expected = run(model, None, token_type_ids=types[..., 0], inputs_embeds=words + table(types[..., 1]))
+    torch.testing.assert_close(run(model, ids, token_type_ids=types), expected)
+
+
 def test_sinusoidal_positions_have_no_longest_input(make_config, make_batch):
     model = LongspanModel(make_config(position_embedding="sinusoidal", max_position_embeddings=8)).eval()
     ids, mask = make_batch(301, 40)

@@ -253,6 +253,7 @@ def test_impossible_options(options: dict[str, Any], words: str) -> None:
         (NaturalQuestions(), {"max_position_embeddings": 512}, "task.max_tokens is 4096"),
         (NaturalQuestions(answer_types=5), {}, "task.answer_types is 5 but the model's is 2"),
         (NaturalQuestions(match_types=True), {"type_vocab_size": 2}, "type_vocab_size=3"),
+        (NaturalQuestions(match_types=True, passage_types=True), {"type_vocab_size": 3}, "task.passage_types needs"),
     ],
 )
 def test_models_that_do_not_fit(task: NaturalQuestions, config: dict[str, Any], words: str) -> None:

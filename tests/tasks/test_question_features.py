@@ -270,6 +270,17 @@ def test_collator_pads_and_makes_question_tokens_global() -> None:
     assert not (wide["global_attention_mask"] & ~wide["attention_mask"]).any()
 
 
+def test_passage_types_reach_the_batch() -> None:
+    tokenizer = words_tokenizer()
+    chosen = QuestionOptions(max_tokens=11, stride=4, markers=False, match_types=True, passage_types=True)
+    (chunk,) = chunk_features(by_hand(4, (1, 3)), tokenizer, chosen)
+    types = QuestionCollator(pad_token_id=2, passage_types=True)([chunk])["token_type_ids"]
+    before = chunk["question_tokens"]
+    outside, inside = [1, 3, 15], [1, 4, 20]  # no passage; the first passage, brief with its two words
+    assert types.shape == (1, len(chunk["input_ids"]), 3)
+    assert types[0].tolist() == [*[[0, 3, 15]] * before, outside, inside, inside, outside, [0, 3, 15]]
+
+
 def test_collator_without_labels() -> None:
     row = question_row("q0")
     (chunk,) = chunk_features(row, words_tokenizer(), QuestionOptions(markers=False))

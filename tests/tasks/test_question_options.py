@@ -1,11 +1,12 @@
 """Options are checked, and markers are appended once."""
 
 import pytest
+import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from longspan.errors import InputError
-from longspan.tasks.question_options import QuestionOptions, add_markers, marker_ids, marker_tokens
+from longspan.tasks.question_options import PassageTypes, QuestionOptions, add_markers, marker_ids, marker_tokens
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,7 @@ from longspan.tasks.question_options import QuestionOptions, add_markers, marker
         ({"keep_negatives": 1.5}, "keep_negatives=1.5 is no probability"),
         ({"keep_negatives": -0.1}, "keep_negatives=-0.1 is no probability"),
         ({"max_candidates": -1}, "max_candidates=-1 is negative"),
+        ({"passage_types": True}, "passage_types=true needs match_types=true"),
         ({"answer_types": 3}, "answer_types=3 is unknown; choose 2 or 5"),
     ],
 )
@@ -50,3 +52,15 @@ def test_markers_are_appended_to_the_vocabulary_once() -> None:
     assert add_markers(tokenizer, QuestionOptions(markers=False)) == 0
     assert marker_ids(tokenizer, QuestionOptions(markers=False)) == {}
     assert tokenizer("a [Table=2]")["input_ids"] == [1, 2 + 5]
+
+
+def test_passage_types_go_into_a_byte_and_back() -> None:
+    # 3 matches, then 11 places and "none", then 5 kinds and "none"
+    assert (PassageTypes.PLACES_AT, PassageTypes.KINDS_AT, PassageTypes.COUNT) == (3, 15, 21)
+    packed = [PassageTypes.pack(2, number, kind) for number in (1, 4, 5, 6, 49, 800) for kind in PassageTypes.KINDS]
+    assert max(packed) <= 255
+    assert len(set(packed)) == 4 * 5  # 5 and 6 share a place, as do 49 and 800
+    tokens = [0, PassageTypes.pack(2, 6, "table"), PassageTypes.pack(1, 800, "brief")]
+    rows = PassageTypes.unpack(torch.tensor([tokens]))
+    # no passage: the first place and kind; the sixth is in the fifth place, table is the second kind
+    assert rows.tolist() == [[[0, 3, 15], [2, 3 + 5, 15 + 2], [1, 3 + 11, 15 + 5]]]

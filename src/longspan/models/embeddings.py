@@ -73,6 +73,8 @@ class Embeddings(nn.Module):
     ) -> Tensor:
         """`(B, T)` ids, or `(B, T, E)` embeddings instead, → `(B, T, E)`; token 0 stands at `first_position`.
 
+        Token types are `(B, T)`, or `(B, T, K)` where each token has K types, whose embeddings add up.
+
         Raises:
             InputError: neither or both inputs given; the input is longer than the position table; token types given
                 to a model without them.
@@ -107,7 +109,8 @@ class Embeddings(nn.Module):
             return 0.0
         if token_type_ids is None:
             token_type_ids = torch.zeros(hidden.shape[:2], dtype=torch.long, device=hidden.device)
-        return self.token_type(token_type_ids)
+        types = self.token_type(token_type_ids)
+        return types.sum(2) if token_type_ids.dim() == 3 else types
 
     def _rows(self, input_ids: Tensor | None, hidden: Tensor, first: int) -> Tensor:
         """Row of the position table for each token, `(1 or B, T)`."""

@@ -153,7 +153,7 @@ class LongspanModel(LongspanPreTrainedModel):
             attention_mask: `(B, T)` bool or int, 1/True = real; `None` means all real.
             global_attention_mask: `(B, T)` bool or int, 1/True = attends everywhere and is attended by everyone;
                 `None` leaves the choice to `config.global_tokens`.
-            token_type_ids: `(B, T)` int64, for models with `type_vocab_size` > 0.
+            token_type_ids: `(B, T)` int64, for models with `type_vocab_size` > 0; or `(B, T, K)`, K types per token.
             inputs_embeds: `(B, T, E)` instead of `input_ids`.
             output_hidden_states: also return the states before each layer and after the last.
             output_attentions: refused; see `Attention.weights`.

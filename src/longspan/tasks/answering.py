@@ -108,7 +108,7 @@ def answer_rows(
     """
     if batch_size < 1:
         raise InputError(f"batch_size={batch_size} is less than 1; give the number of chunks to read at once")
-    collator = QuestionCollator(pad_token_id=padding_id(tokenizer))
+    collator = QuestionCollator(pad_token_id=padding_id(tokenizer), passage_types=options.passage_types)
     found: list[_Merge] = [_Merge(row) for row in rows]
 
     def collate(numbered: list[tuple[int, ChunkFeatures]]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from longspan.tasks.question_metric import (
     natural_questions_scores,
     tydi_scores,
 )
-from longspan.tasks.question_options import QuestionOptions, marker_tokens
+from longspan.tasks.question_options import PassageTypes, QuestionOptions, marker_tokens
 from longspan.tasks.question_predictions import line, official_files, said
 
 GROUP = 64
@@ -92,7 +92,12 @@ class NaturalQuestions(QuestionOptions, Task):
             "answer_types": self.answer_types,
             "null_paragraph": self.null_paragraph,
         }
-        return fields | ({"type_vocab_size": 3} if self.match_types else {})
+        return fields | ({"type_vocab_size": self._types} if self._types else {})
+
+    @property
+    def _types(self) -> int:
+        """How many token types the options need."""
+        return PassageTypes.COUNT if self.passage_types else PassageTypes.MATCHES if self.match_types else 0
 
     def new_tokens(self) -> Sequence[str]:
         """The markers of passages."""
@@ -110,9 +115,10 @@ class NaturalQuestions(QuestionOptions, Task):
             raise InputError(
                 f"task.answer_types is {self.answer_types} but the model's is {config.answer_types}; make them agree"
             )
-        if self.match_types and config.type_vocab_size < 3:
+        if config.type_vocab_size < self._types:
+            option = "passage_types" if self.passage_types else "match_types"
             raise InputError(
-                f"task.match_types needs type_vocab_size=3, and the model has {config.type_vocab_size}; "
+                f"task.{option} needs type_vocab_size={self._types}, and the model has {config.type_vocab_size}; "
                 "set it to false, or leave type_vocab_size out of model.new"
             )
 
@@ -127,7 +133,8 @@ class NaturalQuestions(QuestionOptions, Task):
             stride=min(self.stride, max(1, most // 2)),
             answer_types=config.answer_types,
             null_paragraph=config.null_paragraph,
-            match_types=config.type_vocab_size >= 3,
+            match_types=config.type_vocab_size >= PassageTypes.MATCHES,
+            passage_types=config.type_vocab_size >= PassageTypes.COUNT,
         )
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[QuestionSource]:
@@ -158,7 +165,7 @@ class NaturalQuestions(QuestionOptions, Task):
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads chunks to a batch, see `QuestionCollator`."""
-        return QuestionCollator(pad_token_id=padding_id(tokenizer))  # pyright: ignore[reportReturnType]
+        return QuestionCollator(pad_token_id=padding_id(tokenizer), passage_types=self.passage_types)  # pyright: ignore[reportReturnType]
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Any], *, batch_size: int) -> Outcome:
         """Answer every row and judge the answers by the official metric of what the rows are from.

@@ -15,7 +15,7 @@ from unicodedata import category
 
 from longspan.data.questions import QuestionRow, Span, check_text
 from longspan.errors import InputError
-from longspan.tasks.question_options import MARKED_CANDIDATES, QuestionOptions, marker_ids
+from longspan.tasks.question_options import MARKED_CANDIDATES, PassageTypes, QuestionOptions, marker_ids
 
 NOWHERE = (-1, -1)
 """The characters of a token that has none: a marker, or white space alone."""
@@ -34,7 +34,7 @@ class Stream:
             for markers and for tokens that are white space.
         passages: for each token the index in `QuestionRow.candidates` of the passage it belongs to, −1 for none.
         markers: which tokens are markers.
-        types: token types, see `QuestionOptions.match_types`.
+        types: token types, see `QuestionOptions.match_types`; packed with `passage_types`.
     """
 
     ids: list[int]
@@ -76,6 +76,8 @@ def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions
         first, end = ranges[place]
         passages[first:end] = [kept[place]] * (end - first)
     types = _match_types(row, spans) if options.match_types else [1] * len(ids)
+    if options.passage_types:
+        types = _passage_types(row, kept, passages, types)
     stream = Stream(ids, spans, passages, [False] * len(ids), types)
     if not options.markers:
         return stream
@@ -162,6 +164,16 @@ def _match_types(row: QuestionRow, spans: list[tuple[int, int]]) -> list[int]:
     for first, end in _token_ranges(spans, words):
         types[first:end] = [2] * (end - first)
     return types
+
+
+def _passage_types(row: QuestionRow, kept: list[int], passages: list[int], matches: list[int]) -> list[int]:
+    """Match, place and kind of the passage of each token, packed; tokens in no passage keep their match."""
+    codes = {-1: 0}
+    for number, index in enumerate(kept, 1):
+        candidate = row.candidates[index]
+        brief = len(row.answer(candidate.span).split()) < PassageTypes.BRIEF_WORDS
+        codes[index] = PassageTypes.pack(0, number, "brief" if brief else candidate.kind)
+    return [codes[index] + match for index, match in zip(passages, matches, strict=True)]
 
 
 @lru_cache(maxsize=100_000)

@@ -27,7 +27,7 @@ from longspan.data.chunks import Chunk, chunk_map
 from longspan.data.questions import QuestionRow, Span, check_text
 from longspan.errors import InputError
 from longspan.tasks.question_document import NOWHERE, Stream, encode_text, kept_candidates, tokenize_document
-from longspan.tasks.question_options import QuestionOptions
+from longspan.tasks.question_options import PassageTypes, QuestionOptions
 
 logger = logging.getLogger(__name__)
 
@@ -201,12 +201,15 @@ class QuestionCollator:
     """Chunks to tensors, padded on the right to the longest (B chunks, T tokens).
 
     `input_ids` and `paragraph_ids` (B, T) int64, −1 where a token has no passage; `attention_mask` and
-    `global_attention_mask` (B, T) bool, True = real, True = question; `token_type_ids` (B, T) where the chunks have
-    them; `start_positions`, `end_positions`, `paragraph_labels`, `answer_types` (B) where all of them have labels.
+    `global_attention_mask` (B, T) bool, True = real, True = question; `token_type_ids` (B, T), or (B, T, 3), where the
+    chunks have them; `start_positions`, `end_positions`, `paragraph_labels`, `answer_types` (B) where all of them have
+    labels.
     """
 
     pad_token_id: int
     multiple: int = 1
+    passage_types: bool = False
+    """Whether token types are packed (`PassageTypes`); they become `(B, T, 3)`."""
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         """Pad and stack; what belongs to inference alone (`token_spans`, `candidates`, `chunk`) is left out."""
@@ -221,7 +224,8 @@ class QuestionCollator:
             "paragraph_ids": self._stack([chunk["paragraph_ids"] for chunk in features], -1),
         }
         if all("token_type_ids" in chunk for chunk in features):
-            batch["token_type_ids"] = self._stack([chunk["token_type_ids"] for chunk in features], 0)
+            types = self._stack([chunk["token_type_ids"] for chunk in features], 0)
+            batch["token_type_ids"] = PassageTypes.unpack(types) if self.passage_types else types
         for name in ("start_positions", "end_positions", "paragraph_labels", "answer_types"):
             if all(name in chunk for chunk in features):
                 batch[name] = torch.tensor([chunk[name] for chunk in features])

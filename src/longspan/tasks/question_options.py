@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from longspan.data.questions import KINDS
 from longspan.errors import InputError
@@ -32,6 +36,9 @@ class QuestionOptions:
         match_types: `token_type_ids` tell which tokens of the document are words of the question, but for capitals and
             English endings (the match of DrQA, Chen et al. 2017): 0 question, special and marker tokens, 1 document,
             2 a word of the question.
+        passage_types: with `match_types`, each token also has types for the place and the kind of its passage, whose
+            embeddings are added to it (`PassageTypes`). Markers say the same in two tokens of a passage, of which its
+            mean hardly tells; where rows are too few to learn that, this is the way to say it.
         answer_types: 2 (0 null, 1 answer) or 5 (0 null, 1 yes, 2 no, 3 short, 4 long only).
     """
 
@@ -43,6 +50,7 @@ class QuestionOptions:
     max_candidates: int | None = MARKED_CANDIDATES
     top_level_only: bool = True
     match_types: bool = False
+    passage_types: bool = False
     answer_types: int = 2
 
     def __post_init__(self) -> None:
@@ -63,8 +71,42 @@ class QuestionOptions:
             raise InputError(f"keep_negatives={self.keep_negatives} is no probability; give a number from 0 to 1")
         if self.max_candidates is not None and self.max_candidates < 0:
             raise InputError(f"max_candidates={self.max_candidates} is negative; give a number, or 0 for no limit")
+        if self.passage_types and not self.match_types:
+            raise InputError("passage_types=true needs match_types=true, whose types it extends; set both, or neither")
         if self.answer_types not in {2, 5}:
             raise InputError(f"answer_types={self.answer_types} is unknown; choose 2 or 5")
+
+
+class PassageTypes:
+    """Three types per token, packed into one byte: match, place of the passage, kind of the passage.
+
+    Match is that of `match_types`. Places are 1, 2, 3, 4, then wider and wider steps; the kinds are those of candidates
+    and "brief", a passage of a few words, such as a link or a heading; 0 of both means no passage.
+    """
+
+    MATCHES = 3
+    PLACE_STARTS = (1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 49)
+    KINDS = (*KINDS, "brief")
+    BRIEF_WORDS = 15
+    """A passage with fewer words is brief."""
+
+    PLACES_AT = MATCHES
+    KINDS_AT = PLACES_AT + len(PLACE_STARTS) + 1
+    COUNT = KINDS_AT + len(KINDS) + 1
+    """Rows of the embedding table."""
+
+    @classmethod
+    def pack(cls, match: int, number: int, kind: str) -> int:
+        """One byte for a token of the passage with this number (from 1) and kind."""
+        place = bisect_right(cls.PLACE_STARTS, number)
+        return match + cls.MATCHES * (place + (len(cls.PLACE_STARTS) + 1) * (1 + cls.KINDS.index(kind)))
+
+    @classmethod
+    def unpack(cls, packed: Tensor) -> Tensor:
+        """`(B, T)` bytes → `(B, T, 3)` rows of the embedding table; 0 is a token outside the document."""
+        rest, places = packed // cls.MATCHES, len(cls.PLACE_STARTS) + 1
+        columns = (packed % cls.MATCHES, rest % places + cls.PLACES_AT, rest // places + cls.KINDS_AT)
+        return torch.stack(columns, dim=-1)
 
 
 def marker_tokens(options: QuestionOptions) -> list[str]:
