@@ -55,7 +55,7 @@ def tiny_model(tokenizer, **changes) -> LongspanForNaturalQuestions:
 
 def brute_force(model, tokenizer, row: QuestionRow, options: Options) -> Answer:
     """Every chunk alone, every passage, every pair of tokens."""
-    long, short, kinds, probabilities = {}, {}, {}, {}
+    long, short, kinds = {}, {}, {}
     for chunk in chunk_features(row, tokenizer, options):
         output = model(**QuestionCollator(pad_token_id=tokenizer.pad_token_id)([chunk]))
         start, end = output.start_logits[0].tolist(), output.end_logits[0].tolist()
@@ -66,9 +66,6 @@ def brute_force(model, tokenizer, row: QuestionRow, options: Options) -> Answer:
             if logits[local] + odds > long.get(candidate, -math.inf):
                 long[candidate] = logits[local] + odds
                 kinds[candidate] = (types, odds)
-            share = math.exp(logits[local]) / sum(map(math.exp, logits))
-            here = share / (1 + math.exp(-odds))
-            probabilities[candidate] = max(here, probabilities.get(candidate, 0))
             tokens = [
                 token
                 for token, owner in enumerate(chunk["paragraph_ids"])
@@ -80,6 +77,9 @@ def brute_force(model, tokenizer, row: QuestionRow, options: Options) -> Answer:
                     short[candidate] = (score, Span(chunk["token_spans"][i][0], chunk["token_spans"][j][1]))
     best = max(long, key=lambda candidate: long[candidate])
     types, odds = kinds[best]
+    probability = 1 / (1 + math.exp(-odds))
+    weights = {candidate: math.exp(score) for candidate, score in long.items()}
+    shares = {candidate: weight / sum(weights.values()) for candidate, weight in weights.items()}
     yes_no, (score, span) = "none", short[best]
     if len(types) == 5 and max(types[1:]) in types[1:3]:
         yes_no = ("yes", "no")[types.index(max(types[1:])) - 1]
@@ -90,9 +90,9 @@ def brute_force(model, tokenizer, row: QuestionRow, options: Options) -> Answer:
         short=(span,) if yes_no == "none" else (),
         short_score=score,
         yes_no=yes_no,
-        probability=1 / (1 + math.exp(-odds)),
+        probability=probability,
         candidate_scores=tuple(long.get(index) for index in range(len(row.candidates))),
-        candidate_probabilities=tuple(probabilities.get(index, 0.0) for index in range(len(row.candidates))),
+        candidate_probabilities=tuple(probability * shares.get(index, 0.0) for index in range(len(row.candidates))),
     )
 
 

@@ -51,8 +51,8 @@ class Answer:
         probability: that the document answers the question: the sigmoid of the log-odds of the chunk which the long
             answer is from. It is as calibrated as the model is; training on a part of the negative chunks raises it.
         candidate_scores: for every candidate of the row its long score; None where no chunk offered it.
-        candidate_probabilities: for every candidate, that a chunk has an answer and that it is this one: probability
-            times the softmax of a_c, maximum over chunks; 0 where no chunk offered it.
+        candidate_probabilities: for every candidate, that the document answers and that this is the passage:
+            probability times the softmax of the long scores; 0 where no chunk offered it. The chosen one has the most.
     """
 
     candidate: int | None = None
@@ -72,8 +72,6 @@ class ChunkReading(NamedTuple):
     """(C) the passages as indices in `QuestionRow.candidates`."""
     logits: list[float]
     """(C) a_c."""
-    shares: list[float]
-    """(C) softmax of a_c."""
     spans: list[tuple[float, Span]]
     """(C) the best short answer in each, with its score."""
     answer: list[float]
@@ -150,12 +148,8 @@ def read_chunks(
         ends = zip(scores[row, :count].tolist(), first[row].tolist(), last[row].tolist(), strict=False)
         places = chunk["token_spans"]
         spans = [(score, Span(places[i][0], places[j][1])) for score, i, j in ends]
-        shares = logits.softmax(0).tolist()
-        readings.append(
-            ChunkReading(
-                chunk["candidates"], logits.tolist(), shares, spans, output.answer_logits[row].float().tolist()
-            )
-        )
+        types = output.answer_logits[row].float().tolist()
+        readings.append(ChunkReading(chunk["candidates"], logits.tolist(), spans, types))
     return readings
 
 
@@ -222,42 +216,39 @@ class _Merge:
     row: QuestionRow
     long: dict[int, tuple[float, ChunkReading]] = field(default_factory=dict)
     short: dict[int, tuple[float, Span]] = field(default_factory=dict)
-    probabilities: dict[int, float] = field(default_factory=dict)
 
     def add(self, chunk: ChunkReading) -> None:
         """Of equal offers the earlier chunk's stays."""
         odds = chunk.log_odds
-        offers = zip(chunk.candidates, chunk.logits, chunk.shares, chunk.spans, strict=True)
-        for candidate, logit, share, (score, span) in offers:
+        for candidate, logit, (score, span) in zip(chunk.candidates, chunk.logits, chunk.spans, strict=True):
             if candidate not in self.long or logit + odds > self.long[candidate][0]:
                 self.long[candidate] = (logit + odds, chunk)
             if candidate not in self.short or score > self.short[candidate][0]:
                 self.short[candidate] = (score, span)
-            here = probability_of(odds) * share
-            self.probabilities[candidate] = max(self.probabilities.get(candidate, 0.0), here)
 
     def answer(self) -> Answer:
         """The best candidate (of equal ones the first) with what stands in it."""
         every = range(len(self.row.candidates))
         scores = tuple(self.long[index][0] if index in self.long else None for index in every)
-        probabilities = tuple(self.probabilities.get(index, 0.0) for index in every)
         if not self.long:
-            return Answer(candidate_scores=scores, candidate_probabilities=probabilities)
+            return Answer(candidate_scores=scores, candidate_probabilities=tuple(0.0 for _ in every))
         chosen = min(self.long, key=lambda index: (-self.long[index][0], index))
         long_score, chunk = self.long[chosen]
         short_score, span = self.short[chosen]
         yes_no = _yes_or_no(chunk.answer)
         if yes_no != "none":
             short_score = chunk.answer[YES if yes_no == "yes" else NO] - chunk.answer[NULL]
+        probability = probability_of(chunk.log_odds)
+        shares = torch.tensor([NEVER if score is None else score for score in scores], dtype=torch.float64).softmax(0)
         return Answer(
             candidate=chosen,
             long_score=long_score,
             short=() if yes_no != "none" else (span,),
             short_score=short_score,
             yes_no=yes_no,
-            probability=probability_of(chunk.log_odds),
+            probability=probability,
             candidate_scores=scores,
-            candidate_probabilities=probabilities,
+            candidate_probabilities=tuple((probability * shares).tolist()),
         )
 
 
