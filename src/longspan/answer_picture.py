@@ -39,7 +39,7 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
     strip = figure.add_axes((0.06, (text_top + 0.45) / height, 0.91, 0.26 / height))
     chosen = [piece for piece in answer.passages if piece.start == answer.passage.start and answer.answered]
     draw_scores(axes, answer.passages, chosen, label="probability")
-    axes.set_ylim(0, 1.15 * max(0.2, *(piece.score for piece in answer.passages)))
+    axes.set_ylim(0, 1.15 * max(0.2, *(piece.score or 0.0 for piece in answer.passages)))
     draw_strip(strip, answer.passages, chosen)
     if answer.short is not None:
         axes.plot([(answer.short.start + answer.short.end) / 2], [0.02], marker="^", color=INK, markersize=6)
