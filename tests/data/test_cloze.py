@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from longspan.data.cloze import FUNCTION_WORDS, WORD, ClozeOptions, cloze_rows, paragraphs_of
+from longspan.data.cloze import FUNCTION_WORDS, WORD, ClozeOptions, _topic, cloze_rows, paragraphs_of
 from longspan.data.questions import plain_row
 from longspan.data.rows import SummaryRow
 from longspan.errors import InputError
@@ -93,3 +93,9 @@ def test_paragraphs_of_plain_texts_and_of_sentences() -> None:
     assert "<" not in joined
     assert joined.count("Genes rose by ") == 10
     assert joined.count(" percent in mouse") == 10
+
+
+def test_words_that_occur_equally_often_are_in_order() -> None:
+    """Python's sets are in another order in every process; a seed must give the same questions in all."""
+    expected = ["kappa", "alpha", "beta", "delta", "gamma", "omega"]
+    assert _topic(["omega alpha kappa beta gamma delta"] * 2 + ["kappa"]) == expected

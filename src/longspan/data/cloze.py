@@ -267,6 +267,7 @@ def _question(
     if len(kept) < 3 or sum(len(word) for _, word in kept) < 15:
         return None
     asking = {"who": ("who", "who", "which person"), "what": ("what", "what", "which")}.get(kind, (kind,))
+    topic = [word for word in topic if word not in hidden]  # the question must not name its answer
     question = _phrase(draw.choice(asking), [word for _, word in kept], len(kept), topic, draw, options)
     offset = sentence.start()
     return question, Span(offset + start, offset + end)
@@ -334,7 +335,9 @@ def _free(span: tuple[int, int], taken: Iterable[tuple[int, int]]) -> bool:
 def _topic(paragraphs: Sequence[str]) -> list[str]:
     """The words that occur in the most paragraphs, without those of the grammar."""
     counts = Counter(word for text in paragraphs for word in {found.lower() for found in WORD.findall(text)})
-    return [word for word, times in counts.most_common(120) if _carries(word) and len(word) > 3 and times > 1][:8]
+    # Ties by the alphabet: the order of a set differs from one process to the next.
+    common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:120]
+    return [word for word, times in common if _carries(word) and len(word) > 3 and times > 1][:8]
 
 
 def _carries(word: str) -> bool:
