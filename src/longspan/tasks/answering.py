@@ -32,6 +32,7 @@ from longspan.tasks.question_features import (
     QuestionCollator,
     chunk_features,
 )
+from longspan.tasks.tokenizers import padding_id
 
 NEVER = float("-inf")
 """The score of what no chunk offers: below every threshold."""
@@ -118,13 +119,6 @@ def answer_rows(
         for (number, _), reading in zip(numbered, readings, strict=True):
             found[number].add(reading)
     return [merge.answer() for merge in found]
-
-
-def padding_id(tokenizer: Any) -> int:
-    """The id that fills up batches."""
-    if tokenizer.pad_token_id is None:
-        raise InputError("the tokenizer has no pad_token, which batches need; set it, or use the model's tokenizer")
-    return tokenizer.pad_token_id
 
 
 @torch.no_grad()

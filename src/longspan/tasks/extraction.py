@@ -24,6 +24,7 @@ from longspan.tasks.predicting import FeatureRows, predict
 from longspan.tasks.salience import salience, soft_labels, words_of
 from longspan.tasks.selection import fill, ranking, simple_words
 from longspan.tasks.summaries import SummaryTask, prediction_lines
+from longspan.tasks.tokenizers import padding_id
 
 IGNORED = -100.0
 
@@ -82,9 +83,7 @@ class Extraction(SummaryTask):
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads documents to a batch: `input_ids`, `attention_mask`, `sentence_ids` `(B, T)`, `labels` `(B, N)`."""
-        padding = tokenizer.pad_token_id
-        if padding is None:
-            raise InputError("the tokenizer has no pad_token; set one, so that documents can be batched")
+        padding = padding_id(tokenizer)
 
         def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
             ids = [torch.tensor(feature["input_ids"], dtype=torch.long) for feature in features]

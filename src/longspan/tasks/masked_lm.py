@@ -28,6 +28,7 @@ from longspan.errors import InputError
 from longspan.tasks.base import SYNTHETIC, Outcome, Task
 from longspan.tasks.masking import IGNORED, MaskedChunks, Masking
 from longspan.tasks.predicting import batches
+from longspan.tasks.tokenizers import padding_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,9 +160,7 @@ class MaskedLM(Task):
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads chunks to `input_ids`, `labels` `(B, T)` int64, `attention_mask`, `global_attention_mask` bool."""
-        padding = tokenizer.pad_token_id
-        if padding is None:
-            raise InputError("the tokenizer has no pad_token, which batches need; set it, or use another tokenizer")
+        padding = padding_id(tokenizer)
 
         def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
             ids = [torch.from_numpy(feature["input_ids"]) for feature in features]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 from longspan.data.question_readers import SYNTHETIC, question_files, read_questions
 from longspan.data.questions import QuestionRow
 from longspan.errors import InputError
-from longspan.tasks.answering import Answer, answer_rows, padding_id
+from longspan.tasks.answering import Answer, answer_rows
 from longspan.tasks.base import Outcome, Task
 from longspan.tasks.question_chunks import LABELS, QuestionChunks, question_chunks
 from longspan.tasks.question_features import QuestionCollator
@@ -30,6 +30,7 @@ from longspan.tasks.question_metric import (
 )
 from longspan.tasks.question_options import PassageTypes, QuestionOptions, marker_tokens
 from longspan.tasks.question_predictions import line, official_files, said
+from longspan.tasks.tokenizers import padding_id
 
 GROUP = 64
 """So many documents are in memory at a time while evaluating."""

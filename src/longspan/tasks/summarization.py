@@ -23,7 +23,7 @@ from longspan.tasks.base import Outcome
 from longspan.tasks.predicting import FeatureRows, predict
 from longspan.tasks.rouge import Rouge
 from longspan.tasks.summaries import SummaryTask, prediction_lines
-from longspan.tasks.tokenizers import encode, encode_target
+from longspan.tasks.tokenizers import encode, encode_target, padding_id
 
 logger = logging.getLogger(__name__)
 
@@ -133,9 +133,7 @@ class Summarization(SummaryTask):
 
     def collator(self, tokenizer: Any) -> Collator:
         """What turns features into a batch."""
-        if tokenizer.pad_token_id is None:
-            raise InputError("the tokenizer has no pad_token, which batches need; set it, or use the model's tokenizer")
-        return Collator(pad_token_id=tokenizer.pad_token_id, multiple=self.pad_to_multiple_of)
+        return Collator(pad_token_id=padding_id(tokenizer), multiple=self.pad_to_multiple_of)
 
     def texts(self, predictions: Any, rows: Sequence[SummaryRow], tokenizer: Any) -> list[str]:
         """Summaries from `(rows, T)` token ids, one sentence per line; negative ids are padding.

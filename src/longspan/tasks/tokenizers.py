@@ -29,6 +29,13 @@ def check_tokenizer(tokenizer: Any, config: Any) -> None:
             )
 
 
+def padding_id(tokenizer: Any) -> int:
+    """The id that fills up batches; `InputError` where the tokenizer has none."""
+    if tokenizer.pad_token_id is None:
+        raise InputError("the tokenizer has no pad_token, which batches need; set it, or use the model's tokenizer")
+    return tokenizer.pad_token_id
+
+
 def encode(tokenizer: Any, text: str, *, pair: str | None = None, max_tokens: int) -> tuple[list[int], int]:
     """Token ids with the tokenizer's special tokens, at most `max_tokens` of them, and how many there would be.
 
