@@ -1,0 +1,199 @@
+"""What every table of faults shares: a folder, a command that must refuse, and proof that nothing else happened.
+
+A table is a dictionary from a case's name to the keywords of `check_fault`:
+
+```python
+CASES = {
+    "no sentences": {"files": {"a.txt": TEXT}, "run": ["summarize", "a.txt", "--sentences", "0"], "says": "sentences"},
+}
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_fault(case: dict, check_fault: Callable[..., str]) -> None:
+    check_fault(**case)
+```
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from longspan.cli import main
+
+RECIPE: dict[str, Any] = {
+    "name": "tiny",
+    "task": {"name": "summarization", "max_source_tokens": 128, "max_target_tokens": 16},
+    "data": {"train": "synthetic", "validation": "synthetic", "train_rows": 4, "validation_rows": 2},
+    "model": {
+        "new": {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "intermediate_size": 64,
+            "decoder_layers": 1,
+        },
+        "attention": {"mechanism": "poolingformer", "left_tokens": 16, "right_tokens": 16},
+        "max_tokens": 128,
+    },
+    "tokenizer": {"train": 400},
+    "optimisation": {"steps": 2, "batch_size": 2, "log_every": 1, "evaluate_every": 2},
+}
+"""A recipe that would train; a case changes single keys of it by their dotted path."""
+
+
+@pytest.fixture(scope="session")
+def made_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Tiny random models on disk, by name, made once: copied into the folder of each case that asks for one."""
+    from transformers import BartConfig, BartForConditionalGeneration, RobertaConfig, RobertaForMaskedLM
+
+    folder = tmp_path_factory.mktemp("made")
+    bart = BartConfig(
+        vocab_size=300,
+        d_model=32,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        max_position_embeddings=64,
+        encoder_layers=2,
+        decoder_layers=1,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+    )
+    BartForConditionalGeneration(bart).save_pretrained(folder / "bart")
+    roberta = RobertaConfig(
+        vocab_size=300,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=66,
+    )
+    RobertaForMaskedLM(roberta).save_pretrained(folder / "roberta")
+    bundled = Path(main.__globals__["__file__"]).parents[1] / "bundled"
+    return {"bart": folder / "bart", "roberta": folder / "roberta", "bundled": bundled}
+
+
+@pytest.fixture
+def check_fault(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    made_checkpoints: dict[str, Path],
+) -> Callable[..., str]:
+    """Run a command in a folder made for it; it must be refused in one line, with everything as it was before."""
+
+    def run_case(
+        run: Sequence[str],
+        says: str | Sequence[str],
+        *,
+        files: Mapping[str, str | bytes | Callable[[], bytes]] | None = None,
+        recipe: Mapping[str, Any] | None = None,
+        checkpoint: str | None = None,
+        edit: Mapping[str, Mapping[str, Any]] | None = None,
+        links: Mapping[str, str] | None = None,
+        stdin: bytes | None = None,
+        environment: Mapping[str, str] | None = None,
+        code: int = 2,
+        seconds: float = 30.0,
+    ) -> str:
+        """Make the folder, run the command, check the refusal; return its line.
+
+        Args:
+            run: the command line, without `longspan`.
+            says: words that the line on standard error must hold (an argument's name, its value, the remedy).
+            files: name → contents, or a function that makes them.
+            recipe: changes of `RECIPE` by dotted path, written to `recipe.yaml`; None as a value removes the key.
+            checkpoint: name of a made model, copied to `model/`.
+            edit: JSON file → keys to set in it (`None` removes one), after `checkpoint` was copied.
+            links: symlink → its target.
+            stdin: bytes on standard input.
+            environment: variables to set.
+            code: the exit code that must come back.
+            seconds: it must not take longer.
+        """
+        monkeypatch.chdir(tmp_path)
+        if checkpoint is not None:
+            shutil.copytree(made_checkpoints[checkpoint], tmp_path / "model")
+        if recipe is not None:
+            (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(_changed(recipe), sort_keys=False), encoding="utf-8")
+        _write(tmp_path, files or {}, edit or {}, links or {})
+        for name, value in (environment or {}).items():
+            monkeypatch.setenv(name, value)
+        if stdin is not None:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        before, start = photograph(tmp_path), time.monotonic()
+        capfd.readouterr()
+        result = main([str(argument) for argument in run])
+        took, (out, err) = time.monotonic() - start, capfd.readouterr()
+        assert result == code, (result, out, err)
+        assert "Traceback" not in err
+        assert err.startswith("error: "), err
+        assert err.count("\n") == 1, err
+        assert err.rstrip("\n").isprintable(), "control characters reach the terminal"
+        assert out == ""
+        for words in (says,) if isinstance(says, str) else says:
+            assert words in err, err
+        assert photograph(tmp_path) == before, "something was left behind, changed or removed"
+        assert took < seconds, f"took {took:.1f} s"
+        return err
+
+    return run_case
+
+
+def photograph(folder: Path) -> dict[str, tuple[str, int, str]]:
+    """Kind, permissions and contents of everything below a folder."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        state = path.lstat()
+        if path.is_symlink():
+            kind, contents = "link", os.readlink(path)
+        elif path.is_file():
+            kind, contents = "file", hashlib.sha256(path.read_bytes()).hexdigest()
+        else:
+            kind, contents = "folder" if path.is_dir() else "other", ""
+        found[path.relative_to(folder).as_posix()] = (kind, stat.S_IMODE(state.st_mode), contents)
+    return found
+
+
+def _changed(changes: Mapping[str, Any]) -> dict[str, Any]:
+    recipe = json.loads(json.dumps(RECIPE))
+    for path, value in changes.items():
+        *sections, last = path.split(".")
+        place = recipe
+        for section in sections:
+            place = place.setdefault(section, {})
+        if value is None:
+            place.pop(last, None)
+        else:
+            place[last] = value
+    return recipe
+
+
+def _write(folder: Path, files: Mapping[str, Any], edit: Mapping[str, Any], links: Mapping[str, str]) -> None:
+    for name, contents in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = contents() if callable(contents) else contents
+        path.write_bytes(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data)
+    for name, changes in edit.items():
+        path = folder / name
+        plain = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        for key, value in changes.items():
+            if value is None:
+                plain.pop(key, None)
+            else:
+                plain[key] = value
+        path.write_text(json.dumps(plain), encoding="utf-8")
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
