@@ -6,7 +6,7 @@ Importing this package makes `attn_implementation="longspan"` known to transform
 from longspan.checkpoints.attention_interface import register, use_attention
 from longspan.checkpoints.frozen import train_new_positions_only
 from longspan.checkpoints.incoming import from_transformers
-from longspan.checkpoints.lengthen import lengthen
+from longspan.checkpoints.lengthening import lengthen
 from longspan.checkpoints.outgoing import to_transformers
 from longspan.checkpoints.report import LengthenReport
 
