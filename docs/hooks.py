@@ -17,13 +17,20 @@ _MATHS = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\(?P<open>[(\[])(?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
 
+_CODE = re.compile(r"(<pre\b.*?</pre>|<code\b.*?</code>)", re.DOTALL)
+_THOUSANDS = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
+"""The space in 16 384, which no line may end with."""
+
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     return markdown.replace(COMMANDS_HERE, commands_page()) if COMMANDS_HERE in markdown else markdown
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    return _MATHS.sub(_equation, content)
+    return "".join(
+        part if part.startswith(("<pre", "<code")) else _THOUSANDS.sub("\N{NARROW NO-BREAK SPACE}", part)
+        for part in _CODE.split(_MATHS.sub(_equation, content))
+    )
 
 
 def on_post_build(config: Any, **_: Any) -> None:
