@@ -17,6 +17,7 @@ import pytest
 import longspan
 from longspan import attention, models, patterns
 from longspan.cli import COMMANDS
+from longspan.tasks.base import TASKS
 
 ROOT = Path(__file__).parents[1]
 LAPTOP, PHONE = (1366, 900), (390, 844)
@@ -208,6 +209,7 @@ def test_reference_has_every_public_name(site: Path) -> None:
     public = {f"longspan.{name}" for name in longspan.__all__ if name not in own_page}
     for module in (patterns, attention, models):
         public |= {f"{module.__name__}.{name}" for name in module.__all__}
+    public |= {place.replace(":", ".") for place in TASKS.values()}
     public |= {"longspan.training.recipe.Optimisation", "longspan.checkpoints.train_new_positions_only"}
     assert public <= found, sorted(public - found)
 
