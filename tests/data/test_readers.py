@@ -78,13 +78,10 @@ def test_permissive_layout_has_sections_and_abstract() -> None:
     assert not list(rows_from_records([PROPOSAL], Choice(target="digest")))  # it has none
     with pytest.raises(InputError, match="target='blurb' is not in this layout; it has abstract, digest"):
         one(PROPOSAL, target="blurb")
-    for field, value in (("title", []), ("title", None), ("sections", "x"), ("sections", [{"title": "A"}])):
-        try:
+    assert one(PROPOSAL | {"title": []}).title == ""
+    for field, value in (("title", None), ("sections", "x"), ("sections", [{"title": "A"}]), ("abstract", 3)):
+        with pytest.raises(InputError, match=f"field '({field}|text)' "):
             one(PROPOSAL | {field: value})
-        except InputError as error:
-            assert field in str(error) or "text" in str(error)
-        else:
-            assert value == []  # a document without a title
 
 
 @needs_data
@@ -100,8 +97,6 @@ def test_permissive_documents(name: str, count: int) -> None:
         # The README: a body of at least 800 words, an abstract of 40 to 400.
         assert len(row.source.split()) >= 800
         assert 40 <= len(row.reference.split()) <= 400
-        assert row.title
-        assert row.headings
         assert row.reference.replace("\n", " ") not in row.source
 
 
@@ -111,11 +106,10 @@ def test_permissive_text_is_that_of_the_file() -> None:
     with lzma.open(file, "rt", encoding="utf-8") as lines:
         records = [json.loads(line) for line in lines]
     for record, row in zip(records, read_rows(file), strict=True):
-        text = "\n\n".join(
-            part for section in record["sections"] for part in (section["title"], section["text"]) if part
-        )
-        assert row.source == text
-        assert [row.pieces[index] for index in row.headings] == [s["title"] for s in record["sections"] if s["title"]]
+        parts = [part for section in record["sections"] for part in (section["title"], section["text"]) if part]
+        assert row.source == "\n\n".join(parts)
+        titles = [section["title"] for section in record["sections"] if section["title"]]
+        assert [row.pieces[index] for index in row.headings] == titles
 
 
 def test_plain_layout_takes_texts_lists_and_named_fields() -> None:
@@ -309,7 +303,9 @@ def test_damaged_archives_and_missing_files(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data)
         with pytest.raises(InputError, match=re.escape(name)):
             list(read_rows(tmp_path / name))
-    with pytest.raises(InputError, match=r"is no file and no directory.* none of the data sets pubmed"):
+    with pytest.raises(
+        InputError, match=r"is no file and no directory.* none of the data sets permissive, permissive-papers, "
+    ):
         read_rows(tmp_path / "none.jsonl")
 
 
