@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all, and are made only once."""
+"""Folders that are made only once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.whole_folders import fingerprint_of, make_once, read_index, whole_folder
+from longspan.data.whole_folders import fingerprint_of, make_once, read_index
 from longspan.errors import InputError
 
 
@@ -18,33 +18,6 @@ class Words:
 
     def get_vocab(self) -> dict[str, int]:
         return self.words
-
-
-def test_a_folder_appears_when_it_is_filled(tmp_path: Path) -> None:
-    wanted = tmp_path / "runs" / "wanted"
-    with whole_folder(wanted) as partial:
-        (partial / "file").write_text("text")
-        assert not wanted.exists()
-    assert (wanted / "file").read_text() == "text"
-    assert [path.name for path in wanted.parent.iterdir()] == ["wanted"]
-
-
-def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
-    def interrupted() -> None:
-        with whole_folder(tmp_path / "wanted") as partial:
-            (partial / "file").write_text("text")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert not list(tmp_path.iterdir())
-
-
-def test_what_a_killed_run_left_is_not_used(tmp_path: Path) -> None:
-    (tmp_path / ".wanted.partial").mkdir()
-    (tmp_path / ".wanted.partial" / "old").write_text("half")
-    with whole_folder(tmp_path / "wanted") as partial:
-        assert not list(partial.iterdir())
 
 
 def test_made_once(tmp_path: Path) -> None:

@@ -1,32 +1,17 @@
-"""Folders that appear whole or not at all, and folders of files that are made once and used again by a resumed run."""
+"""Folders of files that are made once, whole or not at all, and used again by a resumed run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from longspan.errors import InputError
+from longspan.files import whole_folder
 
 INDEX = "index.json"
-
-
-@contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """A folder to fill, beside the one that is wanted: it takes that one's name at the end, or is gone on an error."""
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    partial.replace(folder)
 
 
 def make_once(folder: Path, fingerprint: str, fill: Callable[[Path], dict[str, Any]], *, other: str) -> dict[str, Any]:

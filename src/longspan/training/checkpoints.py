@@ -12,7 +12,6 @@ The model is in safetensors. Trainer keeps optimizer, schedule and random states
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -20,6 +19,8 @@ from typing import Any
 
 import torch
 from transformers import TrainerCallback
+
+from longspan.files import flush, write_whole
 
 FILES = "files.json"
 STATE = "trainer_state.json"
@@ -51,8 +52,7 @@ def seal(checkpoint: Path) -> None:
     """Declare a checkpoint complete: flush its files to disk and write the list of them."""
     sizes = {}
     for file in sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != FILES):
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())
+        flush(file)
         sizes[file.relative_to(checkpoint).as_posix()] = file.stat().st_size
     write_atomically(checkpoint / FILES, json.dumps(sizes, indent=2))
 
@@ -93,13 +93,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file so that it is there whole or not at all, even if the process or the machine stops."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    write_whole({path: text})
 
 
 def _checkpoints(folder: Path) -> list[Path]:
