@@ -15,11 +15,13 @@ from typing import Any, ClassVar, Self
 from longspan.data.question_readers import SYNTHETIC, question_files, read_questions
 from longspan.data.questions import QuestionRow
 from longspan.errors import InputError
+from longspan.settings import Count
 from longspan.tasks.answering import Answer, answer_rows
 from longspan.tasks.base import Outcome, Task
 from longspan.tasks.question_chunks import LABELS, QuestionChunks, question_chunks
 from longspan.tasks.question_features import QuestionCollator
 from longspan.tasks.question_metric import (
+    SCORES,
     VOTES,
     Said,
     annotations_of,
@@ -72,15 +74,10 @@ class NaturalQuestions(QuestionOptions, Task):
     generates: ClassVar[bool] = False
     counts_rows: ClassVar[bool] = False
     label_names: ClassVar[tuple[str, ...]] = LABELS
+    score_names: ClassVar[tuple[str, ...]] = SCORES
 
-    max_answer_tokens: int = 30
+    max_answer_tokens: Count = 30
     null_paragraph: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse impossible options."""
-        super().__post_init__()
-        if self.max_answer_tokens < 1:
-            raise InputError(f"max_answer_tokens={self.max_answer_tokens} leaves no answer; give at least 1")
 
     def model_class(self) -> Any:
         """`LongspanForNaturalQuestions`."""

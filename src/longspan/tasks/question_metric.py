@@ -212,6 +212,14 @@ def curve_scores(name: str, found: Curve) -> dict[str, float]:
     return scores | {f"{name}_f1_all": 100 * found.everything.f1}
 
 
+SCORES = (
+    *(f"{answer}_{field}" for answer in ("long", "short", "passage", "minimal") for field in Measured._fields),
+    *(f"{answer}_recall_at_precision_{round(100 * wanted)}" for answer in ("long", "short") for wanted in PRECISIONS),
+    *("long_f1_all", "short_f1_all", "passage_f1_*", "minimal_f1_*"),
+)
+"""The scores by which models can be compared; `*` is a language of TyDi QA."""
+
+
 def natural_questions_scores(gold: Sequence[Sequence[Said]], predicted: Sequence[Said]) -> dict[str, float]:
     """The metric of Natural Questions: what annotators said of each question, and the prediction for it.
 
