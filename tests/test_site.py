@@ -64,7 +64,7 @@ def pages(site: Path) -> list[Path]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     webdriver = pytest.importorskip("selenium.webdriver", reason="pages are opened with selenium, of the 'dev' extra")
-    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    program = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
     driver_path = shutil.which("chromedriver")
     if program is None or driver_path is None:
         pytest.skip("no Chromium with its driver here; on Debian: apt-get install chromium chromium-driver")
