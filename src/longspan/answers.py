@@ -172,8 +172,7 @@ def _task(folder: Path, model: Any, tokenizer: Any) -> Any:
     """The task as the recipe beside the model has it; without a recipe, what model and tokenizer tell of it."""
     from longspan.tasks.natural_questions import NaturalQuestions
     from longspan.tasks.question_options import QuestionOptions, marker_tokens
-    from longspan.training.recipe_file import load_recipe
-    from longspan.training.runs import RECIPE
+    from longspan.training.recipe_file import RECIPE, load_recipe
 
     if not (folder / RECIPE).is_file():
         marked = set(marker_tokens(QuestionOptions())) <= set(tokenizer.get_vocab())

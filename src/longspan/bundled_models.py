@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from torch import nn
 
     from longspan.models.fields import ModelFields
@@ -61,11 +62,13 @@ def _read_config(folder: Path) -> ModelFields:
 def _load(file: Path, network: type[Network], config: ModelFields) -> Network:
     """The network with the weights of the file; it is built on no device, so that nothing is drawn or allocated."""
     import torch
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    if not file.is_file():
-        raise FileNotFoundError(f"{file.name} is missing")
-    weights = {name: weight.float() for name, weight in load_file(file).items()}
+    try:
+        weights = {name: weight.float() for name, weight in load_file(file).items()}
+    except SafetensorError as error:
+        raise ValueError(f"{file.name}: {error}") from error
     broken = next((name for name, weight in weights.items() if not bool(weight.isfinite().all())), None)
     if broken is not None:
         raise ValueError(f"{file.name} holds no finite numbers in {broken}")
@@ -73,6 +76,16 @@ def _load(file: Path, network: type[Network], config: ModelFields) -> Network:
         model = network(config)
     model.load_state_dict(weights, assign=True)
     return model.eval().requires_grad_(False)
+
+
+def _tokenizer(file: Path) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    text = file.read_text(encoding="utf-8")
+    try:
+        return Tokenizer.from_str(text)
+    except Exception as error:
+        raise ValueError(f"{file.name}: {error}") from error
 
 
 def _undrawn() -> Any:
@@ -101,13 +114,7 @@ class BundledTokenizer:
     sep_token_id: int | None
 
     def __init__(self, folder: Path) -> None:
-        from tokenizers import Tokenizer
-
-        file = folder / "tokenizer.json"
-        if not file.is_file():
-            raise FileNotFoundError(f"{file.name} is missing")
-        # Not `from_file`, whose errors are bare exceptions.
-        self.backend = Tokenizer.from_str(json.dumps(json.loads(file.read_text(encoding="utf-8"))))
+        self.backend = _tokenizer(folder / "tokenizer.json")
         self.backend.no_truncation()
         self.backend.no_padding()
         names = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))

@@ -19,6 +19,7 @@ class EncoderLayer(GradientCheckpointingLayer, Block):
 class Encoder(EncoderNetwork):
     """The encoder with transformers' arguments and outputs. `generate()` calls it once per document."""
 
+    config: LongspanConfig
     main_input_name = "input_ids"
     block = EncoderLayer
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
-    from longspan.models.fields import ModelFields
+    from longspan.models.configuration import LongspanConfig
 
 IGNORED = -100
 """The label of a token or sentence that has none."""
@@ -40,7 +40,7 @@ def token_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, count: Te
     return total / ((labels != IGNORED).sum().clamp(min=1) if count is None else count)
 
 
-def document_loss(config: ModelFields, logits: Tensor, labels: Tensor) -> Tensor:
+def document_loss(config: LongspanConfig, logits: Tensor, labels: Tensor) -> Tensor:
     """Loss of `(B, L)` logits by `config.problem_type`, or by what the labels look like when that is unset.
 
     One output: mean squared error. Whole-number labels `(B,)`: cross-entropy. Float labels `(B, L)`: binary

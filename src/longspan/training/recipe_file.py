@@ -9,6 +9,9 @@ from typing import Any
 from longspan.errors import InputError
 from longspan.training.recipe import Recipe
 
+RECIPE = "recipe.yaml"
+"""The recipe that a run keeps beside its model."""
+
 SMOKE = {
     "data.train": "synthetic",
     "data.validation": "synthetic",

@@ -19,8 +19,8 @@ from longspan import __version__
 from longspan.errors import InputError
 from longspan.training import checkpoints
 from longspan.training.recipe import Recipe
+from longspan.training.recipe_file import RECIPE
 
-RECIPE = "recipe.yaml"
 METRICS = "metrics.json"
 WAIT = timedelta(hours=12)
 """How long processes wait for the first one, which may have a large corpus to tokenise; not for one that has died."""

@@ -30,7 +30,8 @@ from longspan.training import checkpoints
 from longspan.training.data import load_rows
 from longspan.training.models import RANDOM_BART, make_room, new_model, published_model, write_random_bart
 from longspan.training.recipe import Recipe
-from longspan.training.runs import METRICS, RECIPE, claim, environment, is_main_process, on_main_process_first
+from longspan.training.recipe_file import RECIPE
+from longspan.training.runs import METRICS, claim, environment, is_main_process, on_main_process_first
 from longspan.training.tokenizers import load_tokenizer, train_tokenizer, write_folder
 from longspan.training.trainer import make_trainer
 
