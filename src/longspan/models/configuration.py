@@ -25,6 +25,7 @@ _TRANSFORMERS_KEYS = frozenset(
         "num_labels",
         "output_attentions",
         "per_layer_config",
+        "prefix",
         "quantization_config",
         "task_specific_params",
         "tie_last_hidden_states",
@@ -122,6 +123,9 @@ class LongspanConfig(PreTrainedConfig):
             leaves them out of the paragraph loss.
         question_loss_weights: there, weights of the losses of start, end, paragraph and answer type.
         init_std: standard deviation of the normal initialisation.
+        source_model_type: `model_type` of the published model that the weights came from, as which `to_transformers`
+            gives them back; `None` for a model made here.
+        source_fields: what its configuration said besides, and goes back with it.
 
     Raises:
         InputError: an unknown key, mechanism or option; heads that do not divide the width; a list of attentions
@@ -173,6 +177,8 @@ class LongspanConfig(PreTrainedConfig):
     null_paragraph: bool = False
     question_loss_weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0)
     init_std: float = 0.02
+    source_model_type: str | None = None
+    source_fields: dict[str, Any] | None = None
     use_cache: bool = True
     tie_word_embeddings: bool = True
     pad_token_id: int | None = 1
