@@ -59,6 +59,8 @@ LIMITS: dict[str, Any] = {
     "null_paragraph": bool,
     "question_loss_weights": tuple[Annotated[float, Range(0, 1e6)], ...],
     "init_std": Annotated[float, Range(0, 100)],
+    "source_model_type": str | None,
+    "source_fields": dict | None,
     "use_cache": bool,
     "tie_word_embeddings": bool,
     "pad_token_id": Token | None,
@@ -116,6 +118,8 @@ class ModelFields:
     null_paragraph: bool = False
     question_loss_weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0)
     init_std: float = 0.02
+    source_model_type: str | None = None
+    source_fields: dict[str, Any] | None = None
     use_cache: bool = True
     tie_word_embeddings: bool = True
     pad_token_id: int | None = 1
