@@ -58,7 +58,11 @@ def _natural_architecture(config: LongspanConfig) -> str:
     windowed = any(spec["mechanism"] != "full" for spec in specs)
     if config.decoder_layers:
         return "led" if windowed else "mbart" if config.normalization == "pre" else "bart"
-    return "longformer" if windowed else "roberta" if config.positions_skip_padding else "bert"
+    if windowed or config.positions_skip_padding:
+        return "longformer" if windowed else "roberta"
+    if config.embedding_width != config.hidden_size:
+        return "electra"
+    return "bert" if config.type_vocab_size else "distilbert"
 
 
 def _class_with(known: Architecture, ours: str) -> tuple[str, Head]:
@@ -88,6 +92,8 @@ def _check_says_everything(config: LongspanConfig, known: Architecture, head: He
 def _value(config: LongspanConfig, name: str) -> Any:
     if name == "attention":
         return [config.layer_attention(layer).to_dict() for layer in range(config.num_hidden_layers)]
+    if name == "embedding_size":
+        return config.embedding_width
     if name == "masked_lm_activation":
         return config.masked_lm_activation or config.activation_function
     return getattr(config, name)

@@ -11,17 +11,31 @@ import longspan.models
 from longspan.checkpoints.bart import BART, MBART
 from longspan.checkpoints.bert import BERT
 from longspan.checkpoints.deberta import DEBERTA
+from longspan.checkpoints.distilbert import DISTILBERT
+from longspan.checkpoints.electra import ELECTRA
 from longspan.checkpoints.led import LED
 from longspan.checkpoints.longformer import LONGFORMER
 from longspan.checkpoints.mapping import Architecture, Head
-from longspan.checkpoints.roberta import ROBERTA, XLM_ROBERTA
+from longspan.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from longspan.checkpoints.sources import open_model
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.model_type: architecture
-    for architecture in (BART, BERT, DEBERTA, LED, LONGFORMER, MBART, ROBERTA, XLM_ROBERTA)
+    for architecture in (
+        BART,
+        BERT,
+        CAMEMBERT,
+        DEBERTA,
+        DISTILBERT,
+        ELECTRA,
+        LED,
+        LONGFORMER,
+        MBART,
+        ROBERTA,
+        XLM_ROBERTA,
+    )
 }
 """`model_type` of `config.json` → what is known of it."""
 

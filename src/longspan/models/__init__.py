@@ -9,6 +9,7 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
+    AutoModelForPreTraining,
     AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
@@ -27,11 +28,13 @@ from longspan.models.heads import (
 from longspan.models.natural_questions import LongspanForNaturalQuestions
 from longspan.models.outputs import NaturalQuestionsOutput, SentenceScoringOutput
 from longspan.models.pretrained import LongspanPreTrainedModel
+from longspan.models.replaced_tokens import LongspanForReplacedTokens
 from longspan.models.sentence_scoring import LongspanForSentenceScoring
 
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig, exist_ok=True)
 AutoModel.register(LongspanConfig, LongspanModel, exist_ok=True)
 AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM, exist_ok=True)
+AutoModelForPreTraining.register(LongspanConfig, LongspanForReplacedTokens, exist_ok=True)
 AutoModelForSeq2SeqLM.register(LongspanConfig, LongspanForConditionalGeneration, exist_ok=True)
 AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceClassification, exist_ok=True)
 AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassification, exist_ok=True)
@@ -43,6 +46,7 @@ __all__ = [
     "LongspanForMaskedLM",
     "LongspanForNaturalQuestions",
     "LongspanForQuestionAnswering",
+    "LongspanForReplacedTokens",
     "LongspanForSentenceScoring",
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",

@@ -54,6 +54,7 @@ _PROBABILITIES = (
     "activation_dropout",
     "classifier_dropout",
     "classifier_input_dropout",
+    "span_dropout",
     "label_smoothing",
 )
 _CHOICES = {
@@ -61,6 +62,7 @@ _CHOICES = {
     "classification_head": ("dense", "pooler"),
     "global_tokens": ("none", "first", "question"),
     "position_embedding": ("learned", "sinusoidal", "none"),
+    "embedding_projection": ("after_norm", "before_norm"),
 }
 
 
@@ -82,6 +84,10 @@ class LongspanConfig(PreTrainedConfig):
         positions_skip_padding: False: the row is the index in the input (BART, BERT); True: real tokens are counted
             and padding gets row `position_offset - 1` (RoBERTa, Longformer).
         type_vocab_size: rows of the token-type table: 2 for BERT, 1 for RoBERTa, 0 for none (BART).
+        embedding_size: width of the embeddings where it is not E (ELECTRA, DeBERTa-v2): a linear layer takes them there;
+            `None` means E. Encoders without a decoder only.
+        embedding_projection: where that layer stands: "after_norm", with a bias (ELECTRA), or "before_norm", without
+            one (DeBERTa).
         embedding_norm: LayerNorm over the summed embeddings.
         scale_embedding: multiply token embeddings by √E (mBART).
         normalization: "post" (BART, RoBERTa, BERT) or "pre" (mBART; adds a final LayerNorm to encoder and decoder).
@@ -94,7 +100,8 @@ class LongspanConfig(PreTrainedConfig):
         classifier_dropout: of the classification heads; `None` means `dropout`.
         classifier_input_dropout: before the dense layer of the "dense" classification head; `None` means
             `classifier_dropout` (RoBERTa), DeBERTa has its own.
-        classifier_activation: after that layer: "tanh" (RoBERTa), "gelu" (DeBERTa).
+        classifier_activation: after that layer: "tanh" (RoBERTa), "gelu" (DeBERTa, ELECTRA), "relu" (DistilBERT).
+        span_dropout: before the outputs of `LongspanForQuestionAnswering` (DistilBERT).
         pooler: give `LongspanModel` a dense-tanh pooler over the first token (BERT, RoBERTa).
         classification_head: what `LongspanForSequenceClassification` puts on the first token: "dense"
             (dropout-dense-tanh-dropout-linear: RoBERTa, Longformer, DeBERTa) or "pooler" (pooler-dropout-linear: BERT).
@@ -146,6 +153,8 @@ class LongspanConfig(PreTrainedConfig):
     position_offset: int = 2
     positions_skip_padding: bool = False
     type_vocab_size: int = 0
+    embedding_size: int | None = None
+    embedding_projection: Literal["after_norm", "before_norm"] = "after_norm"
     embedding_norm: bool = True
     scale_embedding: bool = False
     normalization: Literal["post", "pre"] = "post"
@@ -158,6 +167,7 @@ class LongspanConfig(PreTrainedConfig):
     classifier_dropout: float | None = None
     classifier_input_dropout: float | None = None
     classifier_activation: str = "tanh"
+    span_dropout: float = 0.0
     pooler: bool = False
     classification_head: Literal["dense", "pooler"] = "dense"
     attention: Any = "longformer"
@@ -203,6 +213,11 @@ class LongspanConfig(PreTrainedConfig):
         _check_shared_tables(self)
         super().__post_init__(**kwargs)
 
+    @property
+    def embedding_width(self) -> int:
+        """Width of the encoder's embeddings before any projection."""
+        return self.hidden_size if self.embedding_size is None else self.embedding_size
+
     def layer_attention(self, layer: int) -> AttentionConfig:
         """The mechanism of encoder layer `layer`, with `attention_dropout` where its spec gives no dropout."""
         spec = self.attention[layer] if isinstance(self.attention, list) else self.attention
@@ -236,6 +251,13 @@ def _check_sizes(config: LongspanConfig) -> None:
         if config.hidden_size % heads:
             raise InputError(
                 f"{name}={heads} does not divide hidden_size={config.hidden_size}; choose a number of heads that does"
+            )
+    if config.embedding_size is not None:
+        require_count("embedding_size", config.embedding_size, 1)
+        if config.decoder_layers and config.embedding_size != config.hidden_size:
+            raise InputError(
+                f"embedding_size={config.embedding_size} differs from hidden_size={config.hidden_size} in a model with "
+                "a decoder, which shares its token table; leave it out"
             )
     if config.answer_types not in (2, 5):
         raise InputError(f"answer_types={config.answer_types!r} must be 2 (no answer, answer) or 5 (also which kind)")
