@@ -1,4 +1,4 @@
-"""The neighbours of BERT and RoBERTa in, out and longer, against transformers' own classes: one table of tiny models."""
+"""Neighbours of BERT and RoBERTa in, out and longer, against transformers' own classes: one table of tiny models."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from longspan.checkpoints import registry
+from longspan.checkpoints.deberta import LATER
 from longspan.checkpoints.incoming import carry_over
 from longspan.checkpoints.mapping import Architecture, Head, reverse, transfer
 from longspan.errors import InputError
@@ -53,8 +54,9 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
 
 def _natural_architecture(config: LongspanConfig) -> str:
     specs = config.attention if isinstance(config.attention, list) else [config.attention]
-    if any(spec["mechanism"] == "fusion" for spec in specs):
-        return "deberta"
+    fusions = [spec for spec in specs if spec["mechanism"] == "fusion"]
+    if fusions:
+        return "deberta-v2" if any(spec.get(name) for spec in fusions for name in LATER) else "deberta"
     windowed = any(spec["mechanism"] != "full" for spec in specs)
     if config.decoder_layers:
         return "led" if windowed else "mbart" if config.normalization == "pre" else "bart"

@@ -11,6 +11,7 @@ import longspan.models
 from longspan.checkpoints.bart import BART, MBART
 from longspan.checkpoints.bert import BERT
 from longspan.checkpoints.deberta import DEBERTA
+from longspan.checkpoints.deberta_v2 import DEBERTA_V2
 from longspan.checkpoints.distilbert import DISTILBERT
 from longspan.checkpoints.electra import ELECTRA
 from longspan.checkpoints.led import LED
@@ -28,6 +29,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         BERT,
         CAMEMBERT,
         DEBERTA,
+        DEBERTA_V2,
         DISTILBERT,
         ELECTRA,
         LED,

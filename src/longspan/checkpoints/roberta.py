@@ -1,4 +1,4 @@
-"""RoBERTa, XLM-R and CamemBERT: one architecture under three names; positions count real tokens from `pad_token_id + 1`."""
+"""RoBERTa, XLM-R, CamemBERT: one architecture of three names; positions count real tokens from `pad_token_id + 1`."""
 
 from __future__ import annotations
 

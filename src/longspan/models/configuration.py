@@ -84,8 +84,8 @@ class LongspanConfig(PreTrainedConfig):
         positions_skip_padding: False: the row is the index in the input (BART, BERT); True: real tokens are counted
             and padding gets row `position_offset - 1` (RoBERTa, Longformer).
         type_vocab_size: rows of the token-type table: 2 for BERT, 1 for RoBERTa, 0 for none (BART).
-        embedding_size: width of the embeddings where it is not E (ELECTRA, DeBERTa-v2): a linear layer takes them there;
-            `None` means E. Encoders without a decoder only.
+        embedding_size: width of the embeddings where it is not E (ELECTRA, DeBERTa-v2): a linear layer takes them
+            there; `None` means E. Encoders without a decoder only.
         embedding_projection: where that layer stands: "after_norm", with a bias (ELECTRA), or "before_norm", without
             one (DeBERTa).
         embedding_norm: LayerNorm over the summed embeddings.
@@ -283,7 +283,7 @@ def _check_shared_tables(config: LongspanConfig) -> None:
     fusions = [(layer, config.layer_attention(layer)) for layer in layers]
     fusions = [(layer, fusion) for layer, fusion in fusions if isinstance(fusion, FusionConfig)]
     for layer, fusion in fusions[1:]:
-        for name in ("relative_span", "global_buckets", "global_span"):
+        for name in ("relative_span", "position_buckets", "position_norm_eps", "global_buckets", "global_span"):
             first, value = getattr(fusions[0][1], name), getattr(fusion, name)
             if first != value:
                 raise InputError(

@@ -36,8 +36,8 @@ class LongspanWithHead(LongspanPreTrainedModel):
 
 
 class MaskedLMHead(nn.Module):
-    """`decoder(norm(activation(dense(x))))`: `(B, T, E)` → `(B, T, V)`; `decoder.weight` is the token table, whose width
-    the states are taken back to first."""
+    """`decoder(norm(activation(dense(x))))`: `(B, T, E)` → `(B, T, V)`; `decoder.weight` is the token table, to
+    whose width the states are taken back first."""
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__()

@@ -63,8 +63,8 @@ class LongspanForReplacedTokens(LongspanWithHead):
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
     ) -> ReplacedTokensOutput | tuple[Any, ...]:
-        """`logits` `(B, T)`; `labels` `(B, T)`, 1 = replaced, 0 = original, −100 = not counted, as is padding. Inputs as
-        in `LongspanModel.forward`."""
+        """`logits` `(B, T)`; `labels` `(B, T)`, 1 = replaced, 0 = original, −100 = not counted, as is padding.
+        Inputs as in `LongspanModel.forward`."""
         output = self.encode(
             input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_hidden_states
         )
