@@ -60,8 +60,8 @@ def _attention(config: Any) -> Any:
     if buckets is None and span + 1 < tokens:
         raise InputError(
             f"max_relative_positions={span} without position_buckets is shorter than the {tokens} tokens that this "
-            "deberta-v2 checkpoint reads, so that distant tokens would share a position; Longspan loads such a one only "
-            "with buckets"
+            "deberta-v2 checkpoint reads, so that distant tokens would share a position; Longspan loads such a one "
+            "only with buckets"
         )
     window = tokens if buckets is not None else min(span, tokens)
     return {

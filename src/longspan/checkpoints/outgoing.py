@@ -20,8 +20,9 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
     """Turn a Longspan model into the transformers model with equal outputs, ready for `save_pretrained`.
 
     Args:
-        model: a model whose mechanism transformers has: full attention (BART, mBART, RoBERTa, XLM-R, BERT), symmetric
-            undilated windows (LED, Longformer), or fusion in one level with a window over the whole input (DeBERTa).
+        model: a model whose mechanism transformers has: full attention (BART, mBART, RoBERTa, XLM-R, CamemBERT, BERT,
+            DistilBERT, ELECTRA), symmetric undilated windows (LED, Longformer), or fusion in one level with a window
+            over the whole input (DeBERTa, DeBERTa-v2).
         architecture: the `model_type` to make; `None` chooses by the configuration.
 
     Returns:

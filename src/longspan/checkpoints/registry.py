@@ -41,9 +41,17 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 """`model_type` of `config.json` → what is known of it."""
 
+REFUSED = {
+    "modernbert": "its rotary positions, gated feed-forward layers and layers without biases have no place in "
+    "Longspan's blocks; it reads 8192 tokens as it is, in transformers",
+}
+"""`model_type` → why a neighbour of these is not among them."""
+
 
 def architecture(model_type: str) -> Architecture:
     """The architecture of that name; `InputError` when Longspan does not know it."""
+    if model_type in REFUSED:
+        raise InputError(f"model_type={model_type!r} is not supported: {REFUSED[model_type]}")
     if model_type not in ARCHITECTURES:
         raise InputError(
             f"model_type={model_type!r} is not supported; choose one of {', '.join(sorted(ARCHITECTURES))}"

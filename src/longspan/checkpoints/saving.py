@@ -12,7 +12,14 @@ from transformers import AutoTokenizer, PreTrainedModel
 from longspan.errors import InputError
 from longspan.progress import without_file_bars
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "sentencepiece.bpe.model")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+    "sentencepiece.bpe.model",
+    "spm.model",
+)
 
 
 def check_output(directory: Path) -> None:
@@ -26,7 +33,8 @@ def check_output(directory: Path) -> None:
 def load_tokenizer(source: str, config: Any) -> Any | None:
     """The tokenizer that lies beside a model, checked against the model's configuration; `None` when there is none.
 
-    For a model without token types it makes none (DeBERTa's would, and transformers' DeBERTa ignores them).
+    For a model without token types it makes none (DeBERTa's would, and transformers' DeBERTa ignores them; beside a
+    DistilBERT may lie BERT's).
 
     Raises:
         InputError: it cannot be read, knows more tokens than the model has embeddings, or pads with another token.
@@ -38,7 +46,7 @@ def load_tokenizer(source: str, config: Any) -> Any | None:
     try:
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
         names = tokenizer.model_input_names
-        if getattr(config, "type_vocab_size", None) == 0 and "token_type_ids" in names:
+        if getattr(config, "type_vocab_size", 0) == 0 and "token_type_ids" in names:
             names = [name for name in names if name != "token_type_ids"]
             tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, model_input_names=names)
     except (OSError, ValueError, KeyError, TypeError) as error:
