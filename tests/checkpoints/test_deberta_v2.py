@@ -125,11 +125,13 @@ def test_every_class_on_disk_is_equal_and_returns(name, published, batch, widest
         PLAIN,
         {"share_att_key": False, "norm_rel_ebd": "none"},
         {"embedding_size": 16},
+        {"tie_word_embeddings": False},
     ],
 )
 def test_variants_go_out_with_equal_outputs(options, published, batch, widest):
     theirs = published("DebertaV2ForMaskedLM", **options)
-    back = to_transformers(from_transformers(theirs), architecture="deberta-v2")
+    back = to_transformers(from_transformers(theirs))
+    assert type(back) is DebertaV2ForMaskedLM
     assert_equal(theirs, back, batch(theirs, 37), widest, 1e-5)
     assert back.config.pos_att_type == ["c2p", "p2c"]
 
@@ -154,6 +156,21 @@ def test_what_longspan_lacks_is_refused_in_one_sentence(options, message, publis
     with pytest.raises(InputError, match=message) as caught:
         from_transformers(published("DebertaV2Model", **options))
     assert "\n" not in str(caught.value)
+
+
+def test_it_is_known_by_its_options(published):
+    ours = from_transformers(published("DebertaV2ForMaskedLM"))
+    ours.config.source_model_type = None
+    assert type(to_transformers(ours)) is DebertaV2ForMaskedLM
+
+
+@pytest.mark.parametrize("options", [{"relative_attention": False}, {"pos_att_type": []}])
+def test_without_relative_positions_it_goes_out_too(options, published, batch, widest):
+    theirs = published("DebertaV2ForTokenClassification", share_att_key=False, **options)
+    back = to_transformers(from_transformers(theirs))
+    assert type(back) is type(theirs)
+    assert not back.config.relative_attention
+    assert_equal(theirs, back, batch(theirs, 37), widest, 1e-5)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,6 @@ CASES = {f"{family}{kind}": {} for family in FAMILIES for kind in KINDS} | {
     "RobertaForMaskedLM of six layers, DistilRoBERTa": {"num_hidden_layers": 6},
     "RobertaForSequenceClassification of six layers": {"num_hidden_layers": 6, "num_labels": 3},
 }
-TIED = [case for case in CASES if "untied" not in case]
 NAMES = ("logits", "start_logits", "end_logits")
 
 
@@ -35,11 +34,6 @@ NAMES = ("logits", "start_logits", "end_logits")
 def neighbour(published):
     """`neighbour(case)` → the tiny model of that case, in float64."""
     return lambda case: published(case.split(" ")[0], **CASES[case]).double()
-
-
-def family(case):
-    """`model_type` of a case."""
-    return FAMILIES.get(case.split(" ")[0].split("For")[0].removesuffix("Model"), "roberta")
 
 
 def outputs(model, inputs):
@@ -70,18 +64,20 @@ def test_a_checkpoint_on_disk_is_equal_at_every_length(case, neighbour, batch, w
         ours(torch.randint(3, 61, (1, 54)))
 
 
-@pytest.mark.parametrize("case", TIED)
+@pytest.mark.parametrize("case", CASES)
 def test_out_and_back_equals(case, neighbour, batch, widest, tmp_path):
     theirs = neighbour(case)
     from_transformers(theirs).save_pretrained(tmp_path / "ours")
     ours = getattr(longspan.models, type(from_transformers(theirs)).__name__).from_pretrained(tmp_path / "ours")
-    to_transformers(ours, architecture=family(case)).save_pretrained(tmp_path / "theirs")
+    to_transformers(ours).save_pretrained(tmp_path / "theirs")
     back, info = type(theirs).from_pretrained(tmp_path / "theirs", output_loading_info=True)
     assert not info["missing_keys"]
     assert not info["unexpected_keys"]
     state = back.state_dict()
     assert state.keys() == theirs.state_dict().keys()
-    assert all(torch.equal(tensor, state[name]) for name, tensor in theirs.state_dict().items())
+    # Untied, CamemBERT has a second bias that nothing reads; it goes out as the first.
+    unread = {"lm_head.bias"} if "untied" in case else set()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in theirs.state_dict().items() if name not in unread)
     assert_equal(theirs, back.eval(), batch(theirs, 37), widest, 1e-12)
     for name, value in CASES[case].items():
         # A table of sinusoids goes out as the numbers that it holds.
@@ -166,7 +162,9 @@ def test_heads_keep_their_own_dropouts(published):
 
 def test_what_a_model_looks_like_decides_what_it_goes_out_as(published):
     for name in ("ElectraForMaskedLM", "DistilBertForMaskedLM"):
-        back = to_transformers(from_transformers(published(name)))
+        ours = from_transformers(published(name))
+        ours.config.source_model_type = None
+        back = to_transformers(ours)
         assert type(back) is getattr(transformers, name)
     with pytest.raises(InputError, match=r"type_vocab_size=2 cannot be represented by transformers' distilbert"):
         to_transformers(from_transformers(published("BertForMaskedLM")), architecture="distilbert")

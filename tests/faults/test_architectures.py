@@ -74,22 +74,22 @@ CASES: dict[str, dict[str, Any]] = {
     "one bucket": {
         "checkpoint": "roberta",
         "run": [*FUSION, "position_buckets=1"],
-        "says": "position_buckets=1 must be a whole number of at least 2",
+        "says": "position_buckets is 1; it must be at least 2",
     },
     "half a bucket": {
         "checkpoint": "roberta",
         "run": [*FUSION, "position_buckets=7.5"],
-        "says": "position_buckets=7.5",
+        "says": "position_buckets is 7.5",
     },
     "a norm without ε": {
         "checkpoint": "roberta",
         "run": [*FUSION, "position_norm_eps=0"],
-        "says": "position_norm_eps=0 must be between 0 and 1",
+        "says": "position_norm_eps is 0.0; it must be above 0",
     },
     "ε as a word": {
         "checkpoint": "roberta",
         "run": [*FUSION, "position_norm_eps=small"],
-        "says": "position_norm_eps='small'",
+        "says": "position_norm_eps is 'small'",
     },
     "tied projections where there are no positions to keep": {
         "checkpoint": "roberta",
@@ -99,7 +99,7 @@ CASES: dict[str, dict[str, Any]] = {
     "tied as a word": {
         "checkpoint": "roberta",
         "run": [*FUSION, "tie_position_projections=yes"],
-        "says": "tie_position_projections='yes' must be true or false",
+        "says": "tie_position_projections is 'yes'; it must be true or false",
     },
     "fewer buckets than weights": {
         "checkpoint": "deberta-v2",

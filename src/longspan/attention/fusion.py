@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import KeyValueState, Tokens, require_choice, require_count, require_flag
+from longspan.attention.base import KeyValueState, Tokens
 from longspan.attention.global_rows import put_rows, slot_rows
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
 from longspan.attention.relative import RelativePositions, RelativeTables, bucket, near_row
 from longspan.attention.windowed import copy_linear
 from longspan.errors import InputError
-from longspan.ops.blocked import gather_slots
 from longspan.ops.reference import dense_mask, dense_weights
 from longspan.ops.relative import attend_relative
 from longspan.ops.relative_reference import relative_scores
-
-P2C_INDICES = ("code", "paper")
+from longspan.ops.tile_memory import gather_slots
+from longspan.settings import Count, Dropout, Range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,25 +49,17 @@ class FusionConfig(PoolingformerConfig):
 
     separate_global_projections: bool = False
     two_level: bool = True
-    relative_span: int = 512
-    global_buckets: int = 64
-    global_span: int = 4096
-    p2c_index: str = "code"
-    position_dropout: float = 0.0
-    position_buckets: int | None = None
-    position_norm_eps: float | None = None
+    relative_span: Annotated[int, Range(1, 65_536)] = 512
+    global_buckets: Annotated[int, Range(1, 65_536)] = 64
+    global_span: Count = 4096
+    p2c_index: Literal["code", "paper"] = "code"
+    position_dropout: Dropout = 0.0
+    position_buckets: Annotated[int, Range(2, 65_536)] | None = None
+    position_norm_eps: Annotated[float, Range(above=0, maximum=1)] | None = None
     tie_position_projections: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_flag("two_level", self.two_level)
-        for name in ("relative_span", "global_buckets", "global_span"):
-            require_count(name, getattr(self, name), 1)
-        require_choice("p2c_index", self.p2c_index, P2C_INDICES)
-        prob = self.position_dropout
-        if isinstance(prob, bool) or not isinstance(prob, int | float) or not 0 <= prob < 1:
-            raise InputError(f"position_dropout={prob!r} must be a number from 0 up to, but not including, 1")
-        require_flag("tie_position_projections", self.tie_position_projections)
         self._check_buckets()
         for name in ("left_tokens", "right_tokens"):
             if getattr(self, name) > self.widest_window:
@@ -83,17 +74,13 @@ class FusionConfig(PoolingformerConfig):
             )
 
     def _check_buckets(self) -> None:
-        """Raise `InputError` for options of DeBERTa-v2's table that mean nothing."""
-        buckets, eps = self.position_buckets, self.position_norm_eps
-        if buckets is not None:
-            require_count("position_buckets", buckets, 2)
-            if buckets // 2 >= self.relative_span - 1:
-                raise InputError(
-                    f"position_buckets={buckets} leaves no offset of relative_span={self.relative_span} for a "
-                    "logarithmic bucket; leave it out, so that each offset has a row"
-                )
-        if eps is not None and (isinstance(eps, bool) or not isinstance(eps, int | float) or not 0 < eps < 1):
-            raise InputError(f"position_norm_eps={eps!r} must be between 0 and 1; leave it out for no LayerNorm")
+        """Raise `InputError` for buckets that hold no more than an offset each."""
+        buckets = self.position_buckets
+        if buckets is not None and buckets // 2 >= self.relative_span - 1:
+            raise InputError(
+                f"position_buckets={buckets} leaves no offset of relative_span={self.relative_span} for a "
+                "logarithmic bucket; leave it out, so that each offset has a row"
+            )
 
     @property
     def near_rows(self) -> int:

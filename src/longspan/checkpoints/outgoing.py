@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import transformers
@@ -11,7 +12,7 @@ from transformers import PreTrainedModel
 from longspan.checkpoints import registry
 from longspan.checkpoints.deberta import LATER
 from longspan.checkpoints.incoming import carry_over
-from longspan.checkpoints.mapping import Architecture, Head, reverse, transfer
+from longspan.checkpoints.mapping import Architecture, Head, fill_copies, reverse, transfer
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
@@ -20,10 +21,10 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
     """Turn a Longspan model into the transformers model with equal outputs, ready for `save_pretrained`.
 
     Args:
-        model: a model whose mechanism transformers has: full attention (BART, mBART, RoBERTa, XLM-R, CamemBERT, BERT,
-            DistilBERT, ELECTRA), symmetric undilated windows (LED, Longformer), or fusion in one level with a window
-            over the whole input (DeBERTa, DeBERTa-v2).
-        architecture: the `model_type` to make; `None` chooses by the configuration.
+    if config.embedding_width != config.hidden_size:
+        return "electra"
+    # BERT always has token types, DistilBERT none.
+    return "bert" if config.type_vocab_size else "distilbert"
 
     Returns:
         The model in evaluation mode. Except in Longformer's heads, transformers chooses no global tokens by itself:
@@ -34,23 +35,43 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
     """
     if not isinstance(model, LongspanPreTrainedModel):
         raise InputError(f"model={type(model).__name__} is not a Longspan model; to_transformers converts only those")
-    known = registry.architecture(architecture or _natural_architecture(model.config))
-    name, head = _class_with(known, type(model).__name__)
-    target_class = getattr(transformers, name)
-    config = target_class.config_class(**known.export(model.config))
-    _check_says_everything(model.config, known, head, config)
-    target = target_class(config).to(device=model.device, dtype=model.dtype)
-    pairs = reverse(known.pairs(head, target))
+    known, name, head, config = _exported(model, architecture)
+    target = getattr(transformers, name)(config).to(device=model.device, dtype=model.dtype)
+    pairs = known.pairs(head, target)
     ours = {name: tensor for name, tensor in model.state_dict().items() if not known.leaves(name)}
     plain = known.unpack(target.state_dict(), config)
-    done = transfer(ours, plain, pairs, adapt=_drop_reserved_rows(model.config))
+    done = transfer(ours, plain, reverse(pairs), adapt=_drop_reserved_rows(model.config))
+    left = set(done.unfilled) - fill_copies(plain, done.unfilled, ours, pairs)
     known.pack(plain, target.state_dict(), config)
-    if any(_is_pooler(tensor) for tensor in done.unfilled):
+    if any(_is_pooler(tensor) for tensor in left):
         target.base_model.pooler = None
-    left = [tensor for tensor in done.unfilled if not _is_pooler(tensor)]
-    assert not left, f"the table of {name} has no source for {left}"
+    left = {tensor for tensor in left if not _is_pooler(tensor)}
+    if left:
+        raise InputError(
+            f"{name} of transformers has {min(left)}, for which this model has nothing; "
+            f"{known.model_type} cannot represent it"
+        )
     carry_over(model, target)
     return target.eval()
+
+
+def _exported(model: LongspanPreTrainedModel, architecture: str | None) -> tuple[Architecture, str, Head, Any]:
+    """The architecture to make, the name of its class, its head and the configuration in its words.
+
+    Left to itself, a model returns as the architecture that it came from where that still says everything, and else as
+    the one that its configuration looks like.
+    """
+    natural = architecture or _natural_architecture(model.config)
+    source = model.config.source_model_type
+    if architecture is None and source in registry.ARCHITECTURES and source != natural:
+        with suppress(InputError):
+            return _exported(model, source)
+    known = registry.architecture(natural)
+    name, head = _class_with(known, type(model).__name__)
+    kept = (model.config.source_fields or {}) if known.model_type == source else {}
+    config = getattr(transformers, name).config_class(**{**kept, **known.export(model.config)})
+    _check_says_everything(model.config, known, head, config)
+    return known, name, head, config
 
 
 def _natural_architecture(config: LongspanConfig) -> str:
@@ -65,6 +86,7 @@ def _natural_architecture(config: LongspanConfig) -> str:
         return "longformer" if windowed else "roberta"
     if config.embedding_width != config.hidden_size:
         return "electra"
+    # BERT always has token types, DistilBERT none.
     return "bert" if config.type_vocab_size else "distilbert"
 
 
