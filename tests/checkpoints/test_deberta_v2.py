@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import DebertaV2ForMaskedLM
 from transformers.models.deberta_v2 import modeling_deberta_v2
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
@@ -303,6 +304,9 @@ def test_files_without_a_head_are_the_bare_model(published, tmp_path):
     config = json.loads((tmp_path / "config.json").read_text())
     del config["architectures"]
     (tmp_path / "config.json").write_text(json.dumps(config))
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors |= {"mask_predictions.dense.weight": torch.zeros(24, 24), "mask_predictions.dense.bias": torch.zeros(24)}
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
     ours = from_transformers(tmp_path)
     assert type(ours) is longspan.LongspanModel
     assert type(theirs) is DebertaV2ForMaskedLM
