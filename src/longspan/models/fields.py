@@ -143,6 +143,8 @@ class ModelFields:
             self.decoder_attention_heads = self.num_attention_heads
         if self.decoder_intermediate_size is None:
             self.decoder_intermediate_size = self.intermediate_size
+        if self.embedding_size is None:
+            self.embedding_size = self.hidden_size
         if self.max_decoder_position_embeddings is None:
             self.max_decoder_position_embeddings = self.max_position_embeddings
         if self.sep_token_id is None and isinstance(self.eos_token_id, int):
