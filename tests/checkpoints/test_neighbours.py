@@ -177,3 +177,25 @@ def test_every_class_of_the_tables_exists_and_is_tested():
         for name in ARCHITECTURES[model_type].heads:
             assert hasattr(transformers, name)
             assert name in CASES
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"embedding_size": 8, "decoder_layers": 1}, "embedding_size=8 differs from hidden_size=16.*with a decoder"),
+        ({"embedding_size": 0}, "embedding_size is 0; it must be at least 1"),
+        (
+            {"embedding_projection": "between"},
+            "embedding_projection is 'between'; choose 'after_norm' or 'before_norm'",
+        ),
+        ({"span_dropout": 1.0}, r"span_dropout is 1\.0; it must be below 1"),
+    ],
+)
+def test_what_no_model_can_have_is_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        longspan.LongspanConfig(hidden_size=16, num_attention_heads=2, **options)
+
+
+def test_embeddings_are_as_wide_as_the_model_unless_told_otherwise(published):
+    assert from_transformers(published("BertModel")).config.embedding_size == 24
+    assert from_transformers(published("ElectraModel")).config.embedding_size == 16
