@@ -11,13 +11,21 @@ from longspan.errors import InputError
 from longspan.files import whole_folder
 from longspan.progress import without_file_bars
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "sentencepiece.bpe.model")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+    "sentencepiece.bpe.model",
+    "spm.model",
+)
 
 
 def load_tokenizer(source: str, config: Any) -> Any | None:
     """The tokenizer that lies beside a model, checked against the model's configuration; `None` when there is none.
 
-    For a model without token types it makes none (DeBERTa's would, and transformers' DeBERTa ignores them).
+    For a model without token types it makes none (DeBERTa's would, and transformers' DeBERTa ignores them; beside a
+    DistilBERT may lie BERT's).
 
     Raises:
         InputError: it cannot be read, knows more tokens than the model has embeddings, or pads with another token.
@@ -29,7 +37,7 @@ def load_tokenizer(source: str, config: Any) -> Any | None:
     try:
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
         names = tokenizer.model_input_names
-        if getattr(config, "type_vocab_size", None) == 0 and "token_type_ids" in names:
+        if getattr(config, "type_vocab_size", 0) == 0 and "token_type_ids" in names:
             names = [name for name in names if name != "token_type_ids"]
             tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, model_input_names=names)
     except (OSError, ValueError, KeyError, TypeError) as error:
