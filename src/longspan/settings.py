@@ -229,7 +229,7 @@ def _tuple(item: Any, value: Any, path: str) -> tuple[Any, ...]:
 
 
 def _scalar(hint: Any, value: Any, path: str) -> Any:
-    found = value
+    found: Any = value
     if hint is float and isinstance(value, (int, str)) and not isinstance(value, bool):
         try:
             found = float(value)

@@ -11,7 +11,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from longspan.errors import InputError
-from longspan.settings import hints_of, join, key_of, near, show
+from longspan.settings import convert, hints_of, join, key_of, near, show
 from longspan.training.recipe import Generation, Model, Optimisation, Recipe
 
 
@@ -110,8 +110,11 @@ def check_attention(model: Model) -> None:
 
 def _check_new(recipe: Recipe, task: Any) -> None:
     """Build the configuration of a new model, with the largest vocabulary that it can have, and weigh the model."""
+    from longspan.models.configuration import LIMITS
     from longspan.training.models import new_config
 
+    if "vocab_size" in (recipe.model.new or {}):
+        convert(LIMITS["vocab_size"], (recipe.model.new or {})["vocab_size"], "model.new.vocab_size")
     size = recipe.tokenizer.train
     entries = 100_000_000 if size is None else size + len(task.new_tokens())
     config = new_config(task, recipe.model, entries)
