@@ -239,6 +239,6 @@ def _scalar(hint: Any, value: Any, path: str) -> Any:
         raise InputError(f"{path} is {show(value)}; it must be {_WORDS[hint]}")
     if hint is float and not math.isfinite(found):
         raise InputError(f"{path} is {show(value)}; it must be a finite number")
-    if hint is str and any(character == "\0" or "\ud800" <= character <= "\udfff" for character in found):
+    if isinstance(found, str) and any(character == "\0" or "\ud800" <= character <= "\udfff" for character in found):
         raise InputError(f"{path} is {show(value)}; it must be a text without NUL or surrogate characters")
     return found

@@ -63,7 +63,7 @@ class SummaryRow:
         """The document's sentences in order; none of them is blank."""
         if not self.split:
             return tuple(piece for piece in self.pieces if piece.strip())
-        from longspan.data.sentences import split_sentences  # needs the 'documents' extra
+        from longspan.data.sentences import split_sentences
 
         return tuple(sentence.text for piece in self.pieces for sentence in split_sentences(piece, self.language))
 

@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from longspan.data.extras import require
 from longspan.errors import InputError
 
 BLOCK = 10_000
@@ -159,7 +158,8 @@ def _cut_blocks(text: str, start: int, end: int, language: str, quotes: bool) ->
 
 def _boundaries(block: str, language: str, quotes: bool) -> list[int]:
     """The rising ends of the block's sentences; the last one is the block's length."""
-    sentencex = require("sentencex", extra="documents", purpose="splitting sentences")
+    import sentencex
+
     shown = block if quotes else block.translate(_QUOTES)
     # Only the ends are used: some of the library's answers leave gaps between sentences.
     ends = {int(found["end_index"]) for found in sentencex.get_sentence_boundaries(language, shown)}
