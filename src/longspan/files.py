@@ -245,7 +245,11 @@ def temporary(name: str, kind: str) -> str:
 def make_folders(folder: Path) -> list[Path]:
     """Make a folder with its parents; return those that were missing, innermost first."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        remove_empty(missing)
+        raise _refused(str(folder), error) from error
     return missing
 
 
@@ -272,7 +276,7 @@ def lock(file: Path, what: str, patience: float = 0.0) -> Iterator[None]:
     Raises `InputError` where another process holds it for longer than `patience`, in seconds.
     """
     until = time.monotonic() + patience
-    while (descriptor := _take(file)) is None:
+    while (descriptor := _take(file, what)) is None:
         if time.monotonic() > until:
             raise InputError(f"another process is writing {what!r}; wait until it has ended, or give another place")
         time.sleep(0.05)
@@ -285,10 +289,13 @@ def lock(file: Path, what: str, patience: float = 0.0) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _take(file: Path) -> int | None:
+def _take(file: Path, what: str) -> int | None:
     """The descriptor of the lock file, locked; None where somebody else has it."""
     while True:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise _refused(what, error) from error
         if not _try_lock(descriptor):
             os.close(descriptor)
             return None
@@ -296,6 +303,11 @@ def _take(file: Path) -> int | None:
             if os.path.samestat(os.fstat(descriptor), os.stat(file)):
                 return descriptor
         os.close(descriptor)  # it was removed by its holder between opening and locking
+
+
+def _refused(what: str, error: OSError) -> InputError:
+    reason = REASONS.get(error.errno or 0, (error.strerror or str(error)).lower())
+    return InputError(f"{what!r} cannot be written: {reason}; choose another place")
 
 
 def _try_lock(descriptor: int) -> bool:

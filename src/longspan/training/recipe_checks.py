@@ -12,6 +12,7 @@ from typing import Any, Union, get_args, get_origin
 
 from longspan.errors import InputError
 from longspan.settings import convert, hints_of, join, key_of, near, show
+from longspan.training.adapters import check_adapters
 from longspan.training.recipe import Generation, Model, Optimisation, Recipe
 
 
@@ -22,6 +23,7 @@ def check_recipe(recipe: Recipe) -> None:
         check_key(key, "smoke")
     check_schedule(recipe.optimisation)
     check_reports(recipe.optimisation.report_to)
+    check_adapters(recipe.optimisation.lora, new=recipe.model.new is not None)
     best, known = recipe.optimisation.best_by, ("loss", *task.score_names)
     if not any(fnmatchcase(best, name) for name in known):
         raise InputError(f"optimisation.best_by is {show(best)}, no score of {task.name}; {near(best, list(known))}")
@@ -90,12 +92,17 @@ def check_reports(names: tuple[str, ...]) -> None:
                 raise InputError(f"optimisation.report_to is {show(list(names))}; 'none' stands alone")
             continue
         try:
-            get_reporting_integration_callbacks([name])
+            (callback,) = get_reporting_integration_callbacks([name])
         except ValueError as error:
             known = str(error).split("supported:")[-1].strip(" .")
             raise InputError(f"optimisation.report_to is {show(name)}; choose 'none', or of {known}") from None
-        if name != "tensorboard" and name not in get_available_reporting_integrations():
-            raise InputError(f"optimisation.report_to is {name!r}, which is not installed; pip install {name}")
+        if name in get_available_reporting_integrations() or name == "tensorboard":
+            continue
+        try:
+            callback()  # of a program that is missing: says how to install it
+        except (RuntimeError, ImportError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"optimisation.report_to is {name!r}, which is not installed: {reason}") from None
 
 
 def check_attention(model: Model) -> None:
