@@ -87,7 +87,7 @@ NewTokens = Annotated[int, Range(1, 1_000_000)]
 """Tokens that a model may write."""
 BatchSize = Annotated[int, Range(1, 1_000_000)]
 FileName = Annotated[
-    str, Form(r"\w[\w .+-]*(?<![ .])", "a name of letters, digits, '-', '_', '.', '+' and spaces, not a path", 100)
+    str, Form(r"\w([\w .+-]*[\w+-])?", "a name of letters, digits, '-', '_', '.', '+' and spaces, not a path", 100)
 ]
 Split = Annotated[str, Form(r"\w[\w.+:%\[\]-]*", "the name of a split, such as train or validation, not a path", 100)]
 
