@@ -7,9 +7,10 @@ one endless document is ever in memory::
     for text in corpus.texts(): ...                     # whole documents, for a tokenizer
     for piece, is_last in corpus.pieces(): ...          # documents in pieces of bounded length, for tokenising
 
-Sources: a `.txt` file (or any other name: read as text), `.jsonl`, `.csv`, `.tsv`, `.parquet`, each but
-the last plain or with `.gz` or `.xz`; a directory of these, or a pattern such as `shards/*.jsonl.gz`; a folder that `Dataset.save_to_disk` wrote; a
-data set of the Hub as `hf:NAME` or `hf:NAME@CONFIGURATION`, streamed; a folder of LONGSPAN_DATA.
+Sources: a `.txt` file (or any other name: read as text), `.jsonl`, `.csv`, `.tsv`, `.parquet`, each but the last plain
+or with `.gz` or `.xz`; a directory of these, or a pattern such as `shards/*.jsonl.gz`; a folder that
+`Dataset.save_to_disk` wrote; a data set of the Hub as `hf:NAME` or `hf:NAME@CONFIGURATION`, streamed; a folder of
+LONGSPAN_DATA.
 """
 
 from __future__ import annotations
