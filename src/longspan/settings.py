@@ -45,6 +45,13 @@ class Range:
     above: float | None = None
     below: float | None = None
 
+    def __post_init__(self) -> None:
+        """1e6 is 1000000: equal limits are one object to `Annotated`, whichever was written first."""
+        for name in ("minimum", "maximum", "above", "below"):
+            limit = getattr(self, name)
+            if isinstance(limit, float) and limit.is_integer():
+                object.__setattr__(self, name, int(limit))
+
     def check(self, value: Any, path: str) -> None:
         """Raise `InputError` where a number is outside."""
         for limit, wrong, words in (

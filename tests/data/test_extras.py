@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from importlib.metadata import packages_distributions
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
@@ -51,7 +51,9 @@ def test_every_library_is_in_the_extra_that_is_named() -> None:
         assert extra in extras, f"{file} names the extra {extra!r}, which does not exist"
         if module is not None:
             brought = {name.lower().replace("_", "-") for name in distributions[module.partition(".")[0]]}
-            assert brought & _names(extras[extra]), f"{file}: the extra {extra!r} does not bring {module}"
+            direct = _names(extras[extra])
+            along = set().union(*(_names(requires(name) or []) for name in direct))
+            assert brought & (direct | along), f"{file}: the extra {extra!r} does not bring {module}"
             assert not brought & core, f"{file}: {module} comes with the package, so nothing is to be installed"
 
 

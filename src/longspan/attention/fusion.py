@@ -15,10 +15,10 @@ from longspan.attention.poolingformer import PoolingformerAttention, Poolingform
 from longspan.attention.relative import RelativePositions, RelativeTables, bucket, clipped_offset
 from longspan.attention.windowed import copy_linear
 from longspan.errors import InputError
-from longspan.ops.blocked import gather_slots
 from longspan.ops.reference import dense_mask, dense_weights
 from longspan.ops.relative import attend_relative
 from longspan.ops.relative_reference import relative_scores
+from longspan.ops.tile_memory import gather_slots
 from longspan.settings import Count, Dropout, Range
 
 

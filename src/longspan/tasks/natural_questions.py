@@ -22,6 +22,7 @@ from longspan.tasks.question_chunks import LABELS, QuestionChunks, question_chun
 from longspan.tasks.question_features import QuestionCollator
 from longspan.tasks.question_metric import (
     SCORES,
+    VOTES,
     Said,
     annotations_of,
     curve,
@@ -29,6 +30,7 @@ from longspan.tasks.question_metric import (
     judge_passage,
     natural_questions_scores,
     tydi_scores,
+    votes_needed,
 )
 from longspan.tasks.question_options import PassageTypes, QuestionOptions, marker_tokens
 from longspan.tasks.question_predictions import line, official_files, said
@@ -220,16 +222,17 @@ def _scores(judged: list[_Judged]) -> dict[str, float]:
     if tydi:
         languages = [one.language for one in tydi]
         scores |= tydi_scores([one.gold for one in tydi], [one.predicted for one in tydi], languages)
+    votes = votes_needed(one.gold for one in judged)
     by_probability = curve(
-        (judge_passage if one.tydi else judge_long)(one.gold, replace(one.predicted, long_score=one.probability))
+        (judge_passage if one.tydi else judge_long)(one.gold, replace(one.predicted, long_score=one.probability), votes)
         for one in judged
     )
     return scores | {"probability_threshold": by_probability.threshold}
 
 
 def _flavour(judged: list[_Judged]) -> str:
-    fewest = min(len(one.gold) for one in judged)
-    votes = "2 annotators must have answered" if fewest > 1 else "one annotator: the only vote decides"
+    several = votes_needed(one.gold for one in judged) == VOTES
+    votes = f"{VOTES} annotators must have answered" if several else "one annotator: the only vote decides"
     kinds = []
     if any(not one.tydi for one in judged):
         kinds.append("Natural Questions' metric (long and short answers)")

@@ -18,8 +18,8 @@ from longspan.tasks.tokenizers import check_tokenizer
 from longspan.training.models import open_model
 from longspan.training.recipe import Generation, Recipe, Source
 from longspan.training.recipe_checks import check_room
-from longspan.training.recipe_file import read_recipe
-from longspan.training.runs import RECIPE, environment
+from longspan.training.recipe_file import RECIPE, read_recipe
+from longspan.training.runs import environment
 from longspan.training.tokenizers import load_tokenizer
 
 TASK_OF_MODEL = {

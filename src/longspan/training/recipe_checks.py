@@ -117,7 +117,7 @@ def check_attention(model: Model) -> None:
 
 def _check_new(recipe: Recipe, task: Any) -> None:
     """Build the configuration of a new model, with the largest vocabulary that it can have, and weigh the model."""
-    from longspan.models.configuration import LIMITS
+    from longspan.models.fields import LIMITS
     from longspan.training.models import new_config
 
     if "vocab_size" in (recipe.model.new or {}):

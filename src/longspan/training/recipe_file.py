@@ -13,6 +13,9 @@ from longspan.training.recipe import Recipe
 from longspan.training.recipe_checks import check_key, check_recipe
 from longspan.training.shipped import find_recipe, is_file, shipped_recipes
 
+RECIPE = "recipe.yaml"
+"""The recipe that a run keeps beside its model."""
+
 SMOKE = {
     "data.train": "synthetic",
     "data.validation": "synthetic",

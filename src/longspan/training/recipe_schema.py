@@ -13,7 +13,8 @@ from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from longspan.attention import MECHANISMS
-from longspan.models.configuration import LIMITS, LongspanConfig
+from longspan.models.configuration import LongspanConfig
+from longspan.models.fields import LIMITS
 from longspan.settings import Form, Range, hints_of, key_of
 from longspan.tasks.base import TASKS, task_class
 from longspan.training.recipe import Data, Generation, Lora, Model, Optimisation, Published, Recipe, Tokenizer
