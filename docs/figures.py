@@ -1,10 +1,13 @@
-"""Draw the figures of the documentation: `python docs/figures.py`. Run by `make docs`; no figure is drawn by hand.
+"""Draw the figures of the documentation, and write what is made from the code: `python docs/figures.py`.
+
+Run by `make docs`; no figure is drawn by hand.
 
 The same code and the same results give the same bytes. Measured curves are read from `benchmarks/results/`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from functools import partial
@@ -17,12 +20,14 @@ from longspan.level_pictures import draw_levels, draw_pools, draw_token
 from longspan.patterns import parse
 from longspan.pictures import draw_pattern, save_picture
 from longspan.training.models import attention_of_layers
+from longspan.training.recipe_schema import recipe_keys, recipe_schema
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FOLDER = Path(__file__).parent / "img"
-RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 PATTERNS = {
     "window-first.png": ("window(128) | first(1)", 512, False),
     "heads.png": ("per_head(window(64), window(64, 64, 2), window(32, 0, 4), causal & strided(64))", 512, True),
@@ -103,7 +108,15 @@ if (RESULTS / "lengths.md").is_file():
     FIGURES["poolingformer-seconds.png"] = seconds
 
 
+def texts() -> dict[Path, str]:
+    """File → text, for what is made from the code: the page of every recipe key, and the schema for editors."""
+    schema = json.dumps(recipe_schema(), indent=1, ensure_ascii=False) + "\n"
+    return {ROOT / "docs/guides/recipe-keys.md": recipe_keys(), ROOT / "recipes/recipe.schema.json": schema}
+
+
 def main() -> None:
+    for path, text in texts().items():
+        path.write_text(text, encoding="utf-8")
     FOLDER.mkdir(exist_ok=True)
     for name, (text, tokens, heads) in PATTERNS.items():
         save_picture(draw_pattern(parse(text), tokens, heads=heads), FOLDER / name)

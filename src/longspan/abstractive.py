@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from longspan.errors import InputError
+from longspan.settings import Beams, LengthPenalty, NewTokens, check
 from longspan.summaries import ScoredSentence, Summary
 
 
@@ -14,19 +15,19 @@ from longspan.summaries import ScoredSentence, Summary
 class Decoding:
     """How a summary is written; None keeps what the model was trained to use."""
 
-    beams: int | None = None
-    length_penalty: float | None = None
-    max_tokens: int | None = None
+    beams: Beams | None = None
+    length_penalty: LengthPenalty | None = None
+    max_tokens: NewTokens | None = None
     """Longest summary, in tokens."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range."""
+        check(self)
 
     def options(self) -> dict[str, Any]:
         """Keyword arguments of `generate`."""
         named = {"num_beams": self.beams, "length_penalty": self.length_penalty, "max_new_tokens": self.max_tokens}
-        options = {name: value for name, value in named.items() if value is not None}
-        for name, value in (("beams", self.beams), ("max_tokens", self.max_tokens)):
-            if value is not None and value < 1:
-                raise InputError(f"{name}={value} leaves nothing to decode; give at least 1")
-        return options
+        return {name: value for name, value in named.items() if value is not None}
 
 
 class Abstractive:

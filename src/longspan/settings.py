@@ -45,6 +45,13 @@ class Range:
     above: float | None = None
     below: float | None = None
 
+    def __post_init__(self) -> None:
+        """1e6 is 1000000: equal limits are one object to `Annotated`, whichever was written first."""
+        for name in ("minimum", "maximum", "above", "below"):
+            limit = getattr(self, name)
+            if isinstance(limit, float) and limit.is_integer():
+                object.__setattr__(self, name, int(limit))
+
     def check(self, value: Any, path: str) -> None:
         """Raise `InputError` where a number is outside."""
         for limit, wrong, words in (
@@ -87,7 +94,7 @@ NewTokens = Annotated[int, Range(1, 1_000_000)]
 """Tokens that a model may write."""
 BatchSize = Annotated[int, Range(1, 1_000_000)]
 FileName = Annotated[
-    str, Form(r"\w[\w .+-]*(?<![ .])", "a name of letters, digits, '-', '_', '.', '+' and spaces, not a path", 100)
+    str, Form(r"\w([\w .+-]*[\w+-])?", "a name of letters, digits, '-', '_', '.', '+' and spaces, not a path", 100)
 ]
 Split = Annotated[str, Form(r"\w[\w.+:%\[\]-]*", "the name of a split, such as train or validation, not a path", 100)]
 
@@ -229,7 +236,7 @@ def _tuple(item: Any, value: Any, path: str) -> tuple[Any, ...]:
 
 
 def _scalar(hint: Any, value: Any, path: str) -> Any:
-    found = value
+    found: Any = value
     if hint is float and isinstance(value, (int, str)) and not isinstance(value, bool):
         try:
             found = float(value)
@@ -239,6 +246,6 @@ def _scalar(hint: Any, value: Any, path: str) -> Any:
         raise InputError(f"{path} is {show(value)}; it must be {_WORDS[hint]}")
     if hint is float and not math.isfinite(found):
         raise InputError(f"{path} is {show(value)}; it must be a finite number")
-    if hint is str and any(character == "\0" or "\ud800" <= character <= "\udfff" for character in found):
+    if isinstance(found, str) and any(character == "\0" or "\ud800" <= character <= "\udfff" for character in found):
         raise InputError(f"{path} is {show(value)}; it must be a text without NUL or surrogate characters")
     return found

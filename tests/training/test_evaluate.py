@@ -11,6 +11,7 @@ import pytest
 
 from longspan.cli import main
 from longspan.errors import InputError
+from longspan.tasks.summarization import Summarization
 from longspan.training.data import synthetic_rows, texts_of
 from longspan.training.evaluate import evaluate
 from longspan.training.models import write_random_bart
@@ -98,6 +99,39 @@ def test_a_damaged_checkpoint_is_one_sentence(
     assert error.startswith("error: ")
     assert words in error
     assert not (folder / "evaluation").exists()
+
+
+def test_two_sources_of_one_name_keep_their_scores(data: Path, tmp_path: Path) -> None:
+    tokenizer = train_tokenizer(texts_of(synthetic_rows(2, seed=0)), 400, max_tokens=256)
+    folder = write_random_bart(tmp_path / "bart", tokenizer, seed=0)
+    rows = data.read_text().splitlines(keepends=True)
+    for place, kept in (("a", rows[:1]), ("b", rows[:2])):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "validation.jsonl").write_text("".join(kept))
+    first, second, again = (
+        evaluate(folder, str(tmp_path / place / "validation.jsonl"), max_tokens=4) for place in ("a", "b", "a")
+    )
+    assert first.metrics_file.name == "validation-validation.json"
+    assert second.metrics_file.name.startswith("validation-validation-")
+    assert again.metrics_file == first.metrics_file
+    for result, count in ((again, 1), (second, 2)):
+        assert json.loads(result.metrics_file.read_text())["rows"] == count
+        assert len(result.predictions_file.read_text().splitlines()) == count
+
+
+def test_a_place_that_cannot_be_written_is_known_before_anything_is_predicted(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = train_tokenizer(texts_of(synthetic_rows(2, seed=0)), 400, max_tokens=256)
+    folder = write_random_bart(tmp_path / "bart", tokenizer, seed=0)
+    monkeypatch.setattr(Summarization, "evaluate", lambda *_, **__: pytest.fail("predicted first"))
+    (tmp_path / "file").write_text("here before")
+    with pytest.raises(InputError, match="is a file; give a folder"):
+        evaluate(folder, str(data), output=tmp_path / "file")
+    (tmp_path / "out" / "papers-validation.json").mkdir(parents=True)
+    with pytest.raises(InputError, match="is no file, so the scores cannot be written"):
+        evaluate(folder, str(data), output=tmp_path / "out")
+    assert (tmp_path / "file").read_text() == "here before"
 
 
 EXTRACTION = """

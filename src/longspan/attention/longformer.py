@@ -22,6 +22,7 @@ class LongformerConfig(AttentionConfig):
     The causal form looks left only: `right_tokens` has no effect on it, and it takes no global tokens.
 
     Attributes:
+        left_tokens, right_tokens: how many tokens a token looks at on each side, itself not counted.
         dilation: 1 looks at neighbours, d at every d-th token, so that the window reaches d times as far; one number,
             or one per head. The paper's tables count gaps: their 0 is our 1.
         separate_global_projections: global queries use `global_query`, `global_key`, `global_value`. A local query that

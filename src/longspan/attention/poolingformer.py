@@ -33,6 +33,7 @@ class PoolingformerConfig(AttentionConfig):
             query's own window, as the formula reads, at stride times the pools.
         init: `"zero_value"` starts exactly as the first level alone (for published weights), `"normal"` draws all
             second-level projections (from scratch), `"copy"` copies the first level's.
+        separate_global_projections: global queries have projections of their own, as in `longformer`.
         tie_levels: the second level uses the first level's projections.
     """
 

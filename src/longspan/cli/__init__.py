@@ -23,6 +23,7 @@ COMMANDS = {
     "summarize": "The main jobs",
     "answer": "The main jobs",
     "train": "Models",
+    "recipes": "Models",
     "tokenizer": "Models",
     "evaluate": "Models",
     "lengthen": "Models",
@@ -63,9 +64,7 @@ def _run(arguments: list[str]) -> int:
     try:
         import typer
     except ImportError as error:
-        raise InputError(
-            "the command line needs the 'cli' extra; install it with: pip install 'longspan[cli]'"
-        ) from error
+        raise InputError("the command line needs typer, which comes with longspan; pip install typer") from error
     command = typer.main.get_command(_app(arguments))
     try:
         result = command.main(arguments, prog_name="longspan", standalone_mode=False)

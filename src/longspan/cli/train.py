@@ -7,7 +7,9 @@ import typer
 
 
 def train(
-    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file such as those in recipes/.")],
+    recipe: Annotated[
+        str, typer.Argument(help="A YAML file, or the name of a recipe of the package; `longspan recipes` lists them.")
+    ],
     changes: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, such as optimisation.seed=3.")
     ] = None,

@@ -7,9 +7,10 @@ one endless document is ever in memory::
     for text in corpus.texts(): ...                     # whole documents, for a tokenizer
     for piece, is_last in corpus.pieces(): ...          # documents in pieces of bounded length, for tokenising
 
-Sources: a `.txt` file (or any other name: read as text), `.jsonl`, `.parquet`, each plain or (text and JSON) with `.gz`
-or `.xz`; a directory of these, or a pattern such as `shards/*.jsonl.gz`; a folder that `Dataset.save_to_disk` wrote; a
-data set of the Hub as `hf:NAME` or `hf:NAME@CONFIGURATION`, streamed; a folder of LONGSPAN_DATA.
+Sources: a `.txt` file (or any other name: read as text), `.jsonl`, `.csv`, `.tsv`, `.parquet`, each but the last plain
+or with `.gz` or `.xz`; a directory of these, or a pattern such as `shards/*.jsonl.gz`; a folder that
+`Dataset.save_to_disk` wrote; a data set of the Hub as `hf:NAME` or `hf:NAME@CONFIGURATION`, streamed; a folder of
+LONGSPAN_DATA.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ PIECE = 100_000
 """Characters in a piece of a document, at most."""
 TEXT_UNITS = ("file", "block", "line")
 
-_SUFFIX = re.compile(r"\.(txt|text|jsonl|ndjson|json|parquet)(\.gz|\.xz)?$", re.IGNORECASE)
+_SUFFIX = re.compile(r"\.(txt|text|jsonl|ndjson|json|csv|tsv|parquet)(\.gz|\.xz)?$", re.IGNORECASE)
 _SPLIT_NAME = re.compile(r"(train|validation|valid|val|dev|test)([-_.].*)?$", re.IGNORECASE)
 
 
@@ -179,7 +180,7 @@ def _in_directory(folder: Path, split: str) -> list[Path]:
 def _kind(path: Path) -> str:
     match = _SUFFIX.search(path.name)
     suffix = match[1].lower() if match else "txt"
-    return {"parquet": "parquet", "jsonl": "json", "ndjson": "json", "json": "json"}.get(suffix, "text")
+    return {"parquet": "parquet", "txt": "text", "text": "text"}.get(suffix, "records")
 
 
 def _cut(text: str) -> int:

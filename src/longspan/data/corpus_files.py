@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from longspan.data.extras import require
-from longspan.data.jsonl import open_bytes, read_jsonl
+from longspan.data.jsonl import open_bytes
 from longspan.data.layouts import Choice, detect_layout, parse_record
 from longspan.data.readers import SPLIT_ALIASES
 from longspan.data.skipping import Skipped
+from longspan.data.tables import read_records
 from longspan.errors import InputError
 
 TEXT_FIELDS = ("text", "content", "document", "body", "article", "article_text", "source", "raw_content")
@@ -42,8 +43,8 @@ def text_documents(path: Path, unit: str) -> Iterator[Iterator[str]]:
 
 
 def json_documents(path: Path, field: str | None, skipped: Skipped) -> Iterator[str]:
-    """The text of every record of a JSON Lines file."""
-    for number, record in read_jsonl(path, skipped.add):
+    """The text of every record of a JSON Lines, CSV or TSV file."""
+    for number, record in read_records(path, skipped.add):
         try:
             text = text_of(record, field)
         except InputError as error:

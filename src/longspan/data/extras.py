@@ -12,9 +12,9 @@ def require(module: str, *, extra: str, purpose: str) -> Any:
     """Import an optional library; `InputError` names the extra that brings it.
 
     Args:
-        module: what to import, such as "sentencex".
+        module: what to import, such as "bs4".
         extra: the extra of this package that installs it.
-        purpose: what needs it, as the subject of the sentence: "splitting sentences".
+        purpose: what needs it, as the subject of the sentence: "reading HTML".
     """
     try:
         return import_module(module)

@@ -16,10 +16,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from longspan.data.jsonl import read_jsonl
 from longspan.data.layouts import LAYOUTS, Choice, detect_layout, parse_record
 from longspan.data.rows import SummaryRow
 from longspan.data.skipping import Skipped, check_on_error
+from longspan.data.tables import read_records
 from longspan.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -97,7 +97,8 @@ def read_rows(
     Rows without a document, or whose summary is empty, are left out; a warning in the log counts them for each file.
 
     Args:
-        data: a JSON Lines file (plain, gzip or xz), a directory with one or more files per split, the name of one of
+        data: a JSON Lines, CSV or TSV file (plain, gzip or xz), a Parquet file, a directory with one or more files
+            per split, the name of one of
             `DATA_SETS` under the folder that the environment variable LONGSPAN_DATA names, or several of these.
         split: which split of a directory or a named data set; a single file is read whatever the split.
         layout: one of `longspan.data.layouts.LAYOUTS`; None recognises it from the fields of a file's first record.
@@ -182,16 +183,18 @@ def _in_directory(folder: Path, split: str) -> list[Path]:
     """`train.jsonl`, `train-large.jsonl.xz`, `train.txt`, … in order of their names."""
     files = sorted(file for file in folder.iterdir() if file.is_file())
     for name in SPLIT_ALIASES.get(split, (split,)):
-        wanted = re.compile(re.escape(name) + r"([-_.].*)?\.(jsonl|json|txt)(\.gz|\.xz)?")
+        wanted = re.compile(re.escape(name) + r"([-_.].*)?\.(jsonl|json|txt|csv|tsv|parquet)(\.gz|\.xz)?")
         if found := [file for file in files if wanted.fullmatch(file.name)]:
             return found
     names = ", ".join(file.name for file in files[:10]) or "no files"
-    raise InputError(f"{folder} has no {split}*.jsonl, .jsonl.gz or .jsonl.xz file for split={split!r}; it has {names}")
+    raise InputError(
+        f"{folder} has no {split}*.jsonl, .csv or .parquet file (.gz and .xz too) for split={split!r}; it has {names}"
+    )
 
 
 def _read_file(path: Path, layout: str | None, choice: Choice, on_error: str) -> Iterator[SummaryRow]:
     skipped = Skipped(str(path), on_error)
-    return _rows(read_jsonl(path, skipped.add), layout, choice, skipped)
+    return _rows(read_records(path, skipped.add), layout, choice, skipped)
 
 
 def _rows(

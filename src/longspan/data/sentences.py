@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from longspan.data.extras import require
 from longspan.errors import InputError
 
 BLOCK = 10_000
@@ -160,7 +159,8 @@ def _cut_blocks(text: str, start: int, end: int, language: str, quotes: bool) ->
 
 def _boundaries(block: str, language: str, quotes: bool) -> list[int]:
     """The rising ends of the block's sentences; the last one is the block's length."""
-    sentencex = require("sentencex", extra="documents", purpose="splitting sentences")
+    import sentencex
+
     shown = block if quotes else block.translate(_QUOTES)
     if mark := _ITEM_MARK.match(shown):  # the library takes all that follows some marks for one sentence
         shown = " " * mark.end() + shown[mark.end() :]

@@ -13,68 +13,73 @@ from typing import Annotated, Any, Literal
 
 from longspan.attention import AttentionConfig, FusionConfig, attention_config
 from longspan.errors import InputError
-from longspan.settings import Count, Dropout, Range, Whole, convert, show
+from longspan.settings import Count, Dropout, Range, Whole, convert, hints_of, show
 
 Layers = Annotated[int, Range(1, 1000)]
 Width = Annotated[int, Range(1, 65_536)]
 Heads = Annotated[int, Range(1, 1024)]
 Token = Annotated[int, Range(0, 2**31 - 1)]
 
-LIMITS: dict[str, Any] = {
-    "vocab_size": Annotated[int, Range(1, 100_000_000)],
-    "hidden_size": Width,
-    "num_hidden_layers": Layers,
-    "num_attention_heads": Heads,
-    "intermediate_size": Annotated[int, Range(1, 1_000_000)],
-    "decoder_layers": Annotated[int, Range(0, 1000)],
-    "decoder_attention_heads": Heads,
-    "decoder_intermediate_size": Annotated[int, Range(1, 1_000_000)],
-    "max_position_embeddings": Count,
-    "max_decoder_position_embeddings": Count,
-    "position_offset": Annotated[int, Range(0, 1000)],
-    "positions_skip_padding": bool,
-    "type_vocab_size": Annotated[int, Range(0, 1_000_000)],
-    "embedding_size": Width | None,
-    "embedding_projection": Literal["after_norm", "before_norm"],
-    "embedding_norm": bool,
-    "scale_embedding": bool,
-    "normalization": Literal["post", "pre"],
-    "layer_norm_eps": Annotated[float, Range(above=0, maximum=1)],
-    "activation_function": str,
-    "masked_lm_activation": str | None,
-    "dropout": Dropout,
-    "attention_dropout": Dropout,
-    "activation_dropout": Dropout,
-    "classifier_dropout": Dropout | None,
-    "classifier_input_dropout": Dropout | None,
-    "classifier_activation": str,
-    "span_dropout": Dropout,
-    "pooler": bool,
-    "classification_head": Literal["dense", "pooler"],
-    "global_tokens": Literal["none", "first", "question"],
-    "max_global_tokens": Whole | None,
-    "label_smoothing": Dropout,
-    "wrap_labels": bool,
-    "position_embedding": Literal["learned", "sinusoidal", "none"],
-    "position_period": Annotated[float, Range(above=2, maximum=1e12)],
-    "sentence_layers": Annotated[int, Range(0, 1000)],
-    "answer_types": Literal[2, 5],
-    "null_paragraph": bool,
-    "question_loss_weights": tuple[Annotated[float, Range(0, 1e6)], ...],
-    "init_std": Annotated[float, Range(0, 100)],
-    "source_model_type": str | None,
-    "source_fields": dict | None,
-    "use_cache": bool,
-    "tie_word_embeddings": bool,
-    "pad_token_id": Token | None,
-    "bos_token_id": Token | None,
-    "eos_token_id": Token | tuple[Token, ...] | None,
-    "sep_token_id": Token | None,
-    "decoder_start_token_id": Token | None,
-    "forced_bos_token_id": Token | None,
-    "forced_eos_token_id": Token | tuple[Token, ...] | None,
-}
-"""Field of `ModelFields` → its type with its limits. Beside the class, whose own annotations transformers reads."""
+
+class _Limits:
+    """The fields of `ModelFields` with their limits: beside it, since transformers reads its own annotations."""
+
+    vocab_size: Annotated[int, Range(1, 100_000_000)]
+    hidden_size: Width
+    num_hidden_layers: Layers
+    num_attention_heads: Heads
+    intermediate_size: Annotated[int, Range(1, 1_000_000)]
+    decoder_layers: Annotated[int, Range(0, 1000)]
+    decoder_attention_heads: Heads
+    decoder_intermediate_size: Annotated[int, Range(1, 1_000_000)]
+    max_position_embeddings: Count
+    max_decoder_position_embeddings: Count
+    position_offset: Annotated[int, Range(0, 1000)]
+    positions_skip_padding: bool
+    type_vocab_size: Annotated[int, Range(0, 1_000_000)]
+    embedding_size: Width | None
+    embedding_projection: Literal["after_norm", "before_norm"]
+    embedding_norm: bool
+    scale_embedding: bool
+    normalization: Literal["post", "pre"]
+    layer_norm_eps: Annotated[float, Range(above=0, maximum=1)]
+    activation_function: str
+    masked_lm_activation: str | None
+    dropout: Dropout
+    attention_dropout: Dropout
+    activation_dropout: Dropout
+    classifier_dropout: Dropout | None
+    classifier_input_dropout: Dropout | None
+    classifier_activation: str
+    span_dropout: Dropout
+    pooler: bool
+    classification_head: Literal["dense", "pooler"]
+    global_tokens: Literal["none", "first", "question"]
+    max_global_tokens: Whole | None
+    label_smoothing: Dropout
+    wrap_labels: bool
+    position_embedding: Literal["learned", "sinusoidal", "none"]
+    position_period: Annotated[float, Range(above=2, maximum=1e12)]
+    sentence_layers: Annotated[int, Range(0, 1000)]
+    answer_types: Literal[2, 5]
+    null_paragraph: bool
+    question_loss_weights: tuple[Annotated[float, Range(0, 1e6)], ...]
+    init_std: Annotated[float, Range(0, 100)]
+    source_model_type: str | None
+    source_fields: dict[str, Any] | None
+    use_cache: bool
+    tie_word_embeddings: bool
+    pad_token_id: Token | None
+    bos_token_id: Token | None
+    eos_token_id: Token | tuple[Token, ...] | None
+    sep_token_id: Token | None
+    decoder_start_token_id: Token | None
+    forced_bos_token_id: Token | None
+    forced_eos_token_id: Token | tuple[Token, ...] | None
+
+
+LIMITS = hints_of(_Limits)
+"""Field → its type with its limits."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

@@ -56,7 +56,7 @@ class Summarization(SummaryTask):
     max_source_tokens: Count = 16384
     max_target_tokens: Count = 256
     global_tokens: Literal["first", "question", "none"] = "first"
-    prefix: Annotated[str, Form(r"(?s:.*)", "a text", 10_000)] = ""
+    prefix: Annotated[str, Form(r"[\s\S]*", "a text", 10_000)] = ""
     stemmer: bool = False
     references: Literal["max", "mean"] = "max"
     rouge_tokens: Literal["auto", "rouge_score", "unicode"] = "auto"

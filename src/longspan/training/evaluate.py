@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from longspan.errors import InputError
+from longspan.files import output_folder, write_whole
+from longspan.settings import BatchSize, Beams, Count, LengthPenalty, NewTokens, Split, check_arguments
 from longspan.tasks.base import Outcome, task_class
 from longspan.tasks.tokenizers import check_tokenizer
-from longspan.training.checkpoints import write_atomically
 from longspan.training.models import open_model
-from longspan.training.recipe import Generation, Recipe
-from longspan.training.recipe_file import RECIPE
+from longspan.training.recipe import Generation, Recipe, Source
+from longspan.training.recipe_checks import check_room
+from longspan.training.recipe_file import RECIPE, read_recipe
 from longspan.training.runs import environment
 from longspan.training.tokenizers import load_tokenizer
 
@@ -25,6 +29,10 @@ TASK_OF_MODEL = {
     "LongspanForNaturalQuestions": "natural_questions",
 }
 """What a model is scored on when no recipe lies beside it."""
+
+
+ENDING = re.compile(r"\.(jsonl|ndjson|json|txt|csv|tsv|parquet)(\.gz|\.xz)?$", re.IGNORECASE)
+"""What a file's name loses in the names of its scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,15 +57,15 @@ class Evaluation:
 
 def evaluate(
     folder: str | Path,
-    data: str,
+    data: Source,
     *,
-    split: str = "validation",
-    limit: int | None = None,
-    beams: int | None = None,
-    length_penalty: float | None = None,
-    max_tokens: int | None = None,
-    batch_size: int = 1,
-    on_error: str = "raise",
+    split: Split = "validation",
+    limit: Count | None = None,
+    beams: Beams | None = None,
+    length_penalty: LengthPenalty | None = None,
+    max_tokens: NewTokens | None = None,
+    batch_size: BatchSize = 1,
+    on_error: Literal["raise", "skip"] = "raise",
     output: str | Path | None = None,
 ) -> Evaluation:
     """Predict every row of a data set, score the predictions, and write both.
@@ -70,24 +78,37 @@ def evaluate(
         beams, length_penalty, max_tokens: decoding; None keeps what the model was trained to use.
         batch_size: documents decoded together; it changes the time, not the result.
         on_error: "skip" passes over corrupt rows and says in the log how many there were; "raise" stops at the first.
-        output: folder for `<data>-<split>.json` and `.jsonl`; default `evaluation/` in the model's folder.
+        output: folder for `<data>-<split>.json` and `.jsonl`; default `evaluation/` in the model's folder. Scoring the
+            same data again replaces them; other data of the same name gets names of its own.
 
     Raises:
-        InputError: no model there, no rows that can be scored, decoding options for a model that does not generate.
+        InputError: an argument out of range, no model there, no rows that can be scored, decoding options for a model
+            that does not generate, a folder that cannot be written. Nothing is written then.
     """
+    check_arguments(evaluate, {name: value for name, value in locals().items() if name not in ("folder", "output")})
     source = Path(folder)
     changes = {"beams": beams, "length_penalty": length_penalty, "max_tokens": max_tokens}
     changes = {name: value for name, value in changes.items() if value is not None}
     task, model, generation = _open(source)
     if changes and not task.generates:
         raise InputError(f"{next(iter(changes))} is set, but a model for {task.name!r} does not generate; leave it out")
+    if generation is None and task.generates:
+        generation = _generation_of(model)
+    if generation is not None and changes:
+        longest = changes.get("max_tokens", generation.max_tokens)
+        generation = replace(generation, **changes, min_tokens=min(generation.min_tokens, longest))
+    if generation is not None and task.generates:
+        check_room(generation, model.config)
+    # What can fail for its place is known before anything is predicted.
+    target = output_folder(source / "evaluation" if output is None else output)
+    name = _free_name(target, data, split)
     rows = task.read(data, split, limit, on_error=on_error)
     if not rows:
         raise InputError(f"data {data!r} has no rows that {task.name!r} can score in its split {split!r}; name another")
     tokenizer = load_tokenizer(source)
     check_tokenizer(tokenizer, model.config)
     if task.generates:
-        generation = replace(generation or _generation_of(model), **changes)
+        assert generation is not None
         model.generation_config.update(max_length=None, **generation.options())
     model.config.use_cache = True
     began = time.monotonic()
@@ -98,13 +119,14 @@ def evaluate(
         "model": str(source),
         "task": task.name,
         "data": data,
+        "source": _identity(data),
         "split": split,
         "rows": len(outcome.lines) or len(rows),
         "decoding": generation.options() if generation and task.generates else None,
         "seconds": round(time.monotonic() - began, 1),
         "environment": environment(),
     }
-    return _write(Path(output or source / "evaluation"), report, outcome)
+    return _write(target, name, report, outcome)
 
 
 def _open(folder: Path) -> tuple[Any, Any, Generation | None]:
@@ -113,9 +135,7 @@ def _open(folder: Path) -> tuple[Any, Any, Generation | None]:
         raise InputError(f"model {str(folder)!r} is not a folder; give one that `longspan train` wrote")
     recipe_file = folder / RECIPE
     if recipe_file.is_file():
-        import yaml
-
-        recipe = Recipe.from_dict(yaml.safe_load(recipe_file.read_text(encoding="utf-8")))
+        recipe = Recipe.from_dict(read_recipe(recipe_file))
         if not (folder / "config.json").is_file():
             raise InputError(f"the run in {str(folder)!r} has not ended; finish it with `longspan train … --resume`")
         task, model = recipe.build_task(), open_model(folder)
@@ -137,29 +157,56 @@ def _open(folder: Path) -> tuple[Any, Any, Generation | None]:
 def _generation_of(model: Any) -> Generation:
     """What a checkpoint without a recipe uses by itself."""
     config = model.generation_config
+    longest = min(
+        config.max_new_tokens or config.max_length or Generation.max_tokens,
+        model.config.max_decoder_position_embeddings,
+    )
     return Generation(
         beams=config.num_beams or 1,
         length_penalty=1.0 if config.length_penalty is None else config.length_penalty,
         no_repeat_ngram=config.no_repeat_ngram_size or 0,
-        max_tokens=min(
-            config.max_new_tokens or config.max_length or Generation.max_tokens,
-            model.config.max_decoder_position_embeddings,
-        ),
-        min_tokens=config.min_new_tokens or config.min_length or 0,
+        max_tokens=longest,
+        min_tokens=min(config.min_new_tokens or config.min_length or 0, longest),
     )
 
 
-def _write(folder: Path, report: dict[str, Any], outcome: Outcome) -> Evaluation:
-    name = f"{Path(report['data']).name.partition('.')[0]}-{report['split']}"
+def _identity(data: str) -> str:
+    """What tells a source from another of the same name: where it lies, or the name where it is no path."""
+    return str(Path(data).resolve()) if Path(data).exists() else data
+
+
+def _free_name(folder: Path, data: str, split: str) -> str:
+    """The beginning of the files' names: `<data>-<split>`, with a digest where that is taken by another source."""
+    stem = ENDING.sub("", Path(data).name)
+    plain = re.sub(r"[^\w.+-]", "_", f"{stem[:80].strip('.') or 'data'}-{split}")
+    digest = hashlib.blake2b(_identity(data).encode(), digest_size=4).hexdigest()
+    for name in (plain, f"{plain}-{digest}"):
+        files = [folder / f"{name}.json", folder / f"{name}.jsonl"]
+        if in_the_way := next((file for file in files if file.exists() and not file.is_file()), None):
+            raise InputError(f"output {str(in_the_way)!r} is no file, so the scores cannot be written; remove it")
+        if not any(file.exists() for file in files) or _source_of(files[0]) == _identity(data):
+            return name
+    return f"{plain}-{digest}"
+
+
+def _source_of(metrics_file: Path) -> str | None:
+    """Which source the scores in a file are of."""
+    try:
+        report = json.loads(metrics_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return report.get("source") if isinstance(report, dict) else None
+
+
+def _write(folder: Path, name: str, report: dict[str, Any], outcome: Outcome) -> Evaluation:
     predictions_file, metrics_file = folder / f"{name}.jsonl", folder / f"{name}.json"
-    lines = (json.dumps(line, ensure_ascii=False) for line in outcome.lines)
-    write_atomically(predictions_file, "".join(f"{line}\n" for line in lines))
+    texts = {predictions_file: _lines(outcome.lines)}
     files = []
     for other, content in outcome.files.items():
         files.append(folder / f"{name}-{other}")
-        values = content if other.endswith(".jsonl") else [content]
-        write_atomically(files[-1], "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values))
-    write_atomically(metrics_file, json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+        texts[files[-1]] = _lines(content if other.endswith(".jsonl") else [content])
+    texts[metrics_file] = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
+    write_whole(texts)
     return Evaluation(
         scores=outcome.scores,
         report=report,
@@ -168,3 +215,8 @@ def _write(folder: Path, report: dict[str, Any], outcome: Outcome) -> Evaluation
         predictions_file=predictions_file,
         files=files,
     )
+
+
+def _lines(values: list[Any]) -> str:
+    """One JSON value per line."""
+    return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)

@@ -89,16 +89,19 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
     model.load_state_dict(taken, strict=False)
     if new := sorted(name for name in own if name not in taken):
         logger.warning("these weights are new and must be trained: %s", ", ".join(new))
+    model.new_weights = tuple(new)
     return model
 
 
-def make_room(model: Any, entries: int, task: Any) -> None:
-    """Give a published model embeddings for the task's new tokens, drawn as at initialisation.
+def make_room(model: Any, entries: int, task: Any) -> bool:
+    """Give a published model embeddings for the task's new tokens, drawn as at initialisation; whether it needed any.
 
     A vocabulary that lacks more than these tokens is left alone: such a tokenizer belongs to another model.
     """
-    if 0 < entries - model.config.vocab_size <= len(task.new_tokens()):
+    needed = 0 < entries - model.config.vocab_size <= len(task.new_tokens())
+    if needed:
         model.resize_token_embeddings(entries, mean_resizing=False)
+    return needed
 
 
 def open_model(source: str | Path) -> Any:

@@ -41,7 +41,7 @@ from longspan.settings import (
     to_plain,
 )
 
-Source = Annotated[str, Form(r"\S(?s:.*)", "a name or a path", 4096)]
+Source = Annotated[str, Form(r"\S[\s\S]*", "a name or a path", 4096)]
 Steps = Annotated[int, Range(1, 1_000_000_000)]
 ModuleName = Annotated[str, Form(r"\w+(\.\w+)*", "the name of a module, such as query or classifier.dense", 200)]
 Layer = Annotated[int, Range(0, 999)]

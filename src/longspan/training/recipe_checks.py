@@ -11,7 +11,8 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from longspan.errors import InputError
-from longspan.settings import hints_of, join, key_of, near, show
+from longspan.settings import convert, hints_of, join, key_of, near, show
+from longspan.training.adapters import check_adapters
 from longspan.training.recipe import Generation, Model, Optimisation, Recipe
 
 
@@ -22,6 +23,7 @@ def check_recipe(recipe: Recipe) -> None:
         check_key(key, "smoke")
     check_schedule(recipe.optimisation)
     check_reports(recipe.optimisation.report_to)
+    check_adapters(recipe.optimisation.lora, new=recipe.model.new is not None)
     best, known = recipe.optimisation.best_by, ("loss", *task.score_names)
     if not any(fnmatchcase(best, name) for name in known):
         raise InputError(f"optimisation.best_by is {show(best)}, no score of {task.name}; {near(best, list(known))}")
@@ -90,12 +92,17 @@ def check_reports(names: tuple[str, ...]) -> None:
                 raise InputError(f"optimisation.report_to is {show(list(names))}; 'none' stands alone")
             continue
         try:
-            get_reporting_integration_callbacks([name])
+            (callback,) = get_reporting_integration_callbacks([name])
         except ValueError as error:
             known = str(error).split("supported:")[-1].strip(" .")
             raise InputError(f"optimisation.report_to is {show(name)}; choose 'none', or of {known}") from None
-        if name != "tensorboard" and name not in get_available_reporting_integrations():
-            raise InputError(f"optimisation.report_to is {name!r}, which is not installed; pip install {name}")
+        if name in get_available_reporting_integrations() or name == "tensorboard":
+            continue
+        try:
+            callback()  # of a program that is missing: says how to install it
+        except (RuntimeError, ImportError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"optimisation.report_to is {name!r}, which is not installed: {reason}") from None
 
 
 def check_attention(model: Model) -> None:
@@ -110,8 +117,11 @@ def check_attention(model: Model) -> None:
 
 def _check_new(recipe: Recipe, task: Any) -> None:
     """Build the configuration of a new model, with the largest vocabulary that it can have, and weigh the model."""
+    from longspan.models.fields import LIMITS
     from longspan.training.models import new_config
 
+    if "vocab_size" in (recipe.model.new or {}):
+        convert(LIMITS["vocab_size"], (recipe.model.new or {})["vocab_size"], "model.new.vocab_size")
     size = recipe.tokenizer.train
     entries = 100_000_000 if size is None else size + len(task.new_tokens())
     config = new_config(task, recipe.model, entries)

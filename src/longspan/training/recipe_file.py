@@ -11,7 +11,7 @@ from longspan.settings import show, show_key
 from longspan.training.plain_yaml import read_yaml, read_yaml_file
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_checks import check_key, check_recipe
-from longspan.training.shipped import find_recipe, shipped_recipes
+from longspan.training.shipped import find_recipe, is_file, shipped_recipes
 
 RECIPE = "recipe.yaml"
 """The recipe that a run keeps beside its model."""
@@ -83,7 +83,7 @@ def load_recipe(recipe: str | Path, changes: Iterable[str] = (), *, smoke: bool 
 def read_recipe(path: Path) -> dict[str, Any]:
     """The plain data of a recipe file, not checked yet."""
     what = f"recipe {show(str(path))}"
-    if not path.is_file():
+    if not is_file(path):
         inside = f", or the name {path.stem!r}" if path.stem in shipped_recipes() else ""
         raise InputError(f"{what} is not a file; give the path of a .yaml file{inside}")
     data = read_yaml_file(path, what)

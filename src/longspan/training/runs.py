@@ -18,13 +18,17 @@ import transformers
 from longspan import __version__
 from longspan.errors import InputError
 from longspan.files import is_empty, write_whole
+from longspan.training.plain_yaml import write_yaml
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import RECIPE, load_recipe
 
 METRICS = "metrics.json"
 WAIT = timedelta(hours=12)
 """How long processes wait for the first one, which may have a large corpus to tokenise; not for one that has died."""
-CHANGEABLE = ("about", "published", "smoke", "optimisation.workers", "optimisation.keep_checkpoints")
+CHANGEABLE = (
+    *("about", "published", "smoke"),
+    *("optimisation.workers", "optimisation.keep_checkpoints", "optimisation.report_to"),
+)
 """Keys that may differ when a run is resumed, because they cannot change its result."""
 RAISABLE = ("optimisation.steps", "optimisation.epochs")
 """Keys that may be raised when a run is resumed, as long as what has been trained would have been the same."""
@@ -70,9 +74,7 @@ def begin(folder: Path, recipe: Recipe, *, resume: bool) -> Begun:
 
 def record(folder: Path, recipe: Recipe) -> None:
     """Write the recipe that is run from now on, and where it runs; a result of a shorter one is not the result."""
-    import yaml
-
-    text = yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True)
+    text = write_yaml(recipe.to_dict())
     (folder / METRICS).unlink(missing_ok=True)
     write_whole({folder / RECIPE: text, folder / "environment.json": json.dumps(environment(), indent=2)})
 

@@ -4,6 +4,7 @@ The output folder::
 
     config.json model.safetensors tokenizer.json …   the best checkpoint, once training has ended
     metrics.json                                     written last: which step was best, its scores, the whole history
+    adapter/                                         with optimisation.lora: the adapter alone, as PEFT reads it
     recipe.yaml environment.json                     the resolved recipe and where it ran
     tokenizer/                                       the tokenizer of the experiment
     checkpoints/checkpoint-<step>/                   model, optimizer, schedule, random states, Trainer's state
@@ -28,6 +29,7 @@ from longspan.files import Claim, output_folder, remove_empty, whole_file, write
 from longspan.progress import without_file_bars
 from longspan.tasks.tokenizers import check_tokenizer
 from longspan.training import checkpoints
+from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
 from longspan.training.data import load_rows
 from longspan.training.models import RANDOM_BART, make_room, new_model, published_model, write_random_bart
 from longspan.training.recipe import Recipe
@@ -104,10 +106,16 @@ def _prepare(recipe: Recipe, folder: Path) -> Any:
         model = new_model(task, recipe.model, tokenizer)
     else:
         model = published_model(task, recipe.model, source)
-        make_room(model, len(tokenizer), task)
+        if make_room(model, len(tokenizer), task) and recipe.optimisation.lora is not None:
+            raise InputError(
+                f"optimisation.lora would leave the embeddings of the tokens that {task.name} adds untrained; leave it "
+                "out, or the option that adds them (task.markers)"
+            )
         check_tokenizer(tokenizer, model.config)
     task.check_model(model.config)
     _configure(model, recipe, task)
+    if recipe.optimisation.lora is not None:
+        model = add_adapters(model, recipe.optimisation.lora)
     return make_trainer(recipe, task, model, tokenizer, rows, folder)
 
 
@@ -196,8 +204,11 @@ def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -
     best = checkpoints.best_step(history, place, recipe.optimisation.best_by, trainer.args.greater_is_better)
     if best is None:
         raise InputError(f"no checkpoint in {str(place)!r} has a finite {recipe.optimisation.best_by}; train anew")
-    skip = {checkpoints.FILES, checkpoints.STATE, "optimizer.pt", "scheduler.pt", "scaler.pt"}
-    for file in sorted((place / f"checkpoint-{best}").iterdir()) if is_main_process() else ():
+    chosen = place / f"checkpoint-{best}"
+    if recipe.optimisation.lora is not None and is_main_process():
+        write_merged(trainer.model, chosen, folder)
+    skip = {checkpoints.FILES, checkpoints.STATE, "optimizer.pt", "scheduler.pt", "scaler.pt", *ADAPTER_FILES}
+    for file in sorted(chosen.iterdir()) if is_main_process() else ():
         if file.name not in skip and not file.name.startswith("rng_state"):
             with whole_file(folder / file.name) as part:
                 shutil.copyfile(file, part)

@@ -14,7 +14,7 @@ from transformers import (
     TrainerCallback,
     TrainingArguments,
 )
-from transformers.integrations import TensorBoardCallback
+from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
 
 from longspan.errors import InputError
 from longspan.training.checkpoints import CompleteCheckpoints
@@ -79,7 +79,7 @@ def make_trainer(recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: An
             EvaluateLast(),
             TellEpoch(datasets[0]),
             CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
-            TensorBoardCallback(_tensorboard(folder / "tensorboard")),
+            *_reports(recipe.optimisation.report_to, folder),
         ],
     )
     for plain in (ProgressCallback, PrinterCallback):
@@ -148,6 +148,22 @@ def _arguments(settings: Optimisation, task: Any, folder: Path) -> TrainingArgum
         )
     arguments.gradient_accumulation_steps = settings.batch_size // together
     return arguments
+
+
+def _reports(names: tuple[str, ...], folder: Path) -> list[Any]:
+    """The callbacks of `optimisation.report_to`; TensorBoard's writes into the folder of the run."""
+    found: list[Any] = []
+    for name in names:
+        if name == "tensorboard":
+            found.append(TensorBoardCallback(_tensorboard(folder / "tensorboard")))
+        elif name != "none":
+            (callback,) = get_reporting_integration_callbacks([name])
+            try:
+                found.append(callback())
+            except (RuntimeError, ImportError, ValueError) as error:
+                reason = " ".join(str(error).split())
+                raise InputError(f"optimisation.report_to is {name!r}, which cannot be used here: {reason}") from error
+    return found
 
 
 def _tensorboard(folder: Path) -> Any:

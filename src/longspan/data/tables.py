@@ -1,0 +1,102 @@
+"""Records of a file by what its name ends in: CSV, TSV and Parquet tables, and JSON Lines for everything else."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from longspan.data.extras import require
+from longspan.data.jsonl import open_bytes, read_jsonl
+from longspan.errors import InputError
+
+LONGEST_CELL = 1 << 28
+"""Characters; a document is one cell."""
+
+_TABLE = re.compile(r"\.(csv|tsv|parquet)(\.gz|\.xz)?$", re.IGNORECASE)
+
+
+def read_records(
+    path: Path, damaged: Callable[[int, InputError], None] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield `(line or row number, record)`; one record is in memory at a time (of Parquet, 64).
+
+    A CSV or TSV file is UTF-8 with the names of its columns in the first line; quoted cells may hold line breaks. gzip
+    and xz are known by the file's first bytes. Arguments and errors as in `read_jsonl`.
+    """
+    found = _TABLE.search(path.name)
+    if found is None or path.is_dir():
+        yield from read_jsonl(path, damaged)
+    elif found[1].lower() == "parquet":
+        yield from _parquet(path)
+    else:
+        yield from _csv(path, "," if found[1].lower() == "csv" else "\t", damaged)
+
+
+def _csv(
+    path: Path, separator: str, damaged: Callable[[int, InputError], None] | None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    csv.field_size_limit(LONGEST_CELL)
+    line = 1
+    try:
+        with io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="") as file:
+            rows = csv.reader(file, delimiter=separator, strict=True)
+            columns = _columns(next(rows, []), path)
+            line = rows.line_num + 1
+            for cells in rows:
+                try:
+                    if cells:
+                        yield line, _record(cells, columns, path, line)
+                except InputError as error:
+                    if damaged is None:
+                        raise
+                    damaged(line, error)
+                line = rows.line_num + 1
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist; check the path") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 (byte {error.object[error.start]:#04x}); save it as UTF-8") from None
+    except csv.Error as error:
+        raise InputError(f"{path}, line {line}: not CSV ({error}); put texts with separators in quotes") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        raise InputError(f"{path} is damaged after line {line} ({error}); get the file again") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror or error}); check its permissions") from None
+
+
+def _columns(names: list[str], path: Path) -> list[str]:
+    if not names:
+        raise InputError(f"{path} is empty; its first line must name the columns, such as source,target")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InputError(f"{path} has the column {twice!r} twice; name each differently")
+    return names
+
+
+def _record(cells: list[str], columns: list[str], path: Path, line: int) -> dict[str, Any]:
+    if len(cells) != len(columns):
+        raise InputError(
+            f"{path}, line {line}: {len(cells)} cells for the {len(columns)} columns {', '.join(columns[:8])}; put "
+            "texts with separators in quotes"
+        )
+    return dict(zip(columns, cells, strict=True))
+
+
+def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    parquet = require("pyarrow.parquet", extra="datasets", purpose="reading Parquet files")
+    arrow = require("pyarrow", extra="datasets", purpose="reading Parquet files")
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=64):
+                for record in batch.to_pylist():
+                    number += 1
+                    yield number, record
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} cannot be read as Parquet ({reason}); get the file again") from None

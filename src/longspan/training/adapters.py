@@ -1,0 +1,84 @@
+"""LoRA by PEFT: adapters that train while the weights stay, saved as PEFT does, and merged into the final model."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from longspan.data.extras import require
+from longspan.errors import InputError
+from longspan.files import lock, temporary, whole_file
+from longspan.progress import without_file_bars
+from longspan.training.recipe import Lora
+
+ADAPTER = "adapter"
+"""The folder of the adapter in the output folder; `PeftModel.from_pretrained(base, "runs/…/adapter")` reads it."""
+ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json", "README.md")
+
+
+def check_adapters(lora: Lora | None, *, new: bool) -> None:
+    """Raise `InputError` where there is no PEFT, or nothing that adapters could adapt."""
+    if lora is None:
+        return
+    if new:
+        raise InputError("optimisation.lora adapts weights that are trained already; give model.from, or leave it out")
+    require("peft", extra="lora", purpose="optimisation.lora")
+
+
+def add_adapters(model: Any, lora: Lora) -> Any:
+    """The model with adapters, which train alone: with `train_whole`, and with a head that is new in this model.
+
+    Raises:
+        InputError: a name in `targets` or `train_whole` is none of the model's.
+    """
+    peft = require("peft", extra="lora", purpose="optimisation.lora")
+    names = [name for name, _ in model.named_modules() if name]
+    for option in ("targets", "train_whole"):
+        for wanted in getattr(lora, option):
+            if not any(name == wanted or name.endswith(f".{wanted}") for name in names):
+                some = ", ".join(dict.fromkeys(name.rpartition(".")[2] for name in names if not name[-1].isdigit()))
+                raise InputError(
+                    f"optimisation.lora.{option} has {wanted!r}, which no module of the model is called; it has {some}"
+                )
+    heads = {name.rpartition(".")[0] for name in getattr(model, "new_weights", ())} - {""}
+    settings = peft.LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=list(lora.targets),
+        modules_to_save=sorted({*lora.train_whole, *heads}) or None,
+    )
+    try:
+        with warnings.catch_warnings():
+            # PEFT asks by a name that transformers is giving up.
+            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+            return peft.get_peft_model(model, settings)
+    except (ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(f"optimisation.lora={asdict(lora)} does not fit this model: {reason}") from error
+
+
+def write_merged(model: Any, checkpoint: Path, folder: Path) -> None:
+    """Put the adapter of a checkpoint into `folder/adapter`, and the model with it merged into `folder`.
+
+    `model` is what `add_adapters` gave; it is not the same afterwards.
+    """
+    peft = require("peft", extra="lora", purpose="optimisation.lora")
+    peft.set_peft_model_state_dict(model, peft.load_peft_weights(str(checkpoint), device="cpu"))
+    for name in ADAPTER_FILES:
+        if (checkpoint / name).is_file():
+            with whole_file(folder / ADAPTER / name) as part:
+                shutil.copyfile(checkpoint / name, part)
+    partial = folder / temporary("merged", "partial")
+    with lock(folder / temporary("merged", "lock"), str(folder)):
+        try:
+            with without_file_bars():
+                model.merge_and_unload().save_pretrained(partial)
+            for file in sorted(partial.iterdir()):
+                with whole_file(folder / file.name) as part:
+                    shutil.copyfile(file, part)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
