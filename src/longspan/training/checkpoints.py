@@ -32,6 +32,8 @@ from longspan.files import flush, write_whole
 
 FILES = "files.json"
 STATE = "trainer_state.json"
+UNLOGGED = "unlogged.json"
+"""What of the losses has not been logged yet, in a checkpoint that was saved between two lines of the log."""
 NAME = re.compile(r"checkpoint-\d+")
 
 logger = logging.getLogger(__name__)
