@@ -62,6 +62,8 @@ class RecipeTrainer(Trainer):
     def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
         """Trainer divides a mean loss by the number of micro-batches and processes, of which some are stand-ins."""
         stands_in = inputs.pop(STAND_IN, False)
+        if not model.training:
+            options["num_items_in_batch"] = None  # of all processes; a validation loss is a mean over its own batch
         loss: Any = super().compute_loss(model, inputs, *arguments, **options)
         if not model.training or options.get("num_items_in_batch") is not None:
             return loss
