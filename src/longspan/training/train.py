@@ -81,6 +81,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
             begun = begin(folder, recipe, resume=resume or claim is None)
         if begun == "finished":
             return _result(folder, read_metrics(folder))
+        damaged = checkpoints.find_damaged(folder / "checkpoints") if claim is not None else {}
         try:
             with write_errors(folder):
                 trainer = _prepare(recipe, folder)
@@ -92,6 +93,9 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
             raise
         if claim is not None and begun == "raised":
             record(folder, recipe)
+        with on_main_process_first():
+            if claim is not None:
+                checkpoints.clear(folder / "checkpoints", damaged)
         with without_file_bars():
             state = _run(trainer, recipe, folder)
         return _result(folder, _finish(folder, recipe, trainer, state))
@@ -171,9 +175,6 @@ def _configure(model: Any, recipe: Recipe, task: Any) -> None:
 def _run(trainer: Any, recipe: Recipe, folder: Path) -> dict[str, Any]:
     """Train from the newest intact checkpoint, or from the start; return Trainer's state after the last step."""
     place = folder / "checkpoints"
-    with on_main_process_first():
-        if is_main_process():
-            checkpoints.clear_damaged(place)
     newest = checkpoints.complete_checkpoints(place)[-1:]
     if newest:
         state = checkpoints.read_state(newest[0])
