@@ -19,9 +19,8 @@ from longspan import __version__
 from longspan.errors import InputError
 from longspan.files import is_empty, write_whole
 from longspan.training.recipe import Recipe
-from longspan.training.recipe_file import load_recipe
+from longspan.training.recipe_file import RECIPE, load_recipe
 
-RECIPE = "recipe.yaml"
 METRICS = "metrics.json"
 WAIT = timedelta(hours=12)
 """How long processes wait for the first one, which may have a large corpus to tokenise; not for one that has died."""

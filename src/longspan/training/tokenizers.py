@@ -90,7 +90,7 @@ def simplification() -> Any:
 
 def load_tokenizer(source: str | Path) -> Any:
     """The tokenizer in a folder, or of a Hub name; a folder without one raises `InputError`."""
-    import longspan.models  # noqa: F401 (AutoTokenizer looks into config.json, and must know the type of model there)
+    import longspan.models.registration  # noqa: F401 (AutoTokenizer looks into config.json, and must know the type of model there)
 
     if Path(source).is_dir() and not any(list(Path(source).glob(name)) for name in TOKENIZER_FILES):
         # AutoTokenizer would make one with no vocabulary.

@@ -31,6 +31,7 @@ from longspan.training import checkpoints
 from longspan.training.data import load_rows
 from longspan.training.models import RANDOM_BART, make_room, new_model, published_model, write_random_bart
 from longspan.training.recipe import Recipe
+from longspan.training.recipe_checks import check_recipe, check_room
 from longspan.training.runs import (
     METRICS,
     PREPARED,
@@ -73,6 +74,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
             training has begun. Later: a loss that is not finite; a full disk. The last good checkpoint stays.
         Stopped: a signal came, and the step that it came in is saved.
     """
+    check_recipe(recipe)
     folder = output_folder(output)
     with ExitStack() as stack:
         with on_main_process_first():
@@ -164,11 +166,7 @@ def _configure(model: Any, recipe: Recipe, task: Any) -> None:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable()
     if task.generates:
-        asked, room = recipe.generation.max_tokens, model.config.max_decoder_position_embeddings
-        if asked > room:
-            raise InputError(
-                f"generation.max_tokens is {asked} but the model has positions for {room} tokens; lower it"
-            )
+        check_room(recipe.generation, model.config)
         model.generation_config.update(max_length=None, **recipe.generation.options())
 
 
