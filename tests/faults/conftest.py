@@ -48,6 +48,7 @@ RECIPE: dict[str, Any] = {
         "max_tokens": 128,
     },
     "tokenizer": {"train": 400},
+    "generation": {"max_tokens": 16},
     "optimisation": {"steps": 2, "batch_size": 2, "log_every": 1, "evaluate_every": 2},
 }
 """A recipe that would train; a case changes single keys of it by their dotted path."""
