@@ -43,12 +43,7 @@ def test_changes_reach_every_depth(file: Path) -> None:
     changes = ["optimisation.seed=7", "model.new.num_hidden_layers=3", "generation.beams=4", "data.train=[a, b]"]
     recipe = load_recipe(file, changes)
     assert recipe.optimisation.seed == 7
-    assert recipe.model.new == {
-        "hidden_size": 32,
-        "num_attention_heads": 4,
-        "decoder_layers": 1,
-        "num_hidden_layers": 3,
-    }
+    assert recipe.model.new == {"hidden_size": 32, "num_attention_heads": 4, "decoder_layers": 1, "num_hidden_layers": 3}
     assert recipe.generation.beams == 4
     assert recipe.data.train == ("a", "b")
 

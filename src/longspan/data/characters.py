@@ -53,9 +53,7 @@ def on_one_line(text: str) -> str:
 
 def escaped(json_text: str) -> str:
     """A JSON text with escapes (`\\u009b`) for what `shown` replaces: the same values, for any program to read."""
-    return re.sub(
-        r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", json_text
-    )
+    return re.sub(r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", json_text)
 
 
 def _space(found: re.Match[str]) -> str:
