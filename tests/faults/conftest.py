@@ -105,6 +105,12 @@ def made_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
     return made | {"bundled": bundled}
 
 
+@pytest.fixture(scope="session")
+def made_recipe() -> Callable[[Mapping[str, Any]], str]:
+    """`RECIPE` with changes by dotted path, as YAML."""
+    return lambda changes: yaml.safe_dump(_changed(changes), sort_keys=False)
+
+
 @pytest.fixture
 def check_fault(
     tmp_path: Path,

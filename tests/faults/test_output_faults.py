@@ -13,7 +13,7 @@ import pytest
 from longspan.cli import main
 
 TEXT = "A first sentence stands here. A second one follows it. A third ends it."
-WRONG = {"model.new.hidden_size": 30}
+WRONG = {"tokenizer.train": None, "tokenizer.from": "./nowhere"}
 """Found out only once a run has begun to prepare its folder."""
 
 FOLDERS: dict[str, dict[str, Any]] = {
@@ -126,7 +126,7 @@ def test_a_failed_run_takes_away_only_its_own(
     }
     check_fault(
         run=["train", "../recipe.yaml", "--output", given["output"], *resume],
-        says="num_attention_heads",
+        says="nowhere",
         recipe=WRONG,
         links={f"here/{link}": target for link, target in given.get("links", {}).items()},
         environment=environment,

@@ -45,7 +45,7 @@ def test_order_is_by_step_and_other_names_are_ignored(tmp_path: Path) -> None:
         "checkpoint-20",
         "checkpoint-100",
     ]
-    checkpoints.clear_damaged(tmp_path)
+    checkpoints.clear(tmp_path, checkpoints.find_damaged(tmp_path))
     assert not (tmp_path / "checkpoint-200").exists()
     assert (tmp_path / "checkpoint-best").exists()
 
@@ -99,7 +99,7 @@ def test_what_is_damaged_is_said_and_kept_aside(
         checkpoints.seal(_write(tmp_path, step))
     spoil(tmp_path / "checkpoint-4")
     before = sorted(file.name for file in (tmp_path / "checkpoint-4").iterdir())
-    checkpoints.clear_damaged(tmp_path)
+    checkpoints.clear(tmp_path, checkpoints.find_damaged(tmp_path))
     assert words in caplog.text
     assert "checkpoint-4 is skipped" in caplog.text
     assert "kept as checkpoint-4.damaged-1" in caplog.text
@@ -107,7 +107,7 @@ def test_what_is_damaged_is_said_and_kept_aside(
     assert sorted(file.name for file in (tmp_path / "checkpoint-4.damaged-1").iterdir()) == before
     spoil(tmp_path / "checkpoint-2")
     with pytest.raises(InputError, match=r"every checkpoint .*checkpoint-2: .*begin again at step 0"):
-        checkpoints.clear_damaged(tmp_path)
+        checkpoints.find_damaged(tmp_path)
     assert (tmp_path / "checkpoint-2").is_dir()
 
 

@@ -52,20 +52,86 @@ def _two(*arguments: str, timeout: float = 200) -> subprocess.CompletedProcess[s
     )
 
 
+def _curve(folder: Path) -> list[list[float]]:
+    history = json.loads((folder / "metrics.json").read_text())["history"]
+    names = ("step", "loss", "grad_norm", "eval_loss")
+    return [[entry.get(name, 0.0) for name in names] for entry in history if "train_runtime" not in entry]
+
+
+# The means of losses are taken over tokens (the Trainer counts them over all processes), or over micro-batches.
+RAGGED = {
+    "a mean over tokens": [
+        "task={name: summarization, max_source_tokens: 61, max_target_tokens: 16}",
+        "generation.max_tokens=16",
+        "model.new.decoder_layers=1",
+    ],
+    "a mean over sentences": ["task={name: extraction, max_source_tokens: 61}"],
+    "micro-batches of two": ["task={name: extraction, max_source_tokens: 61}", "optimisation.micro_batch_size=2"],
+    "one row for two": ["task={name: extraction, max_source_tokens: 61}", "data.train_rows=1"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", RAGGED.values(), ids=RAGGED)
+def test_a_ragged_last_step_is_that_of_one_process(changes: list[str], recipe: Path, tmp_path: Path) -> None:
+    """Five rows in batches of four, three of them validated: the last steps lack rows for some process, twice."""
+    rows = ["data.train=synthetic", "data.train_rows=5", "data.validation_rows=3", "optimisation.micro_batch_size=1"]
+    changes = [*rows, "model.new.attention_dropout=0.0", *changes]
+    done = _two("train", str(recipe), "--output", str(tmp_path / "two"), *changes)
+    assert done.returncode == 0, done.stderr
+    train(load_recipe(recipe, changes), tmp_path / "one")
+    one, two = _curve(tmp_path / "one"), _curve(tmp_path / "two")
+    assert len(one) == 6
+    assert two == [pytest.approx(row, rel=1e-5) for row in one]
+
+
 @pytest.mark.slow
 def test_two_processes_train_as_one(recipe: Path, tmp_path: Path) -> None:
     """Half of each batch in each process: the losses of one process that has all of it."""
     done = _two("train", str(recipe), "--output", str(tmp_path / "two"))
     assert done.returncode == 0, done.stderr
     train(load_recipe(recipe), tmp_path / "one")
-    histories = []
-    for name in ("one", "two"):
-        history = json.loads((tmp_path / name / "metrics.json").read_text())["history"]
-        histories.append([entry["loss"] for entry in history if "loss" in entry])
-    assert len(histories[0]) == 4
-    assert histories[1] == pytest.approx(histories[0], rel=1e-4)
+    one, two = _curve(tmp_path / "one"), _curve(tmp_path / "two")
+    assert len(one) == 6
+    assert two == [pytest.approx(row, rel=1e-4) for row in one]
     again = _two("train", str(recipe), "--output", str(tmp_path / "two"), "--resume")
     assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.slow
+def test_two_processes_stop_together_and_go_on(recipe: Path, tmp_path: Path) -> None:
+    """One of them gets a signal: both save the step that both are in."""
+    script = tmp_path / "stops.py"
+    script.write_text(
+        "import os, signal, sys\n"
+        "from longspan.cli import main\n"
+        "from longspan.training import trainer\n"
+        "def stop(self, *arguments, **options):\n"
+        "    if os.environ['RANK'] == '1' and self.state.global_step == 2:\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    return step(self, *arguments, **options)\n"
+        "step = trainer.RecipeTrainer.training_step\n"
+        "trainer.RecipeTrainer.training_step = stop\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    output = ["--output", str(tmp_path / "two")]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "train", str(recipe), *output],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=200,
+    )
+    assert done.returncode != 0
+    assert "saved step 3; go on with: " in done.stderr
+    assert (tmp_path / "two" / "checkpoints" / "checkpoint-3" / "files.json").is_file()
+    again = _two("train", str(recipe), *output, "--resume")
+    assert again.returncode == 0, again.stderr
+    train(load_recipe(recipe), tmp_path / "one")
+    assert _curve(tmp_path / "two") == [pytest.approx(row, rel=1e-4) for row in _curve(tmp_path / "one")]
 
 
 @pytest.mark.slow

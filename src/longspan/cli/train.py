@@ -1,5 +1,6 @@
 """`longspan train`: run a recipe."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -26,20 +27,26 @@ def train(
     """Train a model by a recipe: one YAML file is one experiment.
 
     The best checkpoint on the validation rows is saved in the output folder, with its tokenizer, the resolved recipe,
-    TensorBoard logs and all scores. A run that was killed, at any moment, continues with `--resume` to the very losses
-    of an uninterrupted one.
+    TensorBoard logs and all scores. Ctrl-C and SIGTERM let the step end and save it; once more stops at once. A run
+    that was stopped or killed, at any moment, continues with `--resume` to the very losses of an uninterrupted one.
     """
     from longspan.training.recipe_file import load_recipe
 
     settings = load_recipe(recipe, changes or (), smoke=smoke)
     folder = output or Path("runs") / (f"{settings.name}-smoke" if smoke else settings.name)
 
+    from longspan.training.stopping import Stopped
     from longspan.training.train import train as run
 
+    again = ["longspan", "train", str(recipe), *(changes or []), *(["--smoke"] if smoke else [])]
+    again = shlex.join([*again, *(["--output", str(output)] if output else []), "--resume"])
     try:
         result = run(settings, folder, resume=resume)
+    except Stopped as stopped:
+        typer.echo(f"saved step {stopped.step}; go on with: {again}", err=True)
+        raise typer.Exit(128 + stopped.number) from None
     except KeyboardInterrupt:
-        typer.echo("stopped; the same command with --resume continues from the last checkpoint", err=True)
+        typer.echo(f"stopped at once; go on from the last checkpoint with: {again}", err=True)
         raise
     scores = ", ".join(f"{name.removeprefix('eval_')} {value:.4g}" for name, value in result.best.items())
     typer.echo(f"best checkpoint: step {result.best_step} ({scores})")

@@ -32,6 +32,8 @@ from longspan.files import flush, write_whole
 
 FILES = "files.json"
 STATE = "trainer_state.json"
+UNLOGGED = "unlogged.json"
+"""What of the losses has not been logged yet, in a checkpoint that was saved between two lines of the log."""
 NAME = re.compile(r"checkpoint-\d+")
 
 logger = logging.getLogger(__name__)
@@ -110,11 +112,11 @@ def complete_checkpoints(folder: Path) -> list[Path]:
     return [path for path in _checkpoints(folder) if is_complete(path)]
 
 
-def clear_damaged(folder: Path) -> None:
-    """Before resuming: leave only intact checkpoints under their names, and say in the log what became of the others.
+def find_damaged(folder: Path) -> dict[Path, str]:
+    """The sealed checkpoints that are not intact any more, and why; every file is read.
 
     Raises:
-        InputError: there are sealed checkpoints and none is intact; nothing is touched.
+        InputError: there are sealed checkpoints and none is intact.
     """
     sealed = [path for path in _checkpoints(folder) if is_sealed(path)]
     damaged = {path: reason for path in sealed if (reason := damage(path)) is not None}
@@ -124,6 +126,11 @@ def clear_damaged(folder: Path) -> None:
             f"every checkpoint in {str(folder)!r} is damaged ({reasons}); put one back from a copy, or remove "
             f"{str(folder)!r} to begin again at step 0"
         )
+    return damaged
+
+
+def clear(folder: Path, damaged: dict[Path, str]) -> None:
+    """Leave only intact checkpoints under their names, and say in the log what became of the others."""
     for path, reason in damaged.items():
         aside = set_aside(path)
         logger.warning("%s is skipped: %s; it is kept as %s", path.name, reason, aside.name)

@@ -99,7 +99,7 @@ def load_tokenizer(source: str | Path) -> Any:
     logging.set_verbosity_error()  # what is wrong is said once, below or when the model is loaded
     try:
         return AutoTokenizer.from_pretrained(str(source))
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a foreign library, which raises anything on a damaged file, even plain Exception
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"no tokenizer could be loaded from {str(source)!r}; give its folder ({reason})") from error
     finally:

@@ -44,8 +44,9 @@ from longspan.training.runs import (
     read_metrics,
     record,
 )
+from longspan.training.stopping import StopOnSignal, Stopped
 from longspan.training.tokenizers import load_tokenizer, train_tokenizer, write_folder
-from longspan.training.trainer import make_trainer
+from longspan.training.trainer import KeepUnlogged, make_trainer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +67,14 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     With `resume`, continue from the newest complete checkpoint in it (or from the start, where there is none): the data
     order, the random states and so every logged loss are those of a run that was never interrupted.
 
+    Ctrl-C and SIGTERM let the step end and save it; a second one stops at once.
+
     Raises:
         InputError: anything wrong in the recipe or its data; a folder that already holds a run, without `resume`; a
-            folder whose recipe differs, with it. Nothing is left behind unless training has begun.
+            folder whose recipe differs, with it (the number of steps may be raised under a schedule that does not
+            depend on it); every checkpoint is damaged; another process trains there. Nothing is left behind unless
+            training has begun. Later: a loss that is not finite; a full disk. The last good checkpoint stays.
+        Stopped: a signal came, and the step that it came in is saved.
     """
     check_recipe(recipe)
     folder = output_folder(output)
@@ -79,6 +85,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
             begun = begin(folder, recipe, resume=resume or claim is None)
         if begun == "finished":
             return _result(folder, read_metrics(folder))
+        damaged = checkpoints.find_damaged(folder / "checkpoints") if claim is not None else {}
         try:
             with write_errors(folder):
                 trainer = _prepare(recipe, folder)
@@ -90,6 +97,9 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
             raise
         if claim is not None and begun == "raised":
             record(folder, recipe)
+        with on_main_process_first():
+            if claim is not None:
+                checkpoints.clear(folder / "checkpoints", damaged)
         with without_file_bars():
             state = _run(trainer, recipe, folder)
         return _result(folder, _finish(folder, recipe, trainer, state))
@@ -171,23 +181,26 @@ def _configure(model: Any, recipe: Recipe, task: Any) -> None:
 def _run(trainer: Any, recipe: Recipe, folder: Path) -> dict[str, Any]:
     """Train from the newest intact checkpoint, or from the start; return Trainer's state after the last step."""
     place = folder / "checkpoints"
-    with on_main_process_first():
-        if is_main_process():
-            checkpoints.clear_damaged(place)
     newest = checkpoints.complete_checkpoints(place)[-1:]
     if newest:
         state = checkpoints.read_state(newest[0])
         # Killed after the last step: Trainer itself would train one step too many.
         if _is_over(state, recipe):
             return state
+        KeepUnlogged.restore(trainer, newest[0])
+    stop = StopOnSignal()
+    trainer.add_callback(stop)
     try:
-        with write_errors(folder):
+        with write_errors(folder), stop.listening():
             trainer.train(resume_from_checkpoint=str(newest[0]) if newest else None)
     except InputError:
         if is_main_process():
             checkpoints.remove_unfinished(place)
         raise
-    return checkpoints.read_state(checkpoints.complete_checkpoints(place)[-1])
+    state = checkpoints.read_state(checkpoints.complete_checkpoints(place)[-1])
+    if not _is_over(state, recipe):
+        raise Stopped(state["global_step"], stop.asked)
+    return state
 
 
 def _is_over(state: dict[str, Any], recipe: Recipe) -> bool:
@@ -207,7 +220,8 @@ def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -
     chosen = place / f"checkpoint-{best}"
     if recipe.optimisation.lora is not None and is_main_process():
         write_merged(trainer.model, chosen, folder)
-    skip = {checkpoints.FILES, checkpoints.STATE, "optimizer.pt", "scheduler.pt", "scaler.pt", *ADAPTER_FILES}
+    skip = {checkpoints.FILES, checkpoints.STATE, checkpoints.UNLOGGED, *ADAPTER_FILES}
+    skip |= {"optimizer.pt", "scheduler.pt", "scaler.pt"}
     for file in sorted(chosen.iterdir()) if is_main_process() else ():
         if file.name not in skip and not file.name.startswith("rng_state"):
             with whole_file(folder / file.name) as part:

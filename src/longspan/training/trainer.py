@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -17,43 +19,108 @@ from transformers import (
 from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
 
 from longspan.errors import InputError
-from longspan.training.checkpoints import CompleteCheckpoints
+from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints
 from longspan.training.recipe import Optimisation, Recipe
+from longspan.training.rounds import STAND_IN, StandIns, in_whole_rounds
 from longspan.training.runs import on_main_process_first
+from longspan.training.stopping import StopNotFinite
 
 
 class RecipeTrainer(Trainer):
-    """Hugging Face's Trainer, whose evaluation adds the task's scores to the validation loss."""
+    """Hugging Face's Trainer, whose evaluation adds the task's scores to the validation loss.
 
-    def __init__(self, task: Any, validation_rows: Any, **options: Any) -> None:
+    Several processes train as one, and a logged loss is whole even where training was stopped between two lines.
+    """
+
+    def __init__(self, task: Any, validation_rows: Any, finite: StopNotFinite, **options: Any) -> None:
         super().__init__(**options)
         self.task = task
         self.validation_rows = validation_rows
+        self.finite = finite
         self.weighed: list[tuple[float, float]] = []
+        self.unlogged = torch.zeros((), device=self.args.device)
+        self.logged_step = 0
+        self.share = 1.0
+
+    def get_train_dataloader(self) -> Any:
+        """As Trainer's; no row counts twice."""
+        return in_whole_rounds(super().get_train_dataloader(), self.args.world_size)
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+        """As Trainer's; no row counts twice."""
+        return in_whole_rounds(super().get_eval_dataloader(eval_dataset), self.args.world_size)
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
+        """The micro-batches of an update, as Trainer's, and what share of those of all processes count."""
+        samples, items = super().get_batch_samples(epoch_iterator, num_batches, device)
+        if self.args.world_size > 1 and samples:
+            counted = torch.tensor(float(sum(STAND_IN not in batch for batch in samples)), device=self.args.device)
+            reduced: Any = self.accelerator.reduce(counted, reduction="mean")
+            self.share = float(reduced) / len(samples)
+        return samples, items
+
+    def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        """Trainer divides a mean loss by the number of micro-batches and processes, of which some are stand-ins."""
+        stands_in = inputs.pop(STAND_IN, False)
+        if not model.training:
+            options["num_items_in_batch"] = None  # of all processes; a validation loss is a mean over its own batch
+        loss: Any = super().compute_loss(model, inputs, *arguments, **options)
+        if not model.training or options.get("num_items_in_batch") is not None:
+            return loss
+        return loss * 0 if stands_in else loss / self.share if self.share != 1 else loss
+
+    def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
+        """As Trainer's; the loss is noted."""
+        loss = super().training_step(*arguments, **options)
+        self.unlogged += loss
+        self.finite.add(loss)
+        return loss
+
+    def mean_unlogged(self) -> float:
+        """The sum of the losses since the last line of the log, a mean over the processes."""
+        reduced: Any = self.accelerator.reduce(self.unlogged, reduction="mean")
+        return reduced.item()
+
+    def log(self, logs: dict[str, float], *arguments: Any, **options: Any) -> None:
+        """As Trainer's; Trainer's own mean begins where it was resumed."""
+        if "loss" in logs:
+            logs["loss"] = self.mean_unlogged() / (self.state.global_step - self.logged_step)
+            self.unlogged.zero_()
+            self.logged_step = self.state.global_step
+        super().log(logs, *arguments, **options)
 
     def prediction_step(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
         """One batch of validation, as Trainer does it; how much its loss weighs is noted."""
+        stands_in = inputs.pop(STAND_IN, False)
         output = super().prediction_step(model, inputs, *arguments, **options)
-        if output[0] is not None:
+        if output[0] is not None and not stands_in:
             self.weighed.append((float(output[0]), self.task.loss_weight(inputs)))
         return output
 
     def evaluation_loop(self, *arguments: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
-        """The validation loss as a mean over all that it counts, and the scores that pick the best checkpoint.
-
-        With several processes, rows that fill up their last batches count twice in the loss; in scores nothing does.
-        """
+        """The validation loss as a mean over all that it counts, and the scores that pick the best checkpoint."""
         self.weighed = []
         output = super().evaluation_loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
         assert output.metrics is not None
-        sums = torch.tensor([[loss * weight, weight] for loss, weight in self.weighed], dtype=torch.float64).sum(0)
+        weighed = [(loss * weight, weight) for loss, weight in self.weighed if weight]
+        sums = torch.tensor([*weighed, (0.0, 0.0)], dtype=torch.float64).sum(0)
         reduced: Any = self.accelerator.reduce(sums.to(self.args.device), reduction="sum")
         total, weight = reduced.tolist()
         loss = total / weight if weight else float("nan")
         scores = {"loss": loss, **self.task.loss_scores(loss)}
-        if self.args.metric_for_best_model not in scores:
+        best_by = str(self.args.metric_for_best_model)
+        if weight and not math.isfinite(loss):
+            self.finite.refuse(
+                f"the validation loss is {loss}", Path(str(self.args.output_dir)), self.state.global_step
+            )
+        if best_by not in scores:
             tokenizer, size = self.processing_class, self.args.per_device_eval_batch_size
             scores |= self.task.evaluate(self.model, tokenizer, self.validation_rows, batch_size=size).scores
+        if not math.isfinite(scores.get(best_by, 0.0)):
+            raise InputError(
+                f"the score {best_by!r} of the validation rows is {scores[best_by]}, so none is the best; give "
+                "data.validation rows with labels, or another optimisation.best_by"
+            )
         output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in scores.items()})
         return output
 
@@ -66,25 +133,28 @@ def make_trainer(recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: An
             task.dataset(some, tokenizer, training=training, seed=recipe.optimisation.seed, folder=folder)
             for some, training in zip(rows, (True, False), strict=True)
         ]
+    finite = StopNotFinite(recipe.optimisation.learning_rate)
     trainer = RecipeTrainer(
         task,
         rows[1],
+        finite,
         model=model,
         args=_arguments(recipe.optimisation, task, folder / "checkpoints"),
-        data_collator=task.collator(tokenizer),
+        data_collator=StandIns(task.collator(tokenizer), datasets[0]),
         train_dataset=datasets[0],
         eval_dataset=datasets[1],
         processing_class=tokenizer,
-        callbacks=[
-            EvaluateLast(),
-            TellEpoch(datasets[0]),
-            CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
-            *_reports(recipe.optimisation.report_to, folder),
-        ],
+        callbacks=[EvaluateLast(), TellEpoch(datasets[0]), finite],
     )
     for plain in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(plain)
-    trainer.add_callback(Progress())
+    for callback in (
+        KeepUnlogged(trainer),
+        CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
+        *_reports(recipe.optimisation.report_to, folder),
+        Progress(),
+    ):
+        trainer.add_callback(callback)
     # Trainer turns the cache off in the configuration; it is saved there, and decoding wants it.
     model.config.use_cache = use_cache
     return trainer
@@ -188,6 +258,31 @@ class Progress(ProgressCallback):
         self.latest |= {shown[key]: f"{value:.4g}" for key, value in (logs or {}).items() if key in shown}
         if self.training_bar is not None:
             self.training_bar.set_postfix(self.latest)
+
+
+class KeepUnlogged(TrainerCallback):
+    """Losses of the steps since the last line of the log, kept in a checkpoint that is saved between two lines."""
+
+    def __init__(self, trainer: RecipeTrainer) -> None:
+        self.trainer = trainer
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called by Trainer when a checkpoint has been written, before it is sealed."""
+        trainer = self.trainer
+        if state.global_step != trainer.logged_step:
+            kept = {"loss": trainer.mean_unlogged(), "logged_step": trainer.logged_step}
+            if state.is_world_process_zero:
+                file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / UNLOGGED
+                file.write_text(json.dumps(kept), encoding="utf-8")
+
+    @staticmethod
+    def restore(trainer: RecipeTrainer, checkpoint: Path) -> None:
+        """Go on from what a checkpoint holds."""
+        kept = {"loss": 0.0, "logged_step": int(checkpoint.name.rpartition("-")[2])}
+        if (checkpoint / UNLOGGED).is_file():
+            kept = json.loads((checkpoint / UNLOGGED).read_text(encoding="utf-8"))
+        trainer.unlogged.fill_(kept["loss"])
+        trainer.logged_step = int(kept["logged_step"])
 
 
 class TellEpoch(TrainerCallback):
