@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from longspan.cli.terminal import say
 from longspan.errors import InputError
 
 
@@ -48,4 +49,4 @@ def tokenizer(
 
     trained = train_tokenizer((piece for corpus in corpora for piece, _ in corpus.pieces()), size, simplify=simplify)
     write_folder(output, trained.save_pretrained)
-    typer.echo(f"{len(trained)} entries: {output}")
+    say(f"{len(trained)} entries: {output}")

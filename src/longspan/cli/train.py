@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from longspan.cli.terminal import say
+
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file such as those in recipes/.")],
@@ -37,11 +39,11 @@ def train(
     try:
         result = run(settings, folder, resume=resume)
     except KeyboardInterrupt:
-        typer.echo("stopped; the same command with --resume continues from the last checkpoint", err=True)
+        say("stopped; the same command with --resume continues from the last checkpoint", error=True)
         raise
     scores = ", ".join(f"{name.removeprefix('eval_')} {value:.4g}" for name, value in result.best.items())
-    typer.echo(f"best checkpoint: step {result.best_step} ({scores})")
+    say(f"best checkpoint: step {result.best_step} ({scores})")
     if settings.published is not None and not smoke:
         aim = ", ".join(f"{name} {value}" for name, value in settings.published.scores.items())
-        typer.echo(f"published row this recipe aims at: {aim} ({settings.published.source})")
-    typer.echo(f"model: {result.folder}")
+        say(f"published row this recipe aims at: {aim} ({settings.published.source})")
+    say(f"model: {result.folder}")

@@ -23,7 +23,9 @@ _INLINE = frozenset(
 _LISTS, _ITEMS = frozenset({"ul", "ol", "menu", "dir", "list"}), frozenset({"li", "item"})
 _ROWS, _CELLS = frozenset({"tr", "row", "thead", "tbody", "tfoot"}), frozenset({"td", "th", "cell"})
 _BREAKS = frozenset({"br", "lb"})
-_BIG = frozenset({"div", "table", "ul", "ol", "dl", "pre", "blockquote", "section", "h1", "h2", "h3", "h4", "head", "list"})
+_BIG = frozenset(
+    {"div", "table", "ul", "ol", "dl", "pre", "blockquote", "section", "h1", "h2", "h3", "h4", "head", "list"}
+)
 
 # Private-use characters, which no page means as text, stand for what the layout puts between words.
 _BLOCK, _LINE, _CELL, _SPACE = "\ue000", "\ue001", "\ue002", "\ue003"

@@ -118,8 +118,9 @@ def _article(root: Any) -> Any:
 def _title(page: Any, article: Any) -> list[str]:
     """The page's one heading of the first order, where it stands outside the article."""
     headings = list(page.iter("h1"))
-    outside = len(headings) == 1 and not any(ancestor is article for ancestor in (headings[0], *headings[0].iterancestors()))
-    return [text for text in (text_of_tree(headings[0]),) if text] if outside else []
+    if len(headings) != 1 or article in (headings[0], *headings[0].iterancestors()):
+        return []
+    return [text for text in (text_of_tree(headings[0]),) if text]
 
 
 def _count(root: Any, worth: Callable[[Any, str], int]) -> dict[Any, int]:
