@@ -106,7 +106,7 @@ def check_encoding(encoding: str, what: str = "") -> str:
     """The name of an encoding that a text file may have; `InputError` for any other."""
     try:
         found = codecs.lookup(encoding).name.replace("-", "_")
-        known = found not in _NOT_OF_FILES and isinstance(b"".decode(encoding), str)
+        known = found not in _NOT_OF_FILES and isinstance(b"a".decode(encoding, "replace"), str)
     except (LookupError, ValueError):  # ValueError: a zero byte, or a surrogate, in the name
         known = False
     if not known:
@@ -124,7 +124,7 @@ def decode(data: bytes, name: str, encoding: str | None = None) -> str:
     try:
         text = data.decode(tried)
     except UnicodeDecodeError as error:
-        if encoding is None and _looks_binary(data):
+        if encoding is None and tried == "utf-8" and _looks_binary(data):
             raise InputError(
                 f"{name} is a binary file, not a text; save the document as .txt, .md, .html or .pdf"
             ) from None
