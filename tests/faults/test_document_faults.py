@@ -152,19 +152,19 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "train: half a character in the document": {
         "files": {"a.jsonl": SUMMARY_HALF},
-        "recipe": {"data.train": "a.jsonl"},
+        "recipe": {"data.train": "a.jsonl", "generation.max_tokens": 8},
         "run": ["train", "recipe.yaml"],
         "says": ["a.jsonl, line 1", "document", "half a character"],
     },
     "train: half a character in the summary": {
         "files": {"a.jsonl": '{"document": "a b c", "summary": "x \\udfff"}\n'},
-        "recipe": {"data.train": "a.jsonl"},
+        "recipe": {"data.train": "a.jsonl", "generation.max_tokens": 8},
         "run": ["train", "recipe.yaml"],
         "says": ["a.jsonl, line 1", "summary", "half a character"],
     },
     "train: half a character in the id": {
         "files": {"a.jsonl": '{"id": "\\ud800", "document": "a b c", "summary": "x y"}\n'},
-        "recipe": {"data.train": "a.jsonl"},
+        "recipe": {"data.train": "a.jsonl", "generation.max_tokens": 8},
         "run": ["train", "recipe.yaml"],
         "says": ["a.jsonl, line 1", "id", "half a character"],
     },

@@ -74,7 +74,7 @@ def answer(
 
 def _print(file: str, found: "DocumentAnswer", *, heading: bool, first: bool) -> None:
     if heading:
-        say(("" if first else "\n") + f"== {found.question} ==\n")
+        say(("" if first else "\n") + f"== {' '.join(found.question.split())} ==\n")
     if found.answered and found.short is None and found.yes_no == "none":
         say("This passage answers:")
     else:
@@ -150,4 +150,6 @@ def _draw(found: "DocumentAnswer", title: str, path: Path) -> None:
 
 
 def _name(file: str) -> str:
-    return "standard input" if file == "-" else file
+    from longspan.data.characters import on_one_line
+
+    return "standard input" if file == "-" else on_one_line(file)

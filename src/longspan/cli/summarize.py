@@ -115,4 +115,6 @@ def _draw(summary: "Summary", title: str, picture: Path) -> None:
 
 
 def _name(file: str) -> str:
-    return "standard input" if file == "-" else file
+    from longspan.data.characters import on_one_line
+
+    return "standard input" if file == "-" else on_one_line(file)

@@ -13,6 +13,7 @@ _HALF = re.compile(r"[\ud800-\udfff]")
 _SPACES = re.compile(r"[\v\f\x1c-\x1f\x85]|\r\n?")
 # C0 and C1, DEL, and the marks that make what follows run in another direction, until they are ended.
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_ESCAPED = re.compile(r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _ENTITY = re.compile(r"&#([xX]?)([0-9a-fA-F]+);?")
 _LINE_END = re.compile(r"[\n\r\u2028\u2029]+")
 
@@ -56,7 +57,7 @@ def on_one_line(text: str) -> str:
 
 def escaped(json_text: str) -> str:
     """A JSON text with escapes (`\\u009b`) for what `shown` replaces: the same values, for any program to read."""
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text)
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text)
 
 
 def without_half_entities(markup: str) -> tuple[str, int]:
