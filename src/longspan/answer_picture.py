@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from longspan.answers import DocumentAnswer, Quote
 from longspan.data.extras import require
-from longspan.pictures import INK, QUIET
+from longspan.pictures import INK, QUIET, literal
 from longspan.summary_picture import CHOSEN, COLUMNS, LINE, WIDTH, draw_scores, draw_strip, installed_fonts
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
     counts = f"{counts.removeprefix(' · ')} · {len(answer.passages):,} passages, {answer.tokens:,} tokens read"
     figure.text(0.06, 1 - 0.8 / height, counts, fontsize=9.5, color=QUIET, family=fonts)
     figure.text(0.06, text_top / height, "\n".join(lines), fontsize=9, va="top", linespacing=1.25, **write)
-    return figure
+    return literal(figure)
 
 
 def place_in_words(quote: Quote) -> str:
@@ -64,9 +64,9 @@ def place_in_words(quote: Quote) -> str:
 
 def passage_lines(passage: Quote) -> list[str]:
     """The passage broken to the width of the picture."""
-    text = str(passage).replace("$", r"\$")
+    text = str(passage)
     return textwrap.wrap(text, COLUMNS, max_lines=LINES, placeholder=" …") or [""]
 
 
 def _line(text: str, columns: int) -> str:
-    return textwrap.shorten(text, columns, placeholder="…").replace("$", r"\$")
+    return textwrap.shorten(text, columns, placeholder="…")

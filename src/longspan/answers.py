@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from longspan.data.characters import check_characters, mend, mended_note
 from longspan.errors import InputError
 from longspan.summaries import ScoredSentence, reads_english
 
@@ -213,6 +214,7 @@ class Reader:
         if not 0 <= threshold <= 1:
             raise InputError(f"threshold={threshold} is no probability; give a number from 0 to 1")
         check_question(question)
+        text, halves = mend(text) if isinstance(text, str) else (text, 0)
         check_text(text, "the document")
         begin = time.perf_counter()
         row = headed(plain_row(text, question))
@@ -233,7 +235,7 @@ class Reader:
             passages=_passages(row, found.candidate_probabilities),
             tokens=len(encode_text(self.tokenizer, text, "the document")[0]),
             seconds=time.perf_counter() - begin,
-            note=self._note(text),
+            note="; ".join(filter(None, (self._note(text), mended_note(halves) if halves else None))) or None,
         )
 
     def _short(self, row: QuestionRow, span: Span, candidate: int) -> Span | None:
@@ -244,9 +246,7 @@ class Reader:
         return None if span == row.candidates[candidate].span else span
 
     def _note(self, text: str) -> str | None:
-        from longspan.data.sentences import guess_language
-
-        if not self.bundled or (guess_language(text) == "en" and reads_english(text)):
+        if not self.bundled or reads_english(text):
             return None
         return "the bundled reader was trained on English; its answers in other languages are less sure"
 
@@ -296,6 +296,7 @@ def check_question(question: str) -> None:
     """Refuse a question without words."""
     if not isinstance(question, str) or not question.strip():
         raise InputError(f"question={question!r} asks nothing; give a question with words in it")
+    check_characters(question, "the question")
 
 
 def _passages(row: QuestionRow, probabilities: Sequence[float]) -> tuple[ScoredSentence, ...]:

@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from longspan.data.characters import shown
 from longspan.data.extras import require
 from longspan.errors import InputError
 from longspan.files import output_file, whole_file
@@ -57,8 +58,25 @@ def save_picture(figure: Figure, path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: an unknown format, or a place that cannot be written.
     """
+    literal(figure)
     with whole_file(check_picture(path)) as part:
         figure.savefig(part, format=_kind(path), dpi=DOTS, facecolor="white")
+
+
+def literal(figure: Figure) -> Figure:
+    """The figure, whose titles and texts are then drawn as they are: a `$` begins no formula, a control no box.
+
+    File names, questions and sentences stand in pictures. Labels of ticks stay as matplotlib writes them.
+    """
+    texts = [*figure.texts]
+    for axes in figure.axes:
+        legend = axes.get_legend()
+        texts += [*axes.texts, axes.title, axes.xaxis.label, axes.yaxis.label, *(legend.get_texts() if legend else ())]
+        texts += [axes._left_title, axes._right_title]  # pyright: ignore[reportAttributeAccessIssue]
+    for text in texts:
+        text.set_parse_math(False)
+        text.set_text(shown(text.get_text()))
+    return figure
 
 
 def check_picture(path: str | os.PathLike[str]) -> Path:

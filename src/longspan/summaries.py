@@ -6,12 +6,14 @@ linear time and memory. With a sequence-to-sequence model the summary is written
 
 from __future__ import annotations
 
+import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from longspan.data.characters import mend, mended_note
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -97,8 +99,12 @@ def summarize(
     """
     if not isinstance(text, str) or not text.strip():
         raise InputError("text holds nothing to summarise; give a document with words in it")
+    text, halves = mend(text)
     summarizer = load_summarizer(model, language, decoding) if model is None or isinstance(model, str | Path) else model
-    return summarizer.summarize(text, sentences)
+    summary = summarizer.summarize(text, sentences)
+    if not halves:
+        return summary
+    return replace(summary, note="; ".join(note for note in (summary.note, mended_note(halves)) if note))
 
 
 def load_summarizer(
@@ -199,17 +205,41 @@ class Extractive:
         return self.model.score_document(input_ids, sentence_ids).sigmoid().tolist(), len(input_ids)
 
     def _note(self, text: str) -> str | None:
-        from longspan.data.sentences import guess_language
-
-        if not self.english_only or (guess_language(text) == "en" and reads_english(text)):
+        if not self.english_only or reads_english(text):
             return None
         return "the bundled model was trained on English; its choice in other languages is less sure"
 
 
 def reads_english(text: str) -> bool:
-    """Whether the commonest English words make up a tenth of a sample, as in any English prose; short texts pass."""
-    words = text[:20_000].lower().split()
+    """Whether a text is English, so far as samples of it tell; texts under 40 words of Latin letters pass.
+
+    Prose tells at once: the commonest English words make up a tenth of it. Where they do not (code, tables, lists of
+    references, other languages), langdetect decides, where the 'documents' extra brings it; it takes a while to load.
+    """
+    from longspan.data.sentences import guess_language
+
+    if guess_language(text) != "en":  # another script
+        return False
+    step = max(1, len(text) // 8)
+    pieces = (text[start : start + 2_500] for start in range(0, len(text), step))
+    sample = "\n".join(pieces) if len(text) > 20_000 else text
+    words = sample.lower().split()
     if len(words) < 40:
         return True
-    common = {"the", "of", "and", "to", "in", "is", "that", "for", "it", "you", "we", "with", "was", "as", "on", "be"}
-    return sum(word in common for word in words) >= len(words) / 10
+    common = {"the", "of", "and", "to", "that", "for", "with", "this", "are", "from", "by", "which", "it", "you", "we"}
+    return sum(word in common for word in words) >= len(words) / 10 or _detected(sample) == "en"
+
+
+def _detected(sample: str) -> str | None:
+    """The language that langdetect finds in a sample's words; None without it, or without anything to go by."""
+    from importlib.util import find_spec
+
+    if find_spec("langdetect") is None:
+        return None
+    from langdetect import DetectorFactory, LangDetectException, detect
+
+    DetectorFactory.seed = 0  # it draws at random what it looks at
+    try:
+        return detect(" ".join(re.findall(r"\b[^\W\d_]{2,}\b", sample))[:5_000])
+    except LangDetectException:
+        return None

@@ -13,7 +13,7 @@ import numpy as np
 
 from longspan.data.extras import require
 from longspan.errors import InputError
-from longspan.pictures import INK, PAPER, QUIET
+from longspan.pictures import INK, PAPER, QUIET, literal
 from longspan.summaries import ScoredSentence, Summary
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def draw_summary(summary: Summary, title: str = "") -> Figure:
     counts = f"{len(summary.sentences)} of {len(summary.document):,} sentences · {summary.tokens:,} tokens read"
     figure.text(0.06, 1 - 0.52 / height, counts, fontsize=9.5, color=QUIET)
     _write_entries(figure, entries, height, lines, fonts)
-    return figure
+    return literal(figure)
 
 
 def draw_scores(
@@ -133,7 +133,7 @@ def _place(sentence: ScoredSentence) -> tuple[int, int]:
 
 def _entry(number: int, sentence: ScoredSentence) -> list[str]:
     """A chosen sentence as lines of text, the first with its number."""
-    text = " ".join(sentence.text.split()).replace("$", r"\$")
+    text = " ".join(sentence.text.split())
     lines = textwrap.wrap(text, COLUMNS, max_lines=3, placeholder=" …") or [""]
     return [f"{number}", *lines]
 

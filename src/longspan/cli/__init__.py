@@ -6,17 +6,20 @@ the list). Then add one line to `COMMANDS`. At the top such a file imports only 
 `longspan.errors` (typer evaluates annotations in the module, so their names must live there); torch and everything
 that imports it come inside the function, so that `--help` stays quick.
 
-Raise `InputError` for a user's mistake: it is printed as `error: <sentence>` on stderr, and the exit code is 2. Return
-normally for success; raise `typer.Exit(code)` for anything else. Tests call `main([...])`, which returns the code.
+Write with `say` of `longspan.cli.terminal`, never with `print` or `typer.echo`: documents and file names hold what
+steers a terminal. Raise `InputError` for a user's mistake: it is printed as `error: <sentence>` on stderr, and the exit
+code is 2. Return normally for success; raise `typer.Exit(code)` for anything else. Tests call `main([...])`, which
+returns the code.
 """
 
+import errno
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from longspan import __version__
+from longspan.cli.terminal import complain, say, silence, usable_streams
 from longspan.errors import InputError
 
 COMMANDS = {
@@ -45,19 +48,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _run(arguments)
+        with usable_streams():
+            return _run(arguments)
     except InputError as error:
         return _fail(str(error))
     except KeyboardInterrupt:
         return _fail("interrupted", code=130)
-    except BrokenPipeError:
-        # The reader of our output (`| head`) went away: point stdout elsewhere so that Python's own flush is quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader of our output (`| head`) went away
+        silence()
         return 1
     except OSError as error:
-        if error.filename is None:
+        if error.filename is not None:
+            return _fail(f"{error.filename}: {(error.strerror or 'cannot be used').lower()}")
+        if not _is_output(error):
             raise
-        return _fail(f"{error.filename}: {(error.strerror or 'cannot be used').lower()}")
+        silence()
+        return _fail(f"standard output cannot be written ({(error.strerror or str(error)).lower()}); send it elsewhere")
+
+
+def _is_output(error: OSError) -> bool:
+    """Whether an error without a file's name is that of writing standard output: it still cannot take what waits."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        return True
+    return error.errno in {errno.ENOSPC, errno.EIO, errno.EBADF}
 
 
 def _run(arguments: list[str]) -> int:
@@ -89,9 +104,9 @@ def _app(arguments: list[str]) -> Any:
         version: bool = typer.Option(False, "--version", help="Print the version and exit."),
     ) -> None:
         if version:
-            typer.echo(f"longspan {__version__}")
+            say(f"longspan {__version__}")
         elif context.invoked_subcommand is None:
-            typer.echo(context.get_help())
+            say(context.get_help())
 
     for name in _command(arguments) or COMMANDS:
         module = importlib.import_module(f"longspan.cli.{name}")
@@ -113,5 +128,5 @@ def _command(arguments: list[str]) -> list[str]:
 
 
 def _fail(message: str, code: int = 2) -> int:
-    sys.stderr.write(f"error: {message}\n")
+    complain(f"error: {message}")
     return code

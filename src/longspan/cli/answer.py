@@ -1,6 +1,5 @@
 """`longspan answer`."""
 
-import json as json_library
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,24 +67,24 @@ def answer(
             _print(file, found, heading=len(questions) > 1, first=number == 0)
     if json:
         records = [_record(file, found) for found in done]
-        typer.echo(json_library.dumps(records, ensure_ascii=False, indent=2))
+        say_json(records)
     for note in dict.fromkeys(found.note for found in done if found.note):
-        typer.echo(f"note: {_name(file)}: {note}", err=True)
+        say(f"note: {_name(file)}: {note}", error=True)
 
 
 def _print(file: str, found: "DocumentAnswer", *, heading: bool, first: bool) -> None:
     if heading:
-        typer.echo(("" if first else "\n") + f"== {found.question} ==\n")
+        say(("" if first else "\n") + f"== {' '.join(found.question.split())} ==\n")
     if found.answered and found.short is None and found.yes_no == "none":
-        typer.echo("This passage answers:")
+        say("This passage answers:")
     else:
         _emphasise(found.text)
-    typer.echo()
+    say()
     _show(found.passage, found.short)
     nearest = "" if found.answered else "the nearest passage: "
-    typer.echo(f"\n[{nearest}{place(found.passage)}; probability {found.probability:.2f}]")
+    say(f"\n[{nearest}{place(found.passage)}; probability {found.probability:.2f}]")
     sys.stdout.flush()
-    typer.echo(f"[{_name(file)}: {found.tokens:,} tokens read in {found.seconds:.1f} s]", err=True)
+    say(f"[{_name(file)}: {found.tokens:,} tokens read in {found.seconds:.1f} s]", error=True)
 
 
 def place(quote: "Quote") -> str:
@@ -100,10 +100,12 @@ def _emphasise(text: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from longspan.data.characters import shown
+
     if sys.stdout.isatty():
-        Console().print(Text(text, style="bold"))
+        Console().print(Text(shown(text), style="bold"))
     else:
-        typer.echo(text)
+        say(text)
 
 
 def _show(passage: "Quote", short: "Quote | None") -> None:
@@ -112,11 +114,13 @@ def _show(passage: "Quote", short: "Quote | None") -> None:
     from rich.padding import Padding
     from rich.text import Text
 
+    from longspan.data.characters import shown
+
     if not sys.stdout.isatty():
         for line in passage.text.splitlines():
-            typer.echo(f"  {line}".rstrip())
+            say(f"  {line}".rstrip())
         return
-    text = Text(passage.text)
+    text = Text(shown(passage.text))
     if short is not None:
         text.stylize("bold black on yellow", short.start - passage.start, short.end - passage.start)
     Console().print(Padding(text, (0, 2)))
@@ -146,4 +150,6 @@ def _draw(found: "DocumentAnswer", title: str, path: Path) -> None:
 
 
 def _name(file: str) -> str:
-    return "standard input" if file == "-" else file
+    from longspan.data.characters import on_one_line
+
+    return "standard input" if file == "-" else on_one_line(file)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from longspan.cli.terminal import say
+
 
 def draw(
     pattern: Annotated[str, typer.Argument(help='For example "window(128) | first(1)".', show_default=False)],
@@ -26,4 +28,4 @@ def draw(
 
     check_picture(out)
     save_picture(draw_pattern(parse(pattern), tokens, heads=heads), out)
-    typer.echo(f"wrote {out}")
+    say(f"wrote {out}")

@@ -1,10 +1,11 @@
 """`longspan evaluate`: score a model on a data set."""
 
-import json as json_library
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from longspan.cli.terminal import say, say_json
 
 
 def evaluate(
@@ -44,12 +45,12 @@ def evaluate(
         output=output,
     )
     if json:
-        typer.echo(json_library.dumps(result.report, indent=2, ensure_ascii=False))
+        say_json(result.report)
         return
     width = max(12, *map(len, result.scores))
     for name, value in result.scores.items():
-        typer.echo(f"{name:{width}} {value:8.4g}" if abs(value) < 10 else f"{name:{width}} {value:8.2f}")
-    typer.echo(f"{result.report['rows']} rows of {data}, split {split}. {result.report['flavour']}".rstrip())
-    typer.echo(f"metrics: {result.metrics_file}\npredictions: {result.predictions_file}")
+        say(f"{name:{width}} {value:8.4g}" if abs(value) < 10 else f"{name:{width}} {value:8.2f}")
+    say(f"{result.report['rows']} rows of {data}, split {split}. {result.report['flavour']}".rstrip())
+    say(f"metrics: {result.metrics_file}\npredictions: {result.predictions_file}")
     for file in result.files:
-        typer.echo(f"also: {file}")
+        say(f"also: {file}")

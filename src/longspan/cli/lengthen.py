@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from longspan.cli.terminal import say
 from longspan.errors import InputError
 
 
@@ -50,11 +51,9 @@ def lengthen(
     if tokenizer is not None:
         tokenizer.model_max_length = max_tokens
     save_whole(folder, model, tokenizer)
-    typer.echo(str(model.report))
-    typer.echo(
-        f"{'tokenizer':<14} {'copied' if tokenizer is not None else 'none beside the source; add one to use text'}"
-    )
-    typer.echo(f"{'written':<14} {output}")
+    say(str(model.report))
+    say(f"{'tokenizer':<14} {'copied' if tokenizer is not None else 'none beside the source; add one to use text'}")
+    say(f"{'written':<14} {output}")
 
 
 def _settings(options: list[str]) -> dict[str, Any]:

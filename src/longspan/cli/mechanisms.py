@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
+from longspan.cli.terminal import say_json
+
 
 def mechanisms(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -17,9 +19,7 @@ def mechanisms(
 
     rows = [_row(name, config) for name, config in MECHANISMS.items()]
     if as_json:
-        import json
-
-        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        say_json(rows)
         return
     _print_table(rows)
 

@@ -4,7 +4,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
+from longspan.cli.terminal import say
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +20,7 @@ def save_with_note(figure: "Figure", picture: Path) -> None:
     # matplotlib warns once for each character that no font has; one line says the same.
     missing = [warning for warning in caught if str(warning.message).startswith("Glyph ")]
     if missing:
-        typer.echo(f"note: {picture}: no installed font has all characters of this text; they show as boxes", err=True)
+        say(f"note: {picture}: no installed font has all characters of this text; they show as boxes", error=True)
     for other in caught:
         if other not in missing:
             warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)

@@ -1,6 +1,5 @@
 """`longspan summarize`."""
 
-import json as json_library
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def summarize(
         if not json:
             _print(file, summary, heading=len(files) > 1, first=len(done) == 1)
     if json:
-        typer.echo(json_library.dumps([_record(file, summary) for file, summary in done], ensure_ascii=False, indent=2))
+        say_json([_record(file, summary) for file, summary in done])
         for file, summary in done:
             _print_note(file, summary)
 
@@ -85,17 +85,17 @@ def _summarize(
 
 def _print(file: str, summary: "Summary", *, heading: bool, first: bool) -> None:
     if heading:
-        typer.echo(("" if first else "\n") + f"== {_name(file)} ==\n")
-    typer.echo(summary.text)
+        say(("" if first else "\n") + f"== {_name(file)} ==\n")
+    say(summary.text)
     _print_note(file, summary)
     of = f"{len(summary.sentences)} of {len(summary.document):,} sentences, " if summary.document else ""
     sys.stdout.flush()
-    typer.echo(f"[{_name(file)}: {of}{summary.tokens:,} tokens read in {summary.seconds:.1f} s]", err=True)
+    say(f"[{_name(file)}: {of}{summary.tokens:,} tokens read in {summary.seconds:.1f} s]", error=True)
 
 
 def _print_note(file: str, summary: "Summary") -> None:
     if summary.note:
-        typer.echo(f"note: {_name(file)}: {summary.note}", err=True)
+        say(f"note: {_name(file)}: {summary.note}", error=True)
 
 
 def _record(file: str, summary: "Summary") -> dict[str, object]:
@@ -115,4 +115,6 @@ def _draw(summary: "Summary", title: str, picture: Path) -> None:
 
 
 def _name(file: str) -> str:
-    return "standard input" if file == "-" else file
+    from longspan.data.characters import on_one_line
+
+    return "standard input" if file == "-" else on_one_line(file)

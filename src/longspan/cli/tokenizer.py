@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from longspan.cli.terminal import say
+
 
 def tokenizer(
     sources: Annotated[
@@ -45,4 +47,4 @@ def tokenizer(
 
     trained = train_tokenizer((piece for corpus in corpora for piece, _ in corpus.pieces()), size, simplify=simplify)
     write_folder(folder, trained.save_pretrained)
-    typer.echo(f"{len(trained)} entries: {output}")
+    say(f"{len(trained)} entries: {output}")

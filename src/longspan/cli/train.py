@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from longspan.cli.terminal import say
+
 
 def train(
     recipe: Annotated[
@@ -43,14 +45,14 @@ def train(
     try:
         result = run(settings, folder, resume=resume)
     except Stopped as stopped:
-        typer.echo(f"saved step {stopped.step}; go on with: {again}", err=True)
+        say(f"saved step {stopped.step}; go on with: {again}", error=True)
         raise typer.Exit(128 + stopped.number) from None
     except KeyboardInterrupt:
-        typer.echo(f"stopped at once; go on from the last checkpoint with: {again}", err=True)
+        say(f"stopped at once; go on from the last checkpoint with: {again}", error=True)
         raise
     scores = ", ".join(f"{name.removeprefix('eval_')} {value:.4g}" for name, value in result.best.items())
-    typer.echo(f"best checkpoint: step {result.best_step} ({scores})")
+    say(f"best checkpoint: step {result.best_step} ({scores})")
     if settings.published is not None and not smoke:
         aim = ", ".join(f"{name} {value}" for name, value in settings.published.scores.items())
-        typer.echo(f"published row this recipe aims at: {aim} ({settings.published.source})")
-    typer.echo(f"model: {result.folder}")
+        say(f"published row this recipe aims at: {aim} ({settings.published.source})")
+    say(f"model: {result.folder}")

@@ -13,6 +13,8 @@ _HALF = re.compile(r"[\ud800-\udfff]")
 _SPACES = re.compile(r"[\v\f\x1c-\x1f\x85]|\r\n?")
 # C0 and C1, DEL, and the marks that make what follows run in another direction, until they are ended.
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_ESCAPED = re.compile(r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_ENTITY = re.compile(r"&#([xX]?)([0-9a-fA-F]+);?")
 _LINE_END = re.compile(r"[\n\r\u2028\u2029]+")
 
 
@@ -21,6 +23,8 @@ def check_characters(text: str, what: str) -> str:
 
     JSON escapes (`"\\ud83d"`) and entities bring them in; tokenizers and encoders cannot take them.
     """
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -53,7 +57,22 @@ def on_one_line(text: str) -> str:
 
 def escaped(json_text: str) -> str:
     """A JSON text with escapes (`\\u009b`) for what `shown` replaces: the same values, for any program to read."""
-    return re.sub(r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", json_text)
+    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text)
+
+
+def without_half_entities(markup: str) -> tuple[str, int]:
+    """HTML or Markdown with U+FFFD for entities that name half a character (`&#xD83D;`), and how many there were."""
+    count = 0
+
+    def mended(found: re.Match[str]) -> str:
+        nonlocal count
+        code = int(found[2], 16 if found[1] else 10) if len(found[2]) < 12 else 0
+        if not 0xD800 <= code < 0xE000:
+            return found[0]
+        count += 1
+        return UNKNOWN
+
+    return _ENTITY.sub(mended, markup), count
 
 
 def _space(found: re.Match[str]) -> str:

@@ -95,20 +95,22 @@ class Corpus:
         """Each document as a stream of texts of any length."""
         if self.source.startswith(HUB):
             name, _, configuration = self.source.removeprefix(HUB).partition("@")
-            found = corpus_files.hub_documents(name, configuration or None, self.split, self.text_field)
+            skipped = Skipped(self.source, self.on_error)
+            found = corpus_files.hub_documents(name, configuration or None, self.split, self.text_field, skipped)
             yield from (iter((text,)) for text in found)
+            skipped.report()
             return
         for path in self.files():
-            skipped = Skipped(str(path), self.on_error)
+            kind, skipped = _kind(path), Skipped(str(path), self.on_error)
             if path.is_dir():
-                yield from (iter((text,)) for text in corpus_files.disk_documents(path, self.split, self.text_field))
-                continue
-            kind = _kind(path)
-            if kind == "text":
+                found = corpus_files.disk_documents(path, self.split, self.text_field, skipped)
+            elif kind == "text":
                 yield from corpus_files.text_documents(path, self.text_unit)
                 continue
-            read = corpus_files.parquet_documents if kind == "parquet" else corpus_files.json_documents
-            yield from (iter((text,)) for text in read(path, self.text_field, skipped))
+            else:
+                read = corpus_files.parquet_documents if kind == "parquet" else corpus_files.json_documents
+                found = read(path, self.text_field, skipped)
+            yield from (iter((text,)) for text in found)
             skipped.report()
 
     def fingerprint(self) -> list[object]:

@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from longspan.data.characters import check_characters
 from longspan.data.extras import require
 from longspan.data.jsonl import open_bytes
 from longspan.data.layouts import Choice, detect_layout, parse_record
@@ -46,7 +47,7 @@ def json_documents(path: Path, field: str | None, skipped: Skipped) -> Iterator[
     """The text of every record of a JSON Lines, CSV or TSV file."""
     for number, record in read_records(path, skipped.add):
         try:
-            text = text_of(record, field)
+            text = check_characters(text_of(record, field), "the text")
         except InputError as error:
             skipped.add(number, InputError(f"{path}, line {number}: {error}"))
             continue
@@ -60,9 +61,9 @@ def parquet_documents(path: Path, field: str | None, skipped: Skipped) -> Iterat
     try:
         with parquet.ParquetFile(path) as file:
             column = field_of(file.schema_arrow.names, field, str(path))
-            for batch in file.iter_batches(batch_size=64, columns=[column]):
-                for value in batch.column(0):
-                    yield _joined(value.as_py())
+            batches = file.iter_batches(batch_size=64, columns=[column])
+            values = (value for batch in batches for value in batch.column(0))
+            yield from _checked_texts((value.as_py for value in values), str(path), skipped)
     except (arrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} cannot be read as Parquet ({reason}); get the file again") from None
@@ -75,7 +76,7 @@ def is_saved(folder: Path) -> bool:
     )
 
 
-def disk_documents(folder: Path, split: str, field: str | None) -> Iterator[str]:
+def disk_documents(folder: Path, split: str, field: str | None, skipped: Skipped) -> Iterator[str]:
     """The documents of a data set that was saved on disk; it stays there, memory-mapped."""
     datasets = require("datasets", extra="datasets", purpose="reading a saved Hugging Face data set")
     try:
@@ -88,11 +89,14 @@ def disk_documents(folder: Path, split: str, field: str | None) -> Iterator[str]
             raise InputError(f"{folder} has no split {split!r}; it has {', '.join(loaded)}")
         loaded = loaded[name]
     column = field_of(loaded.column_names, field, str(folder))
-    for row in loaded.select_columns([column]):
-        yield _joined(row[column])
+    rows = loaded.select_columns([column])
+    read = ((lambda number=number: rows[number][column]) for number in range(len(rows)))
+    yield from _checked_texts(read, str(folder), skipped)
 
 
-def hub_documents(name: str, configuration: str | None, split: str, field: str | None) -> Iterator[str]:
+def hub_documents(
+    name: str, configuration: str | None, split: str, field: str | None, skipped: Skipped
+) -> Iterator[str]:
     """The documents of a data set of the Hub, streamed: nothing of it is kept on disk but what it caches."""
     datasets = require("datasets", extra="datasets", purpose="reading a data set of the Hub")
     try:
@@ -104,8 +108,7 @@ def hub_documents(name: str, configuration: str | None, split: str, field: str |
         ) from error
     if first is not None:
         column = field_of(list(first), field, name)
-        for row in loaded:
-            yield _joined(row[column])
+        yield from _checked_texts(((lambda row=row: row[column]) for row in loaded), name, skipped)
 
 
 def text_of(record: dict[str, Any], field: str | None) -> str:
@@ -131,6 +134,19 @@ def field_of(names: Iterable[str], field: str | None, place: str, record: dict[s
     if not known:
         raise InputError(f"{place} has no field known to hold text; name it as text_field: {', '.join(names[:12])}")
     return (full or known)[0]
+
+
+def _checked_texts(values: Iterable[Callable[[], Any]], place: str, skipped: Skipped) -> Iterator[str]:
+    """The texts that the calls give; one that is none goes to `skipped` with its row."""
+    for number, value in enumerate(values, 1):
+        try:
+            text = check_characters(_joined(value()), "the text")
+        except UnicodeDecodeError as error:
+            skipped.add(number, InputError(f"{place}, row {number}: not UTF-8 at byte {error.start}; repair the text"))
+        except InputError as error:
+            skipped.add(number, InputError(f"{place}, row {number}: {error}"))
+        else:
+            yield text
 
 
 def _joined(value: Any) -> str:

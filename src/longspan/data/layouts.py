@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from longspan.data.characters import check_characters
 from longspan.data.rows import SummaryRow
 from longspan.data.sentences import split_sentences
 from longspan.errors import InputError
@@ -231,9 +232,9 @@ def _texts(record: Record, field: str) -> tuple[str, ...]:
     """A field that holds a text, or a list of texts; the texts of a list lose white space that is not needed."""
     value = record.get(field)
     if isinstance(value, str):
-        return (value,)
+        return (check_characters(value, f"field {field!r}"),)
     if isinstance(value, list) and all(isinstance(text, str) for text in value):
-        return tuple(" ".join(text.split()) for text in value if text.strip())
+        return tuple(" ".join(check_characters(text, f"field {field!r}").split()) for text in value if text.strip())
     if field not in record:
         raise InputError(f"field {field!r} is missing; the record has {', '.join(sorted(map(str, record)))}")
     raise InputError(f"field {field!r} holds {_kind(value)} instead of a text or a list of texts")

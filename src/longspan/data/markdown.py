@@ -12,7 +12,9 @@ from longspan.data.markup import text_of_tree, without_marks
 
 logger = logging.getLogger(__name__)
 
-_FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\n(?:(?!\1[ \t]*$|\.\.\.[ \t]*$).*\n){0,500}(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.MULTILINE)
+_FRONT_MATTER = re.compile(
+    r"\A(---|\+\+\+)[ \t]*\n(?:(?!\1[ \t]*$|\.\.\.[ \t]*$).*\n){0,500}(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.MULTILINE
+)
 _DEFINED = re.compile(r"^(?= {0,3}\[\^[^\]\s]{1,60}\]:)", re.MULTILINE)
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]{1,60}\]:?")
 _SPECIAL = re.compile(r"[\[\]*_`<&!|~>\n\\]")

@@ -23,7 +23,9 @@ _INLINE = frozenset(
 _LISTS, _ITEMS = frozenset({"ul", "ol", "menu", "dir", "list"}), frozenset({"li", "item"})
 _ROWS, _CELLS = frozenset({"tr", "row", "thead", "tbody", "tfoot"}), frozenset({"td", "th", "cell"})
 _BREAKS = frozenset({"br", "lb"})
-_BIG = frozenset({"div", "table", "ul", "ol", "dl", "pre", "blockquote", "section", "h1", "h2", "h3", "h4", "head", "list"})
+_BIG = frozenset(
+    {"div", "table", "ul", "ol", "dl", "pre", "blockquote", "section", "h1", "h2", "h3", "h4", "head", "list"}
+)
 
 # Private-use characters, which no page means as text, stand for what the layout puts between words.
 _BLOCK, _LINE, _CELL, _SPACE = "\ue000", "\ue001", "\ue002", "\ue003"
@@ -117,10 +119,11 @@ def _around(element: Any, verbatim: bool, depth: int) -> tuple[str, str]:
         return _LINE, _LINE
     if tag in _CELLS and _is_data(element):
         return _CELL, ""
-    if tag == "p" and element.getparent() is not None and element.getparent().tag in _CELLS | _ITEMS:
-        in_item = element.getparent().tag in _ITEMS
-        indent = "" if element.getprevious() is None else f"{_LINE}{_SPACE * 2 * depth}" if in_item else _LINE
-        return indent, _LINE if in_item else ""
+    parent = element.getparent()
+    if tag == "p" and parent is not None and parent.tag in _ITEMS:
+        return "" if element.getprevious() is None else f"{_LINE}{_SPACE * 2 * depth}", _LINE
+    if tag == "p" and parent is not None and parent.tag in _CELLS and len(parent) == 1:
+        return "", ""
     if depth and (tag in _LISTS or tag == "pre"):  # within an item: more lines of the same block
         return _LINE, _LINE
     inline = tag in _INLINE and not (tag == "code" and verbatim)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from longspan.data.characters import check_characters
 from longspan.data.fields import kind_of
 from longspan.errors import InputError
 
@@ -186,6 +187,12 @@ class QuestionRow:
     title: str = ""
     tokens: TokenPlaces | None = field(default=None, repr=False, hash=False)
 
+    def __post_init__(self) -> None:
+        """Refuse half characters, which no tokenizer, encoder or file takes."""
+        # Question and text are checked by those who know which field they came from.
+        check_characters(self.id, "the id of a row")
+        check_characters(self.title, "the title of a row")
+
     def answer(self, span: Span) -> str:
         """The text of a span."""
         return self.text[span.start : span.end]
@@ -257,13 +264,7 @@ def check_text(text: Any, what: str) -> str:
         raise InputError(f"{what} is {kind_of(text)} instead of a text; give a text")
     if not text.strip():
         raise InputError(f"{what} is empty; give one with words in it")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{what} has half a character at {error.start} (an unpaired surrogate); repair the text"
-        ) from None
-    return text
+    return check_characters(text, what)
 
 
 def _passages(text: str) -> Iterator[Span]:

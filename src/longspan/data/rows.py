@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from longspan.data.characters import check_characters
 from longspan.errors import InputError
 
 
@@ -49,13 +50,17 @@ class SummaryRow:
     headings: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Accept any sequence of texts, and one bare text, for `pieces` and `references`."""
+        """Accept any sequence of texts, and one bare text, for `pieces` and `references`; refuse half characters."""
         if isinstance(self.pieces, str):
             object.__setattr__(self, "pieces", (self.pieces,))
             object.__setattr__(self, "split", True)
         references = (self.references,) if isinstance(self.references, str) else tuple(self.references)
         object.__setattr__(self, "pieces", tuple(self.pieces))
         object.__setattr__(self, "references", references)
+        named = {"id": (self.id,), "document": self.pieces, "summary": references, "question": (self.question or "",)}
+        for what, texts in named.items():
+            for text in texts:
+                check_characters(text, f"the {what} of a row")
 
     @property
     def source(self) -> str:

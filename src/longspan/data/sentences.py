@@ -26,6 +26,8 @@ from longspan.errors import InputError
 BLOCK = 10_000
 LONGEST = 600
 WRAPPED_LINE = 160
+TICKS = 200
+"""Backticks in a block from which on they are no quotation marks; the library would try every pair of them."""
 
 _LINE = re.compile(r"[^\n\f\u2029]*[\n\f\u2029]?")
 _ITEM = re.compile(r"\s*(?:[-*•‣◦▪–●■○·]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+\S|#{1,6}\s|\|")
@@ -162,6 +164,8 @@ def _boundaries(block: str, language: str, quotes: bool) -> list[int]:
     import sentencex
 
     shown = block if quotes else block.translate(_QUOTES)
+    if shown.count("`") > TICKS:
+        shown = shown.replace("`", " ")
     if mark := _ITEM_MARK.match(shown):  # the library takes all that follows some marks for one sentence
         shown = " " * mark.end() + shown[mark.end() :]
     # Only the ends are used: some of the library's answers leave gaps between sentences.

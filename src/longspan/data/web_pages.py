@@ -8,7 +8,6 @@ know), the whole page is laid out in the same way.
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Callable
 from copy import deepcopy
@@ -29,6 +28,10 @@ _BOILERPLATE = re.compile(
     r"|social|popup|modal|newsletter|advert|advertisements?|ads|promo|related|skip-?link|banner)(?:$|[-_\s])",
     re.IGNORECASE,
 )
+_PARTS = frozenset(
+    {"body", "main", "article", "section", "div", "center", "table", "tbody", "tr", "td", "font", "span"}
+)
+"""Elements that hold a whole article, its heading and all."""
 _WORD = re.compile(r"\w+")
 _TAG = re.compile(r"<[^<>]*>")
 _HIDDEN = re.compile(r"<(script|style)\b.*?(?:</\1|\Z)", re.IGNORECASE | re.DOTALL)
@@ -59,8 +62,8 @@ def parsed(page: str) -> Any:
     tree, log = _parse(library, page)
     if any("depth" in entry.message for entry in log):
         # libxml2 drops what is nested deeper than 2 048: tags that are never closed. The words are kept without them.
-        flat = _TAG.sub("\n\n", _HIDDEN.sub(" ", page))
-        return library.fromstring(f"<pre>{html.escape(html.unescape(flat))}</pre>")
+        pieces = (piece.replace("<", "&lt;") for piece in _TAG.split(_HIDDEN.sub(" ", page)) if piece.strip())
+        return library.fromstring(f"<div><p>{'<p>'.join(pieces)}</div>")
     return tree
 
 
@@ -110,7 +113,7 @@ def _article(root: Any) -> Any:
     if not counts[root]:
         return root
     article = root
-    while inner := [child for child in article if 10 * counts[child] >= 9 * counts[root]]:
+    while inner := [child for child in article if child.tag in _PARTS and 10 * counts[child] >= 9 * counts[root]]:
         article = inner[0]
     return article
 
@@ -118,8 +121,9 @@ def _article(root: Any) -> Any:
 def _title(page: Any, article: Any) -> list[str]:
     """The page's one heading of the first order, where it stands outside the article."""
     headings = list(page.iter("h1"))
-    outside = len(headings) == 1 and not any(ancestor is article for ancestor in (headings[0], *headings[0].iterancestors()))
-    return [text for text in (text_of_tree(headings[0]),) if text] if outside else []
+    if len(headings) != 1 or article in (headings[0], *headings[0].iterancestors()):
+        return []
+    return [text for text in (text_of_tree(headings[0]),) if text]
 
 
 def _count(root: Any, worth: Callable[[Any, str], int]) -> dict[Any, int]:

@@ -1,0 +1,102 @@
+"""What the commands write: the one door to standard output and standard error.
+
+Documents, file names and arguments hold characters that steer a terminal: escape sequences, C1 controls, marks that
+reverse what follows. `say` and `complain` show them as U+FFFD, whether a terminal reads or a pipe, since a pager or
+`head` behind the pipe would pass them on; line ends and tabs stay. `say_json` writes them as escapes, so that programs
+get the very characters. An encoding that lacks a character gets the nearest one it has, else "?".
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from longspan.data.characters import escaped, on_one_line, shown
+from longspan.errors import InputError
+
+_PLAIN = str.maketrans("‘’‚‛“”„‟«»‹›–—―‐‑−…•·×" + "\u00a0\u202f\u2009", "''''\"\"\"\"\"\"''------.**x   ")
+
+
+def say(text: str = "", *, error: bool = False) -> None:
+    """Write a text and a line end to standard output, or to standard error."""
+    _write(shown(text) + "\n", sys.stderr if error else sys.stdout)
+
+
+def complain(message: str) -> None:
+    """Write a message to standard error on one line, whatever file names and arguments it quotes."""
+    _write(on_one_line(message) + "\n", sys.stderr)
+
+
+def say_json(value: Any) -> None:
+    """Write a value as JSON to standard output."""
+    _write(escaped(json.dumps(value, ensure_ascii=False, indent=2)) + "\n", sys.stdout)
+
+
+def _write(text: str, stream: TextIO | None) -> None:
+    if stream is not None:
+        stream.write(text)
+
+
+@contextmanager
+def usable_streams() -> Iterator[None]:
+    """Standard streams that can be written to in any encoding; what waits in them is written at the end.
+
+    Raises:
+        InputError: standard output is closed, or at the end cannot take what was written, as on a full disk.
+    """
+    _occupy()
+    if sys.stdout is None:
+        raise InputError("standard output is closed; send it to a file or to /dev/null")
+    before = [(stream, stream.errors) for stream in (sys.stdout, sys.stderr) if isinstance(stream, io.TextIOWrapper)]
+    for stream, _ in before:
+        stream.reconfigure(errors="longspan.nearest")
+    try:
+        yield
+        sys.stdout.flush()
+    finally:
+        for stream, errors in before:
+            _restore(stream, errors)
+
+
+def silence() -> None:
+    """Point standard output elsewhere, so that what could not be written is not tried again at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _restore(stream: io.TextIOWrapper, errors: str | None) -> None:
+    try:
+        stream.reconfigure(errors=errors)  # writes out what waits
+    except (OSError, ValueError):  # the failure itself is under way, or the stream is closed
+        return
+
+
+def _occupy() -> None:
+    """Give a closed standard stream its number back, so that no file that is opened later is taken for it."""
+    try:
+        while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(number)
+    except OSError:
+        return
+    if sys.stderr is None:
+        sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False))
+
+
+def _nearest(error: UnicodeError) -> tuple[str, int]:
+    """Error handler: for each character that the encoding lacks, the nearest that it has."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    plain = unicodedata.normalize("NFKD", text.translate(_PLAIN))
+    kept = "".join(character for character in plain if not unicodedata.combining(character))
+    return "".join(character if character.isascii() else "?" for character in kept), error.end
+
+
+codecs.register_error("longspan.nearest", _nearest)
