@@ -5,7 +5,7 @@ softmax at once, in buffers that are used again for the next chunk and stay in t
 softmax chunk by chunk, so nothing of size queries × keys is ever kept.
 
 Scores and softmax are float32 at least, whatever the inputs: a score of 40 rounded to bfloat16 is off by up to 0.125,
-which is 13 % of a weight. Weights are rounded only to be multiplied with values, as in PyTorch's own kernels; in float16,
+which is 13 % of a weight. Weights are rounded only to be multiplied with values, as in PyTorch's kernels; in float16,
 whose sums may overflow, not even then.
 """
 

@@ -1,9 +1,10 @@
-"""Derivatives that the operators do not have: only dense references pass them on, and zeros must never stand for them."""
+"""Derivatives that the operators do not have: dense references pass them on, and zeros must never stand for them."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch._C import _functorch  # type: ignore[attr-defined]
 from torch.autograd import forward_ad
 
 
@@ -21,5 +22,5 @@ def needs_reference(*tensors: Tensor | None) -> bool:
         return True
     if torch.compiler.is_compiling():
         return False
-    differentiating = (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Jvp)
-    return any(level.key() in differentiating for level in torch._C._functorch.get_interpreter_stack() or ())
+    differentiating = (_functorch.TransformType.Grad, _functorch.TransformType.Jvp)
+    return any(level.key() in differentiating for level in _functorch.get_interpreter_stack() or ())
