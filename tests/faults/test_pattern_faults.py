@@ -36,7 +36,7 @@ CASES: dict[str, dict[str, Any]] = {
         "random_blocks(1, 3)", "--tokens", "32768", says=["tokens=32768", "fewer tokens"]
     ),
     "no block at all": draw("random_blocks(0, 3)", says="block=0"),
-    "a thousand alternatives": draw(" | ".join(f"window({n})" for n in range(1, 800)), says="too deep"),
+    "a thousand alternatives": draw(" | ".join(f"window({n})" for n in range(1, 1001)), says="inside each other"),
     "ten thousand alternatives": draw(" | ".join(f"window({n})" for n in range(1, 10000)), says="characters"),
     "a thousand heads": draw(f"per_head({', '.join(['full'] * 1000)})", says=["1000", "64"]),
     "a thousand panels": draw(f"per_head({', '.join(['full'] * 1000)})", "--heads", says=["1000", "64"]),

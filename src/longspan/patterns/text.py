@@ -27,7 +27,7 @@ _PER_HEAD = text_name(PerHead)
 _NAMES = ", ".join(sorted([*_BY_NAME, _PER_HEAD]))
 
 
-_LONGEST = 10_000
+_LONGEST = 20_000
 """Most characters of a pattern's text."""
 
 
@@ -42,16 +42,21 @@ def parse(text: str) -> Pattern:
     if len(text) > _LONGEST:
         raise InputError(f"pattern {shown} has {len(text)} characters; write it in at most {_LONGEST}")
     try:
+        return _build(_read(text.strip(), shown), shown)
+    except (RecursionError, MemoryError):
+        raise InputError(f"pattern {shown} has too many parts inside each other; join fewer with | and &") from None
+
+
+def _read(text: str, shown: str) -> ast.expr:
+    """Python's own reading of the text."""
+    try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python's advice about its own grammar says nothing about patterns
-            tree = ast.parse(text.strip(), mode="eval").body
-        return _build(tree, shown)
+            warnings.simplefilter("ignore")  # advice about Python's grammar says nothing about patterns
+            return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError):
         raise InputError(
             f'pattern {shown} cannot be read; write it like "window(128) | first(1)", with | & and brackets'
         ) from None
-    except (RecursionError, MemoryError):
-        raise InputError(f"pattern {shown} has too many parts inside each other; join fewer with | and &") from None
 
 
 def _build(node: ast.expr, shown: str) -> Pattern:
