@@ -118,6 +118,8 @@ def backward(
     tiling = relative.tiling if relative else best_layout(pattern, query.shape[2], key.shape[2], offset, query.device)
     tiles = cut(query, key, value, tiling, problem.slots)
     buffers = Buffers(query)
+    if query.shape[0] * query.shape[1] * tiling.scores <= RUN_SCORES:
+        buffers.narrow = buffers.wide  # so little work need not be fast, and few terms do not average their errors out
     grads = Tiles(
         tiles.query.new_empty(tiles.query.shape),
         tiles.key.new_zeros(tiles.key.shape, dtype=buffers.wide),
