@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.chunk_masks import Problem, additive_mask, empty_rows, kept_weights, seen_by_row
+from longspan.ops.reference import full_precision
 from longspan.ops.relative_tiles import Relative
 from longspan.ops.tile_memory import Buffers, Tiles, add, cut, join, put, rows_of, take, tiles_of
 from longspan.ops.tiles import Chunk, Layout, best_layout
@@ -96,7 +97,8 @@ def _mix_in_kernel(
         rows = slice(None) if one_for_all else slice(row, row + 1)
         seen = None if mask is None else mask[min(row, mask.shape[0] - 1)]
         each = (part[rows].flatten(0, 1) for part in (query, keys, values))
-        found = F.scaled_dot_product_attention(*each, attn_mask=seen, scale=problem.scale)
+        with full_precision(query):  # autocast would narrow the mask, in which the bias and the relative terms are
+            found = F.scaled_dot_product_attention(*each, attn_mask=seen, scale=problem.scale)
         mixed[rows] = found.unflatten(0, (-1, heads))
     return mixed if empty is None else mixed.masked_fill_(empty, 0.0)
 

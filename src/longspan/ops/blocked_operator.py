@@ -18,8 +18,7 @@ from longspan.ops.tile_memory import gather_slots
 from longspan.patterns import Blocks, Both, Causal, Full, Pattern, Strided, Window, parse
 
 
-@torch.library.custom_op("longspan::blocked_attention", mutates_args=())
-def blocked_attention(
+def blocked_kernel(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -41,6 +40,9 @@ def blocked_attention(
     for heads, part in _by_heads(parse(pattern), query.shape[1]):
         result[:, heads] = _forward_heads(call.heads_only(heads), part)
     return result
+
+
+blocked_attention = torch.library.custom_op("longspan::blocked_attention", blocked_kernel, mutates_args=())
 
 
 @blocked_attention.register_fake

@@ -9,8 +9,8 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from longspan.data.whole_folders import whole_folder
 from longspan.errors import InputError
+from longspan.files import whole_folder
 from longspan.progress import progress_bar
 
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -90,7 +90,7 @@ def simplification() -> Any:
 
 def load_tokenizer(source: str | Path) -> Any:
     """The tokenizer in a folder, or of a Hub name; a folder without one raises `InputError`."""
-    import longspan.models  # noqa: F401 (AutoTokenizer looks into config.json, and must know the type of model there)
+    import longspan.models.registration  # noqa: F401 (AutoTokenizer looks into config.json, and must know the type of model there)
 
     if Path(source).is_dir() and not any(list(Path(source).glob(name)) for name in TOKENIZER_FILES):
         # AutoTokenizer would make one with no vocabulary.
