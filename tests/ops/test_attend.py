@@ -201,7 +201,7 @@ def test_a_line_of_bias_is_never_spread_over_all_queries():
 
 def test_random_and_other_irregular_patterns_at_any_length():
     """Tiles in any order and number: a grid over patterns and lengths, one of which once ran backwards."""
-    made = [RandomBlocks(block, count, seed) for block in (1, 7, 32, 50) for count in (1, 2, 5) for seed in (0, 1)]
+    made = [RandomBlocks(block, count, seed) for block in (7, 32) for count in (1, 5) for seed in (0, 1)]
     made += [Fixed(32, 1), Strided(64), Blocks(33), RandomBlocks(32, 5) & Causal(), RandomBlocks(16, 1) | First(1)]
     for pattern in made:
         for length in (1, 33, 64, 96, 129, 200):
@@ -216,6 +216,7 @@ def test_a_band_never_runs_backwards():
     assert _regular_step(torch.tensor([0, 1]), torch.tensor([[1], [3]])) == 2
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own, in its forward mode
 @pytest.mark.parametrize("pattern", [Window(2, 1), Full(), Causal()], ids=str)
 def test_forward_mode_is_right_or_refused(pattern):
     inputs = tuple(each.detach() for each in tensors(11, 11))
