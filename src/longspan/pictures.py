@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_TOKENS = 32_768
+MOST_PARTS = 64
 DOTS = 150
 """Dots per inch of a saved picture."""
 PAPER, INK, QUIET = "#f5f3ee", "#24292f", "#6e7681"
@@ -42,6 +43,9 @@ def draw_pattern(pattern: Pattern, tokens: int, *, heads: bool = False) -> Figur
     """
     if not 1 <= tokens <= MAX_TOKENS:
         raise InputError(f"tokens={tokens} cannot be drawn; choose a number from 1 to {MAX_TOKENS}")
+    count = pattern.heads if heads else len(_parts(pattern))
+    if (count or 1) > MOST_PARTS:
+        raise InputError(f"pattern has {count} parts with a colour or a panel each; draw at most {MOST_PARTS} at once")
     if heads and not pattern.heads:
         raise InputError(f"pattern '{pattern}' is the same for every head; draw it without a panel for each head")
     if heads:

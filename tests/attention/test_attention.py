@@ -160,3 +160,18 @@ def test_tokens_of_the_wrong_shape_are_named(config):
     for name in ("mask", "is_global"):
         with pytest.raises(InputError, match=rf"{name} has shape \(1, 4\), but the sequence needs \(1, 5\)"):
             module(torch.zeros(1, 5, WIDTH), Tokens(**{name: torch.ones(1, 4, dtype=torch.bool)}))
+
+
+@pytest.mark.parametrize("name", ["longformer", "poolingformer", "fusion"])
+def test_a_slot_counts_once_and_names_a_token(name):
+    layer = MECHANISMS[name]().build(width=12, heads=3).eval()
+    hidden = torch.randn(1, 9, 12)
+    for mask in (None, torch.ones(1, 9, dtype=torch.bool)):
+        once = layer(hidden, Tokens(mask=mask, global_slots=torch.tensor([[2, -1]])))
+        twice = layer(hidden, Tokens(mask=mask, global_slots=torch.tensor([[2, 2]])))
+        torch.testing.assert_close(twice, once)
+        for wrong in (9, -2):
+            with pytest.raises(InputError, match=f"global_slots holds {wrong}"):
+                layer(hidden, Tokens(mask=mask, global_slots=torch.tensor([[2, wrong]])))
+    with pytest.raises(InputError, match="2 rows"):
+        layer(hidden, Tokens(global_slots=torch.tensor([[2], [2]])))

@@ -12,7 +12,7 @@ from longspan.errors import InputError
 from longspan.ops import attend, blocked_operator
 from longspan.ops.attend import slots_of_mask
 from longspan.ops.chunk_masks import Problem
-from longspan.ops.tiles import best_layout
+from longspan.ops.tiles import _regular_step, best_layout
 from longspan.patterns import (
     Blocks,
     Causal,
@@ -146,7 +146,9 @@ def test_global_slots_are_the_mask_and_doubles_count_once():
 
 
 @pytest.mark.parametrize("pattern", [Window(3, 5), PerHead([Window(1, 1), Strided(3), Full()]), Fixed(6, 2)], ids=str)
-@pytest.mark.parametrize("shape", [(2, 3, 71, 71), (1, 1, 71, 71), (2, 1, 1, 71)])
+@pytest.mark.parametrize(
+    "shape", [(2, 3, 71, 71), (1, 1, 71, 71), (2, 1, 1, 71), (71, 71), (3, 1, 71), (1, 71), (71,), (71, 1), ()]
+)
 def test_bias_is_added_to_the_scores(pattern, shape):
     inputs = tensors(71, 71)
     bias = torch.randn(shape, dtype=torch.float64)
@@ -154,6 +156,97 @@ def test_bias_is_added_to_the_scores(pattern, shape):
     is_global[0, [0, 50]] = True
     options = {"pattern": pattern, "bias": bias, "globals": is_global}
     assert_equal(run("blocked", inputs, **options), run("reference", inputs, **options), 1e-12)
+
+
+@pytest.mark.parametrize("backend", ["reference", "blocked", "auto"])
+@pytest.mark.parametrize("pattern", [Full(), Window(3, 5), Strided(3)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_bias_of_minus_infinity_hides_keys_and_whole_rows(backend, pattern, dtype):
+    inputs = [each.detach().to(dtype).requires_grad_() for each in tensors(71, 71, value_width=5)]
+    bias = torch.zeros(71, 71, dtype=dtype)
+    bias[:, 10:14] = bias[20:23] = -math.inf
+    bias[40, :40] = -math.inf
+    is_global = torch.zeros(2, 71, dtype=torch.bool)
+    is_global[0, 50] = True
+    found = run(backend, inputs, pattern=pattern, bias=bias, globals=is_global)
+    # The same by hiding, in plain PyTorch: a softmax over what is left, zero where nothing is.
+    exact = [each.detach().double().requires_grad_() for each in inputs]
+    seen = (pattern.dense(71) | is_global[:, None, :, None] | is_global[:, None, None]) & (bias == 0)
+    scores = (exact[0] @ exact[1].transpose(-1, -2) / math.sqrt(5)).masked_fill(~seen, -1e300)
+    output = (torch.softmax(scores, -1) * seen) @ exact[2]
+    upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=dtype).double()
+    expected = output.detach(), *torch.autograd.grad(output, exact, upstream)
+    assert (found[0][:, :, 20:23] == 0).all()
+    tolerance = 1e-12 if dtype == torch.float64 else 3e-2
+    assert_equal([each.double() for each in found], expected, tolerance)
+
+
+def test_a_bias_that_broadcasts_learns():
+    inputs = tensors(9, 9)
+    bias = torch.randn(3, 1, 9, dtype=torch.float64, requires_grad=True)
+    whole = bias.detach().expand(2, 3, 9, 9).clone().requires_grad_()
+    upstream = torch.randn(2, 3, 9, 7, dtype=torch.float64)
+    small = torch.autograd.grad(attend(*inputs, pattern=Window(2, 2), bias=bias), bias, upstream)[0]
+    large = torch.autograd.grad(attend(*inputs, pattern=Window(2, 2), bias=whole), whole, upstream)[0]
+    torch.testing.assert_close(small, large.sum((0, 2))[:, None], rtol=1e-12, atol=1e-12)
+
+
+def test_a_line_of_bias_is_never_spread_over_all_queries():
+    query = torch.randn(1, 2, 8192, 4)
+    with LargestTensor() as largest:
+        problem = Problem(0.5, slots=torch.tensor([[5]]), bias=torch.zeros(1, 1, 1, 8192))
+        blocked_operator.blocked.forward(query, query, query, Window(64, 64), 0, problem)
+    assert largest.elements < 8192 * 8192 / 32
+
+
+def test_random_and_other_irregular_patterns_at_any_length():
+    """Tiles in any order and number: a grid over patterns and lengths, one of which once ran backwards."""
+    made = [RandomBlocks(block, count, seed) for block in (7, 32) for count in (1, 5) for seed in (0, 1)]
+    made += [Fixed(32, 1), Strided(64), Blocks(33), RandomBlocks(32, 5) & Causal(), RandomBlocks(16, 1) | First(1)]
+    for pattern in made:
+        for length in (1, 33, 64, 96, 129, 200):
+            query, key, value = (each.detach() for each in tensors(length, length, batch=1, heads=1, width=2))
+            found = attend(query, key, value, pattern=pattern, backend="blocked")
+            expected = attend(query, key, value, pattern=pattern, backend="reference")
+            torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_band_never_runs_backwards():
+    assert _regular_step(torch.tensor([0, 1]), torch.tensor([[3], [1]])) is None
+    assert _regular_step(torch.tensor([0, 1]), torch.tensor([[1], [3]])) == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own, in its forward mode
+@pytest.mark.parametrize("pattern", [Window(2, 1), Full(), Causal()], ids=str)
+def test_forward_mode_is_right_or_refused(pattern):
+    inputs = tuple(each.detach() for each in tensors(11, 11))
+    tangents = tuple(torch.randn_like(each) for each in inputs)
+
+    def function(backend):
+        return lambda *each: attend(*each, pattern=pattern, backend=backend)
+
+    _, found = torch.func.jvp(function("auto"), inputs, tangents)
+    step = 1e-6
+    ahead, behind = (
+        function("reference")(*(each + sign * step * by for each, by in zip(inputs, tangents, strict=True)))
+        for sign in (1, -1)
+    )
+    torch.testing.assert_close(found, (ahead - behind) / (2 * step), rtol=1e-6, atol=1e-7)
+    with pytest.raises(InputError, match="forward-mode"):
+        torch.func.jvp(function("blocked"), inputs, tangents)
+    with pytest.raises(InputError, match=r"torch\.func"):
+        torch.func.jacrev(function("blocked"))(*inputs)
+    jacobian = torch.func.jacrev(function("auto"))(*inputs)
+    turned = torch.einsum("bhtdxyze,xyze->bhtd", jacobian, tangents[0])
+    _, expected = torch.func.jvp(lambda each: function("auto")(each, *inputs[1:]), inputs[:1], tangents[:1])
+    torch.testing.assert_close(turned, expected)
+
+
+@pytest.mark.parametrize("slot", [8, 10**9, -2])
+def test_slots_that_name_no_token_are_refused(slot):
+    inputs = [torch.zeros(1, 1, 8, 4) for _ in range(3)]
+    with pytest.raises(InputError, match=f"globals holds {slot}"):
+        attend(*inputs, pattern=Full(), globals=torch.tensor([[0, slot]]))
 
 
 def test_a_bias_that_learns_goes_to_the_reference():
@@ -377,6 +470,8 @@ def test_operator_passes_pytorchs_own_checks():
         ({"globals": torch.ones(2, 8)}, ["globals", "float32"]),
         ({"query_offset": 3, "globals": torch.ones(2, 8, dtype=torch.bool)}, ["globals", "offset 3"]),
         ({"bias": torch.zeros(2, 3, 5, 5)}, ["bias", "broadcasts"]),
+        ({"bias": torch.zeros(1, 1, 1, 8, 8)}, ["bias", "broadcasts"]),
+        ({"bias": torch.zeros(8, 8, dtype=torch.bool)}, ["bias", "bool"]),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(change, names):

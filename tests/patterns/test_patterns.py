@@ -122,18 +122,35 @@ def test_text_and_pattern_are_the_same_thing(pattern):
     assert parse(str(pair)) == pair
 
 
-def test_random_blocks_draw_distinct_blocks_that_depend_on_the_seed_alone():
+def test_random_blocks_depend_on_the_seed_alone():
     pattern = RandomBlocks(block=4, count=3, seed=7)
     dense = pattern.dense(4 * 64)
     blocks = dense[::4, ::4]
     assert torch.equal(dense, blocks.repeat_interleave(4, 0).repeat_interleave(4, 1))
-    # Query blocks 32…63 draw among the first 64 blocks, all of which exist here: exactly three each.
-    assert (blocks[32:].sum(1) == 3).all()
-    assert torch.equal(RandomBlocks(4, 3, 7).dense(4 * 40), dense[: 4 * 40, : 4 * 40])
+    assert not blocks.diagonal().any()
+    assert torch.equal(RandomBlocks(4, 3, 7).dense(4 * 40 + 1), dense[: 4 * 40 + 1, : 4 * 40 + 1])
     assert not torch.equal(RandomBlocks(4, 3, 8).dense(4 * 64), dense)
-    # Over many rows the draws reach early, middle and late blocks alike.
-    late = blocks[32:].float().sum(0).unflatten(0, (4, 16)).sum(1)
-    assert (late > 10).all()
+    # Every block draws 3 of those before it, all of them where there are fewer, each in one direction.
+    drawn = (blocks | blocks.T).tril(-1).sum(1)
+    assert not (blocks & blocks.T).any()
+    assert drawn.tolist() == [min(row, 3) for row in range(64)]
+
+
+@pytest.mark.parametrize("length", [17, 64, 100, 257])
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_random_blocks_look_back_as_often_as_ahead(length, count):
+    """Shares over 60 seeds; the draws of a block alternate, so that only their rest is left to chance."""
+    back = ahead = 0
+    reached = torch.zeros(length)
+    for seed in range(60):
+        dense = RandomBlocks(1, count, seed).dense(length)
+        back, ahead = back + int(dense.tril(-1).sum()), ahead + int(dense.triu(1).sum())
+        reached += dense.tril(-1)[length // 2 :].sum(0)
+    assert back + ahead == 60 * sum(min(row, count) for row in range(length))
+    assert abs(back / (back + ahead) - 0.5) < 4 * 0.5 / (back + ahead) ** 0.5
+    # Late blocks draw early, middle and late ones alike among the first half, which all of them have before them.
+    thirds = torch.tensor([part.sum().item() for part in reached[: length // 2].tensor_split(3)])
+    assert thirds.max() / thirds.min() < (2 if length < 64 else 1.4)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +168,16 @@ def test_random_blocks_draw_distinct_blocks_that_depend_on_the_seed_alone():
         ("fixed(3, 5)", ["summary=5", "stride=3"]),
         ("per_head()", ["per_head", "empty"]),
         ("blocks(0)", ["size=0"]),
+        ("window(9223372036854775808)", ["left=9223372036854775808", "up to 2147483647"]),
+        ("window(left=1, left=2)", ["window", "left, right, dilation"]),
+        ("per_head(full, heads=2)", ["per_head", "by name"]),
+        ("random_blocks(1, 3000000)", ["count=3000000", "up to 256"]),
+        (" | ".join(f"window({n})" for n in range(1, 900)), ["inside each other"]),
+        ("(" * 3000 + "full" + ")" * 3000, ["pattern"]),
+        ("window(3)" + " | full" * 3000, ["characters"]),
+        ("window(" + "9" * 5000 + ")", ["cannot be read"]),
+        ("window(3)\0", ["cannot be read"]),
+        ("\ud83d", ["cannot be read"]),
     ],
 )
 def test_bad_text_is_one_sentence(text, names):
@@ -160,6 +187,15 @@ def test_bad_text_is_one_sentence(text, names):
     assert "\n" not in message
     for name in names:
         assert name in message
+
+
+def test_a_pattern_made_in_python_is_not_too_deep_either():
+    pattern: Pattern = Window(1, 1)
+    for size in range(99):
+        pattern = pattern | Window(size, 0)
+    assert str(parse(str(pattern))) == str(pattern)
+    with pytest.raises(InputError, match="too deep"):
+        _ = pattern & Full()
 
 
 def test_heads_must_agree():

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from longspan.attention.relative import RelativePositions, RelativeTables
 from longspan.errors import InputError
 from longspan.ops.reference import dense_mask, dense_weights
+from longspan.ops.slots import check_slots, distinct_slots
 from longspan.patterns import Pattern
 from longspan.settings import Dropout, check
 
@@ -23,8 +24,8 @@ class Tokens:
         mask: `(B, T)` bool, True where a token is real; `None` means that every token is real. With a `state`, it
             covers all S positions of the sequence so far, the new T being the last.
         is_global: `(B, T)` bool, True where a token attends everywhere and is attended by everyone; `None` means none.
-        global_slots: `(B, G)` int64 distinct positions of the global tokens, −1 in unused slots. Derived from
-            `is_global` when absent; a model derives it once for all of its layers, with `with_slots`.
+        global_slots: `(B, G)` int64 positions of the global tokens, −1 in unused slots; one named twice counts once.
+            Derived from `is_global` when absent; a model derives it once for all of its layers, with `with_slots`.
         relative: tables of relative positions that an encoder shares between its layers; only mechanisms with relative
             positions read it.
     """
@@ -74,11 +75,11 @@ class Tokens:
         return replace(self, is_global=is_global, global_slots=slots)
 
     def real_slots(self) -> Tensor | None:
-        """`global_slots` without those on padding, which become −1."""
-        if self.global_slots is None or self.mask is None:
-            return self.global_slots
-        real = self.mask.gather(1, self.global_slots.clamp(min=0))
-        return torch.where(real, self.global_slots, -1)
+        """`global_slots` with each real position once; what is on padding, or named again, becomes −1."""
+        if self.global_slots is None:
+            return None
+        slots = distinct_slots(self.global_slots)
+        return slots if self.mask is None else torch.where(self.mask.gather(1, slots.clamp(min=0)), slots, -1)
 
     def global_mask(self, length: int) -> Tensor | None:
         """`(B, T)` bool, True at the real global positions; `None` when there are none."""
@@ -246,6 +247,12 @@ class Attention(nn.Module):
                 raise InputError(
                     f"{label} has shape {tuple(flags.shape)}, but the sequence needs ({batch}, {expected})"
                 )
+        if tokens.global_slots is not None:
+            if tokens.global_slots.shape[0] != batch:
+                raise InputError(
+                    f"global_slots has {tokens.global_slots.shape[0]} rows and the batch {batch}; give one for each"
+                )
+            check_slots("global_slots", tokens.global_slots, length)
 
     def split_heads(self, hidden: Tensor) -> Tensor:
         """`(B, T, E)` → `(B, H, T, D)`, without a copy."""

@@ -16,7 +16,7 @@ from longspan.attention.poolingformer import PoolingformerAttention, Poolingform
 from longspan.attention.relative import RelativePositions, RelativeTables, bucket, near_row
 from longspan.attention.windowed import copy_linear
 from longspan.errors import InputError
-from longspan.ops.reference import dense_mask, dense_weights
+from longspan.ops.reference import dense_mask, dense_weights, full_precision
 from longspan.ops.relative import attend_relative
 from longspan.ops.relative_reference import relative_scores
 from longspan.ops.tile_memory import gather_slots
@@ -251,14 +251,15 @@ class FusionAttention(PoolingformerAttention):
         return bucket(offset, self.fusion.global_buckets, self.fusion.global_span)
 
     def _column_bias(self, query: Tensor, key: Tensor, slots: Tensor, far: tuple[Tensor, Tensor]) -> Tensor:
-        """The relative scores of every query with the global keys, scaled: `(B, H, T, G)`."""
+        """The relative scores of every query with the global keys, scaled: `(B, H, T, G)` in at least float32."""
         place = torch.arange(query.shape[2], device=query.device)
         codes = self._codes(place[None, :, None] - slots.clamp(min=0)[:, None, :])
         codes = codes[:, None].expand(-1, self.heads, -1, -1)
-        # Scaled first, since unscaled scores may be too large for float16.
-        to_position = (query @ (far[0] * self.scale).transpose(-1, -2)).gather(-1, codes)
-        to_content = ((far[1] * self.scale) @ gather_slots(key, slots).transpose(-1, -2)).gather(2, codes)
-        return to_position + to_content
+        wide = torch.promote_types(query.dtype, torch.float32)
+        with full_precision(query):
+            to_position = (query.to(wide) @ (far[0].to(wide) * self.scale).transpose(-1, -2)).gather(-1, codes)
+            global_key = gather_slots(key, slots).to(wide).transpose(-1, -2)
+            return to_position + ((far[1].to(wide) * self.scale) @ global_key).gather(2, codes)
 
     def _global_rows(
         self,
@@ -278,15 +279,16 @@ class FusionAttention(PoolingformerAttention):
             query = gather_slots(query, slots)
         place = torch.arange(key.shape[2], device=key.device)
         codes = self._codes(slots.clamp(min=0)[:, :, None] - place)[:, None].expand(-1, self.heads, -1, -1)
-        query = query * self.scale
-        to_position = (query @ far[0].transpose(-1, -2)).gather(-1, codes)
-        to_content = ((far[1] * self.scale) @ key.transpose(-1, -2)).gather(2, codes)
-        scores = query @ key.transpose(-1, -2) + to_position + to_content
-        if mask is not None:
-            scores = scores.masked_fill(~mask[:, None, None, :], torch.finfo(scores.dtype).min)
-        wide = torch.promote_types(scores.dtype, torch.float32)
-        weights = F.dropout(scores.softmax(-1, dtype=wide), self.dropout_prob).to(value.dtype)
-        return self.merge_heads(weights @ value)
+        wide = torch.promote_types(query.dtype, torch.float32)
+        with full_precision(query):
+            keys, query = key.to(wide).transpose(-1, -2), query.to(wide) * self.scale
+            to_position = (query @ far[0].to(wide).transpose(-1, -2)).gather(-1, codes)
+            to_content = ((far[1].to(wide) * self.scale) @ keys).gather(2, codes)
+            scores = query @ keys + to_position + to_content
+            if mask is not None:
+                scores = scores.masked_fill(~mask[:, None, None, :], torch.finfo(wide).min)
+            weights = F.dropout(scores.softmax(-1), self.dropout_prob)
+            return self.merge_heads(weights @ value.to(wide)).to(value.dtype)
 
     def window_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         """Dense weights `(B, H, T, T)` of the window and the globals; rows of padded queries are 0."""

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longspan.ops.attend import attend
+from longspan.ops.reference import full_precision
 from longspan.patterns import Full
 
 
@@ -66,18 +67,24 @@ def global_context(
 def _absorbed(
     queries: Tensor, hidden: Tensor, key_mask: Tensor | None, key: nn.Linear, value: nn.Linear, dropout_prob: float
 ) -> Tensor:
-    """The same for `(B, H, G, D)` queries without projecting `hidden`: scores `(B, H·G, T)` are the largest tensor."""
+    """The same for `(B, H, G, D)` queries without projecting `hidden`: scores `(B, H·G, T)` are the largest tensor.
+
+    All in float32 at least, as the scores of every path.
+    """
     heads, slots, head_width = queries.shape[1:]
-    queries = queries * head_width**-0.5
-    key_bias, value_bias = key.bias.view(heads, head_width), value.bias.view(heads, head_width)
-    on_hidden = torch.einsum("bhgd,hde->bhge", queries, key.weight.view(heads, head_width, -1))
-    scores = on_hidden.flatten(1, 2) @ hidden.transpose(1, 2)
-    scores = scores + torch.einsum("bhgd,hd->bhg", queries, key_bias).flatten(1, 2)[:, :, None]
-    if key_mask is not None:
-        scores = scores.masked_fill(~key_mask[:, None, :], torch.finfo(scores.dtype).min)
-    wide = torch.promote_types(scores.dtype, torch.float32)
-    weights = F.dropout(scores.softmax(-1, dtype=wide), dropout_prob).to(hidden.dtype)
-    gathered = (weights @ hidden).unflatten(1, (heads, slots))
-    total = weights.sum(-1, dtype=wide).to(hidden.dtype).unflatten(1, (heads, slots))
-    context = torch.einsum("bhge,hde->bghd", gathered, value.weight.view(heads, head_width, -1))
-    return (context + total.transpose(1, 2)[..., None] * value_bias).flatten(2)
+    dtype = queries.dtype
+    wide = torch.promote_types(dtype, torch.float32)
+    with full_precision(hidden):
+        queries, hidden = queries.to(wide) * head_width**-0.5, hidden.to(wide)
+        key_weight, value_weight = (each.weight.to(wide).view(heads, head_width, -1) for each in (key, value))
+        key_bias, value_bias = (each.bias.to(wide).view(heads, head_width) for each in (key, value))
+        on_hidden = torch.einsum("bhgd,hde->bhge", queries, key_weight)
+        scores = on_hidden.flatten(1, 2) @ hidden.transpose(1, 2)
+        scores = scores + torch.einsum("bhgd,hd->bhg", queries, key_bias).flatten(1, 2)[:, :, None]
+        if key_mask is not None:
+            scores = scores.masked_fill(~key_mask[:, None, :], torch.finfo(wide).min)
+        weights = F.dropout(scores.softmax(-1), dropout_prob)
+        gathered = (weights @ hidden).unflatten(1, (heads, slots))
+        total = weights.sum(-1).unflatten(1, (heads, slots))
+        context = torch.einsum("bhge,hde->bghd", gathered, value_weight)
+        return (context + total.transpose(1, 2)[..., None] * value_bias).flatten(2).to(dtype)

@@ -181,6 +181,11 @@ class PoolingformerAttention(WindowedAttention):
     def _shared(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Every query looks at one pooled sequence, `stride` times shorter than the queries."""
         levels = self.levels
+        if torch.compiler.is_compiling():
+            # A graph for every length would demand two pools. Padding adds one that nobody sees.
+            mask = key.new_ones((key.shape[0], key.shape[2]), dtype=torch.bool) if mask is None else mask
+            mask = F.pad(mask, (0, levels.stride), value=False)
+            key, value = (F.pad(each, (0, 0, 0, levels.stride)) for each in (key, value))
         return attend(
             query,
             self._pool("key", key, mask, levels.stride),

@@ -74,11 +74,16 @@ def _settings(options: list[str]) -> dict[str, Any]:
 
 def _layers(text: str) -> list[int]:
     """`"0,2,6-11"` → layer numbers; negative ones count from the end."""
+    from longspan.patterns.base import shortened
+
     layers: list[int] = []
     for part in text.split(","):
-        numbers = re.fullmatch(r"\s*(-?\d+)(?:-(\d+))?\s*", part)
+        numbers = re.fullmatch(r"\s*(-?[0-9]{1,4})(?:-([0-9]{1,4}))?\s*", part)  # no model has 10 000 layers
         if numbers is None:
-            raise InputError(f"layers={text!r} is not understood; write numbers and ranges, such as 6-11 or 0,2,-1")
+            raise InputError(
+                f"layers={shortened(repr(text))} is not understood; write numbers of up to four digits and ranges, "
+                "such as 6-11 or 0,2,-1"
+            )
         first = int(numbers[1])
         last = first if numbers[2] is None else int(numbers[2])
         if last < first:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from longspan.cli.terminal import say
 from longspan.errors import InputError
 
 
@@ -25,12 +26,12 @@ def recipes(
 
         from longspan.training.recipe_schema import recipe_schema
 
-        typer.echo(json.dumps(recipe_schema(), indent=2, ensure_ascii=False))
+        say(json.dumps(recipe_schema(), indent=2, ensure_ascii=False))
     elif show is not None:
         if show not in shipped_recipes():
             find_recipe(show)  # says what is wrong with the name
             raise InputError(f"--show {show} is a file; give the name of a recipe of the package")
-        typer.echo(shipped_recipes()[show].read_text(encoding="utf-8"), nl=False)
+        say(shipped_recipes()[show].read_text(encoding="utf-8").removesuffix("\n"))
     else:
         _list()
 
@@ -43,8 +44,8 @@ def _list() -> None:
     for name, path in shipped_recipes().items():
         data = read_recipe(path)
         about = str(data.get("about", "")).strip()
-        typer.echo(f"{name}\n    {about.split('. ')[0].rstrip('.')}")
+        say(f"{name}\n    {about.split('. ')[0].rstrip('.')}")
         published = data.get("published")
         if published:
             scores = ", ".join(f"{score} {value}" for score, value in (published.get("scores") or {}).items())
-            typer.echo(f"    published: {published['source']}{f' ({scores})' if scores else ''}")
+            say(f"    published: {published['source']}{f' ({scores})' if scores else ''}")

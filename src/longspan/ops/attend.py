@@ -14,6 +14,8 @@ from longspan.ops.dense import attend_dense, attend_full, dense_is_cheaper
 from longspan.ops.eager import run
 from longspan.ops.flex import attend_flex, flex_serves
 from longspan.ops.reference import attend_reference
+from longspan.ops.slots import check_slots, distinct_slots, slots_of_mask
+from longspan.ops.transforms import has_tangent, needs_reference
 from longspan.patterns import Causal, Full, Pattern
 
 BACKENDS = ("auto", "reference", "blocked", "flex")
@@ -47,14 +49,17 @@ def attend(
         key_mask: `(B, S)` bool, True where a key is real; `None` means all are.
         globals: tokens that see every real key and are seen by every query, whatever the pattern: a `(B, S)` bool
             mask, or `(B, G)` int64 positions with −1 in unused slots (a static count, for `torch.compile` and
-            `torch.export`). Needs T = S. A padded global token is ignored.
+            `torch.export`). Needs T = S. A padded global token is ignored, one that is named twice counts once.
         global_rows: False gives the global tokens as keys only: their own rows follow the pattern.
-        bias: added to the scaled scores, broadcastable to `(B, H, T, S)`.
+        bias: added to the scaled scores, of any shape that broadcasts to `(B, H, T, S)`, such as `(T, S)` or
+            `(H, 1, S)`; −∞ hides a key. One that learns is served by `"reference"` only.
         scale: factor on the scores, `D ** -0.5` by default.
         dropout_prob: probability of dropping an attention weight.
         query_offset: position of the first query, for queries that continue a sequence of keys.
         backend: `"reference"` (dense, quadratic memory), `"blocked"` (tiles, linear memory, any device), `"flex"`
-            (FlexAttention on CUDA), or `"auto"`, the cheapest that serves the call.
+            (FlexAttention on CUDA), or `"auto"`, the cheapest that serves the call. All keep scores and softmax in
+            float32 at least, so results agree up to the rounding of the inputs' type. Forward-mode derivatives, and
+            those of `torch.func`, come from `"reference"`.
 
     Returns:
         `(B, H, T, Dv)` in the dtype of the query.
@@ -63,6 +68,8 @@ def attend(
         InputError: shapes or dtypes do not fit, or the chosen backend cannot serve the call.
     """
     _check(query, key, value, pattern, key_mask, bias, dropout_prob, backend)
+    if bias is not None:
+        bias = bias[(None,) * (4 - bias.ndim)]
     slots = None if globals is None else _slots(globals, query, key, key_mask, query_offset)
     if slots is not None and slots.shape[1] == 0:
         slots = None
@@ -70,6 +77,13 @@ def attend(
     chosen = backend
     if backend == "auto":
         chosen = _choose(query, key, value, pattern, slots, bias, query_offset, dropout_prob)
+    if chosen in ("blocked", "flex") and needs_reference(query, key, value, bias):
+        if backend != "auto":
+            raise InputError(
+                f"backend={backend!r} has no forward-mode derivatives and none by torch.func, which are asked for; "
+                "use backend='reference', or plain backward"
+            )
+        chosen = "reference"
     if chosen == "full":
         causal = isinstance(pattern, Causal)
         return attend_full(query, key, value, key_mask, causal=causal, scale=scale, dropout_prob=dropout_prob)
@@ -127,8 +141,11 @@ def _check(
         raise InputError(f"dropout_prob={dropout_prob} is no probability; give a number from 0 to 1")
     if bias is not None:
         full = (*query.shape[:3], key.shape[2])
-        if bias.ndim != 4 or any(size not in (1, wanted) for size, wanted in zip(bias.shape, full, strict=True)):
+        sizes = zip(reversed(bias.shape), reversed(full), strict=False)
+        if bias.ndim > 4 or any(size not in (1, wanted) for size, wanted in sizes):
             raise InputError(f"bias has shape {tuple(bias.shape)}; give one that broadcasts to {full}")
+        if not bias.is_floating_point():
+            raise InputError(f"bias is {bias.dtype}; give floating-point numbers to add to the scores")
 
 
 def _slots(globals: Tensor, query: Tensor, key: Tensor, key_mask: Tensor | None, query_offset: int) -> Tensor:
@@ -150,25 +167,11 @@ def _slots(globals: Tensor, query: Tensor, key: Tensor, key_mask: Tensor | None,
                 f"globals has {globals.shape[1]} positions and key has {length}; give them the same length"
             )
         return slots_of_mask(globals if key_mask is None else globals & key_mask)
-    earlier = (globals[:, :, None] == globals[:, None, :]).tril(-1).any(-1)
-    slots = torch.where(earlier | (globals < 0) | (globals >= length), -1, globals)
+    check_slots("globals", globals, length)
+    slots = distinct_slots(globals)
     if key_mask is not None and length:
         slots = torch.where(torch.gather(key_mask, 1, slots.clamp(min=0)), slots, -1)
     return slots
-
-
-def slots_of_mask(mask: Tensor, count: int | None = None) -> Tensor:
-    """`(B, T)` bool → `(B, count)` int64 positions of the True entries in order, then −1.
-
-    Without `count` it is the largest number in a row, which depends on the data; give it under `torch.compile` and
-    `torch.export`.
-    """
-    if count is None:
-        count = int(mask.sum(dim=1).max()) if mask.numel() else 0
-    count = min(count, mask.shape[1])
-    position = torch.arange(mask.shape[1], device=mask.device)
-    first = torch.where(mask, position, mask.shape[1]).sort(dim=1).values[:, :count]
-    return torch.where(first < mask.shape[1], first, -1)
 
 
 def _choose(
@@ -182,7 +185,8 @@ def _choose(
     dropout_prob: float,
 ) -> str:
     """The backend `auto` takes: the cheapest that serves the call."""
-    if bias is not None and bias.requires_grad and torch.is_grad_enabled():
+    learns = bias is not None and bias.requires_grad and torch.is_grad_enabled()
+    if learns or has_tangent(query, key, value, bias):  # PyTorch's own kernels have no forward mode either
         return "reference"
     plain = slots is None and bias is None
     causal = isinstance(pattern, Causal) and query.shape[2] == key.shape[2] and not query_offset

@@ -5,7 +5,7 @@ softmax at once, in buffers that are used again for the next chunk and stay in t
 softmax chunk by chunk, so nothing of size queries × keys is ever kept.
 
 Scores and softmax are float32 at least, whatever the inputs: a score of 40 rounded to bfloat16 is off by up to 0.125,
-which is 13 % of a weight. Weights are rounded only to be multiplied with values, as in PyTorch's own kernels; in float16,
+which is 13 % of a weight. Weights are rounded only to be multiplied with values, as in PyTorch's kernels; in float16,
 whose sums may overflow, not even then.
 """
 
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.chunk_masks import Problem, additive_mask, empty_rows, kept_weights, seen_by_row
+from longspan.ops.reference import full_precision
 from longspan.ops.relative_tiles import Relative
 from longspan.ops.tile_memory import Buffers, Tiles, add, cut, join, put, rows_of, take, tiles_of
 from longspan.ops.tiles import Chunk, Layout, best_layout
@@ -26,7 +27,7 @@ from longspan.patterns import Pattern
 CHUNK_SCORES = 1 << 20
 """Most scores computed at a time: small enough for the cache, large enough to keep the matrix products busy."""
 RUN_SCORES = 1 << 16
-"""Fewer scores are not worth the many steps of a chunk with relative terms."""
+"""Fewer scores are not worth the steps of a chunk; with as many, one head is enough for it."""
 CHUNKS = 6
 """Short inputs are still cut into so many chunks, since fresh working memory costs more than it saves there."""
 
@@ -49,7 +50,7 @@ def forward(
     result = query.new_empty(*tiles.query.shape[:-1], value.shape[-1])
     buffers = Buffers(query)
     mix = _mix_in_kernel if _kernel_serves(query, value, problem) else _mix
-    for chunk in _chunks(tiling, tiles, problem, long_runs=relative is not None):
+    for chunk in _chunks(tiling, tiles, problem):
         put(result, mix(buffers, tiles, chunk, tiling, problem, relative), chunk)
     return result.flatten(2, 3)[:, :, : query.shape[2]]
 
@@ -96,7 +97,8 @@ def _mix_in_kernel(
         rows = slice(None) if one_for_all else slice(row, row + 1)
         seen = None if mask is None else mask[min(row, mask.shape[0] - 1)]
         each = (part[rows].flatten(0, 1) for part in (query, keys, values))
-        found = F.scaled_dot_product_attention(*each, attn_mask=seen, scale=problem.scale)
+        with full_precision(query):  # autocast would narrow the mask, in which the bias and the relative terms are
+            found = F.scaled_dot_product_attention(*each, attn_mask=seen, scale=problem.scale)
         mixed[rows] = found.unflatten(0, (-1, heads))
     return mixed if empty is None else mixed.masked_fill_(empty, 0.0)
 
@@ -118,6 +120,8 @@ def backward(
     tiling = relative.tiling if relative else best_layout(pattern, query.shape[2], key.shape[2], offset, query.device)
     tiles = cut(query, key, value, tiling, problem.slots)
     buffers = Buffers(query)
+    if query.shape[0] * query.shape[1] * tiling.scores <= RUN_SCORES:
+        buffers.narrow = buffers.wide  # so little work need not be fast, and few terms do not average their errors out
     grads = Tiles(
         tiles.query.new_empty(tiles.query.shape),
         tiles.key.new_zeros(tiles.key.shape, dtype=buffers.wide),
@@ -128,7 +132,7 @@ def backward(
         else tiles.global_value.new_zeros(tiles.global_value.shape, dtype=buffers.wide),
     )
     grad_tiles = tiles_of(grad, tiling.query_tiles, tiling.size)
-    for chunk in _chunks(tiling, tiles, problem, long_runs=relative is not None):
+    for chunk in _chunks(tiling, tiles, problem):
         _backward_chunk(chunk, buffers, tiles, grad_tiles, grads, tiling, problem, relative)
     grad_query = grads.query.flatten(2, 3)[:, :, : query.shape[2]]
     grad_key = join(grads.key, grads.global_key, problem.slots, key.shape[2]).mul_(problem.scale)
@@ -191,9 +195,10 @@ def _weights(
     rows = rows_of(tiles.query, chunk)
     query = buffers.take("query", *rows.shape, dtype=buffers.narrow).copy_(rows)
     wide_query = buffers.cast("query", query, buffers.wide)
-    left, right = wide_query.flatten(0, 2), buffers.cast("key", keys, buffers.wide).flatten(0, 2).transpose(1, 2)
+    if keys.dtype != buffers.wide:
+        keys = take(buffers, "key", tiles.key, tiles.global_key, chunk, buffers.wide)
+    left, right = wide_query.flatten(0, 2), keys.flatten(0, 2).transpose(1, 2)
     scores = buffers.take("scores", *query.shape[:-1], keys.shape[-2], dtype=buffers.wide)
-    weights = buffers.take("weights", *scores.shape, dtype=buffers.wide)
     if relative is not None:
         relative.put_scores(scores, wide_query, tiles.key, chunk, problem.scale)
         scores.flatten(0, 2).baddbmm_(left, right, alpha=problem.scale)
@@ -203,7 +208,7 @@ def _weights(
         mask, empty = _mask_and_empty(chunk, tiling, problem, buffers.wide)
         if mask is not None:
             scores.add_(mask)
-    torch.softmax(scores, dim=-1, out=weights)
+    weights = torch.softmax(scores, dim=-1, out=scores)  # row by row, so in place
     return (weights if empty is None else weights.masked_fill_(empty, 0.0)), query
 
 
@@ -216,26 +221,27 @@ def _mask_and_empty(
     return mask, empty_rows(chunk, problem, seen, mask)
 
 
-def _chunks(tiling: Layout, tiles: Tiles, problem: Problem, *, long_runs: bool) -> Iterator[Chunk]:
+def _chunks(tiling: Layout, tiles: Tiles, problem: Problem) -> Iterator[Chunk]:
     """Split the work so that a chunk has about `CHUNK_SCORES` scores, whatever the batch, the heads and the pattern.
 
-    With `long_runs` a chunk has rather many query tiles of one head than few of all.
+    A chunk has rather many query tiles of one head, which share their keys, than few of all.
     """
     batch, heads = tiles.query.shape[:2]
     extra = 0 if problem.slots is None else problem.slots.shape[1]
-    parts = batch * heads * tiling.scores // CHUNKS
-    budget = min(CHUNK_SCORES, max(parts, RUN_SCORES) if long_runs else parts)
+    budget = min(CHUNK_SCORES, max(batch * heads * tiling.scores // CHUNKS, RUN_SCORES))
     number = 0
     for group in tiling.groups:
+        count = group.rows.shape[0]
         units = max(1, budget // (tiling.size * max(1, group.columns.shape[1] * tiling.size + extra)))
-        head_step = min(heads, max(1, units // group.rows.shape[0]) if long_runs else units)
-        row_step = min(group.rows.shape[0], max(1, units // head_step))
-        if long_runs:  # in equal parts, since the few tiles at the end of a run share no keys with the next
-            row_step = -(-group.rows.shape[0] // -(-group.rows.shape[0] // row_step))
+        head_step = min(heads, max(1, units // count))
+        if count * budget >= units * RUN_SCORES * 3:
+            head_step = 1
+        row_step = min(count, max(1, units // head_step))
+        row_step = -(-count // -(-count // row_step))  # in equal parts, since the tiles at their ends share no keys
         batch_step = max(1, min(batch, units // max(1, heads * row_step)))
         for b in range(0, batch, batch_step):
             for h in range(0, heads, head_step):
-                for r in range(0, group.rows.shape[0], row_step):
-                    last = min(r + row_step, group.rows.shape[0])
+                for r in range(0, count, row_step):
+                    last = min(r + row_step, count)
                     yield Chunk(group, slice(b, b + batch_step), slice(h, h + head_step), r, last, number)
                     number += 1

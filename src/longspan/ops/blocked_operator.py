@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from longspan.ops import blocked
-from longspan.ops.tile_memory import gather_slots
 from longspan.ops.chunk_masks import Problem
-from longspan.ops.reference import mask_of_slots
+from longspan.ops.slots import mask_of_slots
+from longspan.ops.tile_memory import gather_slots
 from longspan.patterns import Blocks, Both, Causal, Full, Pattern, Strided, Window, parse
 
 

@@ -102,7 +102,7 @@ def seen_by_row(chunk: Chunk, tiling: Layout, problem: Problem) -> Tensor | None
 
 
 def _bias_of(chunk: Chunk, tiling: Layout, problem: Problem) -> Tensor:
-    """The bias of a chunk's scores, `(b or 1, h or 1, n or 1, size or 1, L)`; what is beyond the end reads the last one.
+    """The bias of a chunk's scores, `(b or 1, h or 1, n or 1, size or 1, L)`; beyond the end the last one is read.
 
     Only what the bias holds is read: one line for all queries stays one line.
     """
@@ -113,7 +113,9 @@ def _bias_of(chunk: Chunk, tiling: Layout, problem: Problem) -> Tensor:
     query_index = (chunk.rows[:, None] * tiling.size + place).clamp(max=min(tiling.queries, bias.shape[2]) - 1)
     if bias.shape[2] == 1:
         query_index = query_index[:1, :1]
-    key_index = (chunk.columns[:, :, None] * tiling.size + place).flatten(1).clamp(max=min(tiling.keys, bias.shape[3]) - 1)
+    key_index = (
+        (chunk.columns[:, :, None] * tiling.size + place).flatten(1).clamp(max=min(tiling.keys, bias.shape[3]) - 1)
+    )
     near = bias[:, :, query_index[:, :, None], key_index[:, None, :]]
     if problem.slots is None:
         return near

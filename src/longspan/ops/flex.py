@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from longspan.errors import InputError
-from longspan.ops.reference import mask_of_slots
+from longspan.ops.slots import mask_of_slots
 from longspan.patterns import Pattern, Span
 
 BLOCK = 128

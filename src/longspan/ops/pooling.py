@@ -16,6 +16,8 @@ from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.ops.eager import run
+from longspan.ops.reference import full_precision
+from longspan.ops.transforms import needs_reference
 
 POOLINGS = ("ldconv", "mean", "max")
 
@@ -37,6 +39,8 @@ def pool(
         InputError: an unknown pooling, a kernel or stride below 1, or a weight that does not fit.
     """
     _check(hidden, kernel, stride, pooling, weight)
+    if needs_reference(hidden, weight):
+        return pool_reference(hidden, kernel=kernel, stride=stride, pooling=pooling, mask=mask, weight=weight)
     valid = tap_validity(mask, hidden.shape[2], kernel, stride, hidden.device)
     if pooling == "max":
         return run(_pool_max, _pool_max_kernel, hidden, valid, stride)
@@ -51,20 +55,22 @@ def pool(
 def pool_reference(
     hidden: Tensor, *, kernel: int, stride: int, pooling: str, mask: Tensor | None = None, weight: Tensor | None = None
 ) -> Tensor:
-    """What `pool` computes, by gathering every tap: `(B, H, M, κ, D)` is stored."""
+    """What `pool` computes, by gathering every tap: `(B, H, M, κ, D)` is stored, in float32 at least."""
     _check(hidden, kernel, stride, pooling, weight)
-    length = hidden.shape[2]
+    length, dtype = hidden.shape[2], hidden.dtype
+    hidden = hidden.to(torch.promote_types(dtype, torch.float32))
     valid = tap_validity(mask, length, kernel, stride, hidden.device)[:, None, :, :, None]
     taps = hidden[:, :, tap_positions(length, kernel, stride, hidden.device).clamp(0, max(length - 1, 0))]
     if pooling == "max":
         pooled = taps.masked_fill(~valid, -torch.inf).amax(3)
-        return torch.where(valid.any(3), pooled, 0)
+        return torch.where(valid.any(3), pooled, 0).to(dtype)
     if pooling == "mean":
-        return (taps * valid).sum(3) / valid.sum(3).clamp(min=1)
+        return ((taps * valid).sum(3) / valid.sum(3).clamp(min=1)).to(dtype)
     assert weight is not None
-    scores = torch.einsum("bhmd,hkd->bhmk", taps[:, :, :, kernel // 2], weight)[..., None]
+    with full_precision(hidden):
+        scores = torch.einsum("bhmd,hkd->bhmk", taps[:, :, :, kernel // 2], weight.to(hidden.dtype))[..., None]
     weights = scores.masked_fill(~valid, torch.finfo(scores.dtype).min).softmax(3) * valid
-    return (taps * weights).sum(3)
+    return (taps * weights).sum(3).to(dtype)
 
 
 def pool_shares(
@@ -124,9 +130,10 @@ def mean_weights(valid: Tensor, hidden: Tensor) -> Tensor:
 
 def ldconv_weights(hidden: Tensor, weight: Tensor, valid: Tensor, stride: int) -> Tensor:
     """Tap weights `(B, H, M, κ)` from the centre tokens: a softmax over the valid taps, 0 where there is none."""
+    wide = torch.promote_types(hidden.dtype, torch.float32)
     centres = hidden.index_select(2, _centres(hidden.shape[2], stride, hidden.device))
-    scores = centres @ weight.to(hidden.dtype).transpose(1, 2)
-    scores = scores.to(torch.promote_types(hidden.dtype, torch.float32))
+    with full_precision(hidden):
+        scores = centres.to(wide) @ weight.to(wide).transpose(1, 2)
     valid = valid[:, None]
     return scores.masked_fill(~valid, torch.finfo(scores.dtype).min).softmax(-1) * valid
 

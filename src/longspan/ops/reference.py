@@ -5,7 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from longspan.ops.slots import mask_of_slots
 from longspan.patterns import Pattern
+
+
+def full_precision(tensor: Tensor) -> torch.autocast:
+    """A context in which autocast leaves matrix products in the type of their inputs."""
+    return torch.autocast(tensor.device.type, enabled=False)
 
 
 def dense_mask(
@@ -36,13 +42,16 @@ def dense_mask(
 def dense_weights(query: Tensor, key: Tensor, seen: Tensor, *, scale: float, bias: Tensor | None = None) -> Tensor:
     """Attention weights `(B, H, T, S)`: softmax of the visible scores, zero in rows that see nothing.
 
-    `softmax(scale·QKᵀ + bias)` over the visible keys (Vaswani et al. 2017, eq. 1), computed in at least float32.
+    `softmax(scale·QKᵀ + bias)` over the visible keys (Vaswani et al. 2017, eq. 1), computed in at least float32; a bias
+    of −∞ hides a key.
     """
     wide = torch.promote_types(query.dtype, torch.float32)
-    scores = torch.matmul(query.to(wide), key.to(wide).transpose(-1, -2)) * scale
+    with full_precision(query):
+        scores = torch.matmul(query.to(wide), key.to(wide).transpose(-1, -2)) * scale
     if bias is not None:
         scores = scores + bias.to(wide)
-    scores = scores.to(wide).masked_fill(~seen, torch.finfo(wide).min)  # autocast may have made them narrow
+        seen = seen & (bias != -torch.inf)
+    scores = scores.masked_fill(~seen, torch.finfo(wide).min)
     return torch.softmax(scores, dim=-1).masked_fill(~seen, 0.0)
 
 
@@ -73,10 +82,5 @@ def attend_reference(
     )
     weights = dense_weights(query, key, seen, scale=scale, bias=bias)
     weights = torch.nn.functional.dropout(weights, dropout_prob)
-    return torch.matmul(weights, value.to(weights.dtype)).to(query.dtype)
-
-
-def mask_of_slots(slots: Tensor, length: int) -> Tensor:
-    """`(B, G)` slots, −1 where unused → `(B, length)` bool, True at the positions they name."""
-    mask = torch.zeros(slots.shape[0], length + 1, dtype=torch.bool, device=slots.device)
-    return mask.scatter_(1, torch.where(slots < 0, length, slots), True)[:, :length]
+    with full_precision(query):
+        return torch.matmul(weights, value.to(weights.dtype)).to(query.dtype)

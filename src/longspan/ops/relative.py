@@ -8,6 +8,8 @@ from torch import Tensor
 from longspan.errors import InputError
 from longspan.ops.relative_operator import relative_attention
 from longspan.ops.relative_reference import attend_relative_reference
+from longspan.ops.slots import distinct_slots
+from longspan.ops.transforms import needs_reference
 
 BACKENDS = ("auto", "reference", "blocked")
 SHORT_SCORES = 1 << 18
@@ -43,7 +45,7 @@ def attend_relative(
         left, right: tokens on each side of the window.
         scale: factor on all three terms.
         key_mask: `(B, T)` bool, True where a token is real; `None` means all are.
-        slots: `(B, G)` int64 distinct positions of real global tokens, −1 in unused slots.
+        slots: `(B, G)` int64 positions of real global tokens, −1 in unused slots; one named twice counts once.
         global_bias: `(B, H, T, G)`, added to the scaled scores of the global keys, in the dtype of the query or in
             float32; needs `slots`.
         dropout_prob: probability of dropping an attention weight.
@@ -60,6 +62,14 @@ def attend_relative(
     inputs = (query, key, value, position_key, position_query)
     if slots is None or slots.shape[1] == 0:
         slots = global_bias = None
+    if slots is not None:
+        slots = distinct_slots(slots)
+    if needs_reference(*inputs, global_bias):
+        if backend == "blocked":
+            raise InputError(
+                "backend='blocked' has no forward-mode derivatives; use backend='reference', or reverse mode"
+            )
+        backend = "reference"
     if backend == "reference" or (backend == "auto" and _reference_is_cheaper(inputs, dropout_prob)):
         options = {"left": left, "right": right, "scale": scale, "dropout_prob": dropout_prob}
         return attend_relative_reference(*inputs, key_mask, slots, global_bias, **options)

@@ -16,8 +16,8 @@ from torch import Tensor
 from longspan.ops import blocked
 from longspan.ops.chunk_masks import Problem
 from longspan.ops.dense import DENSE_PAIRS
-from longspan.ops.reference import mask_of_slots
 from longspan.ops.relative_tiles import Relative
+from longspan.ops.slots import mask_of_slots
 from longspan.ops.tiles import SCORE_COST, TILE_SIZES, Layout, layout
 from longspan.patterns import Window
 

@@ -94,6 +94,8 @@ def take(
     """The keys (or values) of a chunk, `(b, h, n, L, D)`: those of its tiles, then the global ones."""
     tiles = tiles[chunk.batch, chunk.heads]
     (batch, heads, _, size, depth), width = tiles.shape, chunk.width
+    if global_part is None and batch * heads == 1 and 0 < (chunk.group.step or 0) <= width:
+        return _take_run(buffers, name, tiles[0, 0], chunk, dtype)
     beside = 0 if global_part is None else global_part.shape[2]
     taken = buffers.take(name, batch, heads, chunk.count, width * size + beside, depth, dtype=dtype)
     near = taken[..., : width * size, :].unflatten(3, (width, size)) if width else None
@@ -107,6 +109,16 @@ def take(
     if global_part is not None:
         taken[..., width * size :, :] = global_part[chunk.batch, chunk.heads, None]
     return taken
+
+
+def _take_run(buffers: Buffers, name: str, tiles: Tensor, chunk: Chunk, dtype: torch.dtype) -> Tensor:
+    """The keys of a band of one head, where neighbours share most of them: each is copied once and read in place."""
+    step, (_, size, depth) = chunk.group.step or 0, tiles.shape
+    run = tiles[chunk.first_column : chunk.first_column + (chunk.count - 1) * step + chunk.width]
+    kept = buffers.take(name, *run.shape, dtype=dtype).copy_(run)
+    tile = size * depth
+    shape, strides = (1, 1, chunk.count, chunk.width * size, depth), (0, 0, step * tile, depth, 1)
+    return kept.as_strided(shape, strides)
 
 
 def add(total: Tensor, total_global: Tensor | None, part: Tensor, chunk: Chunk) -> None:

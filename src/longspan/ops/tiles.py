@@ -209,10 +209,12 @@ def _masks(
 
 
 def _regular_step(rows: Tensor, columns: Tensor) -> int | None:
-    """The constant step of a band of tiles, or `None`."""
+    """The constant step of a band of tiles, or `None`; a band never runs backwards, though two tiles may."""
     if rows.numel() == 0 or columns.numel() == 0:
         return None
     step = int(columns[1, 0] - columns[0, 0]) if rows.numel() > 1 else 0
+    if step < 0:
+        return None
     expected = columns[0, 0] + step * torch.arange(rows.numel())[:, None] + torch.arange(columns.shape[1])
     consecutive = rows == rows[0] + torch.arange(rows.numel())
     return step if bool(consecutive.all()) and bool((columns == expected).all()) else None

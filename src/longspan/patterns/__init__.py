@@ -20,10 +20,10 @@ from longspan.patterns.kinds import (
     Fixed,
     Full,
     PooledWindow,
-    RandomBlocks,
     Strided,
     Window,
 )
+from longspan.patterns.random_blocks import RandomBlocks
 from longspan.patterns.text import parse
 
 __all__ = [

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from longspan.errors import InputError
 
+DEEPEST = 100
+"""Most patterns that stand inside each other: each level costs a pass over every tile."""
+
 
 @dataclass(frozen=True)
 class Span:
@@ -43,6 +46,11 @@ class Pattern:
         By default the two starting positions themselves; a pattern that repeats itself says how.
         """
         return list(torch.broadcast_tensors(query_start, key_start))
+
+    @property
+    def depth(self) -> int:
+        """How many patterns stand inside each other."""
+        return 1
 
     @property
     def heads(self) -> int | None:
@@ -84,6 +92,11 @@ class Pattern:
         return f"{text_name(type(self))}({', '.join(str(getattr(self, name)) for name in names)})"
 
 
+def shortened(text: str, most: int = 80) -> str:
+    """A text as an error message shows it: whole, or its beginning."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def text_name(kind: type[Pattern]) -> str:
     """The name of a kind of pattern in text: `PooledWindow` is `pooled_window`."""
     return "".join("_" + c.lower() if c.isupper() else c for c in kind.__name__).lstrip("_")
@@ -102,6 +115,16 @@ class _Pair(Pattern):
             raise InputError(
                 f"patterns for {self.first.heads} and {self.second.heads} heads do not combine; give both as many"
             )
+        # Kept, since asking every pair for its depth again would take time quadratic in it.
+        object.__setattr__(self, "_depth", 1 + max(self.first.depth, self.second.depth))
+        if self.depth > DEEPEST:
+            raise InputError(
+                f"a pattern of more than {DEEPEST} parts inside each other is too deep; join fewer with | and &"
+            )
+
+    @property
+    def depth(self) -> int:
+        return self._depth  # type: ignore[attr-defined]
 
     @property
     def heads(self) -> int | None:
@@ -166,6 +189,10 @@ class PerHead(Pattern):
         if any(pattern.heads for pattern in patterns):
             raise InputError("patterns of per_head must not be per-head themselves; give each head one plain pattern")
         object.__setattr__(self, "patterns", tuple(patterns))
+
+    @property
+    def depth(self) -> int:
+        return 1 + max(pattern.depth for pattern in self.patterns)
 
     @property
     def heads(self) -> int | None:

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from longspan.errors import InputError
 from longspan.patterns import Pattern, PooledWindow, Span
+from longspan.patterns.base import shortened
 
 STRIP = 1 << 22
 """Token pairs read at once."""
+MOST_PAIRS = 1 << 27
+"""Token pairs read for one picture: some seconds' work."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,11 @@ class Mask:
 def read_mask(parts: list[Pattern], tokens: int, *, cells: int) -> Mask:
     """Sum the mask of `parts`, joined by "or", into at most `cells` × `cells` cells.
 
-    The patterns' own bounds (`some`, `every`) decide most cells; only the undecided ones are read pair by pair.
+    The patterns' own bounds (`some`, `every`) decide most cells; the undecided ones are read pair by pair, once for all
+    that the patterns' own phases say are alike.
+
+    Raises:
+        InputError: there are too many pairs to read.
     """
     keys = -(-tokens // parts[0].stride) if isinstance(parts[0], PooledWindow) and len(parts) == 1 else tokens
     cell = -(-tokens // cells)
@@ -56,9 +64,8 @@ def read_mask(parts: list[Pattern], tokens: int, *, cells: int) -> Mask:
         undecided |= part.some(span) & ~every & ~covered
         covered |= every
     rows, columns = undecided.nonzero(as_tuple=True)
-    for few in torch.arange(len(rows)).split(max(1, STRIP // cell**2)):
-        row, column = rows[few], columns[few]
-        counts[:, row, column] = _count_pairs(parts, row * cell, column * cell, cell, (tokens, keys))
+    if len(rows):
+        counts[:, rows, columns] = _count_alike(parts, rows * cell, columns * cell, cell, (tokens, keys))
     return Mask(counts / sizes, tokens, keys, int(counts.sum()), cell)
 
 
@@ -66,6 +73,23 @@ def _edges(count: int, cell: int) -> tuple[Tensor, Tensor]:
     """First and last position of each cell along one side."""
     first = torch.arange(0, count, cell)
     return first, torch.clamp(first + cell - 1, max=count - 1)
+
+
+def _count_alike(parts: list[Pattern], q0: Tensor, k0: Tensor, cell: int, limits: tuple[int, int]) -> Tensor:
+    """`_count_pairs` of n cells, read once for all that have the same phases and are cut alike by the edges."""
+    phases = [phase for part in parts for phase in part.phase(q0, k0)]
+    edges = [(limit - start).clamp(max=cell) for limit, start in zip(limits, (q0, k0), strict=True)]
+    stacked = torch.stack([phase.expand(q0.shape) for phase in (*phases, *edges)])
+    _, kinds = torch.unique(stacked, dim=1, return_inverse=True)
+    first = torch.empty(int(kinds.max()) + 1, dtype=torch.int64).scatter_(0, kinds, torch.arange(len(q0)))
+    if len(first) * cell**2 > MOST_PAIRS:
+        text = shortened(" | ".join(map(str, parts)))
+        raise InputError(
+            f"pattern '{text}' over tokens={limits[0]} would need {len(first) * cell**2:,} pairs read one by one, more "
+            f"than {MOST_PAIRS:,}; choose fewer tokens"
+        )
+    few = first.split(max(1, STRIP // cell**2))
+    return torch.cat([_count_pairs(parts, q0[some], k0[some], cell, limits) for some in few], dim=1)[:, kinds]
 
 
 def _count_pairs(parts: list[Pattern], q0: Tensor, k0: Tensor, cell: int, limits: tuple[int, int]) -> Tensor:

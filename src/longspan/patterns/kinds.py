@@ -8,15 +8,19 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.patterns.base import Pattern, Span, text_name
+from longspan.patterns.base import Pattern, Span, shortened, text_name
+
+LARGEST = 2**31 - 1
+"""The largest number in a pattern: no sequence is longer, and products of two still fit into 64 bits."""
 
 
-def _whole(pattern: Pattern, name: str, minimum: int) -> None:
-    """Check that a field is a whole number of at least `minimum`."""
+def whole(pattern: Pattern, name: str, minimum: int, maximum: int = LARGEST) -> None:
+    """Check that a field is a whole number from `minimum` to `maximum`."""
     value = getattr(pattern, name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+        wanted = f"of at least {minimum}" if isinstance(value, int) and value < minimum else f"up to {maximum}"
         raise InputError(
-            f"{name}={value!r} of pattern {text_name(type(pattern))} must be a whole number of at least {minimum}"
+            f"{name}={shortened(repr(value))} of pattern {text_name(type(pattern))} must be a whole number {wanted}"
         )
 
 
@@ -65,9 +69,9 @@ class Window(Pattern):
     dilation: int = 1
 
     def __post_init__(self) -> None:
-        _whole(self, "left", 0)
-        _whole(self, "right", 0)
-        _whole(self, "dilation", 1)
+        whole(self, "left", 0)
+        whole(self, "right", 0)
+        whole(self, "dilation", 1)
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         offset = key_index - query_index
@@ -93,7 +97,7 @@ class First(Pattern):
     count: int
 
     def __post_init__(self) -> None:
-        _whole(self, "count", 0)
+        whole(self, "count", 0)
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         return (query_index < self.count) | (key_index < self.count)
@@ -118,7 +122,7 @@ class Blocks(Pattern):
     size: int
 
     def __post_init__(self) -> None:
-        _whole(self, "size", 1)
+        whole(self, "size", 1)
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         return query_index // self.size == key_index // self.size
@@ -145,7 +149,7 @@ class Strided(Pattern):
     stride: int
 
     def __post_init__(self) -> None:
-        _whole(self, "stride", 1)
+        whole(self, "stride", 1)
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         return (query_index - key_index) % self.stride == 0
@@ -174,8 +178,8 @@ class Fixed(Pattern):
     summary: int
 
     def __post_init__(self) -> None:
-        _whole(self, "stride", 1)
-        _whole(self, "summary", 0)
+        whole(self, "stride", 1)
+        whole(self, "summary", 0)
         if self.summary > self.stride:
             raise InputError(
                 f"summary={self.summary} of pattern fixed exceeds stride={self.stride}; give at most the stride"
@@ -200,61 +204,6 @@ class Fixed(Pattern):
 
 
 @dataclass(frozen=True)
-class RandomBlocks(Pattern):
-    """Every block of `block` queries sees up to `count` key blocks drawn at random, the same for every length.
-
-    Query block i draws `count` distinct blocks among the first 2^m, the smallest power of two above i that holds them;
-    a draw beyond the end of the sequence is simply absent. The draws depend on `seed` and i alone, so that padding or
-    a longer document never changes what a token sees. Source: BigBird (Zaheer et al. 2020, arXiv 2007.14062, §2), in
-    a length-free form.
-    """
-
-    block: int
-    count: int
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        _whole(self, "block", 1)
-        _whole(self, "count", 0)
-        _whole(self, "seed", 0)
-
-    def _draws(self, query_block: Tensor) -> list[Tensor]:
-        """The key blocks that each query block sees; an odd step through a power of two never meets one twice."""
-        highest = torch.clamp(query_block, min=max(self.count - 1, 0), max=2**31 - 1)
-        for shift in (1, 2, 4, 8, 16):
-            highest = highest | (highest >> shift)
-        start, step = _mix(query_block, 2 * self.seed), _mix(query_block, 2 * self.seed + 1) | 1
-        return [(start + draw * step) & highest for draw in range(self.count)]
-
-    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
-        key_block = key_index // self.block
-        seen = (query_index != query_index) & (key_index != key_index)
-        for drawn in self._draws(query_index // self.block):
-            seen = seen | (drawn == key_block)
-        return seen
-
-    def some(self, span: Span) -> Tensor:
-        first, last = span.q0 // self.block, span.q1 // self.block
-        found = (first != first) & (span.k0 != span.k0)
-        for step in range(int((last - first).max()) + 1 if last.numel() else 0):
-            for drawn in self._draws(torch.minimum(first + step, last)):
-                found = found | ((drawn >= span.k0 // self.block) & (drawn <= span.k1 // self.block))
-        return found
-
-    def every(self, span: Span) -> Tensor:
-        single = (span.q0 // self.block == span.q1 // self.block) & (span.k0 // self.block == span.k1 // self.block)
-        return single & self.visible(span.q0, span.k0)
-
-
-def _mix(value: Tensor, seed: int) -> Tensor:
-    """A fixed integer hash to 31 bits: multiply–xorshift rounds, the same on every device."""
-    mixed = (value + 0x9E37 * (seed + 1)) & 0x7FFFFFFF
-    for multiplier in (0x45D9F3B, 0x119DE1F3):
-        mixed = ((mixed ^ (mixed >> 16)) * multiplier) & 0x7FFFFFFF
-    return mixed ^ (mixed >> 15)
-
-
-@dataclass(frozen=True)
 class PooledWindow(Pattern):
     """Key s stands for a pool of `kernel` tokens centred at token s·`stride`; a query sees the pools within its window.
 
@@ -269,7 +218,7 @@ class PooledWindow(Pattern):
 
     def __post_init__(self) -> None:
         for name, minimum in (("left", 0), ("right", 0), ("kernel", 1), ("stride", 1)):
-            _whole(self, name, minimum)
+            whole(self, name, minimum)
 
     @property
     def _inner(self) -> tuple[int, int]:

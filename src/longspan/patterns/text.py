@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from functools import lru_cache
 from inspect import signature
 
 from longspan.errors import InputError
-from longspan.patterns.base import Pattern, PerHead, text_name
+from longspan.patterns.base import Pattern, PerHead, shortened, text_name
 from longspan.patterns.kinds import (
     Blocks,
     Causal,
@@ -15,15 +16,19 @@ from longspan.patterns.kinds import (
     Fixed,
     Full,
     PooledWindow,
-    RandomBlocks,
     Strided,
     Window,
 )
+from longspan.patterns.random_blocks import RandomBlocks
 
 _KINDS = (Full, Causal, Window, First, Blocks, Strided, Fixed, RandomBlocks, PooledWindow)
 _BY_NAME: dict[str, type[Pattern]] = {text_name(kind): kind for kind in _KINDS}
 _PER_HEAD = text_name(PerHead)
 _NAMES = ", ".join(sorted([*_BY_NAME, _PER_HEAD]))
+
+
+_LONGEST = 20_000
+"""Most characters of a pattern's text."""
 
 
 @lru_cache(maxsize=256)
@@ -33,48 +38,65 @@ def parse(text: str) -> Pattern:
     Names are those of the classes in lower case with underscores. `window(128)` means 128 on each side.
     `per_head(…)` takes one pattern for each head. Raises `InputError` with what is wrong and what there is.
     """
+    shown = shortened(repr(text))
+    if len(text) > _LONGEST:
+        raise InputError(f"pattern {shown} has {len(text)} characters; write it in at most {_LONGEST}")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
+        return _build(_read(text.strip(), shown), shown)
+    except (RecursionError, MemoryError):
+        raise InputError(f"pattern {shown} has too many parts inside each other; join fewer with | and &") from None
+
+
+def _read(text: str, shown: str) -> ast.expr:
+    """Python's own reading of the text."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # advice about Python's grammar says nothing about patterns
+            return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError):
         raise InputError(
-            f'pattern {text!r} cannot be read; write it like "window(128) | first(1)", with | & and brackets'
+            f'pattern {shown} cannot be read; write it like "window(128) | first(1)", with | & and brackets'
         ) from None
-    return _build(tree, text)
 
 
-def _build(node: ast.expr, text: str) -> Pattern:
+def _build(node: ast.expr, shown: str) -> Pattern:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return _build(node.left, text) | _build(node.right, text)
+        return _build(node.left, shown) | _build(node.right, shown)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
-        return _build(node.left, text) & _build(node.right, text)
+        return _build(node.left, shown) & _build(node.right, shown)
     if isinstance(node, ast.Name):
         node = ast.Call(func=node, args=[], keywords=[])
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-        raise InputError(f"pattern {text!r} has a part that is no pattern; its parts are {_NAMES}")
+        raise InputError(f"pattern {shown} has a part that is no pattern; its parts are {_NAMES}")
     name = node.func.id
+    if name == _PER_HEAD and not node.keywords:
+        return PerHead([_build(part, shown) for part in node.args])
     if name == _PER_HEAD:
-        return PerHead([_build(part, text) for part in node.args])
+        raise InputError(f"per_head in pattern {shown} takes patterns and nothing by name; give one for each head")
     if name not in _BY_NAME:
-        raise InputError(f"pattern {text!r} names {name!r}, which does not exist; there are {_NAMES}")
-    return _call(_BY_NAME[name], node, text)
+        raise InputError(f"pattern {shown} names {shortened(repr(name))}, which does not exist; there are {_NAMES}")
+    return _call(_BY_NAME[name], node, shown)
 
 
-def _call(kind: type[Pattern], node: ast.Call, text: str) -> Pattern:
-    values = [_number(part, text) for part in node.args]
+def _call(kind: type[Pattern], node: ast.Call, shown: str) -> Pattern:
+    values = [_number(part, shown) for part in node.args]
     if kind is Window and len(values) == 1 and not node.keywords:
         values *= 2
-    named = {str(keyword.arg): _number(keyword.value, text) for keyword in node.keywords}
+    named = {str(keyword.arg): _number(keyword.value, shown) for keyword in node.keywords}
     try:
+        if len(named) < len(node.keywords):
+            raise TypeError("one name twice")
         signature(kind).bind(*values, **named)
     except TypeError:
         wanted = ", ".join(signature(kind).parameters)
-        raise InputError(f"{text_name(kind)} in pattern {text!r} takes ({wanted}); give it those numbers") from None
+        raise InputError(f"{text_name(kind)} in pattern {shown} takes ({wanted}); give it those numbers") from None
     return kind(*values, **named)
 
 
-def _number(node: ast.expr, text: str) -> int:
+def _number(node: ast.expr, shown: str) -> int:
     negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
     inner = node.operand if negative and isinstance(node, ast.UnaryOp) else node
     if isinstance(inner, ast.Constant) and isinstance(inner.value, int) and not isinstance(inner.value, bool):
         return -inner.value if negative else inner.value
-    raise InputError(f"pattern {text!r} has {ast.unparse(node)!r} where a whole number is needed")
+    found = shortened(repr(ast.unparse(node)))
+    raise InputError(f"pattern {shown} has {found} where a whole number is needed")

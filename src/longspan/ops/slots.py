@@ -1,0 +1,52 @@
+"""Global tokens as slots: a static number of positions for each row of a batch, −1 where unused."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from longspan.errors import InputError
+
+
+def distinct_slots(slots: Tensor) -> Tensor:
+    """`(B, G)` int64 with every position once: what names an earlier one again becomes −1."""
+    earlier = (slots[:, :, None] == slots[:, None, :]).tril(-1).any(-1)
+    return torch.where(earlier | (slots < 0), -1, slots)
+
+
+def check_slots(name: str, slots: Tensor, length: int) -> None:
+    """Raise unless all `(B, G)` slots are positions of `length` tokens or −1.
+
+    A compiled or exported program, in which no value is known yet, holds the check as an assertion instead.
+
+    Raises:
+        InputError: a slot beyond the sequence, or below −1.
+    """
+    fits = (slots >= -1) & (slots < length)
+    if torch.compiler.is_compiling():
+        torch._assert_async(fits.all(), f"{name} names a position beyond the sequence")
+    elif not bool(fits.all()):
+        wrong = int(slots[~fits][0])
+        raise InputError(
+            f"{name} holds {wrong}, which is no position of {length} tokens; give 0 to {length - 1}, or -1 where unused"
+        )
+
+
+def slots_of_mask(mask: Tensor, count: int | None = None) -> Tensor:
+    """`(B, T)` bool → `(B, count)` int64 positions of the True entries in order, then −1.
+
+    Without `count` it is the largest number in a row, which depends on the data; give it under `torch.compile` and
+    `torch.export`.
+    """
+    if count is None:
+        count = int(mask.sum(dim=1).max()) if mask.numel() else 0
+    count = min(count, mask.shape[1])
+    position = torch.arange(mask.shape[1], device=mask.device)
+    first = torch.where(mask, position, mask.shape[1]).sort(dim=1).values[:, :count]
+    return torch.where(first < mask.shape[1], first, -1)
+
+
+def mask_of_slots(slots: Tensor, length: int) -> Tensor:
+    """`(B, G)` slots, −1 where unused → `(B, length)` bool, True at the positions they name."""
+    mask = torch.zeros(slots.shape[0], length + 1, dtype=torch.bool, device=slots.device)
+    return mask.scatter_(1, torch.where(slots < 0, length, slots), True)[:, :length]
