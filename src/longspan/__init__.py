@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         LongspanModel,
     )
     from longspan.ops.attend import attend
+    from longspan.plugins import register
     from longspan.summaries import Summary, summarize
 
 __version__ = "0.1.0"
@@ -54,6 +55,7 @@ __all__ = [
     "from_transformers",
     "lengthen",
     "patterns",
+    "register",
     "summarize",
     "to_transformers",
     "use_attention",
@@ -61,6 +63,7 @@ __all__ = [
 
 _HOMES = {
     "attend": "longspan.ops.attend",
+    "register": "longspan.plugins",
     "MECHANISMS": "longspan.attention",
     "Tokens": "longspan.attention",
     "from_transformers": "longspan.checkpoints",
