@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from longspan import patterns
     from longspan.answers import DocumentAnswer, answer
     from longspan.attention import MECHANISMS, Tokens
-    from longspan.checkpoints import from_transformers, lengthen, to_transformers, use_attention
+    from longspan.checkpoints import from_transformers, lengthen, to_onnx, to_transformers, use_attention
     from longspan.models import (
         LongspanConfig,
         LongspanForConditionalGeneration,
@@ -57,6 +57,7 @@ __all__ = [
     "patterns",
     "register",
     "summarize",
+    "to_onnx",
     "to_transformers",
     "use_attention",
 ]
@@ -69,6 +70,7 @@ _HOMES = {
     "from_transformers": "longspan.checkpoints",
     "to_transformers": "longspan.checkpoints",
     "lengthen": "longspan.checkpoints",
+    "to_onnx": "longspan.checkpoints",
     "use_attention": "longspan.checkpoints",
     "answer": "longspan.answers",
     "DocumentAnswer": "longspan.answers",
