@@ -18,12 +18,6 @@ PATTERNS = [
     "pooled_window(9, 9, 5, 4)",
     "window(1) & causal()",
 ]
-    "window(3, 5)",
-    "window(2, 2, 3)",
-    "first(2) | blocks(7)",
-    "pooled_window(9, 9, 5, 4)",
-    "window(1) & causal()",
-]
 
 
 def inputs(queries: int, keys: int) -> list[torch.Tensor]:
