@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from longspan.plugins import register
     from longspan.summaries import Summary, summarize
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "MECHANISMS",

@@ -269,7 +269,7 @@ def test_mistakes_are_named(changes, words, make_model, batch):
 
 
 def test_impossible_configurations(make_config):
-    with pytest.raises(InputError, match="answer_types=3"):
+    with pytest.raises(InputError, match="answer_types is 3"):
         make_config(answer_types=3)
     with pytest.raises(InputError, match="question_loss_weights"):
         make_config(question_loss_weights=[1, 1])

@@ -56,9 +56,7 @@ def generation_heads(name: str) -> dict[str, Head]:
     """Generation, and the bare model, whose language-model head is the tied token table."""
     return {
         f"{name}ForConditionalGeneration": Head("LongspanForConditionalGeneration", GENERATION),
-        f"{name}Model": Head(
-            "LongspanForConditionalGeneration", fresh=("final_logits_bias",), fields={"tie_word_embeddings": True}
-        ),
+        f"{name}Model": Head("LongspanForConditionalGeneration", fresh=("final_logits_bias",)),
     }
 
 
@@ -66,7 +64,7 @@ def sequence_fields(config: Any) -> dict[str, Any]:
     """Fields of `LongspanConfig` that BART, mBART and LED state in the same words."""
     for name in ("encoder_layerdrop", "decoder_layerdrop"):
         if getattr(config, name, 0.0):
-            logger.warning(
+            logger.warning_once(
                 "%s=%s of the source is not carried over: Longspan drops no layers", name, getattr(config, name)
             )
     return common_fields(config) | {

@@ -160,7 +160,9 @@ def _pack(plain: Mapping[str, Tensor], state: Mapping[str, Tensor], config: Any)
 
 
 def _export(config: Any) -> dict[str, Any]:
-    spans = {_exported_span(config, layer) for layer in range(config.num_hidden_layers)}
+    layers = range(config.num_hidden_layers)
+    relative = not layers or any(config.layer_attention(layer).mechanism != "full" for layer in layers)
+    spans = {_exported_span(config, layer) for layer in layers if relative}
     if config.global_tokens != "none":
         raise InputError(
             f"global_tokens={config.global_tokens!r} cannot be represented by transformers' deberta, which has none; "
@@ -173,9 +175,9 @@ def _export(config: Any) -> dict[str, Any]:
     if first is None:
         first = config.dropout if dropout is None else dropout
     return fields | {
-        "relative_attention": True,
+        "relative_attention": relative,
         "max_relative_positions": -1 if span == config.max_position_embeddings else span,
-        "pos_att_type": ["c2p", "p2c"],
+        "pos_att_type": list(KINDS) if relative else [],
         "position_biased_input": config.position_embedding == "learned",
         "pooler_hidden_act": config.classifier_activation,
         "pooler_dropout": first,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 import longspan.models
 from longspan.attention import Attention
@@ -51,7 +51,9 @@ def from_transformers(
             "or change it with longspan.lengthen"
         )
     architecture, head = describe(source)
-    fields = architecture.fields(source.config) | {"pooler": _has_pooler(source, architecture, head), **head.fields}
+    native = architecture.fields(source.config)
+    fields = native | _origin(source.config, architecture.export(LongspanConfig(**native)), architecture.model_type)
+    fields |= {"pooler": _has_pooler(source, architecture, head), **head.fields}
     if attention is not None:
         fields["attention"] = keep_table(attention, fields["attention"])
     target = getattr(longspan.models, head.longspan)(LongspanConfig(**fields))
@@ -104,6 +106,33 @@ def carry_over(source: PreTrainedModel, target: PreTrainedModel) -> None:
     """Give the target the source's settings for generation, when both generate."""
     if target.can_generate() and source.can_generate():
         target.generation_config = copy.deepcopy(source.generation_config)
+
+
+NOT_KEPT = frozenset(
+    {
+        "_name_or_path",
+        "architectures",
+        "auto_map",
+        "dtype",
+        "is_decoder",
+        "is_encoder_decoder",
+        "legacy",
+        "model_type",
+        "quantization_config",
+        "tie_word_embeddings",
+        "torch_dtype",
+        "transformers_version",
+    }
+)
+"""What a configuration says of the file that it lay in, or what our own configuration decides on the way out."""
+
+
+def _origin(config: PreTrainedConfig, known: Container[str], model_type: str) -> dict[str, Any]:
+    """Where a configuration came from, and what it says besides the `known` fields: `to_transformers` gives it back."""
+    shared = {name: getattr(config, name) for name in ("task_specific_params", "prefix") if getattr(config, name, None)}
+    said = config.to_diff_dict()
+    rest = {name: value for name, value in said.items() if name not in NOT_KEPT and name not in known}
+    return shared | {"source_model_type": model_type, "source_fields": rest or None}
 
 
 def _has_pooler(source: PreTrainedModel, architecture: Architecture, head: Head) -> bool:

@@ -112,7 +112,7 @@ def transfer(
     Args:
         source: state dict to read. Tied tensors may appear under several names.
         target: state dict to write; tensors that share memory with a filled one count as filled.
-        pairs: (source name, target name) patterns.
+        pairs: (source name, target name) patterns; where two source tensors have one target, the earlier pattern wins.
         ignored: prefixes of source names that are left out on purpose.
         adapt: called with the target name, the source and the target tensor when their shapes differ; returns the
             tensor to copy.
@@ -122,16 +122,17 @@ def transfer(
     """
     rules = [(_compile(theirs), ours) for theirs, ours in pairs]
     skip = tuple(ignored)
-    filled: set[str] = set()
+    filled: dict[str, int] = {}
     lost = []
     for name, tensor in source.items():
-        wanted = _translate(name, rules)
+        wanted, rank = _translate(name, rules)
         if wanted is not None and wanted in target:
-            target[wanted].copy_(_fit(wanted, tensor, target[wanted], adapt))
-            filled.add(wanted)
+            if rank <= filled.get(wanted, rank):
+                target[wanted].copy_(_fit(wanted, tensor, target[wanted], adapt))
+                filled[wanted] = rank
         elif not name.startswith(skip or ("\0",)):
             lost.append(name)
-    used = {_place(source[name]) for name in source if _translate(name, rules) in filled}
+    used = {_place(source[name]) for name in source if _translate(name, rules)[0] in filled}
     lost = [name for name in lost if _place(source[name]) not in used]
     if lost:
         raise InputError(
@@ -158,12 +159,36 @@ def _compile(template: str) -> re.Pattern[str]:
     return re.compile(rf"{layer}(?P<kind>\.weight|\.bias)?")
 
 
-def _translate(name: str, rules: list[tuple[re.Pattern[str], str]]) -> str | None:
-    for pattern, ours in rules:
+def _translate(name: str, rules: list[tuple[re.Pattern[str], str]]) -> tuple[str | None, int]:
+    """The name on the other side by the first rule that fits, and that rule's number."""
+    for rank, (pattern, ours) in enumerate(rules):
         match = pattern.fullmatch(name)
         if match:
-            return ours.replace("{i}", match.groupdict().get("i") or "") + (match["kind"] or "")
-    return None
+            return ours.replace("{i}", match.groupdict().get("i") or "") + (match["kind"] or ""), rank
+    return None, len(rules)
+
+
+@torch.no_grad()
+def fill_copies(
+    target: Mapping[str, Tensor], names: Iterable[str], source: Mapping[str, Tensor], pairs: Pairs
+) -> set[str]:
+    """Give second copies of a tensor, which tied models share, the value of the tensor that stands for both here.
+
+    Args:
+        target: their state dict.
+        names: of their tensors that `transfer` did not reach.
+        source: our state dict.
+        pairs: (theirs, ours) patterns.
+
+    Returns:
+        The names that were filled.
+    """
+    rules = [(_compile(theirs), ours) for theirs, ours in pairs]
+    found = {name: _translate(name, rules)[0] for name in names}
+    filled = {name: ours for name, ours in found.items() if ours in source and source[ours].shape == target[name].shape}
+    for name, ours in filled.items():
+        target[name].copy_(source[ours])
+    return set(filled)
 
 
 def _place(tensor: Tensor) -> tuple[int, tuple[int, ...], str]:
@@ -187,4 +212,9 @@ def common_fields(config: PreTrainedConfig) -> dict[str, Any]:
         "id2label",
         "label2id",
     )
-    return {name: getattr(config, name) for name in names} | {"problem_type": getattr(config, "problem_type", None)}
+    fields = {name: getattr(config, name) for name in names} | {"problem_type": getattr(config, "problem_type", None)}
+    # Not every architecture has these; where ours has the default, theirs keeps its own.
+    for name, default in (("use_cache", True), ("output_hidden_states", False), ("return_dict", True)):
+        if getattr(config, name, default) != default:
+            fields[name] = not default
+    return fields

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import transformers
@@ -10,7 +11,7 @@ from transformers import PreTrainedModel
 
 from longspan.checkpoints import registry
 from longspan.checkpoints.incoming import carry_over
-from longspan.checkpoints.mapping import Architecture, Head, reverse, transfer
+from longspan.checkpoints.mapping import Architecture, Head, fill_copies, reverse, transfer
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
@@ -21,7 +22,8 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
     Args:
         model: a model whose mechanism transformers has: full attention (BART, mBART, RoBERTa, XLM-R, BERT), symmetric
             undilated windows (LED, Longformer), or fusion in one level with a window over the whole input (DeBERTa).
-        architecture: the `model_type` to make; `None` chooses by the configuration.
+        architecture: the `model_type` to make; `None` takes the one that the model came from where that can still say
+            everything, and else chooses by the configuration.
 
     Returns:
         The model in evaluation mode. Except in Longformer's heads, transformers chooses no global tokens by itself:
@@ -32,23 +34,43 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
     """
     if not isinstance(model, LongspanPreTrainedModel):
         raise InputError(f"model={type(model).__name__} is not a Longspan model; to_transformers converts only those")
-    known = registry.architecture(architecture or _natural_architecture(model.config))
-    name, head = _class_with(known, type(model).__name__)
-    target_class = getattr(transformers, name)
-    config = target_class.config_class(**known.export(model.config))
-    _check_says_everything(model.config, known, head, config)
-    target = target_class(config).to(device=model.device, dtype=model.dtype)
-    pairs = reverse(known.pairs(head, target))
+    known, name, head, config = _exported(model, architecture)
+    target = getattr(transformers, name)(config).to(device=model.device, dtype=model.dtype)
+    pairs = known.pairs(head, target)
     ours = {name: tensor for name, tensor in model.state_dict().items() if not known.leaves(name)}
     plain = known.unpack(target.state_dict(), config)
-    done = transfer(ours, plain, pairs, adapt=_drop_reserved_rows(model.config))
+    done = transfer(ours, plain, reverse(pairs), adapt=_drop_reserved_rows(model.config))
+    left = set(done.unfilled) - fill_copies(plain, done.unfilled, ours, pairs)
     known.pack(plain, target.state_dict(), config)
-    if any(_is_pooler(tensor) for tensor in done.unfilled):
+    if any(_is_pooler(tensor) for tensor in left):
         target.base_model.pooler = None
-    left = [tensor for tensor in done.unfilled if not _is_pooler(tensor)]
-    assert not left, f"the table of {name} has no source for {left}"
+    left = {tensor for tensor in left if not _is_pooler(tensor)}
+    if left:
+        raise InputError(
+            f"{name} of transformers has {min(left)}, for which this model has nothing; "
+            f"{known.model_type} cannot represent it"
+        )
     carry_over(model, target)
     return target.eval()
+
+
+def _exported(model: LongspanPreTrainedModel, architecture: str | None) -> tuple[Architecture, str, Head, Any]:
+    """The architecture to make, the name of its class, its head and the configuration in its words.
+
+    Left to itself, a model returns as the architecture that it came from where that still says everything, and else as
+    the one that its configuration looks like.
+    """
+    natural = architecture or _natural_architecture(model.config)
+    source = model.config.source_model_type
+    if architecture is None and source in registry.ARCHITECTURES and source != natural:
+        with suppress(InputError):
+            return _exported(model, source)
+    known = registry.architecture(natural)
+    name, head = _class_with(known, type(model).__name__)
+    kept = (model.config.source_fields or {}) if known.model_type == source else {}
+    config = getattr(transformers, name).config_class(**{**kept, **known.export(model.config)})
+    _check_says_everything(model.config, known, head, config)
+    return known, name, head, config
 
 
 def _natural_architecture(config: LongspanConfig) -> str:
@@ -58,7 +80,10 @@ def _natural_architecture(config: LongspanConfig) -> str:
     windowed = any(spec["mechanism"] != "full" for spec in specs)
     if config.decoder_layers:
         return "led" if windowed else "mbart" if config.normalization == "pre" else "bart"
-    return "longformer" if windowed else "roberta" if config.positions_skip_padding else "bert"
+    if windowed or config.positions_skip_padding:
+        return "longformer" if windowed else "roberta"
+    # BERT always has token types; DeBERTa's body without relative attention is BERT's without them.
+    return "bert" if config.type_vocab_size else "deberta"
 
 
 def _class_with(known: Architecture, ours: str) -> tuple[str, Head]:

@@ -22,6 +22,7 @@ _TRANSFORMERS_KEYS = frozenset(
         "num_labels",
         "output_attentions",
         "per_layer_config",
+        "prefix",
         "quantization_config",
         "task_specific_params",
         "tie_last_hidden_states",
@@ -89,6 +90,9 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
             leaves them out of the paragraph loss.
         question_loss_weights: there, weights of the losses of start, end, paragraph and answer type.
         init_std: standard deviation of the normal initialisation.
+        source_model_type: `model_type` of the published model that the weights came from, as which `to_transformers`
+            gives them back; `None` for a model made here.
+        source_fields: what its configuration said besides, and goes back with it.
 
     Raises:
         InputError: an unknown key, mechanism or option; heads that do not divide the width; a list of attentions

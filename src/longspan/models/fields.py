@@ -9,41 +9,69 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from longspan.attention import AttentionConfig, FusionConfig, attention_config
-from longspan.attention.base import require_choice, require_count
 from longspan.errors import InputError
+from longspan.settings import Count, Dropout, Range, Whole, convert, show
 
-_MINIMUM = {
-    "vocab_size": 1,
-    "hidden_size": 1,
-    "num_hidden_layers": 0,
-    "num_attention_heads": 1,
-    "intermediate_size": 1,
-    "decoder_layers": 0,
-    "decoder_attention_heads": 1,
-    "decoder_intermediate_size": 1,
-    "max_position_embeddings": 1,
-    "max_decoder_position_embeddings": 1,
-    "position_offset": 0,
-    "type_vocab_size": 0,
-    "sentence_layers": 0,
+Layers = Annotated[int, Range(1, 1000)]
+Width = Annotated[int, Range(1, 65_536)]
+Heads = Annotated[int, Range(1, 1024)]
+Token = Annotated[int, Range(0, 2**31 - 1)]
+
+LIMITS: dict[str, Any] = {
+    "vocab_size": Annotated[int, Range(1, 100_000_000)],
+    "hidden_size": Width,
+    "num_hidden_layers": Layers,
+    "num_attention_heads": Heads,
+    "intermediate_size": Annotated[int, Range(1, 1_000_000)],
+    "decoder_layers": Annotated[int, Range(0, 1000)],
+    "decoder_attention_heads": Heads,
+    "decoder_intermediate_size": Annotated[int, Range(1, 1_000_000)],
+    "max_position_embeddings": Count,
+    "max_decoder_position_embeddings": Count,
+    "position_offset": Annotated[int, Range(0, 1000)],
+    "positions_skip_padding": bool,
+    "type_vocab_size": Annotated[int, Range(0, 1_000_000)],
+    "embedding_norm": bool,
+    "scale_embedding": bool,
+    "normalization": Literal["post", "pre"],
+    "layer_norm_eps": Annotated[float, Range(above=0, maximum=1)],
+    "activation_function": str,
+    "masked_lm_activation": str | None,
+    "dropout": Dropout,
+    "attention_dropout": Dropout,
+    "activation_dropout": Dropout,
+    "classifier_dropout": Dropout | None,
+    "classifier_input_dropout": Dropout | None,
+    "classifier_activation": str,
+    "pooler": bool,
+    "classification_head": Literal["dense", "pooler"],
+    "global_tokens": Literal["none", "first", "question"],
+    "max_global_tokens": Whole | None,
+    "label_smoothing": Dropout,
+    "wrap_labels": bool,
+    "position_embedding": Literal["learned", "sinusoidal", "none"],
+    "position_period": Annotated[float, Range(above=2, maximum=1e12)],
+    "sentence_layers": Annotated[int, Range(0, 1000)],
+    "answer_types": Literal[2, 5],
+    "null_paragraph": bool,
+    "question_loss_weights": tuple[Annotated[float, Range(0, 1e6)], ...],
+    "init_std": Annotated[float, Range(0, 100)],
+    "source_model_type": str | None,
+    "source_fields": dict | None,
+    "use_cache": bool,
+    "tie_word_embeddings": bool,
+    "pad_token_id": Token | None,
+    "bos_token_id": Token | None,
+    "eos_token_id": Token | tuple[Token, ...] | None,
+    "sep_token_id": Token | None,
+    "decoder_start_token_id": Token | None,
+    "forced_bos_token_id": Token | None,
+    "forced_eos_token_id": Token | tuple[Token, ...] | None,
 }
-_PROBABILITIES = (
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "classifier_dropout",
-    "classifier_input_dropout",
-    "label_smoothing",
-)
-_CHOICES = {
-    "normalization": ("post", "pre"),
-    "classification_head": ("dense", "pooler"),
-    "global_tokens": ("none", "first", "question"),
-    "position_embedding": ("learned", "sinusoidal", "none"),
-}
+"""Field of `ModelFields` → its type with its limits. Beside the class, whose own annotations transformers reads."""
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -90,6 +118,8 @@ class ModelFields:
     null_paragraph: bool = False
     question_loss_weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0)
     init_std: float = 0.02
+    source_model_type: str | None = None
+    source_fields: dict[str, Any] | None = None
     use_cache: bool = True
     tie_word_embeddings: bool = True
     pad_token_id: int | None = 1
@@ -127,29 +157,24 @@ class ModelFields:
 
 def _check_sizes(config: ModelFields) -> None:
     """Raise `InputError` for the first size, probability or choice that no model can have."""
-    for name, least in _MINIMUM.items():
-        require_count(name, getattr(config, name), least)
-    for name in _PROBABILITIES:
-        value = getattr(config, name)
-        if value is not None and not 0 <= value < 1:
-            raise InputError(f"{name}={value!r} must be a number from 0 up to, but not including, 1")
-    for name, allowed in _CHOICES.items():
-        require_choice(name, getattr(config, name), allowed)
+    for name, hint in LIMITS.items():
+        convert(hint, getattr(config, name), name)
     for name in ("num_attention_heads", "decoder_attention_heads"):
         heads = getattr(config, name)
         if config.hidden_size % heads:
             raise InputError(
                 f"{name}={heads} does not divide hidden_size={config.hidden_size}; choose a number of heads that does"
             )
-    if config.answer_types not in (2, 5):
-        raise InputError(f"answer_types={config.answer_types!r} must be 2 (no answer, answer) or 5 (also which kind)")
-    weights = config.question_loss_weights
-    if len(weights) != 4 or not all(0 <= weight < float("inf") for weight in weights):
+    if len(config.question_loss_weights) != 4:
         raise InputError(
-            f"question_loss_weights={weights!r} must be four numbers of at least 0: for start, end, paragraph and type"
+            f"question_loss_weights is {show(config.question_loss_weights)}; it must be four numbers: for start, end, "
+            "paragraph and type"
         )
-    if config.position_period <= 2:
-        raise InputError(f"position_period={config.position_period!r} is too short; give more than 2 tokens")
+    if config.pad_token_id is not None and config.pad_token_id >= config.vocab_size:
+        raise InputError(
+            f"pad_token_id is {config.pad_token_id}, but vocab_size is {config.vocab_size}; "
+            "give a token of the vocabulary"
+        )
     if config.classification_head == "pooler" and not config.pooler:
         raise InputError("classification_head='pooler' needs pooler=True; set it, or choose 'dense'")
     if config.positions_skip_padding and (config.position_offset < 1 or config.pad_token_id is None):
