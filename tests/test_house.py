@@ -94,7 +94,8 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "example"}
     for code in examples(page):
-        exec(compile(code, str(page), "exec"), names)
+        # As a reader runs it: without this file's `from __future__ import annotations`.
+        exec(compile(code, str(page), "exec", dont_inherit=True), names)
     assert len(names) > 1
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from longspan import patterns
     from longspan.answers import DocumentAnswer, answer
     from longspan.attention import MECHANISMS, Tokens
-    from longspan.checkpoints import from_transformers, lengthen, to_transformers, use_attention
+    from longspan.checkpoints import from_transformers, lengthen, to_onnx, to_transformers, use_attention
     from longspan.models import (
         LongspanConfig,
         LongspanForConditionalGeneration,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         LongspanModel,
     )
     from longspan.ops.attend import attend
+    from longspan.plugins import register
     from longspan.summaries import Summary, summarize
 
 __version__ = "0.2.0"
@@ -54,18 +55,22 @@ __all__ = [
     "from_transformers",
     "lengthen",
     "patterns",
+    "register",
     "summarize",
+    "to_onnx",
     "to_transformers",
     "use_attention",
 ]
 
 _HOMES = {
     "attend": "longspan.ops.attend",
+    "register": "longspan.plugins",
     "MECHANISMS": "longspan.attention",
     "Tokens": "longspan.attention",
     "from_transformers": "longspan.checkpoints",
     "to_transformers": "longspan.checkpoints",
     "lengthen": "longspan.checkpoints",
+    "to_onnx": "longspan.checkpoints",
     "use_attention": "longspan.checkpoints",
     "answer": "longspan.answers",
     "DocumentAnswer": "longspan.answers",

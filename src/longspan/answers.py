@@ -173,12 +173,14 @@ def _task(folder: Path, model: Any, tokenizer: Any) -> Any:
     """The task as the recipe beside the model has it; without a recipe, what model and tokenizer tell of it."""
     from longspan.tasks.natural_questions import NaturalQuestions
     from longspan.tasks.question_options import QuestionOptions, marker_tokens
-    from longspan.training.recipe_file import RECIPE, load_recipe
+    from longspan.training.recipe import Recipe
+    from longspan.training.recipe_file import RECIPE, read_recipe
 
     if not (folder / RECIPE).is_file():
         marked = set(marker_tokens(QuestionOptions())) <= set(tokenizer.get_vocab())
         return NaturalQuestions(markers=marked).fitted(model.config)
-    return load_recipe(folder / RECIPE).build_task()
+    # Not `load_recipe`: whether it could be trained again matters not here, and takes transformers to say.
+    return Recipe.from_dict(read_recipe(folder / RECIPE)).build_task()
 
 
 class Reader:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 
 import pytest
 import torch
@@ -42,13 +41,10 @@ def test_missing_places(folder, tmp_path):
 
 
 def test_a_name_without_a_network_is_refused_at_once(monkeypatch):
-    def nowhere(*address):
-        raise socket.gaierror(-2, "Name or service not known")
-
-    monkeypatch.setattr(sources.socket, "getaddrinfo", nowhere)
-    monkeypatch.setattr(sources, "getproxies", dict)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://huggingface.co.invalid")
     monkeypatch.setattr(sources.PreTrainedConfig, "get_config_dict", None)  # must not be asked
-    check_refused("nobody/has-this-model", "huggingface.co cannot be reached and the cache has no such model")
+    check_refused("nobody/has-this-model", "huggingface.co.invalid cannot be reached and the cache has no such model")
 
 
 def test_an_empty_directory_and_one_without_config(folder, tmp_path):

@@ -59,8 +59,11 @@ def test_a_command_loads_only_what_it_needs(name: str, note: Path) -> None:
 @pytest.mark.slow
 def test_six_sentences_are_summarised_in_little_time_and_memory(note: Path) -> None:
     costs = [run("summarize", str(note)) for _ in range(3)]
-    # Other processes make processor time longer, never shorter: the least of three is the nearest to the truth.
-    assert min(seconds for seconds, _, _ in costs) < 2.5
+    # Other processes make processor time longer, never shorter: the least of three is the nearest to the truth, and
+    # where importing torch alone takes longer than the 1.4 s it takes on an idle machine, so may the rest.
+    code = "import torch, time; print(time.process_time())"
+    torch_alone = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(3)]
+    assert min(seconds for seconds, _, _ in costs) < 2.5 * max(1.0, min(torch_alone) / 1.4)
     assert max(megabytes for _, megabytes, _ in costs) < 500
 
 

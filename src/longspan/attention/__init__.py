@@ -22,6 +22,7 @@ from longspan.attention.longformer import LongformerConfig
 from longspan.attention.poolingformer import PoolingformerConfig
 from longspan.attention.relative import RelativePositions, RelativeTables
 from longspan.errors import InputError
+from longspan.plugins import find
 
 __all__ = [
     "MECHANISMS",
@@ -63,8 +64,9 @@ def attention_config(spec: str | Mapping[str, Any] | AttentionConfig) -> Attenti
             "{'mechanism': 'longformer', …} with its options"
         )
     name = spec["mechanism"]
-    if name not in MECHANISMS:
+    found = find(MECHANISMS, name)
+    if found is None:
         close = get_close_matches(name, MECHANISMS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(MECHANISMS)}"
         raise InputError(f"attention mechanism {name!r} is unknown; {hint}")
-    return MECHANISMS[name].from_dict(dict(spec))
+    return found.from_dict(dict(spec))

@@ -3,11 +3,13 @@
 Importing this package makes `attn_implementation="longspan"` and our model classes known to transformers.
 """
 
-import longspan.models.registration  # noqa: F401
+import longspan.models.registration
+import longspan.ops.decompositions  # noqa: F401
 from longspan.checkpoints.attention_interface import register, use_attention
 from longspan.checkpoints.frozen import train_new_positions_only
 from longspan.checkpoints.incoming import from_transformers
 from longspan.checkpoints.lengthening import lengthen
+from longspan.checkpoints.onnx_export import to_onnx
 from longspan.checkpoints.outgoing import to_transformers
 from longspan.checkpoints.report import LengthenReport
 
@@ -15,6 +17,7 @@ __all__ = [
     "LengthenReport",
     "from_transformers",
     "lengthen",
+    "to_onnx",
     "to_transformers",
     "train_new_positions_only",
     "use_attention",

@@ -21,6 +21,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.patterns import Pattern, parse
+from longspan.patterns.text import text_of
 
 NAME = "longspan"
 
@@ -57,7 +58,7 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str) -> PreTrainedM
             f"model={type(model).__name__} has a decoder; use_attention serves encoders only, longspan.lengthen also "
             "encoder-decoder models"
         )
-    text = str(parse(pattern) if isinstance(pattern, str) else pattern)
+    text = text_of(parse(pattern) if isinstance(pattern, str) else pattern)
     register()
     model.set_attn_implementation(NAME)
     if getattr(config, "_attn_implementation", None) != NAME:

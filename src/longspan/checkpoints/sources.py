@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
-from urllib.request import getproxies
 
-import huggingface_hub
 from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from longspan.errors import InputError
+from longspan.hub import check_reachable
 from longspan.progress import without_file_bars
 
 ClassLookup = Callable[[str, str | None], type[PreTrainedModel]]
@@ -51,7 +48,7 @@ def open_model(model_or_path: PreTrainedModel | str | Path, class_for: ClassLook
         raise InputError(f"model directory '{path}' does not exist; give an existing directory or a model name")
     else:
         name = str(model_or_path)
-        _check_reachable(name)
+        check_reachable(name)
     config = _read_config(name)
     architectures = config.get("architectures") or [None]
     return _load(name, class_for(str(config.get("model_type")), architectures[0]))
@@ -82,25 +79,6 @@ def _check_config(file: Path) -> None:
         raise InputError(f"'{file}' is damaged: it is not valid JSON ({error}); fetch the checkpoint again") from error
     if not isinstance(config, dict):
         raise InputError(f"'{file}' is damaged: it holds no JSON object; fetch the checkpoint again")
-
-
-def _check_reachable(name: str) -> None:
-    """Raise `InputError` at once where the Hub's host has no address and the cache no such model: asking transformers
-    takes half a minute of retries to say so. Behind a proxy the address says nothing, so there it is left to them."""
-    try:
-        cached = huggingface_hub.try_to_load_from_cache(name, "config.json")
-    except ValueError as error:  # the Hub has no such names
-        raise InputError(f"model '{name}' is neither a directory nor a Hub name; give one of the two") from error
-    if getproxies() or isinstance(cached, str):
-        return
-    host = urlparse(huggingface_hub.constants.ENDPOINT).hostname or ""
-    try:
-        socket.getaddrinfo(host, None)
-    except socket.gaierror as error:
-        raise InputError(
-            f"model '{name}' is neither a directory nor a name that can be fetched: {host} cannot be reached and the "
-            "cache has no such model"
-        ) from error
 
 
 def _shards(directory: Path) -> list[Path]:

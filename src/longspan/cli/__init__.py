@@ -87,6 +87,8 @@ def _run(arguments: list[str]) -> int:
         return _fail(f"{error.format_message()} (see `{' '.join(['longspan', *_command(arguments), '--help'])}`)")
     except typer.Abort:
         return _fail("interrupted", code=130)
+    except SystemExit as done:  # how completion ends: its scripts, and the words that a shell asks for
+        return done.code if isinstance(done.code, int) else 0
     # Newer typer turns an interruption into its exit code by itself.
     return _fail("interrupted", code=130) if result == 130 else result if isinstance(result, int) else 0
 
@@ -95,8 +97,8 @@ def _app(arguments: list[str]) -> Any:
     """The typer application, with the one command that is asked for, or all of them when help must list them."""
     import typer
 
-    # Completion scripts would be the only thing here that writes to the user's home; markdown leaves `[brackets]` be.
-    app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+    # Only `--install-completion` writes to the user's home; markdown leaves `[brackets]` be.
+    app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
     @app.callback(help=HELP, invoke_without_command=True)
     def longspan(

@@ -16,7 +16,9 @@ def mechanisms(
     scores computed per token; T is the number of tokens and G the number of global tokens.
     """
     from longspan.attention import MECHANISMS
+    from longspan.plugins import load_plugins
 
+    load_plugins()
     rows = [_row(name, config) for name, config in MECHANISMS.items()]
     if as_json:
         say_json(rows)

@@ -12,11 +12,13 @@ import logging
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 
 from longspan.data.fields import Record
 from longspan.data.jsonl import read_jsonl
 from longspan.data.natural_questions import is_natural_question, natural_question
+from longspan.data.own_readers import is_own, own_rows
 from longspan.data.questions import QuestionRow
 from longspan.data.readers import SPLIT_ALIASES, named_files
 from longspan.data.skipping import Skipped, check_on_error
@@ -65,8 +67,9 @@ def read_questions(
     """Stream the rows of a question data set; one record is in memory at a time.
 
     Args:
-        data: a JSON Lines file (plain, gzip or xz), a directory, the name of one of `QUESTION_DATA_SETS`, "synthetic",
-            or several of these. The files of a directory are read in the order of their names.
+        data: a JSON Lines file (plain, gzip or xz), a directory, the name of one of `QUESTION_DATA_SETS` or of a
+            registered reader, "synthetic", or several of these. The files of a directory are read in the order of their
+            names.
         split: which split of a directory or a named data set; a single file, and a directory whose files name no split,
             are read whatever the split.
         limit: stop after so many rows.
@@ -82,6 +85,15 @@ def read_questions(
     if limit is not None and limit < 0:
         raise InputError(f"limit={limit} is negative; give a number of rows, or None for all of them")
     sources = [data] if isinstance(data, str | Path) else list(data)
+    own = [source for source in sources if is_own(source, (*QUESTION_DATA_SETS, SYNTHETIC))]
+    if own:
+        streams = [
+            own_rows(source, split, QuestionRow)
+            if source in own
+            else _rows(question_files(source, split), split, limit, on_error, labelled)
+            for source in sources
+        ]
+        return islice(chain.from_iterable(streams), limit)
     files = [path for source in sources for path in question_files(source, split)]
     return _rows(files, split, limit, on_error, labelled)
 
@@ -89,11 +101,14 @@ def read_questions(
 def question_files(data: str | Path, split: str) -> list[Path]:
     """The files that hold a split; the path "synthetic" stands for the made-up rows.
 
-    In this order: "synthetic", a path that exists, one of `QUESTION_DATA_SETS`, a file or folder of LONGSPAN_DATA.
+    In this order: "synthetic", a path that exists, one of `QUESTION_DATA_SETS`, a registered reader (no files), a file
+    or folder of LONGSPAN_DATA.
     """
     path, root = Path(data), os.environ.get("LONGSPAN_DATA")
     if str(data) == SYNTHETIC:
         return [path]
+    if is_own(data, QUESTION_DATA_SETS):
+        return []
     if path.exists():
         return _in_directory(path, split) if path.is_dir() else [path]
     known = QUESTION_DATA_SETS.get(str(data))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.data.layouts import LAYOUTS, Choice, detect_layout, parse_record
+from longspan.data.own_readers import is_own, own_rows
 from longspan.data.rows import SummaryRow
 from longspan.data.skipping import Skipped, check_on_error
 from longspan.data.tables import read_records
@@ -98,8 +99,8 @@ def read_rows(
 
     Args:
         data: a JSON Lines, CSV or TSV file (plain, gzip or xz), a Parquet file, a directory with one or more files
-            per split, the name of one of
-            `DATA_SETS` under the folder that the environment variable LONGSPAN_DATA names, or several of these.
+            per split, the name of one of `DATA_SETS` under the folder that the environment variable LONGSPAN_DATA
+            names, of a registered reader, or several of these.
         split: which split of a directory or a named data set; a single file is read whatever the split.
         layout: one of `longspan.data.layouts.LAYOUTS`; None recognises it from the fields of a file's first record.
         questions: "plain" takes summaries of the whole document (`question` is None); "all" takes every question of
@@ -124,8 +125,14 @@ def read_rows(
     options = {"questions": questions, "target": target, "source_field": source_field, "target_field": target_field}
     given = {name: value for name, value in options.items() if value is not None}
     sources = [data] if isinstance(data, str | Path) else list(data)
-    found = [(path, replace(choice, **given)) for source in sources for path, choice in find_files(source, split)]
-    return islice(chain.from_iterable(_read_file(path, layout, choice, on_error) for path, choice in found), limit)
+    streams: list[Iterator[SummaryRow]] = []
+    for source in sources:
+        if is_own(source, DATA_SETS):
+            streams.append(own_rows(source, split, SummaryRow))
+            continue
+        found = [(path, replace(choice, **given)) for path, choice in find_files(source, split)]
+        streams.extend(_read_file(path, layout, choice, on_error) for path, choice in found)
+    return islice(chain.from_iterable(streams), limit)
 
 
 def rows_from_records(records: Iterable[dict[str, Any]], choice: Choice | None = None) -> Iterator[SummaryRow]:

@@ -17,6 +17,7 @@ from longspan.ops.reference import attend_reference
 from longspan.ops.slots import check_slots, distinct_slots, slots_of_mask
 from longspan.ops.transforms import has_tangent, needs_reference
 from longspan.patterns import Causal, Full, Pattern
+from longspan.patterns.text import text_of
 
 BACKENDS = ("auto", "reference", "blocked", "flex")
 
@@ -93,7 +94,7 @@ def attend(
         if bias is not None and bias.requires_grad and torch.is_grad_enabled():
             raise InputError("backend='blocked' gives no gradient to bias; use backend='reference', or detach the bias")
         seed = torch.randint(2**62, (), dtype=torch.int64) if dropout_prob else None
-        options = (str(pattern), scale, dropout_prob, query_offset, global_rows)
+        options = (text_of(pattern), scale, dropout_prob, query_offset, global_rows)
         return run(blocked_attention, blocked_kernel, query, key, value, key_mask, slots, bias, seed, *options)
     rest: dict[str, Any] = {"bias": bias, "scale": scale, "dropout_prob": dropout_prob}
     rest |= {"global_rows": global_rows, "query_offset": query_offset}

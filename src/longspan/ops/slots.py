@@ -49,4 +49,4 @@ def slots_of_mask(mask: Tensor, count: int | None = None) -> Tensor:
 def mask_of_slots(slots: Tensor, length: int) -> Tensor:
     """`(B, G)` slots, −1 where unused → `(B, length)` bool, True at the positions they name."""
     mask = torch.zeros(slots.shape[0], length + 1, dtype=torch.bool, device=slots.device)
-    return mask.scatter_(1, torch.where(slots < 0, length, slots), True)[:, :length]
+    return mask.scatter(1, torch.where(slots < 0, length, slots), True)[:, :length]

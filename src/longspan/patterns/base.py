@@ -30,15 +30,18 @@ class Pattern:
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         """True where the query may attend to the key; the shape is the broadcast of both, led by H for `PerHead`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"pattern {type(self).__name__} must define visible(query_index, key_index)")
 
     def some(self, span: Span) -> Tensor:
-        """False only where no pair of the rectangle is visible (True may be an over-estimate)."""
-        raise NotImplementedError
+        """False only where no pair of the rectangle is visible (True may be an over-estimate).
+
+        By default True everywhere: a pattern that does not say more is computed in whole, as full attention would be.
+        """
+        return torch.ones_like(span.q0 + span.k0, dtype=torch.bool)
 
     def every(self, span: Span) -> Tensor:
-        """True only where all pairs of the rectangle are visible (False may be an under-estimate)."""
-        raise NotImplementedError
+        """True only where all pairs of the rectangle are visible (False may be an under-estimate; the default)."""
+        return torch.zeros_like(span.q0 + span.k0, dtype=torch.bool)
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         """What the mask of a tile depends on: tiles of one size with equal phases have equal masks.

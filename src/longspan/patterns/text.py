@@ -8,7 +8,7 @@ from functools import lru_cache
 from inspect import signature
 
 from longspan.errors import InputError
-from longspan.patterns.base import Pattern, PerHead, shortened, text_name
+from longspan.patterns.base import Both, Either, Pattern, PerHead, shortened, text_name
 from longspan.patterns.kinds import (
     Blocks,
     Causal,
@@ -20,11 +20,12 @@ from longspan.patterns.kinds import (
     Window,
 )
 from longspan.patterns.random_blocks import RandomBlocks
+from longspan.plugins import find
 
 _KINDS = (Full, Causal, Window, First, Blocks, Strided, Fixed, RandomBlocks, PooledWindow)
-_BY_NAME: dict[str, type[Pattern]] = {text_name(kind): kind for kind in _KINDS}
 _PER_HEAD = text_name(PerHead)
-_NAMES = ", ".join(sorted([*_BY_NAME, _PER_HEAD]))
+KINDS: dict[str, type] = {text_name(kind): kind for kind in (*_KINDS, PerHead)}
+"""Name in text → kind of pattern; `longspan.register` adds to it."""
 
 
 _LONGEST = 20_000
@@ -59,6 +60,31 @@ def _read(text: str, shown: str) -> ast.expr:
         ) from None
 
 
+def text_of(pattern: Pattern) -> str:
+    """The text of a pattern, from which `parse` makes it again; `InputError` where a part of it is not registered."""
+    _check_known(pattern)
+    return str(pattern)
+
+
+def _check_known(pattern: Pattern) -> None:
+    kind = type(pattern)
+    if isinstance(pattern, (Either, Both)):
+        parts: tuple[Pattern, ...] = (pattern.first, pattern.second)
+    else:
+        parts = pattern.patterns if isinstance(pattern, PerHead) else ()
+        if KINDS.get(text_name(kind)) is not kind:
+            raise InputError(
+                f"pattern {kind.__name__} is not registered, so that its text cannot be read again; call "
+                f"longspan.register({kind.__name__}) after its definition"
+            )
+    for part in parts:
+        _check_known(part)
+
+
+def _names() -> str:
+    return ", ".join(sorted(KINDS))
+
+
 def _build(node: ast.expr, shown: str) -> Pattern:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return _build(node.left, shown) | _build(node.right, shown)
@@ -67,15 +93,16 @@ def _build(node: ast.expr, shown: str) -> Pattern:
     if isinstance(node, ast.Name):
         node = ast.Call(func=node, args=[], keywords=[])
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
-        raise InputError(f"pattern {shown} has a part that is no pattern; its parts are {_NAMES}")
+        raise InputError(f"pattern {shown} has a part that is no pattern; its parts are {_names()}")
     name = node.func.id
     if name == _PER_HEAD and not node.keywords:
         return PerHead([_build(part, shown) for part in node.args])
     if name == _PER_HEAD:
         raise InputError(f"per_head in pattern {shown} takes patterns and nothing by name; give one for each head")
-    if name not in _BY_NAME:
-        raise InputError(f"pattern {shown} names {shortened(repr(name))}, which does not exist; there are {_NAMES}")
-    return _call(_BY_NAME[name], node, shown)
+    kind = find(KINDS, name)
+    if kind is None:
+        raise InputError(f"pattern {shown} names {shortened(repr(name))}, which does not exist; there are {_names()}")
+    return _call(kind, node, shown)
 
 
 def _call(kind: type[Pattern], node: ast.Call, shown: str) -> Pattern:

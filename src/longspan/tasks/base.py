@@ -22,18 +22,19 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from longspan.errors import InputError
+from longspan.plugins import find
 from longspan.settings import check
 
 SYNTHETIC = "synthetic"
 """The name of the data that every task writes in code, so that a smoke run needs no files."""
 
-TASKS = {
+TASKS: dict[str, Any] = {
     "summarization": "longspan.tasks.summarization:Summarization",
     "extraction": "longspan.tasks.extraction:Extraction",
     "masked_lm": "longspan.tasks.masked_lm:MaskedLM",
     "natural_questions": "longspan.tasks.natural_questions:NaturalQuestions",
 }
-"""Name → where the task's dataclass lies."""
+"""Name → where the task's dataclass lies, or the class itself where `longspan.register` added it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,9 +138,12 @@ class Task(Protocol):
 
 def task_class(name: str) -> Any:
     """The dataclass of the task called `name`; an unknown name raises `InputError` with the near match."""
-    if name not in TASKS:
+    found = find(TASKS, name) if isinstance(name, str) else None
+    if found is None:
         near = get_close_matches(str(name), TASKS, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise InputError(f"there is no task {name!r}; {hint}known tasks: {', '.join(TASKS)}")
-    module, _, attribute = TASKS[name].partition(":")
+    if not isinstance(found, str):
+        return found
+    module, _, attribute = found.partition(":")
     return getattr(importlib.import_module(module), attribute)

@@ -11,6 +11,7 @@ from transformers.utils import logging
 
 from longspan.errors import InputError
 from longspan.files import whole_folder
+from longspan.hub import check_reachable
 from longspan.progress import progress_bar
 
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -95,6 +96,8 @@ def load_tokenizer(source: str | Path) -> Any:
     if Path(source).is_dir() and not any(list(Path(source).glob(name)) for name in TOKENIZER_FILES):
         # AutoTokenizer would make one with no vocabulary.
         raise InputError(f"{str(source)!r} has no tokenizer.json or other tokenizer file; put the model's there")
+    if not Path(source).exists():
+        check_reachable(str(source), "tokenizer", "tokenizer_config.json")
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # what is wrong is said once, below or when the model is loaded
     try:

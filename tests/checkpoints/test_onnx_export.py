@@ -1,0 +1,99 @@
+"""ONNX files: onnxruntime gives what the model gives, at every batch size and length."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnxruntime
+import pytest
+import torch
+
+import longspan
+from longspan.errors import InputError
+
+SIZES = {
+    "vocab_size": 61,
+    "hidden_size": 24,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 1,
+    "intermediate_size": 32,
+    "max_position_embeddings": 200,
+}
+SMALL = {
+    "full": {"attention": "full"},
+    "longformer": {
+        "attention": {"mechanism": "longformer", "left_tokens": 3, "right_tokens": 5},
+        "global_tokens": "question",
+        "max_global_tokens": 6,
+    },
+    "poolingformer": {
+        "attention": {
+            "mechanism": "poolingformer",
+            "left_tokens": 3,
+            "right_tokens": 2,
+            "pooled_left_tokens": 8,
+            "pooled_right_tokens": 8,
+            "windows": "shared",
+        }
+    },
+    "fusion": {
+        "attention": {
+            "mechanism": "fusion",
+            "left_tokens": 3,
+            "right_tokens": 2,
+            "relative_span": 5,
+            "global_buckets": 4,
+            "pooled_left_tokens": 7,
+            "pooled_right_tokens": 7,
+        },
+        "global_tokens": "first",
+    },
+}
+
+
+def tiny(kind: type = longspan.LongspanModel, **options):
+    return kind(longspan.LongspanConfig(**{**SIZES, **options}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_onnxruntime_gives_the_same_states(name: str, tmp_path: Path) -> None:
+    model = tiny(**SMALL[name]).train()
+    file = longspan.to_onnx(model, tmp_path / "model.onnx")
+    assert model.training
+    model.eval()
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    assert [entry.shape for entry in session.get_inputs()] == [["batch", "tokens"]] * 2
+    for batch, tokens in ((1, 1), (2, 3), (3, 17), (1, 64), (2, 131)):
+        ids = torch.randint(3, 61, (batch, tokens))
+        ids[:, min(tokens - 1, 4)] = 2  # the end of the question
+        mask = torch.ones_like(ids)
+        mask[-1, tokens // 2 + 1 :] = 0
+        (found,) = session.run(None, {"input_ids": ids.numpy(), "attention_mask": mask.numpy()})
+        with torch.no_grad():
+            wanted = model(ids, mask).last_hidden_state
+        torch.testing.assert_close(torch.from_numpy(found)[mask.bool()], wanted[mask.bool()], atol=1e-5, rtol=1e-5)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def refused_models() -> dict:
+    scorer, decoder = longspan.LongspanForSentenceScoring, longspan.LongspanForConditionalGeneration
+    return {
+        "a decoder": (lambda: tiny(decoder, decoder_layers=1), "model.onnx", "cannot be written as ONNX"),
+        "a sentence scorer": (lambda: tiny(scorer), "model.onnx", "write its encoder, model.model"),
+        "no model": (lambda: torch.nn.Linear(2, 2), "model.onnx", "model=Linear is not a Longspan model"),
+        "half precision": (lambda: tiny().half(), "model.onnx", "call model.float() first"),
+        "open globals": (lambda: tiny(global_tokens="question"), "model.onnx", "set model.config.max_global_tokens"),
+        "another ending": (tiny, "model.pt", "does not end in .onnx"),
+        "no folder": (tiny, "none/model.onnx", "a folder that exists"),
+    }
+
+
+@pytest.mark.parametrize("name", refused_models())
+def test_what_cannot_be_exported_is_refused(name: str, tmp_path: Path) -> None:
+    make, file, words = refused_models()[name]
+    with pytest.raises(InputError) as error:
+        longspan.to_onnx(make(), tmp_path / file)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())

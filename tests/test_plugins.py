@@ -1,0 +1,348 @@
+"""Patterns, mechanisms, tasks and readers of one's own: registered here, or brought by an installed package."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+import longspan
+from longspan import plugins
+from longspan.attention import MECHANISMS, LongformerConfig
+from longspan.cli import main
+from longspan.data.question_readers import read_questions
+from longspan.data.questions import plain_row
+from longspan.data.readers import read_rows
+from longspan.data.rows import SummaryRow
+from longspan.errors import InputError
+from longspan.patterns import First, Pattern, PerHead, Window, parse
+from longspan.patterns.text import KINDS
+from longspan.tasks.base import TASKS, Task, task_class
+from longspan.tasks.extraction import Extraction
+
+
+@dataclass(frozen=True)
+class EveryThird(Pattern):
+    """A query sees the keys a multiple of `step` away."""
+
+    step: int = 3
+
+    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        return (query_index - key_index) % self.step == 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfConfig(LongformerConfig):
+    """A window to the left only."""
+
+    mechanism: ClassVar[str] = "half"
+    right_tokens: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline(Extraction):
+    name: ClassVar[str] = "headline"
+
+
+def letters(split: str) -> Iterator[SummaryRow]:
+    for number in range(3):
+        text = f"Letter {number} of {split}. It was short. It was kind."
+        yield SummaryRow(id=str(number), pieces=(text,), references=("It was kind.",))
+
+
+@pytest.fixture(autouse=True)
+def _tables() -> Iterator[None]:
+    """Whatever a test registers is gone after it."""
+    tables = (KINDS, MECHANISMS, TASKS, plugins.READERS)
+    kept = [dict(table) for table in tables]
+    yield
+    parse.cache_clear()
+    plugins._loaded.clear()
+    for table, before in zip(tables, kept, strict=True):
+        table.clear()
+        table.update(before)
+
+
+@pytest.mark.parametrize("length", [1, 5, 37, 131])
+@pytest.mark.parametrize("combined", [False, True])
+def test_a_pattern_with_a_predicate_alone_attends_on_every_backend(length: int, combined: bool) -> None:
+    longspan.register(EveryThird)
+    pattern = EveryThird(5) | Window(2, 0) if combined else EveryThird()
+    query, key, value = (torch.randn(2, 3, length, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    mask = torch.arange(length).expand(2, -1) < torch.tensor([[length], [max(1, length // 2)]])
+    # By hand, not by the library's own dense mask.
+    offset = torch.arange(length)[:, None] - torch.arange(length)[None]
+    seen = (offset % 5 == 0) | ((offset >= 0) & (offset <= 2)) if combined else offset % 3 == 0
+    seen = seen & mask[:, None, None]
+    scores = (query @ key.transpose(-1, -2) / 8**0.5).masked_fill(~seen, -torch.inf)
+    wanted = scores.softmax(-1).nan_to_num(0.0) @ value
+    expected = torch.autograd.grad(wanted.square().sum(), (query, key, value), retain_graph=True)
+    for backend in ("reference", "blocked", "auto"):
+        found = longspan.attend(query, key, value, pattern=pattern, key_mask=mask, backend=backend)
+        torch.testing.assert_close(found, wanted)
+        if not combined:
+            continue  # rows that see nothing have no gradient in the formula by hand
+        gradients = torch.autograd.grad(found.square().sum(), (query, key, value))
+        for got, want in zip(gradients, expected, strict=True):
+            torch.testing.assert_close(got, want)
+
+
+def test_a_pattern_is_read_back_from_its_text() -> None:
+    longspan.register(EveryThird)
+    pattern = PerHead([EveryThird(4), EveryThird(2) & First(7)])
+    assert str(pattern) == "per_head(every_third(4), every_third(2) & first(7))"
+    assert parse(str(pattern)) == pattern
+    assert parse("every_third") == EveryThird()
+
+
+def test_a_pattern_serves_unmodified_encoders(tmp_path: Path) -> None:
+    from transformers import AutoModel, BertConfig, BertModel
+
+    longspan.register(EveryThird)
+    sizes = {"hidden_size": 12, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 16}
+    model = BertModel(BertConfig(vocab_size=50, **sizes)).eval()
+    ids = torch.randint(5, 50, (1, 20))
+    longspan.use_attention(model, EveryThird())
+    states = model(ids).last_hidden_state
+    changed = ids.clone()
+    changed[0, 1::3] = 4
+    assert torch.equal(model(changed).last_hidden_state[0, ::3], states[0, ::3])
+    model.save_pretrained(tmp_path / "saved")
+    again = AutoModel.from_pretrained(tmp_path / "saved", attn_implementation="longspan").eval()
+    torch.testing.assert_close(again(ids).last_hidden_state, states)
+
+
+def test_a_mechanism_is_saved_and_loaded_with_its_model(tmp_path: Path) -> None:
+    longspan.register(HalfConfig)
+    sizes = {"hidden_size": 12, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 16}
+    attention = {"mechanism": "half", "left_tokens": 3}
+    model = longspan.LongspanModel(longspan.LongspanConfig(vocab_size=40, attention=attention, **sizes)).eval()
+    model.save_pretrained(tmp_path)
+    again = longspan.LongspanModel.from_pretrained(tmp_path).eval()
+    assert isinstance(again.config.layer_attention(1), HalfConfig)
+    ids = torch.randint(5, 40, (2, 17))
+    assert torch.equal(again(ids).last_hidden_state, model(ids).last_hidden_state)
+
+
+def test_tasks_and_readers_are_found_by_name() -> None:
+    longspan.register(Headline)
+    longspan.register(letters)
+    longspan.register(lambda split: iter([plain_row("One passage.", "what?")]), name="asked")
+    assert task_class("headline") is Headline
+    assert [row.source for row in read_rows("letters", "validation", limit=2)] == [
+        f"Letter {number} of validation. It was short. It was kind." for number in (0, 1)
+    ]
+    assert len(list(Headline().read("letters", "train", None))) == 3
+    assert [row.question for row in read_questions(["asked", "asked"], limit=5)] == ["what?", "what?"]
+    with pytest.raises(InputError, match="row 1 of reader 'asked' is a QuestionRow; this task reads SummaryRow"):
+        list(read_rows("asked"))
+
+
+@dataclass(frozen=True)
+class Blank(Pattern):
+    pass
+
+
+@dataclass(frozen=True)
+class Half(Pattern):
+    share: float = 0.5
+
+    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        return key_index < query_index * self.share
+
+
+class Loose(Pattern):
+    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        return key_index == query_index
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nameless(Task):
+    generates: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shouting(HalfConfig):
+    mechanism: ClassVar[str] = "HALF!"
+
+
+def _named(name: str, base: type) -> type:
+    return dataclass(frozen=True)(type(name, (base,), {"__module__": __name__}))
+
+
+REFUSED = {
+    "nothing registrable": (lambda: longspan.register(3), "register got 3"),
+    "a class of another kind": (lambda: longspan.register(dict), "derived from Pattern"),
+    "no predicate": (lambda: longspan.register(Blank), "does not define visible"),
+    "a share": (lambda: longspan.register(Half), "whole numbers"),
+    "no dataclass": (lambda: longspan.register(Loose), "no frozen dataclass"),
+    "no task name": (lambda: longspan.register(Nameless), "has no 'name'"),
+    "a name with a mark": (lambda: longspan.register(Shouting), "'HALF!' cannot be used"),
+    "a taken pattern": (lambda: longspan.register(_named("Window", EveryThird)), "there is a pattern 'window' already"),
+    "per_head": (lambda: longspan.register(_named("PerHead", EveryThird)), "there is a pattern 'per_head' already"),
+    "a keyword": (lambda: longspan.register(_named("Lambda", EveryThird)), "'lambda' cannot be used"),
+    "twice": (
+        lambda: [longspan.register(_named("Twice", EveryThird)) for _ in range(2)],
+        "there is a pattern 'twice' already",
+    ),
+    "a taken mechanism": (
+        lambda: longspan.register(type("Other", (LongformerConfig,), {})),
+        "no frozen dataclass",
+    ),
+    "a name for a pattern": (lambda: longspan.register(EveryThird, name="third"), "name='third' is for readers"),
+    "a data set": (lambda: longspan.register(letters, name="patents"), "there is a reader 'patents' already"),
+    "a lambda without a name": (lambda: longspan.register(lambda split: iter(())), "'<lambda>' cannot be used"),
+    "a path": (lambda: longspan.register(letters, name="../letters"), "cannot be used"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_registered_is_refused_in_one_sentence(name: str) -> None:
+    call, words = REFUSED[name]
+    with pytest.raises(InputError) as error:
+        call()
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_registering_the_same_thing_again_is_nothing_new() -> None:
+    assert longspan.register(longspan.register(EveryThird)) is EveryThird
+
+
+def test_an_unregistered_pattern_is_named_where_its_text_is_needed() -> None:
+    query = torch.randn(1, 1, 9, 4)
+    longspan.attend(query, query, query, pattern=EveryThird(), backend="reference")
+    with pytest.raises(InputError, match=r"EveryThird is not registered.*longspan.register\(EveryThird\)"):
+        longspan.attend(query, query, query, pattern=First(1) | EveryThird(), backend="blocked")
+
+
+PACKAGE = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+import longspan
+from longspan.attention import LongformerConfig
+from longspan.data.rows import SummaryRow
+from longspan.patterns import Pattern
+from longspan.tasks.extraction import Extraction
+
+
+@longspan.register
+@dataclass(frozen=True)
+class Diagonal(Pattern):
+    width: int
+
+    def visible(self, query_index, key_index):
+        return (query_index - key_index).abs() <= self.width
+
+
+@longspan.register
+@dataclass(frozen=True, kw_only=True)
+class HalfConfig(LongformerConfig):
+    mechanism: ClassVar[str] = "half"
+    right_tokens: int = 0
+
+
+@longspan.register
+@dataclass(frozen=True, kw_only=True)
+class Headline(Extraction):
+    name: ClassVar[str] = "headline"
+
+
+@longspan.register
+def letters(split):
+    for number in range(6):
+        sentences = [f"Letter {number} came in {split}.", "It was a long and very kind letter.", "Nobody answered it."]
+        yield SummaryRow(id=str(number), pieces=(" ".join(sentences),), references=("It was very kind.",))
+"""
+RECIPE = """
+name: own
+task: {name: headline}
+data: {train: [letters], validation: [letters]}
+model:
+  new: {hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 16}
+  attention: {mechanism: half, left_tokens: 4}
+tokenizer: {train: 300}
+optimisation: {steps: 2, batch_size: 2, log_every: 1, evaluate_every: 2}
+"""
+
+
+def install(folder: Path, code: str, package: str = "letterbox") -> None:
+    """A package as pip installs it: its code, and the metadata that announces its entry point."""
+    (folder / f"{package}.py").write_text(code, encoding="utf-8")
+    metadata = folder / f"{package}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n", encoding="utf-8")
+    (metadata / "entry_points.txt").write_text(f"[longspan.plugins]\nall = {package}\n", encoding="utf-8")
+
+
+def command(*arguments: str, site: Path) -> subprocess.CompletedProcess[str]:
+    """Run `longspan` in a process of its own that finds packages in `site`."""
+    code = f"import sys; sys.path.insert(0, {str(site)!r}); sys.argv[0] = 'longspan'\nfrom longspan.cli import main\n"
+    code += "sys.exit(main(sys.argv[1:]))"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, encoding="utf-8", check=False
+    )
+
+
+@pytest.mark.slow
+def test_an_installed_package_serves_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.chdir(tmp_path)
+    install(site, PACKAGE)
+    drawn = command("draw", "diagonal(3) | first(1)", "--tokens", "32", "--out", "own.png", site=site)
+    assert drawn.returncode == 0, drawn.stderr
+    assert (tmp_path / "own.png").stat().st_size > 1000
+    listed = command("mechanisms", "--json", site=site)
+    assert "half" in [row["name"] for row in json.loads(listed.stdout)]
+    (tmp_path / "own.yaml").write_text(RECIPE, encoding="utf-8")
+    trained = command("train", "own.yaml", "--output", "run", site=site)
+    assert trained.returncode == 0, trained.stderr
+    (tmp_path / "note.txt").write_text(
+        "One day it rained. Then it shone. People went out. They sang.", encoding="utf-8"
+    )
+    summary = command("summarize", "note.txt", "--model", "run", site=site)
+    assert summary.returncode == 0, summary.stderr
+    assert summary.stdout.strip()
+    without = command("summarize", "note.txt", "--model", "run", site=tmp_path / "nowhere")
+    assert without.returncode == 2
+    assert without.stderr.count("\n") == 1
+    assert "half" in without.stderr
+
+
+BROKEN = {
+    "cannot be imported": "import no_such_module_at_all",
+    "raises": "raise RuntimeError('two\\nlines')",
+    "exits": "raise SystemExit(0)",
+    "has an error": "def (",
+    "registers a taken name": "import longspan\nfrom longspan.patterns import Window, Pattern\n"
+    "from dataclasses import dataclass\n@longspan.register\n@dataclass(frozen=True)\nclass Window(Pattern):\n"
+    "    def visible(self, q, k): return q == k\n",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_package_is_named_in_one_sentence(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    package = "broken_" + name.replace(" ", "_")
+    install(tmp_path, BROKEN[name], package)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # and it is not silently passed over the second time
+        assert main(["draw", "no_such_pattern(3)"]) == 2
+        error = capfd.readouterr().err
+        assert error.count("\n") == 1
+        assert package in error
+        assert "repair or uninstall" in error
+    # What the library has itself does not need it.
+    assert main(["draw", "window(3)", "--tokens", "16", "--out", "window.png"]) == 0
