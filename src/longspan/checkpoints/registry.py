@@ -17,6 +17,7 @@ from longspan.checkpoints.mapping import Architecture, Head
 from longspan.checkpoints.roberta import ROBERTA, XLM_ROBERTA
 from longspan.checkpoints.sources import open_model
 from longspan.errors import InputError
+from longspan.model_fields import shown
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -30,7 +31,7 @@ def architecture(model_type: str) -> Architecture:
     """The architecture of that name; `InputError` when Longspan does not know it."""
     if model_type not in ARCHITECTURES:
         raise InputError(
-            f"model_type={model_type!r} is not supported; choose one of {', '.join(sorted(ARCHITECTURES))}"
+            f"model_type={shown(model_type)} is not supported; choose one of {', '.join(sorted(ARCHITECTURES))}"
         )
     return ARCHITECTURES[model_type]
 

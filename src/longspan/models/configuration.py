@@ -13,6 +13,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 from longspan.attention import AttentionConfig, FusionConfig, attention_config
 from longspan.attention.base import require_choice, require_count
 from longspan.errors import InputError
+from longspan.model_fields import shown
 
 # Keys, besides the fields below, that transformers itself writes into a config.json or passes to a configuration.
 _TRANSFORMERS_KEYS = frozenset(
@@ -224,7 +225,7 @@ def _refuse_unknown(keywords: dict[str, Any]) -> None:
             continue
         close = difflib.get_close_matches(key, names, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "see LongspanConfig for the fields it has"
-        raise InputError(f"LongspanConfig has no field {key!r} (given {keywords[key]!r}); {hint}")
+        raise InputError(f"LongspanConfig has no field {key!r} (given {shown(keywords[key])}); {hint}")
 
 
 def _check_sizes(config: LongspanConfig) -> None:

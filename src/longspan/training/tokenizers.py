@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
-from transformers.utils import logging
+from transformers import PreTrainedTokenizerFast
 
 from longspan.data.whole_folders import whole_folder
 from longspan.errors import InputError
@@ -90,17 +89,6 @@ def simplification() -> Any:
 
 def load_tokenizer(source: str | Path) -> Any:
     """The tokenizer in a folder, or of a Hub name; a folder without one raises `InputError`."""
-    import longspan.models  # noqa: F401 (AutoTokenizer looks into config.json, and must know the type of model there)
+    from longspan.checkpoints.tokenizers import open_tokenizer
 
-    if Path(source).is_dir() and not any(list(Path(source).glob(name)) for name in TOKENIZER_FILES):
-        # AutoTokenizer would make one with no vocabulary.
-        raise InputError(f"{str(source)!r} has no tokenizer.json or other tokenizer file; put the model's there")
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # what is wrong is said once, below or when the model is loaded
-    try:
-        return AutoTokenizer.from_pretrained(str(source))
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"no tokenizer could be loaded from {str(source)!r}; give its folder ({reason})") from error
-    finally:
-        logging.set_verbosity(verbosity)
+    return open_tokenizer(source)
