@@ -67,13 +67,14 @@ class Decoder(nn.Module):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None,
         source: Tensor,
         source_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
         use_cache: bool = False,
         output_hidden_states: bool = False,
+        inputs_embeds: Tensor | None = None,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Decode T output tokens that follow those in the cache.
 
@@ -85,11 +86,12 @@ class Decoder(nn.Module):
             past_key_values: cache of earlier steps; changed in place.
             use_cache: make a cache when none is passed.
             output_hidden_states: also return the states of every layer.
+            inputs_embeds: `(B·beams, T, E)` instead of `input_ids`.
         """
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(), SourceCache())
         first = past_key_values.get_seq_length() if past_key_values is not None else 0
-        hidden = self.embeddings(input_ids, first_position=first)
+        hidden = self.embeddings(input_ids, inputs_embeds=inputs_embeds, first_position=first)
         _check_rows(hidden, source, source_mask)
         visible = self._visible(hidden, first, attention_mask, past_key_values)
         if source_mask is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -10,6 +11,7 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPo
 
 from longspan.attention import RelativePositions, Tokens
 from longspan.errors import InputError
+from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.blocks import FeedForward, clamp_half, layer_norm, residual
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import Embeddings
@@ -61,17 +63,14 @@ class Encoder(nn.Module):
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
         first_position: int = 0,
+        position_ids: Tensor | None = None,
     ) -> BaseModelOutput | tuple[Tensor, ...]:
         """Encode a batch: `(B, T)` ids and masks → states `(B, T, E)`; arguments as in `LongspanModel.forward`.
 
         `first_position` is where the input begins in a longer document of which it is a piece.
         """
-        if output_attentions or (output_attentions is None and self.config.output_attentions):
-            raise InputError(
-                "output_attentions=True is not offered, since a long mechanism never forms its weights; "
-                "call layer.attention.weights(hidden, tokens) on a short input instead"
-            )
-        hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position)
+        refuse_attentions(output_attentions, self.config.output_attentions)
+        hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, position_ids)
         tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask)
         if self.relative is not None:
             tokens = replace(tokens, relative=self.relative())
@@ -145,6 +144,8 @@ class LongspanModel(LongspanPreTrainedModel):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        **others: Any,
     ) -> BaseModelOutputWithPooling | tuple[Tensor, ...]:
         """Encode a batch.
 
@@ -157,7 +158,10 @@ class LongspanModel(LongspanPreTrainedModel):
             inputs_embeds: `(B, T, E)` instead of `input_ids`.
             output_hidden_states: also return the states before each layer and after the last.
             output_attentions: refused; see `Attention.weights`.
-            return_dict: False returns a tuple.
+            return_dict: False returns a tuple; `None` leaves it to the configuration.
+            position_ids: `(1 or B, T)` int64 rows of the position table, as transformers counts them; `None` counts the
+                tokens. Windows go by the place in the input all the same.
+            **others: further arguments of transformers' classes, as long as they ask for nothing.
 
         Returns:
             `last_hidden_state` `(B, T, E)`, and `pooler_output` `(B, E)` when the configuration has a pooler.
@@ -165,6 +169,7 @@ class LongspanModel(LongspanPreTrainedModel):
         Raises:
             InputError: a mask of another shape than the input; an input longer than `max_position_embeddings`.
         """
+        refuse_others(others)
         states = self.encoder(
             input_ids,
             attention_mask,
@@ -173,10 +178,11 @@ class LongspanModel(LongspanPreTrainedModel):
             inputs_embeds,
             output_hidden_states,
             output_attentions,
+            position_ids=position_ids,
         )
         output = BaseModelOutputWithPooling(
             last_hidden_state=states.last_hidden_state,
             pooler_output=self.pooler(states.last_hidden_state) if self.pooler is not None else None,
             hidden_states=states.hidden_states,
         )
-        return output.to_tuple() if return_dict is False else output
+        return self.finish(output, return_dict)
