@@ -147,3 +147,30 @@ def test_decoder_embeddings_and_encoder_outputs_instead_of_ids() -> None:
         torch.testing.assert_close(found.logits, want)
     with pytest.raises(InputError, match="exactly one of input_ids and inputs_embeds"):
         model(IDS, decoder_input_ids=start, decoder_inputs_embeds=model.decoder.embeddings.token(start))
+
+
+@pytest.mark.parametrize("name", [name for name, _ in TASKS.values()])
+@pytest.mark.parametrize("mask", ["attention_mask", "global_attention_mask"])
+def test_a_mask_holds_zero_and_one_only(name: str, mask: str) -> None:
+    model = make(name)
+    inputs = {"input_ids": IDS, "attention_mask": MASK, "global_attention_mask": torch.zeros_like(IDS)}
+    if name.endswith("Generation"):
+        inputs["decoder_input_ids"] = IDS[:, :2]
+    for value, dtype in ((2, torch.int64), (-1, torch.int64), (0.5, torch.float32), (-1e9, torch.float32)):
+        wrong = inputs[mask].clone().to(dtype)
+        wrong[1, 0] = value
+        with pytest.raises(InputError, match=f"^{mask} holds .* mark global tokens in a global_attention_mask"):
+            model(**inputs | {mask: wrong})
+    for dtype in (torch.bool, torch.int32, torch.float16):
+        model(**inputs | {mask: inputs[mask].to(dtype)})
+
+
+def test_masks_of_the_decoder_and_of_states_that_were_encoded_before() -> None:
+    model = make("LongspanForConditionalGeneration")
+    encoded, start = model.get_encoder()(IDS, MASK), IDS[:, :3]
+    with pytest.raises(InputError, match=r"^attention_mask holds 2"):
+        model(attention_mask=MASK * 2, encoder_outputs=encoded, decoder_input_ids=start)
+    with pytest.raises(InputError, match="decoder_attention_mask holds 2"):
+        model(IDS, MASK, decoder_input_ids=start, decoder_attention_mask=torch.full_like(start, 2))
+    with pytest.raises(InputError, match=r"^attention_mask holds 2"):
+        model.generate(input_ids=IDS, attention_mask=MASK * 2, max_new_tokens=2)

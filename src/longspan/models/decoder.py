@@ -12,6 +12,7 @@ from longspan.models.blocks import FeedForward, clamp_half, layer_norm, residual
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder_attention import CausalSelfAttention, CrossAttention, SourceCache, causal_mask
 from longspan.models.embeddings import Embeddings
+from longspan.models.tokens import check_mask
 
 
 class DecoderLayer(GradientCheckpointingLayer):
@@ -95,6 +96,8 @@ class Decoder(nn.Module):
         _check_rows(hidden, source, source_mask)
         visible = self._visible(hidden, first, attention_mask, past_key_values)
         if source_mask is not None:
+            if first == 0:
+                check_mask("attention_mask", source_mask)
             source_mask = source_mask.bool()
         states = [hidden]
         for layer in self.layers:
@@ -122,6 +125,8 @@ class Decoder(nn.Module):
             raise InputError(
                 f"decoder_attention_mask covers {attention_mask.shape[1]} of {first + tokens} tokens; give one for each"
             )
+        if attention_mask is not None and first == 0:
+            check_mask("decoder_attention_mask", attention_mask)
         key_mask = None if attention_mask is None else attention_mask.bool()
         return causal_mask(tokens, first, key_mask, hidden.device)
 
