@@ -126,6 +126,7 @@ class LongspanConfig(PreTrainedConfig):
         init_std: standard deviation of the normal initialisation.
         source_model_type: `model_type` of the published model that the weights came from, as which `to_transformers`
             gives them back; `None` for a model made here.
+        source_name: the name of that model on the Hub, where it was loaded by one.
         source_fields: what its configuration said besides, and goes back with it.
 
     Raises:
@@ -179,6 +180,7 @@ class LongspanConfig(PreTrainedConfig):
     question_loss_weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0)
     init_std: float = 0.02
     source_model_type: str | None = None
+    source_name: str | None = None
     source_fields: dict[str, Any] | None = None
     use_cache: bool = True
     tie_word_embeddings: bool = True
