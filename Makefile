@@ -60,7 +60,7 @@ bench: $(STAMP)  ## every benchmark, each side by side with its peer (long)
 
 docs: $(STAMP)  ## draw the figures and build the site into site/
 	$(BIN)/python docs/figures.py
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "built site/index.html"
 
 clean:  ## remove what was built; the virtual environment stays

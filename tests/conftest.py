@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 # Before any test module imports transformers: nothing may try to reach the Hub, and progress bars stay quiet.
@@ -49,3 +52,19 @@ def data_folder() -> Path:
     if not folder.is_dir():
         pytest.fail(f"LONGSPAN_DATA={name!r} is not a folder; point it at the data or unset it")
     return folder
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """An empty disk of one megabyte, mounted in a folder of its own; the test is skipped where that is not allowed."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if (
+        not shutil.which("mount")
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, check=False
+        ).returncode
+    ):
+        pytest.skip("needs the right to mount a disk of one megabyte")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)

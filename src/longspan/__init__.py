@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from longspan.ops.attend import attend
     from longspan.summaries import Summary, summarize
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "MECHANISMS",

@@ -138,13 +138,20 @@ def answer(
 
 def load_reader(model: str | Path | None = None) -> Reader:
     """Load a reader once to answer many questions; argument and errors as in `answer`. The latest ones are kept."""
-    if model is None and not (BUNDLED / "model.safetensors").is_file():
-        raise InputError(f"the bundled reader is missing from {BUNDLED}; install the package again, or name a model")
-    return _load(str(BUNDLED if model is None else model), model is None)
+    return _bundled() if model is None else _load(str(model))
+
+
+@lru_cache(maxsize=1)
+def _bundled() -> Reader:
+    from longspan.bundled_models import open_bundled
+    from longspan.models.question_network import QuestionNetwork
+
+    network, tokenizer = open_bundled(BUNDLED, QuestionNetwork)
+    return Reader(network, tokenizer, _task(BUNDLED, network, tokenizer), bundled=True)
 
 
 @lru_cache(maxsize=2)
-def _load(source: str, bundled: bool) -> Reader:
+def _load(source: str) -> Reader:
     from longspan.checkpoints.registry import load_any
     from longspan.models import LongspanForNaturalQuestions
     from longspan.tasks.tokenizers import check_tokenizer
@@ -158,15 +165,14 @@ def _load(source: str, bundled: bool) -> Reader:
         )
     tokenizer = load_tokenizer(source)
     check_tokenizer(tokenizer, model.config)
-    return Reader(model.float().eval(), tokenizer, _task(Path(source), model, tokenizer), bundled=bundled)
+    return Reader(model.float().eval(), tokenizer, _task(Path(source), model, tokenizer))
 
 
 def _task(folder: Path, model: Any, tokenizer: Any) -> Any:
     """The task as the recipe beside the model has it; without a recipe, what model and tokenizer tell of it."""
     from longspan.tasks.natural_questions import NaturalQuestions
     from longspan.tasks.question_options import QuestionOptions, marker_tokens
-    from longspan.training.recipe_file import load_recipe
-    from longspan.training.runs import RECIPE
+    from longspan.training.recipe_file import RECIPE, load_recipe
 
     if not (folder / RECIPE).is_file():
         marked = set(marker_tokens(QuestionOptions())) <= set(tokenizer.get_vocab())
@@ -198,7 +204,7 @@ class Reader:
     ) -> DocumentAnswer:
         """See `longspan.answer`; `pages` are the characters at which pages begin."""
         from longspan.data.questions import Span, check_text, plain_row
-        from longspan.progress import without_file_bars
+        from longspan.progress import without_bars
         from longspan.tasks.answering import answer_row
         from longspan.tasks.question_document import encode_text
 
@@ -210,7 +216,7 @@ class Reader:
         check_text(text, "the document")
         begin = time.perf_counter()
         row = headed(plain_row(text, question))
-        with without_file_bars():
+        with without_bars():
             found = answer_row(self.model, self.tokenizer, row, self.task)
         places = Places(row, pages)
         candidate = found.candidate or 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from longspan.data.extras import require
 from longspan.errors import InputError
+from longspan.files import output_file, whole_file
 from longspan.patterns import Either, Pattern
 from longspan.patterns.cells import Mask, read_mask
 
@@ -56,38 +57,25 @@ def save_picture(figure: Figure, path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: an unknown format, or a place that cannot be written.
     """
-    path = check_picture(path)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        figure.savefig(part, format=path.suffix.lstrip(".").lower(), dpi=DOTS, facecolor="white")
-        os.replace(part, path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise _unwritable(path, error.strerror or str(error)) from error
+    with whole_file(check_picture(path)) as part:
+        figure.savefig(part, format=_kind(path), dpi=DOTS, facecolor="white")
 
 
 def check_picture(path: str | os.PathLike[str]) -> Path:
-    """The path, if a picture could be saved there; call it before long work that ends in a picture.
+    """The file, if a picture could be saved there; call it before long work that ends in a picture.
 
     Raises:
         InputError: an unknown format, a folder that is missing or cannot be written, or matplotlib is missing.
     """
     bases = require("matplotlib.backend_bases", extra="pictures", purpose="drawing a picture")
-    path = Path(path)
     kinds = sorted(bases.FigureCanvasBase.get_supported_filetypes())
-    if path.suffix.lstrip(".").lower() not in kinds:
+    if _kind(path) not in kinds:
         raise InputError(f"picture {str(path)!r} has no known format; let its name end with .{', .'.join(kinds)}")
-    if not path.parent.is_dir():
-        raise _unwritable(path, f"{str(path.parent)!r} is no folder")
-    if path.is_dir():
-        raise _unwritable(path, "it is a folder")
-    if not os.access(path.parent, os.W_OK):
-        raise _unwritable(path, "its folder is read-only")
-    return path
+    return output_file(path, "picture")
 
 
-def _unwritable(path: Path, reason: str) -> InputError:
-    return InputError(f"picture {str(path)!r} cannot be written ({reason.lower()}); choose another place")
+def _kind(path: str | os.PathLike[str]) -> str:
+    return Path(path).suffix.lstrip(".").lower()
 
 
 def _cells(tokens: int, dots: int) -> int:

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
-from transformers.utils import logging
+_hidden: ContextVar[bool] = ContextVar("hidden", default=False)
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Hide our own bars: what is done inside is too quick for one."""
+    token = _hidden.set(True)
+    try:
+        yield
+    finally:
+        _hidden.reset(token)
 
 
 @contextmanager
 def without_file_bars() -> Iterator[None]:
     """Hide the bars that transformers draws, such as for every model file it reads or writes; Trainer's own stays."""
+    from transformers.utils import logging
+
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
@@ -22,11 +35,13 @@ def without_file_bars() -> Iterator[None]:
 
 
 def progress_bar(things: Iterable[Any] | None = None, *, doing: str, **options: Any) -> Any:
-    """A bar that goes away when it is done, as transformers draws it; on a terminal only, so that a log stays clean.
+    """A bar that goes away when it is done; on a terminal only, so that a log stays clean.
 
     Args:
         things: what is counted as it is gone through; None counts by `update`.
         doing: the word before the bar.
         options: of tqdm.
     """
-    return logging.tqdm(things, desc=doing, leave=False, disable=None, **options)
+    from tqdm import tqdm
+
+    return tqdm(things, desc=doing, leave=False, disable=True if _hidden.get() else None, **options)

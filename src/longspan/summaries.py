@@ -105,13 +105,23 @@ def load_summarizer(
     model: str | Path | None = None, language: str | None = None, decoding: Decoding | None = None
 ) -> Summarizer:
     """Load a model once to summarise many texts; arguments and errors as in `summarize`. The latest ones are kept."""
-    if model is None and not (BUNDLED / "model.safetensors").is_file():
-        raise InputError(f"the bundled model is missing from {BUNDLED}; install the package again, or name a model")
-    return _load(str(BUNDLED if model is None else model), model is None, language, decoding)
+    if model is not None:
+        return _load(str(model), language, decoding)
+    if decoding is not None:
+        raise InputError("the bundled model picks sentences and decodes nothing; leave the decoding options out")
+    return _bundled(language)
 
 
 @lru_cache(maxsize=2)
-def _load(source: str, bundled: bool, language: str | None, decoding: Decoding | None) -> Summarizer:
+def _bundled(language: str | None) -> Summarizer:
+    from longspan.bundled_models import open_bundled
+    from longspan.models.sentence_network import SentenceScoringNetwork
+
+    return Extractive(*open_bundled(BUNDLED, SentenceScoringNetwork), english_only=True, language=language)
+
+
+@lru_cache(maxsize=2)
+def _load(source: str, language: str | None, decoding: Decoding | None) -> Summarizer:
     from longspan.checkpoints import from_transformers
     from longspan.checkpoints.registry import load_any
     from longspan.models import LongspanForConditionalGeneration, LongspanForSentenceScoring, LongspanPreTrainedModel
@@ -130,7 +140,7 @@ def _load(source: str, bundled: bool, language: str | None, decoding: Decoding |
     if isinstance(model, LongspanForSentenceScoring):
         if decoding is not None:
             raise InputError(f"model {source!r} picks sentences and decodes nothing; leave the decoding options out")
-        return Extractive(model, tokenizer, english_only=bundled, language=language)
+        return Extractive(model, tokenizer, language=language)
     if isinstance(model, LongspanForConditionalGeneration):
         from longspan.abstractive import Abstractive
 

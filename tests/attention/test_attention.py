@@ -54,7 +54,7 @@ def test_a_configuration_is_read_from_a_name_data_or_itself():
         ({"mechanism": "longformer", "window": 3}, "no option 'window'"),
         ({"left_tokens": 3}, "is no mechanism"),
         (7, "attention=7 is no mechanism"),
-        ({"mechanism": "full", "dropout": "high"}, "dropout='high'"),
+        ({"mechanism": "full", "dropout": "high"}, "dropout is 'high'"),
     ],
 )
 def test_a_wrong_specification_is_named(spec, message):

@@ -387,12 +387,12 @@ def test_a_document_alone_padded_or_in_a_batch(lengths):
     [
         ({"relative_span": 100}, "left_tokens=128 exceeds relative_span=100.*narrow the window or widen"),
         ({"right_tokens": 513}, "right_tokens=513 exceeds relative_span=512"),
-        ({"relative_span": 0}, "relative_span=0 must be a whole number of at least 1"),
-        ({"global_buckets": 0}, "global_buckets=0"),
+        ({"relative_span": 0}, "relative_span is 0; it must be at least 1"),
+        ({"global_buckets": 0}, "global_buckets is 0"),
         ({"global_span": 63}, "global_span=63 is fewer than global_buckets=64"),
-        ({"p2c_index": "both"}, "p2c_index='both' is unknown; choose one of code, paper"),
-        ({"two_level": 1}, "two_level=1 must be true or false"),
-        ({"position_dropout": 1.0}, "position_dropout=1.0 must be a number from 0"),
+        ({"p2c_index": "both"}, "p2c_index is 'both'; choose 'code' or 'paper'"),
+        ({"two_level": 1}, "two_level is 1; it must be true or false"),
+        ({"position_dropout": 1.0}, "position_dropout is 1.0; it must be below 1"),
     ],
 )
 def test_wrong_options_are_one_sentence(options, message):

@@ -269,12 +269,12 @@ def test_no_square_tensor_in_forward_or_backward(globals_per_row):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"left_tokens": -1}, "left_tokens=-1"),
-        ({"right_tokens": 2.5}, "right_tokens=2.5"),
-        ({"dilation": 0}, "dilation=0"),
-        ({"dilation": (1, 0)}, "dilation=0"),
+        ({"left_tokens": -1}, "left_tokens is -1"),
+        ({"right_tokens": 2.5}, "right_tokens is 2.5"),
+        ({"dilation": 0}, "dilation is 0"),
+        ({"dilation": (1, 0)}, r"dilation\[1\] is 0"),
         ({"dilation": ()}, r"dilation=\(\)"),
-        ({"dropout": 1.0}, "dropout=1.0"),
+        ({"dropout": 1.0}, "dropout is 1.0"),
     ],
 )
 def test_mistakes_in_the_configuration_are_named(options, message):

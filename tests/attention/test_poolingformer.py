@@ -303,16 +303,16 @@ def test_scores_are_counted_exactly(config, length):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kernel": 0}, "kernel=0"),
-        ({"stride": 0}, "stride=0"),
+        ({"kernel": 0}, "kernel is 0"),
+        ({"stride": 0}, "stride is 0"),
         ({"stride": 6}, "stride=6 exceeds kernel=5"),
-        ({"pooled_left_tokens": -1}, "pooled_left_tokens=-1"),
-        ({"left_tokens": True}, "left_tokens=True"),
-        ({"pooling": "median"}, "pooling='median'"),
-        ({"windows": "both"}, "windows='both'"),
-        ({"init": "xavier"}, "init='xavier'"),
+        ({"pooled_left_tokens": -1}, "pooled_left_tokens is -1"),
+        ({"left_tokens": True}, "left_tokens is True"),
+        ({"pooling": "median"}, "pooling is 'median'"),
+        ({"windows": "both"}, "windows is 'both'"),
+        ({"init": "xavier"}, "init is 'xavier'"),
         ({"pooled_left_tokens": 1, "pooled_right_tokens": 1}, "kernel=5 does not fit"),
-        ({"separate_global_projections": "no"}, "separate_global_projections='no'"),
+        ({"separate_global_projections": "no"}, "separate_global_projections is 'no'"),
     ],
 )
 def test_mistakes_in_the_configuration_are_named(options, message):

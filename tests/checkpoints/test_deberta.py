@@ -316,8 +316,8 @@ def test_a_fusion_model_lengthens_again_with_its_tables(published, widest, tmp_p
         (["fusion", "longformer"], {}, "attention='longformer' leaves layer 1"),
         ("fusion", {"relative_span": 99}, "relative_span=99 does not fit the source.*has relative_span=53"),
         ("fusion", {"left_tokens": 60}, "left_tokens=60 exceeds relative_span=53"),
-        ("fusion", {"two_level": "no"}, "two_level='no' must be true or false"),
-        ("fusion", {"global_buckets": "x"}, "global_buckets='x'"),
+        ("fusion", {"two_level": "no"}, "two_level is 'no'; it must be true or false"),
+        ("fusion", {"global_buckets": "x"}, "global_buckets is 'x'"),
         ("fusion", {"relative_spam": 3}, "no option 'relative_spam'"),
     ],
 )

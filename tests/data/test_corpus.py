@@ -190,6 +190,6 @@ def test_other_mistakes(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"has no \.txt, \.jsonl or \.parquet file"):
         Corpus(source=str(tmp_path / "empty"))
-    with pytest.raises(InputError, match="text_unit='page' is unknown"):
+    with pytest.raises(InputError, match="text_unit is 'page'; choose"):
         Corpus(source=str(tmp_path), text_unit="page")
     assert corpus_module.HUB == "hf:"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from longspan.data.natural_questions import natural_question
 from longspan.data.question_readers import read_questions
-from longspan.data.questions import Annotation, QuestionRow, Span
+from longspan.data.questions import Annotation, Place, QuestionRow, Span
 from longspan.errors import InputError
 
 PAGE = (
@@ -143,6 +143,33 @@ def test_offsets_are_those_of_the_record_and_cut_the_html() -> None:
     assert page[found["start_byte"] : found["end_byte"]].decode() == row.answer(short[1]) == "東京 𝄞 too"
 
 
+def test_annotations_keep_the_places_that_were_published() -> None:
+    record = page_record()
+    tokens = record["document_tokens"]
+    start, end = record["long_answer_candidates"][0]["start_token"], record["long_answer_candidates"][0]["end_token"]
+    entries = [(start, start + 2), (end - 3, end), (start, start + 1), (start + 1, start + 3)]
+    record["annotations"] = [annotation(0, (start, end), *entries)]
+    row = natural_question(record)
+    (said,) = row.annotations
+    # As labels without tags: "<P>" at the edge goes, one of nothing but "<P>" goes whole.
+    assert [row.answer(span) for span in said.short] == ["Zürich", "too .", "Zürich is"]
+    # As the metric sees them, with the bytes of the tokens at their edges.
+    places = row.short_places(said)
+    assert [(place.start_token, place.end_token) for place in places] == entries
+    assert [(place.start_byte, place.end_byte) for place in places] == [
+        (tokens[first]["start_byte"], tokens[last - 1]["end_byte"]) for first, last in entries
+    ]
+    # A record that names bytes itself is taken at its word.
+    record["annotations"][0]["short_answers"][0] |= {"start_byte": 7, "end_byte": 9}
+    record["annotations"][0]["long_answer"] |= {"start_byte": 5, "end_byte": 80}
+    row = natural_question(record)
+    assert row.short_places(row.annotations[0])[0] == Place(start, start + 2, 7, 9)
+    assert row.long_place(row.annotations[0]) == Place(start, end, 5, 80)
+    # Where nothing differs, nothing is kept twice.
+    plain_places = natural_question(page_record()).annotations[0]
+    assert plain_places.long_place is plain_places.short_places is None
+
+
 @given(st.data())
 def test_tokens_and_characters_map_both_ways(data: st.DataObject) -> None:
     record = page_record()
@@ -237,7 +264,6 @@ def change(record: dict[str, Any], path: str, value: Any = ...) -> dict[str, Any
         ("annotations.0.short_answers", ..., r"annotations\[0\] has no field 'short_answers'"),
         ("annotations.0.short_answers.0.end_token", 900, r"short_answers\[0\] is tokens \d+–900 of a document with"),
         ("annotations.0.short_answers.0.start_token", 1, r"is tokens 1–\d+, outside its long answer \(tokens 5–"),
-        ("annotations.0.short_answers.0", {"start_token": 5, "end_token": 6}, "HTML without text"),
         ("annotations.2.short_answers", [{"start_token": 7, "end_token": 8}], r"outside its long answer \(none\)"),
         ("annotations.0.yes_no_answer", "MAYBE", r"'yes_no_answer' of annotations\[0\] is 'MAYBE'"),
         ("long_answer_candidates", ..., "no field 'long_answer_candidates'"),

@@ -50,6 +50,68 @@ def test_row_without_reference_says_so() -> None:
 # Layouts
 
 
+PROPOSAL = {
+    "id": "go-7",
+    "source": "go_proposals",
+    "licence": "BSD-3-Clause",
+    "title": "Seven",
+    "sections": [
+        {"title": "", "text": "Before all. A preface."},
+        {"title": "Why", "text": "One reason. Another.\n\nDetail\n\nx = 1\ny = 2"},
+        {"title": "How", "text": ""},
+    ],
+    "abstract": "It is proposed. It is good.\n\nIt is short.",
+    "digest": None,
+}
+
+
+def test_permissive_layout_has_sections_and_abstract() -> None:
+    row = one(PROPOSAL)
+    assert (row.id, row.title, row.language) == ("go-7", "Seven", "en")
+    assert row.pieces == ("Before all. A preface.", "Why", "One reason. Another.", "Detail", "x = 1\ny = 2", "How")
+    assert [row.pieces[index] for index in row.headings] == ["Why", "How"]
+    assert row.source.startswith("Before all. A preface.\n\nWhy\n\nOne reason. Another.\n\nDetail")
+    assert row.sentences[:4] == ("Before all.", "A preface.", "One reason.", "Another.")
+    assert not {"Why", "How"} & set(row.sentences)
+    assert row.references == ("It is proposed.\nIt is good.\nIt is short.",)
+    assert one(PROPOSAL | {"digest": "Plainly."}, target="digest").references == ("Plainly.",)
+    assert not list(rows_from_records([PROPOSAL], Choice(target="digest")))  # it has none
+    with pytest.raises(InputError, match="target='blurb' is not in this layout; it has abstract, digest"):
+        one(PROPOSAL, target="blurb")
+    assert one(PROPOSAL | {"title": []}).title == ""
+    for field, value in (("title", None), ("sections", "x"), ("sections", [{"title": "A"}]), ("abstract", 3)):
+        with pytest.raises(InputError, match=f"field '({field}|text)' "):
+            one(PROPOSAL | {field: value})
+
+
+@needs_data
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "count"), [("permissive", 347), ("permissive-papers", 99), ("permissive-proposals", 248)]
+)
+def test_permissive_documents(name: str, count: int) -> None:
+    """Counts as the data's README has them, without the one document of `nixos_rfcs`."""
+    rows = list(read_rows(name, "validation"))
+    assert len(rows) == len({row.id for row in rows}) == count
+    for row in rows:
+        # The README: a body of at least 800 words, an abstract of 40 to 400.
+        assert len(row.source.split()) >= 800
+        assert 40 <= len(row.reference.split()) <= 400
+        assert row.reference.replace("\n", " ") not in row.source
+
+
+@needs_data
+def test_permissive_text_is_that_of_the_file() -> None:
+    file = Path(DATA) / "permissive/validation-go_proposals.jsonl.xz"
+    with lzma.open(file, "rt", encoding="utf-8") as lines:
+        records = [json.loads(line) for line in lines]
+    for record, row in zip(records, read_rows(file), strict=True):
+        parts = [part for section in record["sections"] for part in (section["title"], section["text"]) if part]
+        assert row.source == "\n\n".join(parts)
+        titles = [section["title"] for section in record["sections"] if section["title"]]
+        assert [row.pieces[index] for index in row.headings] == titles
+
+
 def test_plain_layout_takes_texts_lists_and_named_fields() -> None:
     row = one({"id": 7, "document": "One. Two.", "summary": "First. Second."})
     assert (row.id, row.source, row.sentences) == ("7", "One. Two.", ("One.", "Two."))
@@ -241,7 +303,9 @@ def test_damaged_archives_and_missing_files(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(data)
         with pytest.raises(InputError, match=re.escape(name)):
             list(read_rows(tmp_path / name))
-    with pytest.raises(InputError, match=r"is no file and no directory.* none of the data sets pubmed"):
+    with pytest.raises(
+        InputError, match=r"is no file and no directory.* none of the data sets permissive, permissive-papers, "
+    ):
         read_rows(tmp_path / "none.jsonl")
 
 

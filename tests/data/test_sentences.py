@@ -107,6 +107,12 @@ def test_blank_lines_headings_and_items_end_sentences() -> None:
     ]
 
 
+@pytest.mark.parametrize("mark", ["•", "-", "*", "◦", "●", "■", "○", "(1)", "1)"])
+def test_an_item_may_hold_several_sentences(mark: str) -> None:
+    text = f"Before it.\n{mark} It ends here. A second one follows.\nA third one ends it."
+    assert texts(text) == ["Before it.", f"{mark} It ends here.", "A second one follows.", "A third one ends it."]
+
+
 def test_line_break_beside_a_long_line_ends_a_paragraph() -> None:
     long = "word " * 40
     assert texts(f"Introduction\n{long}\nMethods\n{long}") == ["Introduction", long.strip(), "Methods", long.strip()]

@@ -1,4 +1,4 @@
-"""Folders that appear whole or not at all, and are made only once."""
+"""Folders that are made only once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.whole_folders import fingerprint_of, make_once, read_index, whole_folder
+from longspan.data.whole_folders import fingerprint_of, make_once, read_index
 from longspan.errors import InputError
 
 
@@ -20,48 +20,52 @@ class Words:
         return self.words
 
 
-def test_a_folder_appears_when_it_is_filled(tmp_path: Path) -> None:
-    wanted = tmp_path / "runs" / "wanted"
-    with whole_folder(wanted) as partial:
-        (partial / "file").write_text("text")
-        assert not wanted.exists()
-    assert (wanted / "file").read_text() == "text"
-    assert [path.name for path in wanted.parent.iterdir()] == ["wanted"]
-
-
-def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
-    def interrupted() -> None:
-        with whole_folder(tmp_path / "wanted") as partial:
-            (partial / "file").write_text("text")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert not list(tmp_path.iterdir())
-
-
-def test_what_a_killed_run_left_is_not_used(tmp_path: Path) -> None:
-    (tmp_path / ".wanted.partial").mkdir()
-    (tmp_path / ".wanted.partial" / "old").write_text("half")
-    with whole_folder(tmp_path / "wanted") as partial:
-        assert not list(partial.iterdir())
-
-
 def test_made_once(tmp_path: Path) -> None:
     calls = []
 
     def fill(folder: Path) -> dict[str, int]:
         calls.append(folder)
+        (folder / "rows.bin").write_bytes(b"123")
         return {"rows": 3}
 
     folder = tmp_path / "made"
     for _ in range(2):
-        assert make_once(folder, "one", fill, other="other rows") == {"rows": 3, "fingerprint": "one"}
+        assert make_once(folder, "one", fill, other="other rows") == {
+            "rows": 3,
+            "fingerprint": "one",
+            "files": {"rows.bin": 3},
+        }
     assert len(calls) == 1
     assert read_index(folder)["rows"] == 3
     with pytest.raises(InputError, match="made' was made from other rows; put back what has changed"):
         make_once(folder, "two", fill, other="other rows")
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("index", ["", "{", "[]", "null", "7", '{"rows": 3}', "\x00", "[" * 100_000, None])
+def test_a_damaged_index_is_one_sentence(tmp_path: Path, index: str | None) -> None:
+    folder = tmp_path / "made"
+    make_once(folder, "one", lambda partial: {"rows": 3}, other="other rows")
+    if index is None:
+        (folder / "index.json").unlink()
+        (folder / "rows.bin").write_bytes(b"1")
+    else:
+        (folder / "index.json").write_text(index)
+    with pytest.raises(InputError, match=r"made' is damaged .* remove this folder, and it is made again"):
+        make_once(folder, "one", lambda partial: {"rows": 4}, other="other rows")
+
+
+def test_files_that_have_become_shorter(tmp_path: Path) -> None:
+    def fill(folder: Path) -> dict[str, int]:
+        (folder / "rows.bin").write_bytes(b"123")
+        return {}
+
+    make_once(tmp_path / "made", "one", fill, other="other rows")
+    (tmp_path / "made" / "rows.bin").write_bytes(b"12")
+    with pytest.raises(InputError, match="not as long as they were"):
+        make_once(tmp_path / "made", "one", fill, other="other rows")
+    (tmp_path / "made" / "index.json").write_text('{"fingerprint": "one", "rows": 3}')  # of an older version
+    assert make_once(tmp_path / "made", "one", fill, other="other rows")["rows"] == 3
 
 
 def test_fingerprints_tell_tokenizers_and_parts_apart() -> None:

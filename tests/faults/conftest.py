@@ -109,6 +109,7 @@ def check_fault(
         prepare: Callable[[Path], object] | None = None,
         stdin: bytes | None = None,
         environment: Mapping[str, str] | None = None,
+        cwd: str = ".",
         code: int = 2,
         seconds: float = 30.0,
     ) -> str:
@@ -125,6 +126,7 @@ def check_fault(
             prepare: called with the folder at last, for what the arguments above cannot say.
             stdin: bytes on standard input.
             environment: variables to set.
+            cwd: where the command runs, below the folder that was made.
             code: the exit code that must come back.
             seconds: it must not take longer.
         """
@@ -140,6 +142,7 @@ def check_fault(
             monkeypatch.setenv(name, value)
         if stdin is not None:
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        monkeypatch.chdir(tmp_path / cwd)
         before, start = photograph(tmp_path), time.monotonic()
         capfd.readouterr()
         result = main([str(argument) for argument in run])

@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from longspan.errors import InputError
 from longspan.models import LongspanForNaturalQuestions
-from longspan.models.natural_questions import choice_loss, document_mean, paragraph_means
+from longspan.models.natural_questions import choice_loss
+from longspan.models.question_network import document_mean, paragraph_means
 
 NONE = -100
 # Two chunks: three paragraphs (the middle one of a single token), and one paragraph; −1 is question or between.
@@ -268,7 +269,7 @@ def test_mistakes_are_named(changes, words, make_model, batch):
 
 
 def test_impossible_configurations(make_config):
-    with pytest.raises(InputError, match="answer_types=3"):
+    with pytest.raises(InputError, match="answer_types is 3"):
         make_config(answer_types=3)
     with pytest.raises(InputError, match="question_loss_weights"):
         make_config(question_loss_weights=[1, 1])

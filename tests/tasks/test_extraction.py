@@ -111,7 +111,7 @@ def test_token_limit_cuts_between_sentences(tokenizer: Any) -> None:
 
 @pytest.mark.parametrize("option", ["max_source_tokens", "summary_words"])
 def test_empty_limits_are_refused(option: str) -> None:
-    with pytest.raises(InputError, match=f"{option}=0"):
+    with pytest.raises(InputError, match=f"{option} is 0"):
         Extraction(**{option: 0})
 
 

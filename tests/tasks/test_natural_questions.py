@@ -237,8 +237,8 @@ def test_odd_rows_train_and_evaluate(kinds: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"max_answer_tokens": 0}, "max_answer_tokens=0"),
-        ({"answer_types": 3}, "answer_types=3"),
+        ({"max_answer_tokens": 0}, "max_answer_tokens is 0"),
+        ({"answer_types": 3}, "answer_types is 3"),
         ({"stride": 5000}, "stride=5000"),
     ],
 )

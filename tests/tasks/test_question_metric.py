@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longspan.data.questions import Annotation, Candidate, Place, QuestionRow, Span, plain_row
@@ -23,6 +23,7 @@ from longspan.tasks.question_metric import (
     same_place,
     same_spans,
     tydi_scores,
+    votes_needed,
 )
 
 
@@ -58,11 +59,13 @@ class TestPlaces:
         assert not same_place(tokens(3, 5), tokens(3, 6))
         assert not same_place(tokens(3, 5), by_bytes(3, 5))  # nothing to compare
         assert not same_place(Place(), Place())
-        # Bytes where both have them, whatever the tokens say …
+        # The same bytes, or the same tokens: either is enough, whatever the other says …
         assert same_place(Place(3, 5, 70, 90), Place(4, 6, 70, 90))
-        assert not same_place(Place(3, 5, 70, 90), Place(3, 5, 70, 91))
-        # … else tokens, also where one has bytes.
+        assert same_place(Place(3, 5, 70, 90), Place(3, 5, 70, 91))
+        assert not same_place(Place(3, 5, 70, 90), Place(3, 6, 70, 91))
+        # … also where only one has bytes.
         assert same_place(Place(3, 5, 70, 90), tokens(3, 5))
+        assert not same_place(Place(-1, 5, -1, 90), Place(-1, 5, -1, 90))  # half a place is none
 
     def test_sets_of_spans(self):
         one, two = tokens(3, 5), tokens(8, 9)
@@ -87,10 +90,20 @@ class TestLong:
         assert judge_long(gold, SILENT) == Judged(False, False, 0, 0)
 
     def test_fewer_annotators(self):
-        assert judge_long([long(*A)], long(*A)) == Judged(True, True, 1, 0)
-        assert judge_long([SILENT], long(*A)) == Judged(False, True, 0, 0)
+        assert judge_long([long(*A)], long(*A)) == Judged(False, True, 0, 0)
+        assert judge_long([long(*A)], long(*A), votes=1) == Judged(True, True, 1, 0)
+        assert judge_long([SILENT], long(*A), votes=1) == Judged(False, True, 0, 0)
         assert judge_long([long(*A), SILENT], long(*A)) == Judged(False, True, 0, 0)  # of two, both
-        assert judge_long([], long(*A)) == Judged(False, True, 0, 0)
+        assert judge_long([], long(*A), votes=1) == Judged(False, True, 0, 0)
+
+    def test_a_lone_annotator_decides_only_where_all_are_alone(self):
+        alone, two = [long(*A)], [long(*B), long(*B)]
+        assert votes_needed([alone, alone, []]) == 1
+        assert natural_questions_scores([alone], [long(*A)])["long_f1"] == 100
+        # Beside a question with two annotators the published rule holds: the first question has no gold answer.
+        assert votes_needed([alone, two]) == 2
+        scores = natural_questions_scores([alone, two], [long(*A), long(*B)])
+        assert (scores["long_precision"], scores["long_recall"]) == (50, 100)
 
 
 class TestShort:
@@ -299,4 +312,65 @@ def test_a_candidate_has_its_own_place():
     row = QuestionRow(
         id="1", question="?", text="Bern", candidates=(candidate,), annotations=(Annotation(candidate=0),)
     )
-    assert annotations_of(row)[0].long == by_bytes(50, 90)
+    assert annotations_of(row)[0].long == candidate.place
+
+
+def published_rules(gold: list[dict], predicted: dict) -> dict[str, tuple[bool, bool, bool]]:
+    """The rules of the published evaluation on its own records: has gold, has prediction, is right. Written apart."""
+
+    def none(span: dict) -> bool:
+        return all(value < 0 for value in span.values())
+
+    def equal(one: dict, other: dict) -> bool:
+        kinds = [("start_byte", "end_byte"), ("start_token", "end_token")]
+        return any(all(one[key] == other[key] >= 0 for key in kind) for kind in kinds)
+
+    def real(record: dict) -> list[dict]:
+        return [span for span in record["short_answers"] if not none(span)]
+
+    def equal_sets(one: list[dict], other: list[dict]) -> bool:
+        table = [[equal(x, y) for y in other] for x in one]
+        return all(map(any, table)) and all(any(row[j] for row in table) for j in range(len(other)))
+
+    def has_short(record: dict) -> bool:
+        return bool(real(record)) or record["yes_no_answer"] != "NONE"
+
+    long_gold = sum(not none(record["long_answer"]) for record in gold) >= 2
+    long_said = not none(predicted["long_answer"])
+    long_right = any(equal(record["long_answer"], predicted["long_answer"]) for record in gold)
+    short_gold, short_said = sum(map(has_short, gold)) >= 2, has_short(predicted)
+    if predicted["yes_no_answer"] != "NONE":
+        short_right = any(record["yes_no_answer"] == predicted["yes_no_answer"] for record in gold)
+    else:
+        short_right = any(equal_sets(real(record), real(predicted)) for record in gold)
+    return {
+        "long": (long_gold, long_said, long_gold and long_said and long_right),
+        "short": (short_gold, short_said, short_gold and short_said and short_right),
+    }
+
+
+# Few values, so that bytes and tokens agree, disagree and are missing in all combinations.
+BORDERS = st.sampled_from([(-1, -1), (2, 5), (2, 6), (9, 11)])
+SPANS = st.tuples(BORDERS, BORDERS).map(
+    lambda both: dict(zip(("start_token", "end_token", "start_byte", "end_byte"), (*both[0], *both[1]), strict=True))
+)
+
+
+@st.composite
+def records(draw: st.DrawFn) -> dict:
+    yes_no = draw(st.sampled_from(["NONE", "NONE", "NONE", "YES", "NO"]))
+    short = draw(st.lists(SPANS, max_size=3)) if yes_no == "NONE" else []
+    return {"long_answer": draw(SPANS), "short_answers": short, "yes_no_answer": yes_no}
+
+
+@settings(max_examples=600)
+@given(st.lists(records(), min_size=1, max_size=5), records())
+def test_judgements_are_those_of_the_published_rules(gold: list[dict], predicted: dict) -> None:
+    def said(record: dict) -> Said:
+        spans = tuple(Place(**span) for span in record["short_answers"])
+        return Said(long=Place(**record["long_answer"]), short=spans, yes_no=record["yes_no_answer"].lower())
+
+    expected = published_rules(gold, predicted)
+    for name, judge in (("long", judge_long), ("short", judge_short)):
+        found = judge([said(record) for record in gold], said(predicted))
+        assert (found.has_gold, found.has_prediction, found.credit == 1) == expected[name], name

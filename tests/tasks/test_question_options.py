@@ -12,16 +12,16 @@ from longspan.tasks.question_options import PassageTypes, QuestionOptions, add_m
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_tokens": 7}, "max_tokens=7 holds no question and document"),
+        ({"max_tokens": 7}, "max_tokens is 7; it must be at least 8"),
         ({"max_tokens": 512}, "stride=1568 is not from 1 to max_tokens − 1 = 511"),
-        ({"stride": 0}, "stride=0 is not from 1"),
-        ({"max_question_tokens": 0}, "max_question_tokens=0 is not from 1"),
+        ({"stride": 0}, "stride is 0; it must be at least 1"),
+        ({"max_question_tokens": 0}, "max_question_tokens is 0; it must be at least 1"),
         ({"max_question_tokens": 4096}, "max_question_tokens=4096 is not from 1"),
-        ({"keep_negatives": 1.5}, "keep_negatives=1.5 is no probability"),
-        ({"keep_negatives": -0.1}, "keep_negatives=-0.1 is no probability"),
-        ({"max_candidates": -1}, "max_candidates=-1 is negative"),
+        ({"keep_negatives": 1.5}, "keep_negatives is 1.5; it must be at most 1"),
+        ({"keep_negatives": -0.1}, "keep_negatives is -0.1; it must be at least 0"),
+        ({"max_candidates": -1}, "max_candidates is -1; it must be at least 0"),
         ({"passage_types": True}, "passage_types=true needs match_types=true"),
-        ({"answer_types": 3}, "answer_types=3 is unknown; choose 2 or 5"),
+        ({"answer_types": 3}, "answer_types is 3; choose 2 or 5"),
     ],
 )
 def test_impossible_options_are_refused(options: dict, message: str) -> None:

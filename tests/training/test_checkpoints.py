@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
+from longspan.errors import InputError
 from longspan.training import checkpoints
 
 
@@ -14,6 +19,7 @@ def _write(folder: Path, step: int) -> Path:
     checkpoint = folder / f"checkpoint-{step}"
     checkpoint.mkdir(parents=True)
     (checkpoint / "model.safetensors").write_bytes(b"12345")
+    (checkpoint / "trainer_state.json").write_text("{}")
     (checkpoint / "training_args.bin").write_bytes(b"pickle")
     return checkpoint
 
@@ -39,7 +45,7 @@ def test_order_is_by_step_and_other_names_are_ignored(tmp_path: Path) -> None:
         "checkpoint-20",
         "checkpoint-100",
     ]
-    checkpoints.remove_incomplete(tmp_path)
+    checkpoints.clear_damaged(tmp_path)
     assert not (tmp_path / "checkpoint-200").exists()
     assert (tmp_path / "checkpoint-best").exists()
 
@@ -66,3 +72,72 @@ def test_writing_is_whole_or_not_at_all(tmp_path: Path) -> None:
     checkpoints.write_atomically(file, "two")
     assert file.read_text() == "two"
     assert [path.name for path in file.parent.iterdir()] == ["a.json"]
+
+
+def _flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+DAMAGES = {
+    "a bit": (lambda checkpoint: _flip(checkpoint / "model.safetensors"), "model.safetensors has changed"),
+    "cut": (lambda checkpoint: (checkpoint / "model.safetensors").write_bytes(b"12"), "2 bytes instead of 5"),
+    "gone": (lambda checkpoint: (checkpoint / "model.safetensors").unlink(), "model.safetensors is missing"),
+    "list": (lambda checkpoint: (checkpoint / "files.json").write_text("{"), "files.json cannot be read"),
+    "another list": (lambda checkpoint: (checkpoint / "files.json").write_text('{"a": {}}'), "files.json cannot be"),
+    "state": (lambda checkpoint: _flip(checkpoint / "trainer_state.json"), "trainer_state.json has changed"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_what_is_damaged_is_said_and_kept_aside(
+    tmp_path: Path, damage: tuple[Any, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    spoil, words = damage
+    for step in (2, 4):
+        checkpoints.seal(_write(tmp_path, step))
+    spoil(tmp_path / "checkpoint-4")
+    before = sorted(file.name for file in (tmp_path / "checkpoint-4").iterdir())
+    checkpoints.clear_damaged(tmp_path)
+    assert words in caplog.text
+    assert "checkpoint-4 is skipped" in caplog.text
+    assert "kept as checkpoint-4.damaged-1" in caplog.text
+    assert [path.name for path in checkpoints.complete_checkpoints(tmp_path)] == ["checkpoint-2"]
+    assert sorted(file.name for file in (tmp_path / "checkpoint-4.damaged-1").iterdir()) == before
+    spoil(tmp_path / "checkpoint-2")
+    with pytest.raises(InputError, match=r"every checkpoint .*checkpoint-2: .*begin again at step 0"):
+        checkpoints.clear_damaged(tmp_path)
+    assert (tmp_path / "checkpoint-2").is_dir()
+
+
+def test_checkpoints_of_older_versions_count(tmp_path: Path) -> None:
+    """Their lists have sizes alone; what their files say about themselves is looked at instead."""
+    checkpoint = tmp_path / "checkpoint-2"
+    checkpoint.mkdir()
+    save_file({"a": torch.zeros(1000)}, checkpoint / "model.safetensors")
+    torch.save({"a": torch.zeros(1000)}, checkpoint / "optimizer.pt")
+    (checkpoint / "trainer_state.json").write_text("{}")
+    sizes = {file.name: file.stat().st_size for file in checkpoint.iterdir()}
+    (checkpoint / "files.json").write_text(json.dumps(sizes))
+    assert checkpoints.damage(checkpoint) is None
+    for name in ("optimizer.pt", "model.safetensors"):
+        whole = (checkpoint / name).read_bytes()
+        place = len(whole) // 2 if name == "optimizer.pt" else 3
+        (checkpoint / name).write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
+        assert checkpoints.damage(checkpoint) == f"{name} is damaged"
+        (checkpoint / name).write_bytes(whole)
+    assert checkpoints.damage(checkpoint) is None
+
+
+def test_the_best_is_the_best_of_those_that_are_there(tmp_path: Path) -> None:
+    for step in (2, 4, 6, 8, 10):
+        checkpoints.seal(_write(tmp_path, step))
+    losses = {2: 3.0, 4: 1.0, 6: 2.0, 8: 2.0, 10: float("nan")}
+    history: list[dict[str, Any]] = [{"step": step, "eval_loss": loss} for step, loss in losses.items()]
+    history.append({"step": 12, "eval_loss": 0.5})
+    assert checkpoints.best_step(history, tmp_path, "loss", False) == 4
+    checkpoints.remove(tmp_path / "checkpoint-4")
+    assert checkpoints.best_step(history, tmp_path, "loss", False) == 6
+    assert checkpoints.best_step(history, tmp_path, "loss", True) == 2
+    assert checkpoints.best_step([], tmp_path, "loss", True) is None

@@ -86,7 +86,7 @@ def test_an_existing_run_is_neither_overwritten_nor_mixed(tiny_recipe: Path, tmp
         ("model.new.vocab_size=7", "vocab_size"),
         ("optimisation.schedule=linaer", "linaer"),
         ("data.train=nowhere", "nowhere"),
-        ("data.train_rows=0", "gives no rows"),
+        ("data.train_rows=0", "train_rows is 0"),
         ("tokenizer={from: nowhere/at/all}", "nowhere/at/all"),
         ("task.max_source_tokens=0", "max_source_tokens"),
         ("task.max_source_tokens=385", "task.max_source_tokens is 385 but the model has positions for 384"),

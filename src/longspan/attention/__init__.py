@@ -44,6 +44,7 @@ MECHANISMS: dict[str, type[AttentionConfig]] = {
     "poolingformer": PoolingformerConfig,
     "fusion": FusionConfig,
 }
+"""Name → configuration, whose `build(width, heads)` makes the module."""
 
 
 def attention_config(spec: str | Mapping[str, Any] | AttentionConfig) -> AttentionConfig:

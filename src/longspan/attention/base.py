@@ -12,6 +12,7 @@ from longspan.attention.relative import RelativePositions, RelativeTables
 from longspan.errors import InputError
 from longspan.ops.reference import dense_mask, dense_weights
 from longspan.patterns import Pattern
+from longspan.settings import Dropout, check
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,24 +130,6 @@ class KeyValueState:
             self.key, self.value = self.key.index_select(0, rows), self.value.index_select(0, rows)
 
 
-def require_count(name: str, value: Any, least: int) -> None:
-    """Raise `InputError` unless `value` is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"{name}={value!r} must be a whole number of at least {least}")
-
-
-def require_flag(name: str, value: Any) -> None:
-    """Raise `InputError` unless `value` is true or false."""
-    if not isinstance(value, bool):
-        raise InputError(f"{name}={value!r} must be true or false")
-
-
-def require_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Raise `InputError` unless `value` is one of `choices`."""
-    if value not in choices:
-        raise InputError(f"{name}={value!r} is unknown; choose one of {', '.join(choices)}")
-
-
 @dataclass(frozen=True, kw_only=True)
 class AttentionConfig:
     """Base of every mechanism's configuration: frozen, keyword-only, every field with a default."""
@@ -162,12 +145,12 @@ class AttentionConfig:
     source: ClassVar[str]
     """Paper and equation."""
 
-    dropout: float = 0.0
+    dropout: Dropout = 0.0
     """Probability of dropping an attention weight during training."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.dropout, bool) or not isinstance(self.dropout, int | float) or not 0 <= self.dropout < 1:
-            raise InputError(f"dropout={self.dropout!r} must be a number from 0 up to, but not including, 1")
+        """Refuse what is not of its field's type, or outside its limits."""
+        check(self)
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         """Mean attention scores per token of `length` real tokens, `global_tokens` of them global: `cost`, counted."""

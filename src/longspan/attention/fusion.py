@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import KeyValueState, Tokens, require_choice, require_count, require_flag
+from longspan.attention.base import KeyValueState, Tokens
 from longspan.attention.global_rows import put_rows, slot_rows
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
 from longspan.attention.relative import RelativePositions, RelativeTables, bucket, clipped_offset
 from longspan.attention.windowed import copy_linear
 from longspan.errors import InputError
-from longspan.ops.blocked import gather_slots
+from longspan.ops.tile_memory import gather_slots
 from longspan.ops.reference import dense_mask, dense_weights
 from longspan.ops.relative import attend_relative
 from longspan.ops.relative_reference import relative_scores
-
-P2C_INDICES = ("code", "paper")
+from longspan.settings import Count, Dropout, Range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,21 +43,14 @@ class FusionConfig(PoolingformerConfig):
 
     separate_global_projections: bool = False
     two_level: bool = True
-    relative_span: int = 512
-    global_buckets: int = 64
-    global_span: int = 4096
-    p2c_index: str = "code"
-    position_dropout: float = 0.0
+    relative_span: Annotated[int, Range(1, 65_536)] = 512
+    global_buckets: Annotated[int, Range(1, 65_536)] = 64
+    global_span: Count = 4096
+    p2c_index: Literal["code", "paper"] = "code"
+    position_dropout: Dropout = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_flag("two_level", self.two_level)
-        for name in ("relative_span", "global_buckets", "global_span"):
-            require_count(name, getattr(self, name), 1)
-        require_choice("p2c_index", self.p2c_index, P2C_INDICES)
-        prob = self.position_dropout
-        if isinstance(prob, bool) or not isinstance(prob, int | float) or not 0 <= prob < 1:
-            raise InputError(f"position_dropout={prob!r} must be a number from 0 up to, but not including, 1")
         for name in ("left_tokens", "right_tokens"):
             if getattr(self, name) > self.relative_span:
                 raise InputError(

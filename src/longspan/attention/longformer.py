@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from longspan.attention.base import AttentionConfig, KeyValueState, Tokens, require_count, require_flag
+from longspan.attention.base import AttentionConfig, KeyValueState, Tokens
 from longspan.attention.windowed import WindowedAttention, window_scores
 from longspan.errors import InputError
 from longspan.patterns import PerHead, Window
+from longspan.settings import Count, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,20 +34,15 @@ class LongformerConfig(AttentionConfig):
     cost: ClassVar[str] = "left_tokens + 1 + right_tokens + 2G (causal: left_tokens + 1)"
     source: ClassVar[str] = "Beltagy et al. 2020, arXiv 2004.05150, section 3"
 
-    left_tokens: int = 256
-    right_tokens: int = 256
-    dilation: int | tuple[int, ...] = 1
+    left_tokens: Whole = 256
+    right_tokens: Whole = 256
+    dilation: Count | tuple[Count, ...] = 1
     separate_global_projections: bool = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        require_count("left_tokens", self.left_tokens, 0)
-        require_count("right_tokens", self.right_tokens, 0)
-        require_flag("separate_global_projections", self.separate_global_projections)
         if isinstance(self.dilation, list):  # as plain data, from JSON or YAML
             object.__setattr__(self, "dilation", tuple(self.dilation))
-        for dilation in self.dilation if isinstance(self.dilation, tuple) else (self.dilation,):
-            require_count("dilation", dilation, 1)
+        super().__post_init__()
         if self.dilation == ():
             raise InputError("dilation=() names no head; give one number, or one per head")
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import AttentionConfig, KeyValueState, Tokens, require_choice, require_count, require_flag
+from longspan.attention.base import AttentionConfig, KeyValueState, Tokens
 from longspan.attention.windowed import WindowedAttention, copy_linear, window_scores
 from longspan.errors import InputError
 from longspan.ops.attend import attend
-from longspan.ops.pooling import POOLINGS, pool, pool_shares, slot_mask
+from longspan.ops.pooling import pool, pool_shares, slot_mask
 from longspan.ops.reference import dense_weights
 from longspan.patterns import PooledWindow, Window
-
-WINDOWS = ("shared", "per_query")
-INITS = ("zero_value", "normal", "copy")
+from longspan.settings import Range, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,29 +42,20 @@ class PoolingformerConfig(AttentionConfig):
     )
     source: ClassVar[str] = "Zhang et al. 2021, Poolingformer, ICML, arXiv 2105.04371"
 
-    left_tokens: int = 128
-    right_tokens: int = 128
-    pooled_left_tokens: int = 512
-    pooled_right_tokens: int = 512
-    kernel: int = 5
-    stride: int = 4
-    pooling: str = "ldconv"
-    windows: str = "shared"
-    init: str = "zero_value"
+    left_tokens: Whole = 128
+    right_tokens: Whole = 128
+    pooled_left_tokens: Whole = 512
+    pooled_right_tokens: Whole = 512
+    kernel: Annotated[int, Range(1, 4096)] = 5
+    stride: Annotated[int, Range(1, 4096)] = 4
+    pooling: Literal["ldconv", "mean", "max"] = "ldconv"
+    windows: Literal["shared", "per_query"] = "shared"
+    init: Literal["zero_value", "normal", "copy"] = "zero_value"
     separate_global_projections: bool = True
     tie_levels: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("left_tokens", "right_tokens", "pooled_left_tokens", "pooled_right_tokens"):
-            require_count(name, getattr(self, name), 0)
-        require_count("kernel", self.kernel, 1)
-        require_count("stride", self.stride, 1)
-        require_flag("separate_global_projections", self.separate_global_projections)
-        require_flag("tie_levels", self.tie_levels)
-        require_choice("pooling", self.pooling, POOLINGS)
-        require_choice("windows", self.windows, WINDOWS)
-        require_choice("init", self.init, INITS)
         if self.stride > self.kernel:
             raise InputError(
                 f"stride={self.stride} exceeds kernel={self.kernel} and would skip tokens; lower the stride"

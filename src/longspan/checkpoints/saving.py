@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +9,8 @@ from transformers import PreTrainedModel
 
 from longspan.checkpoints.tokenizers import has_tokenizer, open_tokenizer
 from longspan.errors import InputError
+from longspan.files import whole_folder
 from longspan.progress import without_file_bars
-
-
-def check_output(directory: Path) -> None:
-    """Raise `InputError` unless `directory` is new or empty."""
-    if directory.exists() and not directory.is_dir():
-        raise InputError(f"output '{directory}' is a file; give a directory that does not exist yet")
-    if directory.is_dir() and any(directory.iterdir()):
-        raise InputError(f"output '{directory}' is not empty; give a directory that does not exist yet")
 
 
 def load_tokenizer(source: str, config: Any) -> Any | None:
@@ -51,18 +42,9 @@ def load_tokenizer(source: str, config: Any) -> Any | None:
 
 
 def save_whole(directory: Path, model: PreTrainedModel, tokenizer: Any | None) -> None:
-    """Write model and tokenizer beside `directory` and rename: what exists under that name is always complete."""
-    directory = directory.absolute()
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    partial = directory.parent / f".{directory.name}.{os.getpid()}.partial"
-    try:
-        partial.mkdir()
+    """Write model and tokenizer into a new or empty folder: whole or not at all, see `whole_folder`."""
+    with whole_folder(directory) as partial:
         with without_file_bars():
             model.save_pretrained(partial)
         if tokenizer is not None:
             tokenizer.save_pretrained(partial)
-        if directory.is_dir():
-            directory.rmdir()
-        partial.rename(directory)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

@@ -26,7 +26,7 @@ def open_tokenizer(source: str | Path, **options: Any) -> Any:
     Raises:
         InputError: there is none, its files are damaged, or it cannot encode a word.
     """
-    import longspan.models  # noqa: F401 (AutoTokenizer looks into config.json, and must know the type of model there)
+    import longspan.models.registration  # noqa: F401 (AutoTokenizer asks config.json for the type of model)
 
     directory = Path(source).expanduser()
     if directory.is_dir():

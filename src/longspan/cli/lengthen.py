@@ -39,15 +39,16 @@ def lengthen(
 
     from longspan.checkpoints.lengthening import lengthen as run
     from longspan.checkpoints.registry import load_any
-    from longspan.checkpoints.saving import check_output, load_tokenizer, save_whole
+    from longspan.checkpoints.saving import load_tokenizer, save_whole
+    from longspan.files import new_folder
 
-    check_output(output)
+    folder = new_folder(output)
     model = load_any(source)
     tokenizer = load_tokenizer(source, model.config)
     model = run(model, attention, max_tokens, chosen, **settings)
     if tokenizer is not None:
         tokenizer.model_max_length = max_tokens
-    save_whole(output, model, tokenizer)
+    save_whole(folder, model, tokenizer)
     typer.echo(str(model.report))
     typer.echo(
         f"{'tokenizer':<14} {'copied' if tokenizer is not None else 'none beside the source; add one to use text'}"

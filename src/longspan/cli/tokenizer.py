@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from longspan.errors import InputError
-
 
 def tokenizer(
     sources: Annotated[
@@ -35,11 +33,10 @@ def tokenizer(
     The corpus is read once, in pieces; only the counts of its words are in memory. A recipe uses the result with
     `tokenizer: {from: DIR}`; `tokenizer: {train: SIZE}` makes one from the recipe's own training data.
     """
-    if output.is_file() or (output.is_dir() and any(output.iterdir())):
-        raise InputError(f"output {str(output)!r} exists already; give another --output, or remove it")
-
     from longspan.data.corpus import Corpus
+    from longspan.files import new_folder
 
+    folder = new_folder(output)
     corpora = [
         Corpus(source=source, split=split, limit=limit, text_field=text_field, on_error=on_error) for source in sources
     ]
@@ -47,5 +44,5 @@ def tokenizer(
     from longspan.training.tokenizers import train_tokenizer, write_folder
 
     trained = train_tokenizer((piece for corpus in corpora for piece, _ in corpus.pieces()), size, simplify=simplify)
-    write_folder(output, trained.save_pretrained)
+    write_folder(folder, trained.save_pretrained)
     typer.echo(f"{len(trained)} entries: {output}")

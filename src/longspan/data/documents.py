@@ -7,7 +7,9 @@ import re
 import sys
 from pathlib import Path
 
-from longspan.data.extract import text_and_pages_from_pdf, text_from_html, text_from_markdown
+from longspan.data.markdown import text_from_markdown
+from longspan.data.pdf import text_and_pages_from_pdf
+from longspan.data.web_pages import text_from_html
 from longspan.errors import InputError
 
 _BYTE_ORDER_MARKS = (

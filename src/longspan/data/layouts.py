@@ -7,6 +7,7 @@
 | `squality` | document, questions | text | four responses; the plot, or every question |
 | `leval` | input, instructions, outputs | text | outputs whose measure is ROUGE, or every instruction |
 | `scisummnet` | sections, human_summary | sentences of the sections | `target="abstract"` (default) or `"human_summary"`, for which the abstract is part of the document |
+| `permissive` | sections, abstract, licence | title and paragraphs of the sections | `target="abstract"` (default) or `"digest"`, a shorter or plainer one that some documents have |
 | `scitldr` | source, target, paper_id | sentences | every TLDR |
 | `scientific_papers` | article, article_text or sections; abstract or abstract_text | text, sentences or lists of sentences | `<S>` marks removed |
 | `plain` | source_field, target_field | text or list of sentences | text, or list of sentences; references and summaries: list of texts |
@@ -131,6 +132,29 @@ def _scisummnet(record: Record, choice: Choice, name: str) -> Iterator[SummaryRo
     yield SummaryRow(id=name, pieces=tuple(pieces), references=(_by_line(_texts(record, target)),))
 
 
+def _permissive(record: Record, choice: Choice, name: str) -> Iterator[SummaryRow]:
+    target = choice.pick("abstract", "digest")
+    pieces: list[str] = []
+    headings: list[int] = []
+    for section in _list(record, "sections"):
+        if title := " ".join(_texts(section, "title")).strip():
+            headings.append(len(pieces))
+            pieces.append(title)
+        pieces += [part for text in _texts(section, "text") for part in text.split("\n\n") if part.strip()]
+    # A document without the summary that was asked for is left out, as one with an empty summary is.
+    summary = _by_line(_by_sentence(text) for text in _texts(record, target)) if record.get(target) is not None else ""
+    yield SummaryRow(
+        id=name,
+        pieces=tuple(pieces),
+        references=(summary,),
+        separator="\n\n",
+        split=True,
+        language="en",
+        title=" ".join(_texts(record, "title")),
+        headings=tuple(headings),
+    )
+
+
 def _scitldr(record: Record, choice: Choice, name: str) -> Iterator[SummaryRow]:
     references = tuple(_by_sentence(text) for text in _texts(record, "target"))
     yield SummaryRow(id=name, pieces=_texts(record, "source"), references=references)
@@ -242,6 +266,7 @@ _KNOWN_BY = {
     "squality": {"document", "questions"},
     "leval": {"input", "instructions", "outputs"},
     "scisummnet": {"sections", "human_summary"},
+    "permissive": {"sections", "abstract", "licence"},
     "scitldr": {"source", "target", "paper_id"},
 }
 
@@ -251,6 +276,7 @@ LAYOUTS: dict[str, Callable[[Record, Choice, str], Iterator[SummaryRow]]] = {
     "squality": _squality,
     "leval": _leval,
     "scisummnet": _scisummnet,
+    "permissive": _permissive,
     "scitldr": _scitldr,
     "scientific_papers": _scientific_papers,
     "plain": _plain,

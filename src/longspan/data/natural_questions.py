@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from longspan.data.fields import Record, kind_of, list_of, name_of, number_of, value_of
-from longspan.data.questions import YES_NO, Annotation, Candidate, Place, QuestionRow, Span, TokenPlaces, check_text
+from longspan.data.questions import YES_NO, Annotation, Candidate, Place, QuestionRow, TokenPlaces, check_text
 from longspan.errors import InputError
 
 _TAG = re.compile(r"</?([A-Za-z][A-Za-z0-9]*)(?:[\s_/].*)?>", re.DOTALL)
@@ -27,12 +27,14 @@ _KINDS = {"p": "paragraph", "table": "table", "ul": "list", "ol": "list", "dl": 
 
 @dataclass(frozen=True)
 class _Document:
-    """Tokens of a document, which of them are text, and where those lie in the text."""
+    """Tokens of a document, which of them are text, where those lie in the text, and the bytes of all if known."""
 
     tokens: list[str]
     is_text: list[bool]
     text: str
     places: TokenPlaces
+    start_bytes: list[int]
+    end_bytes: list[int]
 
 
 def is_natural_question(record: Record) -> bool:
@@ -43,8 +45,9 @@ def is_natural_question(record: Record) -> bool:
 def natural_question(record: Record, default_id: str = "", *, labelled: bool = True) -> QuestionRow:
     """The row of one record of either format.
 
-    The title is the field `document_title`, else the document's first heading (`<H1>`). A short answer that begins or
-    ends with tags is taken without them.
+    The title is the field `document_title`, else the document's first heading (`<H1>`). As a label, a short answer that
+    begins or ends with tags is taken without them, and one of nothing but tags not at all; the annotation keeps its
+    published place, see `Annotation.short_places`.
 
     Args:
         record: as the file has it.
@@ -54,7 +57,7 @@ def natural_question(record: Record, default_id: str = "", *, labelled: bool = T
     Raises:
         InputError: a field is missing or of a wrong type; the document has no text; a candidate lies outside the
             document; an annotation names a candidate that is not there, or contradicts its tokens; a short answer lies
-            outside the long one or has no text.
+            outside the long one.
     """
     question = _question(record)
     document = _document(record)
@@ -81,7 +84,8 @@ def _question(record: Record) -> str:
 
 
 def _document(record: Record) -> _Document:
-    start_bytes = end_bytes = None
+    start_bytes: list[int] = []
+    end_bytes: list[int] = []
     if "document_tokens" in record:
         entries = list_of(record, "document_tokens")
         try:
@@ -105,10 +109,11 @@ def _document(record: Record) -> _Document:
         length += len(tokens[place]) + 1
     text = check_text(" ".join(tokens[place] for place in kept), "the document")
     places = TokenPlaces(kept, starts, length - 1)
-    if start_bytes and end_bytes and any(start_bytes[place] >= 0 for place in kept):
-        start_bytes, end_bytes = ([values[place] for place in kept] for values in (start_bytes, end_bytes))
-        places = TokenPlaces(kept, starts, length - 1, array("q", start_bytes), array("q", end_bytes))
-    return _Document(tokens, is_text, text, places)
+    if not start_bytes or all(start_bytes[place] < 0 for place in kept):
+        return _Document(tokens, is_text, text, places, [], [])
+    kept_bytes = (array("q", (values[place] for place in kept)) for values in (start_bytes, end_bytes))
+    places = TokenPlaces(kept, starts, length - 1, *kept_bytes)
+    return _Document(tokens, is_text, text, places, start_bytes, end_bytes)
 
 
 def _check_types(tokens: list[Any], markup: list[Any], offsets: list[Any]) -> None:
@@ -166,24 +171,41 @@ def _annotation(entry: Any, where: str, document: _Document, candidates: tuple[C
             f"{where}.long_answer is tokens {given[0]}–{given[1]}, but its candidate {-1 if index is None else index} "
             f"is tokens {place.start_token}–{place.end_token}"
         )
-    short = tuple(
+    published = tuple(
         _short(answer, f"{where}.short_answers[{number}]", document, place)
         for number, answer in enumerate(list_of(entry, "short_answers", where))
     )
-    return Annotation(index, short, yes_no_of(entry, where))
+    spans = (document.places.span(short.start_token, short.end_token) for short in published)
+    labels = tuple(span for span in spans if len(span))
+    long_place = _with_bytes(long_answer, f"{where}.long_answer", place)
+    return Annotation(
+        candidate=index,
+        short=labels,
+        yes_no=yes_no_of(entry, where),
+        long_place=None if long_place == place else long_place,
+        short_places=None if published == tuple(map(document.places.place, labels)) else published,
+    )
 
 
-def _short(entry: Any, where: str, document: _Document, long_answer: Place) -> Span:
+def _short(entry: Any, where: str, document: _Document, long_answer: Place) -> Place:
     start, end = number_of(entry, "start_token", where), number_of(entry, "end_token", where)
     if not 0 <= start < end <= len(document.tokens):
         raise InputError(f"{where} is tokens {start}–{end} of a document with {len(document.tokens)} tokens")
     if not long_answer.start_token <= start < end <= long_answer.end_token:
         outer = f"tokens {long_answer.start_token}–{long_answer.end_token}" if long_answer.start_token >= 0 else "none"
         raise InputError(f"{where} is tokens {start}–{end}, outside its long answer ({outer})")
-    span = document.places.span(start, end)
-    if not len(span):
-        raise InputError(f"{where} is tokens {start}–{end}, which are HTML without text")
-    return span
+    bytes_ = (-1, -1)
+    if document.start_bytes:
+        bytes_ = (document.start_bytes[start], document.end_bytes[end - 1])
+    return _with_bytes(entry, where, Place(start, end, *bytes_))
+
+
+def _with_bytes(entry: Record, where: str, place: Place) -> Place:
+    """A place with the bytes that its record names; where it names none, as it is."""
+    if "start_byte" not in entry or "end_byte" not in entry:
+        return place
+    start, end = number_of(entry, "start_byte", where), number_of(entry, "end_byte", where)
+    return Place(place.start_token, place.end_token, start, end)
 
 
 def candidate_index(entry: Any, where: str, count: int) -> int | None:

@@ -82,13 +82,18 @@ class Annotation:
 
     Attributes:
         candidate: index in `QuestionRow.candidates` of the long answer; None says that the document has none.
-        short: the short answer, often one span, sometimes several; all of them lie in the long answer.
+        short: the short answer, often one span, sometimes several; all of them lie in the long answer. These are the
+            labels that a model learns: text, without HTML tokens at its edges.
         yes_no: one of `YES_NO`.
+        long_place, short_places: where the annotator's answers lie as published, HTML tokens included, which is what an
+            official metric compares; None where that is the place of `candidate` and `short`.
     """
 
     candidate: int | None = None
     short: tuple[Span, ...] = ()
     yes_no: str = "none"
+    long_place: Place | None = None
+    short_places: tuple[Place, ...] | None = None
 
 
 @dataclass(frozen=True, eq=True)
@@ -200,6 +205,18 @@ class QuestionRow:
         if self.source == "nq":
             found = {"start_token": place.start_token, "end_token": place.end_token, **found}
         return found
+
+    def long_place(self, annotation: Annotation) -> Place:
+        """Where an annotator's long answer lies in the document as published."""
+        if annotation.long_place is not None:
+            return annotation.long_place
+        return Place() if annotation.candidate is None else self._place(self.candidates[annotation.candidate])
+
+    def short_places(self, annotation: Annotation) -> tuple[Place, ...]:
+        """Where an annotator's short answers lie in the document as published."""
+        if annotation.short_places is not None:
+            return annotation.short_places
+        return tuple(self._place(span) for span in annotation.short)
 
     def _place(self, where: Span | Candidate) -> Place:
         if isinstance(where, Candidate):

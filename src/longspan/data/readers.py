@@ -41,7 +41,24 @@ def _folder(folder: str, **choice: str) -> DataSet:
     return DataSet(splits=splits, choice=Choice(**choice))
 
 
+PAPERS = ("pmc_cc_by",)
+PROPOSALS = (
+    *("bitcoin_bips", "cardano_cips", "ethereum_eips", "ethereum_ercs", "filecoin_fips", "go_proposals"),
+    *("kubernetes_keps", "near_neps", "openshift_enhancements", "python_peps", "rust_rfcs", "swift_evolution"),
+    "tekton_teps",
+)
+"""The sources of `permissive`, but for `nixos_rfcs`, which is share-alike and so no part of any set named here."""
+
+
+def _permissive(*sources: str) -> DataSet:
+    splits = ("train", "validation")
+    return DataSet(splits={split: tuple(f"permissive/{split}-{name}.jsonl.xz" for name in sources) for split in splits})
+
+
 DATA_SETS: dict[str, DataSet] = {
+    "permissive": _permissive(*PAPERS, *PROPOSALS),
+    "permissive-papers": _permissive(*PAPERS),
+    "permissive-proposals": _permissive(*PROPOSALS),
     "pubmed": _folder("pubmed"),
     "pubmed-large": DataSet(
         splits={

@@ -34,6 +34,8 @@ class SummaryRow:
         separator: what stands between the pieces in `source` (a newline for dialogues).
         split: whether pieces must still be cut into sentences.
         language: ISO 639-1 code for cutting sentences; None guesses it from the script.
+        title: of the document; empty where the data have none.
+        headings: which of the pieces are headings, by index: part of the text, but no sentences.
     """
 
     id: str
@@ -43,6 +45,8 @@ class SummaryRow:
     separator: str = " "
     split: bool = False
     language: str | None = None
+    title: str = ""
+    headings: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Accept any sequence of texts, and one bare text, for `pieces` and `references`."""
@@ -60,12 +64,14 @@ class SummaryRow:
 
     @cached_property
     def sentences(self) -> tuple[str, ...]:
-        """The document's sentences in order; none of them is blank."""
+        """The document's sentences in order; none of them is blank or a heading."""
+        headings = set(self.headings)
+        pieces = [piece for index, piece in enumerate(self.pieces) if index not in headings]
         if not self.split:
-            return tuple(piece for piece in self.pieces if piece.strip())
-        from longspan.data.sentences import split_sentences  # needs the 'documents' extra
+            return tuple(piece for piece in pieces if piece.strip())
+        from longspan.data.sentences import split_sentences
 
-        return tuple(sentence.text for piece in self.pieces for sentence in split_sentences(piece, self.language))
+        return tuple(sentence.text for piece in pieces for sentence in split_sentences(piece, self.language))
 
     @property
     def reference(self) -> str:

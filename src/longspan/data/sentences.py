@@ -29,7 +29,8 @@ LONGEST = 600
 WRAPPED_LINE = 160
 
 _LINE = re.compile(r"[^\n\f\u2029]*[\n\f\u2029]?")
-_ITEM = re.compile(r"\s*(?:[-*•‣◦▪–]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+\S|#{1,6}\s|\|")
+_ITEM = re.compile(r"\s*(?:[-*•‣◦▪–●■○·]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+\S|#{1,6}\s|\|")
+_ITEM_MARK = re.compile(r"\s*[-*•‣◦▪–●■○·(]+(?=[\s\d])")
 _NUMBER = re.compile(r"\(?(?:\d{1,3}|[A-Za-z])[.)]")
 _QUOTES = str.maketrans(dict.fromkeys('"“”„‟«»‹›「」『』《》()[]{}（）【】', " "))
 _CLAUSE = re.compile(r"[;:,—、，；：،؛]")
@@ -161,6 +162,8 @@ def _boundaries(block: str, language: str, quotes: bool) -> list[int]:
     """The rising ends of the block's sentences; the last one is the block's length."""
     sentencex = require("sentencex", extra="documents", purpose="splitting sentences")
     shown = block if quotes else block.translate(_QUOTES)
+    if mark := _ITEM_MARK.match(shown):  # the library takes all that follows some marks for one sentence
+        shown = " " * mark.end() + shown[mark.end() :]
     # Only the ends are used: some of the library's answers leave gaps between sentences.
     ends = {int(found["end_index"]) for found in sentencex.get_sentence_boundaries(language, shown)}
     return [*sorted(end for end in ends if 0 < end < len(block)), len(block)]

@@ -1,32 +1,17 @@
-"""Folders that appear whole or not at all, and folders of files that are made once and used again by a resumed run."""
+"""Folders of files that are made once, whole or not at all, and used again by a resumed run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from longspan.errors import InputError
+from longspan.files import is_empty, whole_folder
 
 INDEX = "index.json"
-
-
-@contextmanager
-def whole_folder(folder: Path) -> Iterator[Path]:
-    """A folder to fill, beside the one that is wanted: it takes that one's name at the end, or is gone on an error."""
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        yield partial
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    partial.replace(folder)
 
 
 def make_once(folder: Path, fingerprint: str, fill: Callable[[Path], dict[str, Any]], *, other: str) -> dict[str, Any]:
@@ -41,23 +26,39 @@ def make_once(folder: Path, fingerprint: str, fill: Callable[[Path], dict[str, A
     Raises:
         InputError: the folder has another fingerprint; what `fill` raises.
     """
-    if (folder / INDEX).is_file():
-        index = read_index(folder)
-        if index["fingerprint"] != fingerprint:
-            raise InputError(
-                f"{str(folder)!r} was made from {other}; put back what has changed since the run began, or give "
-                "another --output"
-            )
+    if is_empty(folder):
+        with whole_folder(folder) as partial:
+            index = {**fill(partial), "fingerprint": fingerprint, "files": _sizes(partial)}
+            (partial / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
         return index
-    with whole_folder(folder) as partial:
-        index = {**fill(partial), "fingerprint": fingerprint}
-        (partial / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
+    index = read_index(folder)
+    if index["fingerprint"] != fingerprint:
+        raise InputError(
+            f"{str(folder)!r} was made from {other}; put back what has changed since the run began, or give "
+            "another --output"
+        )
     return index
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """What `make_once` wrote beside the files."""
-    return json.loads((folder / INDEX).read_text(encoding="utf-8"))
+    """What `make_once` wrote beside the files.
+
+    Raises:
+        InputError: it cannot be read, or the files are not as long as they were.
+    """
+    try:
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        found = index["fingerprint"] is not None and _sizes(folder)
+        if index.get("files", found) == found:
+            return index
+        reason = "the files in it are not as long as they were"
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        reason = f"{INDEX}: {' '.join(str(error).split())}"
+    raise InputError(f"{str(folder)!r} is damaged ({reason}); remove this folder, and it is made again")
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_size for file in sorted(folder.iterdir()) if file.name != INDEX}
 
 
 def fingerprint_of(tokenizer: Any, *parts: Any) -> str:

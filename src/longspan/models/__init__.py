@@ -1,41 +1,31 @@
 """Hugging Face model classes with a long attention mechanism per layer.
 
-Importing this package registers them: `AutoConfig`, `AutoModel`, `AutoModelForSeq2SeqLM`, … then load a saved Longspan
-model from its folder like any other. `AutoModel` gives the encoder; sentence scoring and Natural Questions have no Auto
-class in transformers and are loaded with `LongspanForSentenceScoring.from_pretrained` and the like.
+`import longspan` registers them: `AutoConfig`, `AutoModel`, `AutoModelForSeq2SeqLM`, … then load a saved Longspan model
+from its folder like any other. `AutoModel` gives the encoder; sentence scoring and Natural Questions have no Auto class
+in transformers and are loaded with `LongspanForSentenceScoring.from_pretrained` and the like.
+
+Each class is imported when it is asked for: the networks in here run without transformers.
 """
 
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForQuestionAnswering,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-)
+from __future__ import annotations
 
-from longspan.models.configuration import LongspanConfig
-from longspan.models.encoder import LongspanModel
-from longspan.models.encoder_decoder import LongspanForConditionalGeneration
-from longspan.models.heads import (
-    LongspanForMaskedLM,
-    LongspanForQuestionAnswering,
-    LongspanForSequenceClassification,
-    LongspanForTokenClassification,
-)
-from longspan.models.natural_questions import LongspanForNaturalQuestions
-from longspan.models.outputs import NaturalQuestionsOutput, SentenceScoringOutput
-from longspan.models.pretrained import LongspanPreTrainedModel
-from longspan.models.sentence_scoring import LongspanForSentenceScoring
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-AutoConfig.register(LongspanConfig.model_type, LongspanConfig, exist_ok=True)
-AutoModel.register(LongspanConfig, LongspanModel, exist_ok=True)
-AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM, exist_ok=True)
-AutoModelForSeq2SeqLM.register(LongspanConfig, LongspanForConditionalGeneration, exist_ok=True)
-AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceClassification, exist_ok=True)
-AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassification, exist_ok=True)
-AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswering, exist_ok=True)
+if TYPE_CHECKING:
+    from longspan.models.configuration import LongspanConfig
+    from longspan.models.encoder import LongspanModel
+    from longspan.models.encoder_decoder import LongspanForConditionalGeneration
+    from longspan.models.heads import (
+        LongspanForMaskedLM,
+        LongspanForQuestionAnswering,
+        LongspanForSequenceClassification,
+        LongspanForTokenClassification,
+    )
+    from longspan.models.natural_questions import LongspanForNaturalQuestions
+    from longspan.models.outputs import NaturalQuestionsOutput, SentenceScoringOutput
+    from longspan.models.pretrained import LongspanPreTrainedModel
+    from longspan.models.sentence_scoring import LongspanForSentenceScoring
 
 __all__ = [
     "LongspanConfig",
@@ -51,3 +41,27 @@ __all__ = [
     "NaturalQuestionsOutput",
     "SentenceScoringOutput",
 ]
+
+_HOMES = {
+    "LongspanConfig": "configuration",
+    "LongspanModel": "encoder",
+    "LongspanForConditionalGeneration": "encoder_decoder",
+    "LongspanForNaturalQuestions": "natural_questions",
+    "LongspanForSentenceScoring": "sentence_scoring",
+    "LongspanPreTrainedModel": "pretrained",
+    "NaturalQuestionsOutput": "outputs",
+    "SentenceScoringOutput": "outputs",
+}
+"""Public name → module that defines it; the others live in `heads`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'longspan.models' has no attribute {name!r}")
+    value = getattr(import_module(f"longspan.models.{_HOMES.get(name, 'heads')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

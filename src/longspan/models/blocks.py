@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers.activations import ACT2FN
 
 from longspan.errors import InputError
-from longspan.models.configuration import LongspanConfig
+
+if TYPE_CHECKING:
+    from longspan.models.fields import ModelFields
+
+
+PLAIN_ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
+"""Those that PyTorch has as transformers means them; the others are transformers' own."""
 
 
 def activation(name: str) -> nn.Module:
     """The activation that transformers calls `name`; `InputError` when there is none."""
+    if name in PLAIN_ACTIVATIONS:
+        return PLAIN_ACTIVATIONS[name]()
+    from transformers.activations import ACT2FN
+
     if name not in ACT2FN:
         raise InputError(f"activation_function={name!r} is unknown; choose one of {', '.join(sorted(ACT2FN))}")
     return ACT2FN[name]
 
 
-def layer_norm(config: LongspanConfig) -> nn.LayerNorm:
+def layer_norm(config: ModelFields) -> nn.LayerNorm:
     """A LayerNorm over the model width, with the configuration's ε."""
     return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
@@ -32,7 +42,7 @@ class FeedForward(nn.Module):
     a block and the cheapest to remake, a quarter of the memory of a step for about a hundredth of its time.
     """
 
-    def __init__(self, config: LongspanConfig, inner: int) -> None:
+    def __init__(self, config: ModelFields, inner: int) -> None:
         super().__init__()
         self.up = nn.Linear(config.hidden_size, inner)
         self.down = nn.Linear(inner, config.hidden_size)

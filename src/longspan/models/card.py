@@ -24,10 +24,16 @@ KINDS = {
 
 def write_card(model: Any, folder: Path) -> None:
     """Write the card into a folder, unless a card of somebody else lies there."""
+    if may_write_card(folder):
+        (folder / NAME).write_text(model_card(model), encoding="utf-8")
+
+
+def may_write_card(folder: Path) -> bool:
+    """Whether a folder has no card, or one that was written here."""
     file = folder / NAME
-    if file.is_symlink() or (file.exists() and MARK not in file.read_text(encoding="utf-8", errors="replace")):
-        return
-    file.write_text(model_card(model), encoding="utf-8")
+    if file.is_symlink() or (file.exists() and not file.is_file()):
+        return False
+    return not file.exists() or MARK in file.read_text(encoding="utf-8", errors="replace")
 
 
 def model_card(model: Any) -> str:

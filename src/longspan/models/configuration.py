@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import json
-from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any
 
 from transformers import GenerationConfig, PreTrainedConfig
 
-from longspan.attention import AttentionConfig, FusionConfig, attention_config
-from longspan.attention.base import require_choice, require_count
 from longspan.errors import InputError
 from longspan.model_fields import shown
+from longspan.models.fields import ModelFields
 
 # Keys, besides the fields below, that transformers itself writes into a config.json or passes to a configuration.
 _TRANSFORMERS_KEYS = frozenset(
@@ -35,38 +32,8 @@ _TRANSFORMERS_KEYS = frozenset(
     }
 )
 
-_MINIMUM = {
-    "vocab_size": 1,
-    "hidden_size": 1,
-    "num_hidden_layers": 0,
-    "num_attention_heads": 1,
-    "intermediate_size": 1,
-    "decoder_layers": 0,
-    "decoder_attention_heads": 1,
-    "decoder_intermediate_size": 1,
-    "max_position_embeddings": 1,
-    "max_decoder_position_embeddings": 1,
-    "position_offset": 0,
-    "type_vocab_size": 0,
-    "sentence_layers": 0,
-}
-_PROBABILITIES = (
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "classifier_dropout",
-    "classifier_input_dropout",
-    "label_smoothing",
-)
-_CHOICES = {
-    "normalization": ("post", "pre"),
-    "classification_head": ("dense", "pooler"),
-    "global_tokens": ("none", "first", "question"),
-    "position_embedding": ("learned", "sinusoidal", "none"),
-}
 
-
-class LongspanConfig(PreTrainedConfig):
+class LongspanConfig(ModelFields, PreTrainedConfig):
     """Configuration of every Longspan model.
 
     Attributes:
@@ -139,83 +106,10 @@ class LongspanConfig(PreTrainedConfig):
     keys_to_ignore_at_inference = ["past_key_values", "encoder_last_hidden_state"]  # noqa: RUF012
     attribute_map = {"initializer_range": "init_std"}  # noqa: RUF012
 
-    vocab_size: int = 50265
-    hidden_size: int = 768
-    num_hidden_layers: int = 6
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    decoder_layers: int = 0
-    decoder_attention_heads: int | None = None
-    decoder_intermediate_size: int | None = None
-    max_position_embeddings: int = 16384
-    max_decoder_position_embeddings: int | None = None
-    position_offset: int = 2
-    positions_skip_padding: bool = False
-    type_vocab_size: int = 0
-    embedding_norm: bool = True
-    scale_embedding: bool = False
-    normalization: Literal["post", "pre"] = "post"
-    layer_norm_eps: float = 1e-5
-    activation_function: str = "gelu"
-    masked_lm_activation: str | None = None
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
-    classifier_dropout: float | None = None
-    classifier_input_dropout: float | None = None
-    classifier_activation: str = "tanh"
-    pooler: bool = False
-    classification_head: Literal["dense", "pooler"] = "dense"
-    attention: Any = "longformer"
-    global_tokens: Literal["none", "first", "question"] = "none"
-    max_global_tokens: int | None = None
-    label_smoothing: float = 0.0
-    wrap_labels: bool = False
-    position_embedding: Literal["learned", "sinusoidal", "none"] = "learned"
-    position_period: float = 10000.0
-    sentence_layers: int = 0
-    sentence_attention: Any = "longformer"
-    answer_types: Literal[2, 5] = 2
-    null_paragraph: bool = False
-    question_loss_weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0)
-    init_std: float = 0.02
-    source_model_type: str | None = None
-    source_name: str | None = None
-    source_fields: dict[str, Any] | None = None
-    use_cache: bool = True
-    tie_word_embeddings: bool = True
-    pad_token_id: int | None = 1
-    bos_token_id: int | None = 0
-    eos_token_id: int | list[int] | None = 2
-    sep_token_id: int | None = None
-    decoder_start_token_id: int | None = None
-    forced_bos_token_id: int | None = None
-    forced_eos_token_id: int | list[int] | None = None
-
     def __post_init__(self, **kwargs: Any) -> None:
         _refuse_unknown(kwargs)
-        self.is_encoder_decoder = self.decoder_layers > 0
-        if self.decoder_attention_heads is None:
-            self.decoder_attention_heads = self.num_attention_heads
-        if self.decoder_intermediate_size is None:
-            self.decoder_intermediate_size = self.intermediate_size
-        if self.max_decoder_position_embeddings is None:
-            self.max_decoder_position_embeddings = self.max_position_embeddings
-        if self.sep_token_id is None and isinstance(self.eos_token_id, int):
-            self.sep_token_id = self.eos_token_id
-        starts = self.is_encoder_decoder and not self.wrap_labels
-        if starts and self.decoder_start_token_id is None and isinstance(self.eos_token_id, int):
-            self.decoder_start_token_id = self.eos_token_id
-        _check_sizes(self)
-        self.attention = _plain_attention(self.attention, self.num_hidden_layers)
-        self.sentence_attention = _plain_attention(self.sentence_attention, self.sentence_layers)
-        _check_shared_tables(self)
+        self.settle()
         super().__post_init__(**kwargs)
-
-    def layer_attention(self, layer: int) -> AttentionConfig:
-        """The mechanism of encoder layer `layer`, with `attention_dropout` where its spec gives no dropout."""
-        spec = self.attention[layer] if isinstance(self.attention, list) else self.attention
-        return attention_config({"dropout": self.attention_dropout, **spec})
 
 
 def _refuse_unknown(keywords: dict[str, Any]) -> None:
@@ -228,72 +122,3 @@ def _refuse_unknown(keywords: dict[str, Any]) -> None:
         close = difflib.get_close_matches(key, names, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "see LongspanConfig for the fields it has"
         raise InputError(f"LongspanConfig has no field {key!r} (given {shown(keywords[key])}); {hint}")
-
-
-def _check_sizes(config: LongspanConfig) -> None:
-    """Raise `InputError` for the first size, probability or choice that no model can have."""
-    for name, least in _MINIMUM.items():
-        require_count(name, getattr(config, name), least)
-    for name in _PROBABILITIES:
-        value = getattr(config, name)
-        if value is not None and not 0 <= value < 1:
-            raise InputError(f"{name}={value!r} must be a number from 0 up to, but not including, 1")
-    for name, allowed in _CHOICES.items():
-        require_choice(name, getattr(config, name), allowed)
-    for name in ("num_attention_heads", "decoder_attention_heads"):
-        heads = getattr(config, name)
-        if config.hidden_size % heads:
-            raise InputError(
-                f"{name}={heads} does not divide hidden_size={config.hidden_size}; choose a number of heads that does"
-            )
-    if config.answer_types not in (2, 5):
-        raise InputError(f"answer_types={config.answer_types!r} must be 2 (no answer, answer) or 5 (also which kind)")
-    weights = config.question_loss_weights
-    if len(weights) != 4 or not all(0 <= weight < float("inf") for weight in weights):
-        raise InputError(
-            f"question_loss_weights={weights!r} must be four numbers of at least 0: for start, end, paragraph and type"
-        )
-    if config.position_period <= 2:
-        raise InputError(f"position_period={config.position_period!r} is too short; give more than 2 tokens")
-    if config.classification_head == "pooler" and not config.pooler:
-        raise InputError("classification_head='pooler' needs pooler=True; set it, or choose 'dense'")
-    if config.positions_skip_padding and (config.position_offset < 1 or config.pad_token_id is None):
-        raise InputError(
-            f"positions_skip_padding=True needs a pad_token_id and a position_offset of at least 1 (given "
-            f"{config.pad_token_id} and {config.position_offset}); padding uses row position_offset - 1"
-        )
-
-
-def _check_shared_tables(config: LongspanConfig) -> None:
-    """Raise `InputError` where fusion layers ask for different tables of relative positions: they share one."""
-    layers = range(config.num_hidden_layers if isinstance(config.attention, list) else 0)
-    fusions = [(layer, config.layer_attention(layer)) for layer in layers]
-    fusions = [(layer, fusion) for layer, fusion in fusions if isinstance(fusion, FusionConfig)]
-    for layer, fusion in fusions[1:]:
-        for name in ("relative_span", "global_buckets", "global_span"):
-            first, value = getattr(fusions[0][1], name), getattr(fusion, name)
-            if first != value:
-                raise InputError(
-                    f"attention of layer {layer} has {name}={value}, that of layer {fusions[0][0]} has {first}; all "
-                    "fusion layers share one table of relative positions, so give them the same"
-                )
-
-
-def _plain_attention(spec: Any, layers: int) -> dict[str, Any] | list[dict[str, Any]]:
-    """One mechanism spec, or a list of one per layer, as plain JSON data with every option filled in."""
-    if isinstance(spec, Sequence) and not isinstance(spec, str):
-        if len(spec) != layers:
-            raise InputError(
-                f"attention lists {len(spec)} mechanisms for num_hidden_layers={layers}; give one per layer"
-            )
-        return [_plain_spec(entry) for entry in spec]
-    return _plain_spec(spec)
-
-
-def _plain_spec(spec: Any) -> dict[str, Any]:
-    data = attention_config(spec).to_dict()
-    # A dropout that nobody chose is left open, so that `attention_dropout` keeps deciding it.
-    chosen = isinstance(spec, dict) and "dropout" in spec
-    if not chosen and not data.get("dropout"):
-        data.pop("dropout", None)
-    return json.loads(json.dumps(data))

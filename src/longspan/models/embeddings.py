@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from longspan.errors import InputError
-from longspan.models.configuration import LongspanConfig
+
+if TYPE_CHECKING:
+    from longspan.models.fields import ModelFields
 
 
 class Sinusoids(nn.Module):
@@ -19,7 +22,7 @@ class Sinusoids(nn.Module):
     deviation that a learned table starts with (`init_std`).
     """
 
-    def __init__(self, config: LongspanConfig) -> None:
+    def __init__(self, config: ModelFields) -> None:
         super().__init__()
         self.width = config.hidden_size
         self.period = config.position_period
@@ -42,7 +45,7 @@ class Embeddings(nn.Module):
         decoder: whether these are the decoder's, with its own positions and no token types.
     """
 
-    def __init__(self, config: LongspanConfig, *, decoder: bool = False) -> None:
+    def __init__(self, config: ModelFields, *, decoder: bool = False) -> None:
         super().__init__()
         width = config.hidden_size
         self.limit = "max_decoder_position_embeddings" if decoder else "max_position_embeddings"
@@ -143,7 +146,7 @@ class Embeddings(nn.Module):
         return torch.arange(first + self.offset, first + self.offset + hidden.shape[1], device=hidden.device)[None]
 
 
-def _positions(config: LongspanConfig, positions: int, *, decoder: bool) -> nn.Module | None:
+def _positions(config: ModelFields, positions: int, *, decoder: bool) -> nn.Module | None:
     """A table, the sinusoids, or nothing; a decoder has no relative positions to do without a table."""
     if config.position_embedding == "sinusoidal":
         return Sinusoids(config)

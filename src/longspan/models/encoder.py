@@ -1,56 +1,29 @@
-"""The encoder: embeddings and a stack of blocks, each with its own attention mechanism."""
+"""The encoder as transformers expects it: its layers, its outputs, and the model of it alone."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
-from longspan.attention import RelativePositions, Tokens
-from longspan.errors import InputError
 from longspan.models.arguments import refuse_attentions, refuse_others
-from longspan.models.blocks import FeedForward, clamp_half, layer_norm, residual
 from longspan.models.configuration import LongspanConfig
-from longspan.models.embeddings import Embeddings
+from longspan.models.network import Block, EncoderNetwork, first_token
 from longspan.models.pretrained import LongspanPreTrainedModel
-from longspan.models.tokens import describe_tokens
 
 
-class EncoderLayer(GradientCheckpointingLayer):
-    """Attention, then a feed-forward layer, each in a residual branch."""
-
-    def __init__(self, config: LongspanConfig, layer: int) -> None:
-        super().__init__()
-        attention = config.layer_attention(layer)
-        self.attention = attention.build(width=config.hidden_size, heads=config.num_attention_heads)
-        self.attention_norm = layer_norm(config)
-        self.feed_forward = FeedForward(config, config.intermediate_size)
-        self.feed_forward_norm = layer_norm(config)
-        self.dropout = nn.Dropout(config.dropout)
-        self.pre = config.normalization == "pre"
-
-    def forward(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`."""
-        hidden = residual(hidden, lambda x: self.attention(x, tokens), self.attention_norm, self.dropout, pre=self.pre)
-        hidden = residual(hidden, self.feed_forward, self.feed_forward_norm, self.dropout, pre=self.pre)
-        return clamp_half(hidden)
+class EncoderLayer(GradientCheckpointingLayer, Block):
+    """A block that transformers can checkpoint, and that its device maps do not split."""
 
 
-class Encoder(nn.Module):
-    """Embeddings, blocks and, when pre-normalised, a final LayerNorm. `generate()` calls it once per document."""
+class Encoder(EncoderNetwork):
+    """The encoder with transformers' arguments and outputs. `generate()` calls it once per document."""
 
+    config: LongspanConfig
     main_input_name = "input_ids"
-
-    def __init__(self, config: LongspanConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(EncoderLayer(config, layer) for layer in range(config.num_hidden_layers))
-        self.relative = self._shared_positions()
-        self.final_norm = layer_norm(config) if config.normalization == "pre" else None
+    block = EncoderLayer
 
     def forward(
         self,
@@ -70,31 +43,18 @@ class Encoder(nn.Module):
         `first_position` is where the input begins in a longer document of which it is a piece.
         """
         refuse_attentions(output_attentions, self.config.output_attentions)
-        hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, position_ids)
-        tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask)
-        if self.relative is not None:
-            tokens = replace(tokens, relative=self.relative())
-        states = [hidden]
-        for layer in self.layers:
-            hidden = layer(hidden, tokens)
-            states.append(hidden)
-        if self.final_norm is not None:
-            states[-1] = hidden = self.final_norm(hidden)
+        states = self.states(
+            input_ids,
+            attention_mask,
+            global_attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            first_position,
+            position_ids,
+        )
         keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        output = BaseModelOutput(last_hidden_state=hidden, hidden_states=tuple(states) if keep else None)
+        output = BaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states) if keep else None)
         return output.to_tuple() if return_dict is False else output
-
-    def _shared_positions(self) -> RelativePositions | None:
-        """The one pair of tables for all layers with relative positions, as in DeBERTa; `None` if there are no such
-        layers. The configuration has checked that they ask for equal tables."""
-        shared = None
-        for layer, block in enumerate(self.layers):
-            tables = self.config.layer_attention(layer).build_positions(self.config.hidden_size)
-            if tables is not None:
-                assert isinstance(block, EncoderLayer)
-                block.attention.share_positions()
-                shared = shared or tables
-        return shared
 
 
 class Pooler(nn.Module):
@@ -106,13 +66,6 @@ class Pooler(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.dense(first_token(hidden)).tanh()
-
-
-def first_token(hidden: Tensor) -> Tensor:
-    """State of each row's first token, `(B, T, E)` → `(B, E)`; `InputError` for an empty input."""
-    if hidden.shape[1] == 0:
-        raise InputError("input_ids has 0 tokens; this head reads the first token, so give at least one")
-    return hidden[:, 0]
 
 
 class LongspanModel(LongspanPreTrainedModel):

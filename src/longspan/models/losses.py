@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from longspan.errors import InputError
-from longspan.models.configuration import LongspanConfig
+
+if TYPE_CHECKING:
+    from longspan.models.configuration import LongspanConfig
 
 IGNORED = -100
 """The label of a token or sentence that has none."""

@@ -16,18 +16,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
-from longspan.models.encoder import first_token
 from longspan.models.heads import LongspanWithHead
 from longspan.models.losses import IGNORED, token_loss
 from longspan.models.outputs import NaturalQuestionsOutput
-from longspan.models.sentence_scoring import mean_by_sentence
+from longspan.models.question_network import ReadsChunks
 
 
-class LongspanForNaturalQuestions(LongspanWithHead):
+class LongspanForNaturalQuestions(LongspanWithHead, ReadsChunks):
     """Long answer, short answer and answerability of one chunk of a document.
 
     With `config.null_paragraph` the choice among paragraphs has one more slot, "none of them", whose logit is 0; the
@@ -36,10 +35,7 @@ class LongspanForNaturalQuestions(LongspanWithHead):
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
-        self.qa_outputs = nn.Linear(config.hidden_size, 2)
-        # Without the null slot a bias would shift all paragraphs alike, and never learn anything.
-        self.paragraph = nn.Linear(config.hidden_size, 1, bias=config.null_paragraph)
-        self.answer = nn.Linear(config.hidden_size, config.answer_types)
+        self.add_layers(config)
         self.post_init()
 
     def forward(
@@ -90,16 +86,9 @@ class LongspanForNaturalQuestions(LongspanWithHead):
             position_ids=position_ids,
             **others,
         )
-        hidden = output.last_hidden_state
-        first_token(hidden)  # refuses an empty input, which has no token 0 to point at
-        real = hidden.new_ones(hidden.shape[:2], dtype=torch.bool) if attention_mask is None else attention_mask.bool()
-        means, exists = paragraph_means(hidden, paragraph_ids, real, max_paragraphs)
-        start, end = torch.unbind(self.qa_outputs(hidden).masked_fill(~real[..., None], float("-inf")), -1)
+        found = self.logits(output.last_hidden_state, attention_mask, paragraph_ids, max_paragraphs)
         result = NaturalQuestionsOutput(
-            start_logits=start,
-            end_logits=end,
-            paragraph_logits=self.paragraph(means).squeeze(-1).masked_fill(~exists, float("-inf")),
-            answer_logits=self.answer(document_mean(means, exists, hidden, real)),
+            **found._asdict(),
             hidden_states=output.hidden_states,
         )
         labels = _given(start_positions, end_positions, paragraph_labels, answer_types)
@@ -131,51 +120,6 @@ class LongspanForNaturalQuestions(LongspanWithHead):
             null = name == "paragraph_labels" and self.config.null_paragraph
             total = total + weight * choice_loss(logits, wanted.flatten(), name, null_slot=null)
         return total
-
-
-def paragraph_means(
-    hidden: Tensor, paragraph_ids: Tensor | None, real: Tensor, max_paragraphs: int | None
-) -> tuple[Tensor, Tensor]:
-    """Mean state of each paragraph's real tokens.
-
-    Args:
-        hidden: `(B, T, E)`.
-        paragraph_ids: `(B, T)` int64, −1 = none.
-        real: `(B, T)` bool.
-        max_paragraphs: C, or `None` for as many as there are.
-
-    Returns:
-        `(B, C, E)` means, 0 where a paragraph has no token; `(B, C)` bool, True where it has.
-    """
-    if paragraph_ids is None:
-        raise InputError("paragraph_ids is missing; give the index of each token's paragraph, (B, T), -1 for none")
-    if paragraph_ids.shape != hidden.shape[:2]:
-        raise InputError(
-            f"paragraph_ids has shape {tuple(paragraph_ids.shape)} but the input is {tuple(hidden.shape[:2])}; give "
-            "one index per token"
-        )
-    paragraph_ids = paragraph_ids.masked_fill(~real, -1)
-    if max_paragraphs is None or not torch.compiler.is_compiling():
-        most = int(paragraph_ids.max()) + 1
-        if max_paragraphs is not None and most > max_paragraphs:
-            raise InputError(f"paragraph_ids counts {most} paragraphs but max_paragraphs={max_paragraphs}; give more")
-        max_paragraphs = most if max_paragraphs is None else max_paragraphs
-    return mean_by_sentence(hidden, paragraph_ids, max_paragraphs)
-
-
-def document_mean(means: Tensor, exists: Tensor, hidden: Tensor, real: Tensor) -> Tensor:
-    """`(B, E)`: mean of the paragraphs that exist; where a chunk has none, of its real tokens; 0 where it has neither.
-
-    Args:
-        means: `(B, C, E)`.
-        exists: `(B, C)` bool.
-        hidden: `(B, T, E)`.
-        real: `(B, T)` bool.
-    """
-    paragraphs = exists.sum(1, keepdim=True)
-    document = (means * exists[..., None]).sum(1) / paragraphs.clamp(min=1)
-    tokens, _ = mean_by_sentence(hidden, torch.where(real, 0, -1), 1)
-    return torch.where(paragraphs > 0, document, tokens[:, 0]).to(hidden.dtype)
 
 
 def choice_loss(logits: Tensor, labels: Tensor, name: str, *, null_slot: bool = False) -> Tensor:

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from longspan.models.configuration import LongspanConfig
-    from longspan.models.encoder import Encoder
+    from longspan.models.fields import ModelFields
+    from longspan.models.network import EncoderNetwork
 
 SEGMENT = 16_384
 
 
-def reach_of(config: LongspanConfig) -> tuple[int, int] | None:
+def reach_of(config: ModelFields) -> tuple[int, int] | None:
     """How many tokens to each side a final state can depend on, and the step by which pieces may start.
 
     None where the reach is not bounded: global tokens, or another mechanism than a window.
@@ -45,7 +45,7 @@ def reach_of(config: LongspanConfig) -> tuple[int, int] | None:
 
 
 @torch.inference_mode()
-def sums_by_sentence(encoder: Encoder, input_ids: Tensor, sentence_ids: Tensor, sentences: int) -> Tensor:
+def sums_by_sentence(encoder: EncoderNetwork, input_ids: Tensor, sentence_ids: Tensor, sentences: int) -> Tensor:
     """Sum of the final states of each sentence's tokens: `(T,)` ids and rising sentence indices → `(N, E)`."""
     config = encoder.config
     sums = torch.zeros(sentences, config.hidden_size, device=input_ids.device)
@@ -59,6 +59,6 @@ def sums_by_sentence(encoder: Encoder, input_ids: Tensor, sentence_ids: Tensor, 
         stop = min(start + segment, length)
         first = max(0, start - reach) // step * step
         piece = input_ids[first : stop + reach]
-        states = encoder(piece[None], first_position=first).last_hidden_state[0, start - first : stop - first]
+        states = encoder.states(piece[None], first_position=first)[-1][0, start - first : stop - first]
         sums.index_add_(0, sentence_ids[start:stop], states.to(sums.dtype))
     return sums

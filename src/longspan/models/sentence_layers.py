@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -10,18 +11,19 @@ from torch import Tensor, nn
 
 from longspan.attention import Tokens
 from longspan.models.blocks import layer_norm
-from longspan.models.configuration import LongspanConfig
+from longspan.models.fields import ModelFields
+from longspan.models.network import Block
 
 WAVES = 16
 """Sinusoids per kind of place; four numbers come of each: sine and cosine, of the index and of the relative place."""
 LONGEST_WAVE = 512.0
 
 
-def sentence_config(config: LongspanConfig) -> LongspanConfig:
-    """The configuration of the sentence layers: the model's own sizes, `sentence_layers` and `sentence_attention`."""
-    data: dict[str, Any] = config.to_dict()
+def sentence_fields(config: ModelFields) -> ModelFields:
+    """The fields of the sentence layers: the model's own sizes, `sentence_layers` and `sentence_attention`."""
+    data: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(ModelFields)}
     data.update(num_hidden_layers=config.sentence_layers, attention=config.sentence_attention, sentence_layers=0)
-    return LongspanConfig.from_dict(data)
+    return ModelFields(**data)
 
 
 def sentence_places(exists: Tensor, tokens: Tensor) -> Tensor:
@@ -48,14 +50,12 @@ def sentence_places(exists: Tensor, tokens: Tensor) -> Tensor:
 class SentenceLayers(nn.Module):
     """Sentence states → sentence states that know their place, their neighbours and the mean of the document."""
 
-    def __init__(self, config: LongspanConfig) -> None:
+    def __init__(self, config: ModelFields, block: type[Block] = Block) -> None:
         super().__init__()
-        from longspan.models.encoder import EncoderLayer
-
-        inner = sentence_config(config)
+        inner = sentence_fields(config)
         width = config.hidden_size
         self.place = nn.Linear(4 * WAVES + 1, width)
-        self.layers = nn.ModuleList(EncoderLayer(inner, layer) for layer in range(config.sentence_layers))
+        self.layers = nn.ModuleList(block(inner, layer) for layer in range(config.sentence_layers))
         self.final_norm = layer_norm(config)
         self.mix = nn.Linear(3 * width, width)
         self.activation = nn.GELU()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from longspan.attention import Tokens
 from longspan.errors import InputError
-from longspan.models.configuration import LongspanConfig
+
+if TYPE_CHECKING:
+    from longspan.models.fields import ModelFields
 
 
 def describe_tokens(
-    config: LongspanConfig,
+    config: ModelFields,
     hidden: Tensor,
     input_ids: Tensor | None,
     attention_mask: Tensor | None,
@@ -66,7 +70,7 @@ def check_mask(name: str, mask: Tensor) -> None:
         )
 
 
-def _default_globals(config: LongspanConfig, hidden: Tensor, input_ids: Tensor | None) -> Tensor:
+def _default_globals(config: ModelFields, hidden: Tensor, input_ids: Tensor | None) -> Tensor:
     """`(B, T)` bool by the rule `config.global_tokens`."""
     position = torch.arange(hidden.shape[1], device=hidden.device).expand(hidden.shape[:2])
     if config.global_tokens == "first":

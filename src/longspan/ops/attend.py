@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.blocked_operator import blocked_attention
+from longspan.ops.blocked_operator import blocked_attention, blocked_kernel
 from longspan.ops.dense import attend_dense, attend_full, dense_is_cheaper
+from longspan.ops.eager import run
 from longspan.ops.flex import attend_flex, flex_serves
 from longspan.ops.reference import attend_reference
 from longspan.patterns import Causal, Full, Pattern
@@ -78,9 +79,8 @@ def attend(
         if bias is not None and bias.requires_grad and torch.is_grad_enabled():
             raise InputError("backend='blocked' gives no gradient to bias; use backend='reference', or detach the bias")
         seed = torch.randint(2**62, (), dtype=torch.int64) if dropout_prob else None
-        return blocked_attention(
-            query, key, value, key_mask, slots, bias, seed, str(pattern), scale, dropout_prob, query_offset, global_rows
-        )
+        options = (str(pattern), scale, dropout_prob, query_offset, global_rows)
+        return run(blocked_attention, blocked_kernel, query, key, value, key_mask, slots, bias, seed, *options)
     rest: dict[str, Any] = {"bias": bias, "scale": scale, "dropout_prob": dropout_prob}
     rest |= {"global_rows": global_rows, "query_offset": query_offset}
     whole = attend_flex if chosen == "flex" else attend_reference

@@ -3,12 +3,15 @@
 Each chunk gathers some query tiles with the keys they see (and the global keys beside them), and computes their whole
 softmax at once, in buffers that are used again for the next chunk and stay in the cache. Backward recomputes the
 softmax chunk by chunk, so nothing of size queries × keys is ever kept.
+
+Scores and softmax are float32 at least, whatever the inputs: a score of 40 rounded to bfloat16 is off by up to 0.125,
+which is 13 % of a weight. Weights are rounded only to be multiplied with values, as in PyTorch's own kernels; in float16,
+whose sums may overflow, not even then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +19,7 @@ from torch import Tensor
 
 from longspan.ops.chunk_masks import Problem, additive_mask, empty_rows, kept_weights, seen_by_row
 from longspan.ops.relative_tiles import Relative
+from longspan.ops.tile_memory import Buffers, Tiles, add, cut, join, put, rows_of, take, tiles_of
 from longspan.ops.tiles import Chunk, Layout, best_layout
 from longspan.patterns import Pattern
 
@@ -25,34 +29,6 @@ RUN_SCORES = 1 << 16
 """Fewer scores are not worth the many steps of a chunk with relative terms."""
 CHUNKS = 6
 """Short inputs are still cut into so many chunks, since fresh working memory costs more than it saves there."""
-
-
-@dataclass
-class Tiles:
-    """Query, key and value (or their gradients) cut into tiles `(B, H, tiles, size, D)`; global keys `(B, H, G, D)`."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    global_key: Tensor | None
-    global_value: Tensor | None
-
-
-class Buffers:
-    """Working memory by name, kept from chunk to chunk."""
-
-    def __init__(self, like: Tensor) -> None:
-        self.like = like
-        self.kept: dict[str, Tensor] = {}
-
-    def take(self, name: str, *shape: int) -> Tensor:
-        """An uninitialised contiguous tensor of that shape; the last one of that name is overwritten."""
-        size = 1
-        for length in shape:
-            size *= length
-        if name not in self.kept or self.kept[name].numel() < size:
-            self.kept[name] = self.like.new_empty(size)
-        return self.kept[name][:size].view(shape)
 
 
 def forward(
@@ -69,20 +45,60 @@ def forward(
     With `relative`, whose layout is taken, scores start from its terms, in which the masks are.
     """
     tiling = relative.tiling if relative else best_layout(pattern, query.shape[2], key.shape[2], offset, query.device)
-    tiles = _cut(query, key, value, tiling, problem)
+    tiles = cut(query, key, value, tiling, problem.slots)
     result = query.new_empty(*tiles.query.shape[:-1], value.shape[-1])
     buffers = Buffers(query)
+    mix = _mix_in_kernel if _kernel_serves(query, value, problem) else _mix
     for chunk in _chunks(tiling, tiles, problem, long_runs=relative is not None):
-        keys = _take(buffers, "key", tiles.key, tiles.global_key, chunk)
-        values = _take(buffers, "value", tiles.value, tiles.global_value, chunk)
-        weights, _ = _weights(buffers, tiles, keys, chunk, tiling, problem, relative)
-        kept = kept_weights(weights, chunk, problem)
-        if kept is not None:
-            weights.mul_(kept)
-        mixed = buffers.take("mixed", *weights.shape[:-1], value.shape[-1])
-        torch.bmm(weights.flatten(0, 2), values.flatten(0, 2), out=mixed.flatten(0, 2))
-        _put(result, mixed, chunk)
+        put(result, mix(buffers, tiles, chunk, tiling, problem, relative), chunk)
     return result.flatten(2, 3)[:, :, : query.shape[2]]
+
+
+def _mix(
+    buffers: Buffers, tiles: Tiles, chunk: Chunk, tiling: Layout, problem: Problem, relative: Relative | None
+) -> Tensor:
+    """What the queries of a chunk gather, `(b, h, n, size, Dv)`."""
+    keys = take(buffers, "key", tiles.key, tiles.global_key, chunk, buffers.wide)
+    values = take(buffers, "value", tiles.value, tiles.global_value, chunk, buffers.narrow)
+    weights, _ = _weights(buffers, tiles, keys, chunk, tiling, problem, relative)
+    kept = kept_weights(weights, chunk, problem)
+    if kept is not None:
+        weights.mul_(kept)
+    mixed = buffers.take("mixed", *weights.shape[:-1], values.shape[-1], dtype=buffers.narrow)
+    used = buffers.cast("narrow weights", weights, buffers.narrow)
+    torch.bmm(used.flatten(0, 2), values.flatten(0, 2), out=mixed.flatten(0, 2))
+    return mixed
+
+
+def _kernel_serves(query: Tensor, value: Tensor, problem: Problem) -> bool:
+    """Whether PyTorch's own kernel computes a chunk: half precision on a CPU, where it is faster than our steps."""
+    half = query.dtype in (torch.bfloat16, torch.float16) and not query.is_cuda
+    return half and not problem.dropout_prob and query.shape[-1] == value.shape[-1]
+
+
+def _mix_in_kernel(
+    buffers: Buffers, tiles: Tiles, chunk: Chunk, tiling: Layout, problem: Problem, relative: Relative | None
+) -> Tensor:
+    """The same as `_mix` without dropout, in one call for each row of the batch that has a mask of its own."""
+    keys = take(buffers, "key", tiles.key, tiles.global_key, chunk, tiles.key.dtype)
+    values = take(buffers, "value", tiles.value, tiles.global_value, chunk, tiles.value.dtype)
+    query = rows_of(tiles.query, chunk)
+    if relative is not None:
+        mask = buffers.take("scores", *query.shape[:-1], keys.shape[-2], dtype=buffers.wide)
+        relative.put_scores(mask, query, tiles.key, chunk, problem.scale)
+        empty = relative.empty_rows(chunk)
+    else:
+        mask, empty = _mask_and_empty(chunk, tiling, problem, buffers.wide)
+    mixed = buffers.take("mixed", *query.shape[:-1], values.shape[-1], dtype=query.dtype)
+    batch, heads = query.shape[:2]
+    one_for_all = mask is None or mask.shape[:2] == (1, 1)
+    for row in range(1 if one_for_all else batch):
+        rows = slice(None) if one_for_all else slice(row, row + 1)
+        seen = None if mask is None else mask[min(row, mask.shape[0] - 1)]
+        each = (part[rows].flatten(0, 1) for part in (query, keys, values))
+        found = F.scaled_dot_product_attention(*each, attn_mask=seen, scale=problem.scale)
+        mixed[rows] = found.unflatten(0, (-1, heads))
+    return mixed if empty is None else mixed.masked_fill_(empty, 0.0)
 
 
 def backward(
@@ -100,21 +116,23 @@ def backward(
     Those of the terms of `relative` are added to its own totals.
     """
     tiling = relative.tiling if relative else best_layout(pattern, query.shape[2], key.shape[2], offset, query.device)
-    tiles = _cut(query, key, value, tiling, problem)
-    wide = torch.promote_types(query.dtype, torch.float32)
+    tiles = cut(query, key, value, tiling, problem.slots)
+    buffers = Buffers(query)
     grads = Tiles(
         tiles.query.new_empty(tiles.query.shape),
-        tiles.key.new_zeros(tiles.key.shape, dtype=wide),
-        tiles.value.new_zeros(tiles.value.shape, dtype=wide),
-        None if tiles.global_key is None else tiles.global_key.new_zeros(tiles.global_key.shape, dtype=wide),
-        None if tiles.global_value is None else tiles.global_value.new_zeros(tiles.global_value.shape, dtype=wide),
+        tiles.key.new_zeros(tiles.key.shape, dtype=buffers.wide),
+        tiles.value.new_zeros(tiles.value.shape, dtype=buffers.wide),
+        None if tiles.global_key is None else tiles.global_key.new_zeros(tiles.global_key.shape, dtype=buffers.wide),
+        None
+        if tiles.global_value is None
+        else tiles.global_value.new_zeros(tiles.global_value.shape, dtype=buffers.wide),
     )
-    grad_tiles, buffers = _tiles_of(grad, tiling.query_tiles, tiling.size), Buffers(query)
+    grad_tiles = tiles_of(grad, tiling.query_tiles, tiling.size)
     for chunk in _chunks(tiling, tiles, problem, long_runs=relative is not None):
         _backward_chunk(chunk, buffers, tiles, grad_tiles, grads, tiling, problem, relative)
     grad_query = grads.query.flatten(2, 3)[:, :, : query.shape[2]]
-    grad_key = _join(grads.key, grads.global_key, problem.slots, key.shape[2])
-    grad_value = _join(grads.value, grads.global_value, problem.slots, key.shape[2])
+    grad_key = join(grads.key, grads.global_key, problem.slots, key.shape[2]).mul_(problem.scale)
+    grad_value = join(grads.value, grads.global_value, problem.slots, key.shape[2])
     return grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype)
 
 
@@ -128,34 +146,36 @@ def _backward_chunk(
     problem: Problem,
     relative: Relative | None,
 ) -> None:
-    """Add what one chunk contributes to the gradients.
+    """Add what one chunk contributes to the gradients; that of the keys still lacks the scale.
 
     With weights P, outputs O = PV: dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP − rowsum(P∘dP)), dQ = dS K, dK = dSᵀQ.
     """
-    keys = _take(buffers, "key", tiles.key, tiles.global_key, chunk)
-    values = _take(buffers, "value", tiles.value, tiles.global_value, chunk)
+    narrow = buffers.narrow
+    keys = take(buffers, "key", tiles.key, tiles.global_key, chunk, narrow)
+    values = take(buffers, "value", tiles.value, tiles.global_value, chunk, narrow)
     weights, query = _weights(buffers, tiles, keys, chunk, tiling, problem, relative)
-    grad = buffers.take("grad", *weights.shape[:-1], values.shape[-1]).copy_(_rows(grad_tiles, chunk))
-    grad_weights = buffers.take("grad_weights", *weights.shape)
+    grad = buffers.take("grad", *weights.shape[:-1], values.shape[-1], dtype=narrow).copy_(rows_of(grad_tiles, chunk))
+    grad_weights = buffers.take("grad weights", *weights.shape, dtype=narrow)
     torch.bmm(grad.flatten(0, 2), values.flatten(0, 2).transpose(1, 2), out=grad_weights.flatten(0, 2))
     kept = kept_weights(weights, chunk, problem)
-    used = weights
     if kept is not None:
-        used = weights * kept
         grad_weights.mul_(kept)
-    grad_values = buffers.take("grad_value", *values.shape)
+    used = None if kept is None else buffers.cast("used weights", kept.mul_(weights), narrow)
+    weights = buffers.cast("narrow weights", weights, narrow)
+    used = weights if used is None else used
+    grad_values = buffers.take("grad value", *values.shape, dtype=narrow)
     torch.bmm(used.flatten(0, 2).transpose(1, 2), grad.flatten(0, 2), out=grad_values.flatten(0, 2))
-    _add(grads.value, grads.global_value, grad_values, chunk)
-    scores = buffers.take("scores", *weights.shape)
-    torch.ops.aten._softmax_backward_data.out(grad_weights, weights, -1, weights.dtype, grad_input=scores)
-    grad_query = buffers.take("mixed", *query.shape)
-    torch.bmm(scores.flatten(0, 2), keys.flatten(0, 2), out=grad_query.flatten(0, 2))
+    add(grads.value, grads.global_value, grad_values, chunk)
+    scores = buffers.take("grad scores", *weights.shape, dtype=narrow)
+    torch.ops.aten._softmax_backward_data.out(grad_weights, weights, -1, narrow, grad_input=scores)
+    grad_query = buffers.take("mixed", *query.shape, dtype=narrow)
+    grad_query.flatten(0, 2).baddbmm_(scores.flatten(0, 2), keys.flatten(0, 2), beta=0, alpha=problem.scale)
     if relative is not None:
-        relative.add_gradients(scores, query, grad_query, tiles.key, grads.key, chunk)
-    _put(grads.query, grad_query.mul_(problem.scale), chunk)
-    grad_keys = buffers.take("grad_key", *keys.shape)
+        relative.add_gradients(scores, query, grad_query, tiles.key, grads.key, chunk, problem.scale)
+    put(grads.query, grad_query, chunk)
+    grad_keys = buffers.take("grad key", *keys.shape, dtype=narrow)
     torch.bmm(scores.flatten(0, 2).transpose(1, 2), query.flatten(0, 2), out=grad_keys.flatten(0, 2))
-    _add(grads.key, grads.global_key, grad_keys, chunk)
+    add(grads.key, grads.global_key, grad_keys, chunk)
 
 
 def _weights(
@@ -167,25 +187,33 @@ def _weights(
     problem: Problem,
     relative: Relative | None,
 ) -> tuple[Tensor, Tensor]:
-    """Softmax weights `(b, h, n, size, L)` of a chunk, and its scaled queries `(b, h, n, size, D)`."""
-    rows = _rows(tiles.query, chunk)
-    query = torch.mul(rows, problem.scale, out=buffers.take("query", *rows.shape))
-    scores = buffers.take("scores", *query.shape[:-1], keys.shape[-2])
-    weights = buffers.take("weights", *scores.shape)
-    left, right = query.flatten(0, 2), keys.flatten(0, 2).transpose(1, 2)
+    """Softmax weights `(b, h, n, size, L)` of a chunk, wide, and its queries `(b, h, n, size, D)`, narrow."""
+    rows = rows_of(tiles.query, chunk)
+    query = buffers.take("query", *rows.shape, dtype=buffers.narrow).copy_(rows)
+    wide_query = buffers.cast("query", query, buffers.wide)
+    left, right = wide_query.flatten(0, 2), buffers.cast("key", keys, buffers.wide).flatten(0, 2).transpose(1, 2)
+    scores = buffers.take("scores", *query.shape[:-1], keys.shape[-2], dtype=buffers.wide)
+    weights = buffers.take("weights", *scores.shape, dtype=buffers.wide)
     if relative is not None:
-        relative.put_scores(scores, query, tiles.key, chunk)
-        scores.flatten(0, 2).baddbmm_(left, right)
+        relative.put_scores(scores, wide_query, tiles.key, chunk, problem.scale)
+        scores.flatten(0, 2).baddbmm_(left, right, alpha=problem.scale)
         empty = relative.empty_rows(chunk)
     else:
-        torch.bmm(left, right, out=scores.flatten(0, 2))
-        seen = seen_by_row(chunk, tiling, problem)
-        mask = additive_mask(chunk, tiling, problem, seen, scores.dtype)
+        scores.flatten(0, 2).baddbmm_(left, right, beta=0, alpha=problem.scale)
+        mask, empty = _mask_and_empty(chunk, tiling, problem, buffers.wide)
         if mask is not None:
             scores.add_(mask)
-        empty = empty_rows(chunk, problem, seen)
     torch.softmax(scores, dim=-1, out=weights)
     return (weights if empty is None else weights.masked_fill_(empty, 0.0)), query
+
+
+def _mask_and_empty(
+    chunk: Chunk, tiling: Layout, problem: Problem, dtype: torch.dtype
+) -> tuple[Tensor | None, Tensor | None]:
+    """What to add to the scores of a chunk, and which of its queries see nothing; `None` for nothing and for none."""
+    seen = seen_by_row(chunk, tiling, problem)
+    mask = additive_mask(chunk, tiling, problem, seen, dtype)
+    return mask, empty_rows(chunk, problem, seen, mask)
 
 
 def _chunks(tiling: Layout, tiles: Tiles, problem: Problem, *, long_runs: bool) -> Iterator[Chunk]:
@@ -211,96 +239,3 @@ def _chunks(tiling: Layout, tiles: Tiles, problem: Problem, *, long_runs: bool) 
                     last = min(r + row_step, group.rows.shape[0])
                     yield Chunk(group, slice(b, b + batch_step), slice(h, h + head_step), r, last, number)
                     number += 1
-
-
-def _cut(query: Tensor, key: Tensor, value: Tensor, tiling: Layout, problem: Problem) -> Tiles:
-    """Cut all inputs into tiles; gather the global keys and values."""
-    global_key = global_value = None
-    if problem.slots is not None:
-        global_key, global_value = gather_slots(key, problem.slots), gather_slots(value, problem.slots)
-    return Tiles(
-        _tiles_of(query, tiling.query_tiles, tiling.size),
-        _tiles_of(key, tiling.key_tiles, tiling.size),
-        _tiles_of(value, tiling.key_tiles, tiling.size),
-        global_key,
-        global_value,
-    )
-
-
-def _tiles_of(tensor: Tensor, count: int, size: int) -> Tensor:
-    """`(B, H, T, D)` → `(B, H, count, size, D)`, a view unless the last tile has to be filled up."""
-    missing = count * size - tensor.shape[2]
-    padded = F.pad(tensor, (0, 0, 0, missing)) if missing else tensor
-    return padded.unflatten(2, (count, size))
-
-
-def _rows(tiles: Tensor, chunk: Chunk) -> Tensor:
-    """The query tiles of a chunk, `(b, h, n, size, D)`."""
-    tiles = tiles[chunk.batch, chunk.heads]
-    start = chunk.first_row
-    if start is not None:
-        return tiles[:, :, start : start + chunk.count]
-    return tiles.index_select(2, chunk.rows)
-
-
-def _put(tiles: Tensor, part: Tensor, chunk: Chunk) -> None:
-    """Write query tiles of a chunk to their places."""
-    start = chunk.first_row
-    if start is not None:
-        tiles[chunk.batch, chunk.heads, start : start + chunk.count] = part
-    else:
-        tiles[chunk.batch, chunk.heads].index_copy_(2, chunk.rows, part)
-
-
-def _take(buffers: Buffers, name: str, tiles: Tensor, global_part: Tensor | None, chunk: Chunk) -> Tensor:
-    """The keys (or values) of a chunk, `(b, h, n, L, D)`: those of its tiles, then the global ones."""
-    tiles = tiles[chunk.batch, chunk.heads]
-    (batch, heads, _, size, depth), width = tiles.shape, chunk.width
-    beside = 0 if global_part is None else global_part.shape[2]
-    taken = buffers.take(name, batch, heads, chunk.count, width * size + beside, depth)
-    near = taken[..., : width * size, :].unflatten(3, (width, size)) if width else None
-    if near is not None and chunk.group.step is None:
-        near.copy_(tiles.index_select(2, chunk.columns.flatten()).unflatten(2, (chunk.count, width)))
-    elif near is not None:
-        band = tiles[:, :, chunk.first_column :]
-        step = chunk.group.step or 1
-        runs = band.unfold(2, width, step)[:, :, : chunk.count] if chunk.group.step else band[:, :, None, :width]
-        near.copy_(runs.permute(0, 1, 2, 5, 3, 4) if chunk.group.step else runs)
-    if global_part is not None:
-        taken[..., width * size :, :] = global_part[chunk.batch, chunk.heads, None]
-    return taken
-
-
-def _add(total: Tensor, total_global: Tensor | None, part: Tensor, chunk: Chunk) -> None:
-    """Add gradients `(b, h, n, L, D)` of a chunk's keys to the tiles they came from, and to the global keys."""
-    tiles = total[chunk.batch, chunk.heads]
-    size, width = tiles.shape[3], chunk.width
-    if total_global is not None:
-        total_global[chunk.batch, chunk.heads] += part[..., width * size :, :].sum(dim=2, dtype=total.dtype)
-    if width == 0:
-        return
-    near = part[..., : width * size, :].unflatten(3, (width, size))
-    if chunk.group.step is None:
-        tiles.index_add_(2, chunk.columns.flatten(), near.flatten(2, 3).to(total.dtype))
-    elif chunk.group.step == 0:
-        tiles[:, :, chunk.first_column : chunk.first_column + width] += near.sum(dim=2, dtype=total.dtype)
-    else:
-        step = chunk.group.step
-        for column in range(width):
-            start = chunk.first_column + column
-            tiles[:, :, start : start + (chunk.count - 1) * step + 1 : step] += near[:, :, :, column]
-
-
-def gather_slots(tensor: Tensor, slots: Tensor) -> Tensor:
-    """`(B, H, S, D)`, `(B, G)` → `(B, H, G, D)`; unused slots read position 0."""
-    index = torch.clamp(slots, min=0)[:, None, :, None].expand(-1, tensor.shape[1], -1, tensor.shape[3])
-    return torch.gather(tensor, 2, index)
-
-
-def _join(grad_tiles: Tensor, grad_global: Tensor | None, slots: Tensor | None, length: int) -> Tensor:
-    """Gradient tiles back to `(B, H, S, D)`, with the gradients of the global keys added at their places."""
-    grad = grad_tiles.flatten(2, 3)[:, :, :length]
-    if grad_global is None or slots is None:
-        return grad
-    index = torch.clamp(slots, min=0)[:, None, :, None].expand_as(grad_global)
-    return grad.scatter_add(2, index, grad_global * (slots >= 0)[:, None, :, None])

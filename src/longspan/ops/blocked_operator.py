@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from longspan.ops import blocked
-from longspan.ops.blocked import gather_slots
+from longspan.ops.tile_memory import gather_slots
 from longspan.ops.chunk_masks import Problem
 from longspan.ops.reference import mask_of_slots
 from longspan.patterns import Blocks, Both, Causal, Full, Pattern, Strided, Window, parse
 
 
-@torch.library.custom_op("longspan::blocked_attention", mutates_args=())
-def blocked_attention(
+def blocked_kernel(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -41,6 +40,9 @@ def blocked_attention(
     for heads, part in _by_heads(parse(pattern), query.shape[1]):
         result[:, heads] = _forward_heads(call.heads_only(heads), part)
     return result
+
+
+blocked_attention = torch.library.custom_op("longspan::blocked_attention", blocked_kernel, mutates_args=())
 
 
 @blocked_attention.register_fake
@@ -112,7 +114,9 @@ class _Call:
         """The same call for some heads; each set of heads draws its own dropout."""
         if isinstance(heads, slice):
             return self
-        bias = None if self.problem.bias is None else self.problem.bias[:, heads]
+        bias = self.problem.bias
+        if bias is not None and bias.shape[1] > 1:
+            bias = bias[:, heads]
         problem = replace(self.problem, bias=bias, seed=self.problem.seed + heads[0] * 1_000_003)
         query, key, value = (tensor[:, heads] for tensor in (self.query, self.key, self.value))
         return replace(self, query=query, key=key, value=value, problem=problem)
@@ -121,7 +125,8 @@ class _Call:
         """The problem of the global rows: every real key, no columns beside."""
         assert self.slots is not None
         bias = self.problem.bias
-        if bias is not None:
+        if bias is not None and bias.shape[2] > 1:
+            bias = bias.expand(self.slots.shape[0], -1, -1, -1)
             index = self.slots.clamp(min=0)[:, None, :, None].expand(-1, bias.shape[1], -1, bias.shape[3])
             bias = torch.gather(bias, 2, index)
         return replace(self.problem, key_mask=self.key_mask, slots=None, bias=bias, seed=self.problem.seed + 500_009)
@@ -147,8 +152,6 @@ def _prepare(
     if slots is not None:
         near = ~mask_of_slots(slots, key.shape[2])
         near_mask = near if key_mask is None else near & key_mask
-    if bias is not None:
-        bias = bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     problem = Problem(scale, near_mask, slots, bias, dropout_prob, 0 if seed is None else int(seed))
     return _Call(query, key, value, key_mask, slots, query_offset, global_rows and slots is not None, problem)
 

@@ -19,7 +19,7 @@ class Problem:
     Attributes:
         key_mask: `(B, S)` bool, real keys that are not global (global keys stand in columns of their own).
         slots: `(B, G)` int64 positions of global keys, −1 where unused or padded.
-        bias: `(B, H, T, S)` view, added to the scaled scores.
+        bias: `(B or 1, H or 1, T or 1, S or 1)`, added to the scaled scores; −∞ hides a key.
         seed: start of the random numbers of dropout.
     """
 
@@ -40,13 +40,19 @@ def additive_mask(
         hidden = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -math.inf)
         mask = hidden if mask is None else mask + hidden
     if problem.bias is not None:
-        bias = _bias_of(chunk, tiling, problem)
+        bias = _bias_of(chunk, tiling, problem).to(dtype)
         mask = bias if mask is None else mask + bias
     return mask
 
 
-def empty_rows(chunk: Chunk, problem: Problem, row: Tensor | None) -> Tensor | None:
-    """`(b, 1, n, size, 1)` bool, True for queries that see nothing; `None` where there are none."""
+def empty_rows(chunk: Chunk, problem: Problem, row: Tensor | None, mask: Tensor | None) -> Tensor | None:
+    """`(b, h, n, size, 1)` bool, True for queries that see nothing; `None` where there are none.
+
+    `row` is what `seen_by_row` gives, `mask` what `additive_mask` gives.
+    """
+    if problem.bias is not None and mask is not None:
+        hidden = (mask == -math.inf).all(dim=-1, keepdim=True)  # a bias may hide keys too
+        return hidden if bool(hidden.any()) else None
     if row is None and not chunk.group.hides_whole_rows:
         return None
     masks = chunk.group.masks
@@ -96,19 +102,27 @@ def seen_by_row(chunk: Chunk, tiling: Layout, problem: Problem) -> Tensor | None
 
 
 def _bias_of(chunk: Chunk, tiling: Layout, problem: Problem) -> Tensor:
-    """The bias of a chunk's scores, `(b, h, n, size, L)`; positions beyond the end read the last one."""
+    """The bias of a chunk's scores, `(b or 1, h or 1, n or 1, size or 1, L)`; what is beyond the end reads the last one.
+
+    Only what the bias holds is read: one line for all queries stays one line.
+    """
     assert problem.bias is not None
-    bias = problem.bias[chunk.batch, chunk.heads]
+    bias = problem.bias
+    bias = bias[chunk.batch if bias.shape[0] > 1 else slice(None), chunk.heads if bias.shape[1] > 1 else slice(None)]
     place = torch.arange(tiling.size, device=bias.device)
-    query_index = (chunk.rows[:, None] * tiling.size + place).clamp(max=tiling.queries - 1)
-    key_index = (chunk.columns[:, :, None] * tiling.size + place).flatten(1).clamp(max=tiling.keys - 1)
+    query_index = (chunk.rows[:, None] * tiling.size + place).clamp(max=min(tiling.queries, bias.shape[2]) - 1)
+    if bias.shape[2] == 1:
+        query_index = query_index[:1, :1]
+    key_index = (chunk.columns[:, :, None] * tiling.size + place).flatten(1).clamp(max=min(tiling.keys, bias.shape[3]) - 1)
     near = bias[:, :, query_index[:, :, None], key_index[:, None, :]]
     if problem.slots is None:
         return near
-    slots = problem.slots[chunk.batch].clamp(min=0)[:, None, None, None, :]
-    lines = bias[:, :, query_index]
-    far = torch.gather(lines, -1, slots.expand(*lines.shape[:-1], -1))
-    return torch.cat([near, far], dim=-1)
+    slots = problem.slots[chunk.batch].clamp(min=0, max=bias.shape[3] - 1)[:, None, None, None, :]
+    row = torch.arange(bias.shape[0], device=bias.device)[:, None, None, None, None]
+    head = torch.arange(bias.shape[1], device=bias.device)[:, None, None, None]
+    far = bias[row, head, query_index[:, :, None], slots]
+    shape = torch.broadcast_shapes(near.shape[:-1], far.shape[:-1])
+    return torch.cat([near.expand(*shape, -1), far.expand(*shape, -1)], dim=-1)
 
 
 def kept_weights(weights: Tensor, chunk: Chunk, problem: Problem) -> Tensor | None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
+from longspan.ops.eager import run
 
 POOLINGS = ("ldconv", "mean", "max")
 
@@ -38,13 +39,13 @@ def pool(
     _check(hidden, kernel, stride, pooling, weight)
     valid = tap_validity(mask, hidden.shape[2], kernel, stride, hidden.device)
     if pooling == "max":
-        return _pool_max(hidden, valid, stride)
+        return run(_pool_max, _pool_max_kernel, hidden, valid, stride)
     if pooling == "mean":
         taps = mean_weights(valid, hidden)
     else:
         assert weight is not None
         taps = ldconv_weights(hidden, weight, valid, stride)
-    return _pool_sum(hidden, taps, stride)
+    return run(_pool_sum, _pool_sum_kernel, hidden, taps, stride)
 
 
 def pool_reference(
@@ -162,14 +163,16 @@ def _heads_inside(hidden: Tensor, slots: int, dtype: torch.dtype) -> Tensor:
     return hidden.new_zeros((batch, slots, heads, width), dtype=dtype).transpose(1, 2)
 
 
-@torch.library.custom_op("longspan::pool_sum", mutates_args=())
-def _pool_sum(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
+def _pool_sum_kernel(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
     """Weighted sums of taps: `(B, H, T, D)` and `(B or 1, H or 1, M, κ)` → `(B, H, M, D)`."""
     wide = torch.promote_types(hidden.dtype, torch.float32)
     pooled = _heads_inside(hidden, taps.shape[2], wide)
     for tap, slots, tokens in _tap_slices(hidden.shape[2], taps.shape[3], stride):
         pooled[:, :, slots].addcmul_(hidden[:, :, tokens].to(wide), taps[:, :, slots, tap, None].to(wide))
     return pooled.to(hidden.dtype)
+
+
+_pool_sum = torch.library.custom_op("longspan::pool_sum", _pool_sum_kernel, mutates_args=())
 
 
 @_pool_sum.register_fake
@@ -210,8 +213,7 @@ def _pool_sum_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, 
 _pool_sum.register_autograd(_pool_sum_gradients, setup_context=_pool_sum_context)
 
 
-@torch.library.custom_op("longspan::pool_max", mutates_args=())
-def _pool_max(hidden: Tensor, valid: Tensor, stride: int) -> Tensor:
+def _pool_max_kernel(hidden: Tensor, valid: Tensor, stride: int) -> Tensor:
     """Maxima over the valid taps of `(B, H, T, D)`, `(B, H, M, D)`; 0 where there is none."""
     pooled = _heads_inside(hidden, valid.shape[1], hidden.dtype).fill_(-torch.inf)
     for tap, slots, tokens in _tap_slices(hidden.shape[2], valid.shape[2], stride):
@@ -219,6 +221,9 @@ def _pool_max(hidden: Tensor, valid: Tensor, stride: int) -> Tensor:
         candidate = candidate if bool(seen.all()) else candidate.masked_fill(~seen, -torch.inf)
         torch.maximum(pooled[:, :, slots], candidate, out=pooled[:, :, slots])
     return pooled.masked_fill_(~valid.any(-1)[:, None, :, None], 0)
+
+
+_pool_max = torch.library.custom_op("longspan::pool_max", _pool_max_kernel, mutates_args=())
 
 
 @_pool_max.register_fake

@@ -44,7 +44,8 @@ def attend_relative(
         scale: factor on all three terms.
         key_mask: `(B, T)` bool, True where a token is real; `None` means all are.
         slots: `(B, G)` int64 distinct positions of real global tokens, −1 in unused slots.
-        global_bias: `(B, H, T, G)`, added to the scaled scores of the global keys; needs `slots`.
+        global_bias: `(B, H, T, G)`, added to the scaled scores of the global keys, in the dtype of the query or in
+            float32; needs `slots`.
         dropout_prob: probability of dropping an attention weight.
         backend: `"reference"` (dense, quadratic memory), `"blocked"` (tiles, linear memory, any device; a short input
             is one tile), or `"auto"`, the cheaper one.
@@ -110,8 +111,8 @@ def _check(
             f"global_bias has shape {tuple(global_bias.shape)}; {slots.shape[1]} slots need "
             f"{(*query.shape[:3], slots.shape[1])}"
         )
-    given = {"key": key, "value": value, **tables}
-    given |= {} if global_bias is None else {"global_bias": global_bias}
-    for name, tensor in given.items():
+    for name, tensor in {"key": key, "value": value, **tables}.items():
         if tensor.dtype != query.dtype:
             raise InputError(f"{name} is {tensor.dtype} and query {query.dtype}; give all the same")
+    if global_bias is not None and global_bias.dtype not in (query.dtype, torch.float32):
+        raise InputError(f"global_bias is {global_bias.dtype} and query {query.dtype}; give the same, or float32")

@@ -44,7 +44,7 @@ def relative_attention(
     call = _Call(query, position_key, position_query, global_bias, key_mask, slots, seed, left, right)
     rows, keys, values = call.fill(query, key, value)
     problem = call.problem(scale, dropout_prob)
-    result = blocked.forward(rows, keys, values, call.window, 0, problem, call.relative(scale))
+    result = blocked.forward(rows, keys, values, call.window, 0, problem, call.relative())
     # The operator may not return a view of its working memory.
     return result[:, :, : query.shape[2]].contiguous()
 
@@ -73,20 +73,20 @@ def relative_attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of `relative_attention`: query, key, value, both tables, bias (empty when there is none)."""
     inputs = (query, key, value, position_key, position_query)
-    bias_shape = (0,) if global_bias is None else global_bias.shape
+    no_bias = query.new_zeros(0) if global_bias is None else torch.zeros_like(global_bias)
     if not query.numel():
         zeros = [tensor.new_zeros(tensor.shape) for tensor in inputs]
-        return zeros[0], zeros[1], zeros[2], zeros[3], zeros[4], query.new_zeros(bias_shape)
+        return zeros[0], zeros[1], zeros[2], zeros[3], zeros[4], no_bias
     call = _Call(query, position_key, position_query, global_bias, key_mask, slots, seed, left, right)
     rows, keys, values = call.fill(query, key, value)
-    relative = call.relative(scale, with_grads=True)
+    relative = call.relative(with_grads=True)
     grads = blocked.backward(
         call.fill_rows(grad), rows, keys, values, call.window, 0, call.problem(scale, dropout_prob), relative
     )
     length = query.shape[2]
     near = slice(call.margin, call.margin + length)
     grad_position_key, grad_position_query = call.table_grads(relative, scale, left, right)
-    grad_bias = query.new_zeros(bias_shape)
+    grad_bias = no_bias
     if global_bias is not None:
         grad_bias = relative.grads[2].flatten(2, 3)[:, :, :length].contiguous()
     return (
@@ -104,8 +104,8 @@ def _(
     grad, query, key, value, position_key, position_query, global_bias, key_mask, slots, seed, left, right, scale, prob
 ):  # type: ignore[no-untyped-def]
     inputs = (query, key, value, position_key, position_query)
-    bias_shape = (0,) if global_bias is None else global_bias.shape
-    return *(tensor.new_empty(tensor.shape) for tensor in inputs), query.new_empty(bias_shape)
+    bias = query.new_empty(0) if global_bias is None else global_bias.new_empty(global_bias.shape)
+    return *(tensor.new_empty(tensor.shape) for tensor in inputs), bias
 
 
 def _setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
@@ -199,13 +199,13 @@ class _Call:
             empty = empty & ~(self.slots >= 0).any(1, keepdim=True)
         return F.pad(empty, (0, self.query_end), value=True).unflatten(1, (self.tiling.query_tiles, self.tiling.size))
 
-    def relative(self, scale: float, *, with_grads: bool = False) -> Relative:
+    def relative(self, *, with_grads: bool = False) -> Relative:
         """The relative terms and masks, with zeros for their gradients where these are wanted."""
         bias, near = self.global_bias, self._near_keys()
         if bias is not None and self.slots is not None:
             bias = self.fill_rows(bias.masked_fill((self.slots < 0)[:, None, None, :], -math.inf))
             bias = bias.unflatten(2, (self.tiling.query_tiles, self.tiling.size))
-        queries = (self.position_query * scale).flip(1)
+        queries = self.position_query.flip(1)
         grads = []
         if with_grads:
             wide = torch.promote_types(queries.dtype, torch.float32)
@@ -219,7 +219,7 @@ class _Call:
     def table_grads(self, relative: Relative, scale: float, left: int, right: int) -> tuple[Tensor, Tensor]:
         """Totals of both tables in the caller's order, 0 in rows that no pair of tokens reads."""
         fill = (0, 0, left - self.left, right - self.right)
-        return F.pad(relative.grads[0], fill), F.pad(relative.grads[1].flip(1) * scale, fill)
+        return F.pad(relative.grads[0] * scale, fill), F.pad(relative.grads[1].flip(1) * scale, fill)
 
 
 @lru_cache(maxsize=16)

@@ -27,13 +27,14 @@ class Relative:
     Attributes:
         tiling: a layout of one group, in which every query tile sees as many key tiles.
         position_key: `(H, W, D)` by offset key − query, ascending, W = left + 1 + right.
-        position_query: `(H, W, D)` scaled, by offset key − query, descending.
+        position_query: `(H, W, D)` by offset key − query, descending.
         left: tokens to the left in the window.
         before: places from the start of a query tile's keys to the first of its own tokens.
         global_bias: `(B, H, tiles, size, G)`, scores to start from in the columns of global keys, −∞ in unused slots.
         hidden: `(B, key tiles, size)` bool, True at keys that may not be seen; `None` if all may.
         empty: `(B, tiles, size)` bool, True at queries that see nothing; `None` if there are none.
-        grads: totals of the gradients of `position_key`, `position_query` and `global_bias`, in this order.
+        grads: totals of the gradients of `position_key` and `position_query`, which still lack the scale, and of
+            `global_bias`, in this order.
     """
 
     tiling: Layout
@@ -45,7 +46,7 @@ class Relative:
     hidden: Tensor | None = None
     empty: Tensor | None = None
     grads: list[Tensor] = field(default_factory=list)
-    kept: dict[tuple[str, int, int], Tensor] = field(default_factory=dict, compare=False)
+    kept: dict[tuple[str, int, int, torch.dtype], Tensor] = field(default_factory=dict, compare=False)
 
     @property
     def offsets(self) -> int:
@@ -76,19 +77,21 @@ class Relative:
         """
         return (self.keys + self.tiling.size - 2 + 15) // 32 * 32 + 17
 
-    def put_scores(self, scores: Tensor, query: Tensor, keys: Tensor, chunk: Chunk) -> None:
-        """Write the relative terms to the scores `(b, h, n, size, L + G)` of a chunk.
+    def put_scores(self, scores: Tensor, query: Tensor, keys: Tensor, chunk: Chunk, scale: float) -> None:
+        """Write the relative terms to the scores `(b, h, n, size, L + G)` of a chunk, and compute in their type.
 
         Args:
-            query: scaled queries of the chunk `(b, h, n, size, D)`.
+            query: queries of the chunk `(b, h, n, size, D)`.
             keys: all key tiles `(B, H, tiles, size, D)`.
         """
+        wide = scores.dtype
         size, near = self.tiling.size, scores[..., : self.keys].flatten(0, 1)
-        position_key, position_query = self._tables(chunk, near.shape[0])
-        by_query = self._kept("query", near.shape[0], chunk.count * size, fill=-math.inf)
-        rows = query.flatten(0, 1).flatten(1, 2)
-        torch.bmm(rows, position_key.transpose(1, 2), out=self._by_query_window(by_query))
-        by_key = self._by_key(self._run(keys, chunk).flatten(2, 3).flatten(0, 1), position_query, chunk)
+        position_key, position_query = self._tables(chunk, near.shape[0], wide)
+        by_query = self._kept("query", near.shape[0], chunk.count * size, wide, fill=-math.inf)
+        rows = query.flatten(0, 1).flatten(1, 2).to(wide)
+        self._by_query_window(by_query).baddbmm_(rows, position_key.transpose(1, 2), beta=0, alpha=scale)
+        run = self._run(keys, chunk).flatten(2, 3).flatten(0, 1).to(wide)
+        by_key = self._by_key(run, position_query, chunk, scale)
         near.copy_(self._read_by_key(by_key, chunk))
         near.add_(self._read_by_query(by_query, chunk))
         if self.global_bias is not None:
@@ -101,42 +104,50 @@ class Relative:
             return None
         return self.empty[chunk.batch, None, rows, :, None]
 
-    def _by_key(self, run: Tensor, position_query: Tensor, chunk: Chunk) -> Tensor:
+    def _by_key(self, run: Tensor, position_query: Tensor, chunk: Chunk, scale: float) -> Tensor:
         """N of the keys `(b·h, rows, D)` of a run; rows of hidden keys are −∞ throughout."""
         tiles = self._run_tiles(chunk)
         hides = any(self.hiding[tiles])
-        by_key = self._kept("hidden" if hides else "key", run.shape[0], run.shape[1])
+        by_key = self._kept("hidden" if hides else "key", run.shape[0], run.shape[1], run.dtype)
         if hides:
             by_key.zero_()
-        torch.bmm(run, position_query.transpose(1, 2), out=self._by_key_window(by_key))
+        self._by_key_window(by_key).baddbmm_(run, position_query.transpose(1, 2), beta=0, alpha=scale)
         if hides and self.hidden is not None:
             hidden = self.hidden[chunk.batch, tiles].flatten(1)
             by_key.unflatten(0, (hidden.shape[0], -1)).masked_fill_(hidden[:, None, :, None], -math.inf)
         return by_key
 
     def add_gradients(
-        self, grad: Tensor, query: Tensor, grad_query: Tensor, keys: Tensor, grad_keys: Tensor, chunk: Chunk
+        self,
+        grad: Tensor,
+        query: Tensor,
+        grad_query: Tensor,
+        keys: Tensor,
+        grad_keys: Tensor,
+        chunk: Chunk,
+        scale: float,
     ) -> None:
         """From the gradient of the scores `(b, h, n, size, L + G)`, add to those of all that they were made of.
 
-        `grad_query` is that of the scaled queries of the chunk, `grad_keys` that of all key tiles.
+        `grad_query` is that of the queries of the chunk, `grad_keys` that of all key tiles, still without the scale.
         """
-        (batch, heads), size = grad.shape[:2], self.tiling.size
+        (batch, heads), size, dtype = grad.shape[:2], self.tiling.size, grad.dtype
         near = grad[..., : self.keys].flatten(0, 1)
-        position_key, position_query = self._tables(chunk, near.shape[0])
+        position_key, position_query = self._tables(chunk, near.shape[0], dtype)
         rows = query.flatten(0, 1).flatten(1, 2)
-        by_query = self._kept("grad_query", near.shape[0], chunk.count * size)
+        by_query = self._kept("grad_query", near.shape[0], chunk.count * size, dtype)
         self._read_by_query(by_query, chunk).copy_(near)
         window = self._by_query_window(by_query)
-        grad_query.flatten(0, 1).flatten(1, 2).baddbmm_(window, position_key)
+        grad_query.flatten(0, 1).flatten(1, 2).baddbmm_(window, position_key, alpha=scale)
         self._total(0, chunk, torch.bmm(window.transpose(1, 2), rows), batch)
         run = self._run(keys, chunk)
-        by_key = self._kept("grad_key", near.shape[0], run.shape[2] * size)
+        by_key = self._kept("grad_key", near.shape[0], run.shape[2] * size, dtype)
         self._read_by_key(by_key, chunk).copy_(near)
         window = self._by_key_window(by_key)
         found = torch.bmm(window, position_query).unflatten(0, (batch, heads)).unflatten(2, (-1, size))
         self._run(grad_keys, chunk).add_(found)
-        self._total(1, chunk, torch.bmm(window.transpose(1, 2), run.flatten(2, 3).flatten(0, 1)), batch)
+        run = run.flatten(2, 3).flatten(0, 1).to(dtype)
+        self._total(1, chunk, torch.bmm(window.transpose(1, 2), run), batch)
         if self.global_bias is not None:
             self.grads[2][chunk.batch, chunk.heads, self._rows(chunk)] = grad[..., self.keys :]
 
@@ -144,11 +155,11 @@ class Relative:
         total = self.grads[which]
         total[chunk.heads] += found.unflatten(0, (batch, -1)).sum(0, dtype=total.dtype)
 
-    def _tables(self, chunk: Chunk, count: int) -> tuple[Tensor, Tensor]:
+    def _tables(self, chunk: Chunk, count: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Both tables for the heads of a chunk, once per batch row: `(b·h, W, D)`."""
         keys, queries = self.position_key[chunk.heads], self.position_query[chunk.heads]
         batch = count // keys.shape[0]
-        return tuple(table.expand(batch, -1, -1, -1).flatten(0, 1) for table in (keys, queries))  # type: ignore[return-value]
+        return tuple(table.to(dtype).expand(batch, -1, -1, -1).flatten(0, 1) for table in (keys, queries))  # type: ignore[return-value]
 
     def _rows(self, chunk: Chunk) -> slice:
         """The query tiles of a chunk."""
@@ -162,11 +173,12 @@ class Relative:
         """The key tiles that a chunk sees, each once: `(b, h, n + m − 1, size, D)`."""
         return tiles[chunk.batch, chunk.heads, self._run_tiles(chunk)]
 
-    def _kept(self, name: str, count: int, rows: int, fill: float = 0.0) -> Tensor:
+    def _kept(self, name: str, count: int, rows: int, dtype: torch.dtype, fill: float = 0.0) -> Tensor:
         """Working memory `(count, rows, stride)` that was `fill` at first, and is where nothing of its shape is put."""
-        if (name, count, rows) not in self.kept:
-            self.kept[name, count, rows] = self.position_key.new_full((count, rows, self.stride), fill)
-        return self.kept[name, count, rows]
+        place = (name, count, rows, dtype)
+        if place not in self.kept:
+            self.kept[place] = self.position_key.new_full((count, rows, self.stride), fill, dtype=dtype)
+        return self.kept[place]
 
     def _by_query_window(self, by_query: Tensor) -> Tensor:
         """The columns of M that are offsets of the window: column y holds offset y − (size − 1) − before."""

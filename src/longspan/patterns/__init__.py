@@ -5,8 +5,8 @@ tensors of absolute positions. From that predicate follow the dense mask (`dense
 (`some` and `every`, which bound the predicate over rectangles of positions), FlexAttention's `mask_mod`, and the
 number of scores (`count_visible`). `str(pattern)` is a text that `parse` reads back:
 
->>> str(parse("window(128) | first(1)"))
-'window(128, 128) | first(1)'
+    >>> str(parse("window(128) | first(1)"))
+    'window(128, 128) | first(1)'
 
 One window definition everywhere: `left` and `right` count tokens on each side; the token itself is always seen and not
 counted. A total width w of the literature is `left = right = w // 2`.

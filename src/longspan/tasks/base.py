@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from longspan.errors import InputError
+from longspan.settings import check
 
 SYNTHETIC = "synthetic"
 """The name of the data that every task writes in code, so that a smoke run needs no files."""
@@ -62,8 +63,15 @@ class Task(Protocol):
     counts_rows: ClassVar[bool] = True
     """Whether `read` gives one row per document; False where it gives sources that are streamed later."""
 
+    score_names: ClassVar[tuple[str, ...]] = ()
+    """The scores of `evaluate` that can pick the best checkpoint; `*` stands for a part that the data decides."""
+
     label_names: ClassVar[tuple[str, ...]] = ("labels",)
     """What the collator calls the labels; a batch that has all of them has a loss."""
+
+    def __post_init__(self) -> None:
+        """Refuse options out of range; whoever adds to this calls it first."""
+        check(self)
 
     def model_class(self) -> Any:
         """The `PreTrainedModel` class this task trains; it is built from a `LongspanConfig`."""

@@ -18,9 +18,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from longspan.data.rows import SummaryRow
-from longspan.errors import InputError
+from longspan.settings import Count
 from longspan.tasks.base import Outcome
 from longspan.tasks.predicting import FeatureRows, predict
+from longspan.tasks.rouge import MEASURES
 from longspan.tasks.salience import salience, soft_labels, words_of
 from longspan.tasks.selection import fill, ranking, simple_words
 from longspan.tasks.summaries import SummaryTask, prediction_lines
@@ -43,16 +44,11 @@ class Extraction(SummaryTask):
     name: ClassVar[str] = "extraction"
     generates: ClassVar[bool] = False
 
-    max_source_tokens: int | None = None
-    summary_words: int | None = None
-    block_repeats: bool = False
+    score_names: ClassVar[tuple[str, ...]] = MEASURES
 
-    def __post_init__(self) -> None:
-        """Refuse lengths that leave nothing."""
-        for name in ("max_source_tokens", "summary_words"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name}={value} leaves no text; give at least 1, or null for no limit")
+    max_source_tokens: Count | None = None
+    summary_words: Count | None = None
+    block_repeats: bool = False
 
     def model_class(self) -> Any:
         """`LongspanForSentenceScoring`."""

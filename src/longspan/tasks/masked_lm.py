@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from longspan.data.corpus import Corpus
 from longspan.data.synthetic import synthetic_rows
 from longspan.data.token_files import token_files
 from longspan.errors import InputError
+from longspan.settings import LARGEST, Range, Share
 from longspan.tasks.base import SYNTHETIC, Outcome, Task
 from longspan.tasks.masking import IGNORED, MaskedChunks, Masking
 from longspan.tasks.predicting import batches
@@ -50,32 +51,24 @@ class MaskedLM(Task):
     generates: ClassVar[bool] = False
     counts_rows: ClassVar[bool] = False
     lower_is_better: ClassVar[tuple[str, ...]] = ("bits_per_masked_token", "perplexity")
+    score_names: ClassVar[tuple[str, ...]] = (*lower_is_better, "accuracy")
 
-    max_tokens: int = 4096
+    max_tokens: Annotated[int, Range(3, LARGEST)] = 4096
     cross_documents: bool = False
-    mask_probability: float = 0.15
-    mask_share: float = 0.8
-    random_share: float = 0.1
+    mask_probability: Annotated[float, Range(above=0, maximum=1)] = 0.15
+    mask_share: Share = 0.8
+    random_share: Share = 0.1
     text_field: str | None = None
-    text_unit: str = "file"
-    global_tokens: str = "none"
+    text_unit: Literal["file", "block", "line"] = "file"
+    global_tokens: Literal["first", "none"] = "none"
 
     def __post_init__(self) -> None:
         """Refuse impossible options."""
-        if self.max_tokens < 3:
-            raise InputError(f"max_tokens={self.max_tokens} leaves no room for text; give at least 3")
-        if not 0 < self.mask_probability <= 1:
-            raise InputError(f"mask_probability={self.mask_probability} must be above 0 and at most 1, such as 0.15")
-        for name in ("mask_share", "random_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name}={getattr(self, name)} must be from 0 to 1, such as 0.8 or 0.1")
+        super().__post_init__()
         if self.mask_share + self.random_share > 1 + 1e-9:
             raise InputError(
                 f"mask_share={self.mask_share} and random_share={self.random_share} are more than 1 together; lower one"
             )
-        if self.global_tokens not in {"first", "none"}:
-            raise InputError(f"global_tokens={self.global_tokens!r} is unknown; choose 'first' or 'none'")
-        Corpus(source="hf:", text_unit=self.text_unit)  # an unknown unit raises
 
     def model_class(self) -> Any:
         """`LongspanForMaskedLM`."""

@@ -15,11 +15,14 @@ from typing import Any, ClassVar, Self
 from longspan.data.question_readers import SYNTHETIC, question_files, read_questions
 from longspan.data.questions import QuestionRow
 from longspan.errors import InputError
+from longspan.settings import Count
 from longspan.tasks.answering import Answer, answer_rows
 from longspan.tasks.base import Outcome, Task
 from longspan.tasks.question_chunks import LABELS, QuestionChunks, question_chunks
 from longspan.tasks.question_features import QuestionCollator
 from longspan.tasks.question_metric import (
+    SCORES,
+    VOTES,
     Said,
     annotations_of,
     curve,
@@ -27,6 +30,7 @@ from longspan.tasks.question_metric import (
     judge_passage,
     natural_questions_scores,
     tydi_scores,
+    votes_needed,
 )
 from longspan.tasks.question_options import PassageTypes, QuestionOptions, marker_tokens
 from longspan.tasks.question_predictions import line, official_files, said
@@ -70,15 +74,10 @@ class NaturalQuestions(QuestionOptions, Task):
     generates: ClassVar[bool] = False
     counts_rows: ClassVar[bool] = False
     label_names: ClassVar[tuple[str, ...]] = LABELS
+    score_names: ClassVar[tuple[str, ...]] = SCORES
 
-    max_answer_tokens: int = 30
+    max_answer_tokens: Count = 30
     null_paragraph: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse impossible options."""
-        super().__post_init__()
-        if self.max_answer_tokens < 1:
-            raise InputError(f"max_answer_tokens={self.max_answer_tokens} leaves no answer; give at least 1")
 
     def model_class(self) -> Any:
         """`LongspanForNaturalQuestions`."""
@@ -223,16 +222,17 @@ def _scores(judged: list[_Judged]) -> dict[str, float]:
     if tydi:
         languages = [one.language for one in tydi]
         scores |= tydi_scores([one.gold for one in tydi], [one.predicted for one in tydi], languages)
+    votes = votes_needed(one.gold for one in judged)
     by_probability = curve(
-        (judge_passage if one.tydi else judge_long)(one.gold, replace(one.predicted, long_score=one.probability))
+        (judge_passage if one.tydi else judge_long)(one.gold, replace(one.predicted, long_score=one.probability), votes)
         for one in judged
     )
     return scores | {"probability_threshold": by_probability.threshold}
 
 
 def _flavour(judged: list[_Judged]) -> str:
-    fewest = min(len(one.gold) for one in judged)
-    votes = "2 annotators must have answered" if fewest > 1 else "one annotator: the only vote decides"
+    several = votes_needed(one.gold for one in judged) == VOTES
+    votes = f"{VOTES} annotators must have answered" if several else "one annotator: the only vote decides"
     kinds = []
     if any(not one.tydi for one in judged):
         kinds.append("Natural Questions' metric (long and short answers)")

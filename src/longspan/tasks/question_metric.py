@@ -9,12 +9,13 @@ found for long and short answers apart, predictions of equal score taken togethe
 
 Rules (Kwiatkowski et al. 2019 and nq_eval; Clark et al. 2020 and tydi_eval, where they differ):
 
-- A question has a gold answer when at least two annotators gave one. Both scripts were made for several annotators and
-  hold on to two where a file has one; with a single annotator that one decides here.
-- A long answer is right when it is any annotator's. Places are equal by their bytes where both have them, else by
-  tokens; TyDi QA compares the passage's index.
-- A short answer is right when its set of spans is one annotator's set, or its yes or no is any annotator's. TyDi QA
-  gives a span the F1 of its bytes against the annotator that suits best.
+- A question has a gold answer when at least two annotators gave one. Both scripts hold on to two where a whole file
+  has a single annotator for each question, so that nothing could ever be right; there that one decides here.
+- A long answer is right when it is any annotator's. Places are equal when their bytes are, or when their tokens are;
+  TyDi QA compares the passage's index.
+- A short answer is right when its set of spans is one annotator's set, as it was published, HTML tokens at its edges
+  included; or when its yes or no is any annotator's. TyDi QA gives a span the F1 of its bytes against the annotator
+  that suits best.
 - Neither counts anything for a question without a gold answer, except against precision.
 - TyDi QA: best thresholds per language, then the mean over all languages but English.
 """
@@ -31,7 +32,7 @@ from longspan.data.questions import YES_NO, Place, QuestionRow
 from longspan.errors import InputError
 
 VOTES = 2
-"""So many annotators must have given an answer; all of them where there are fewer."""
+"""So many annotators must have given an answer."""
 
 PRECISIONS = (0.5, 0.75, 0.9)
 """Precisions at which recall is reported."""
@@ -119,12 +120,8 @@ def lies_somewhere(place: Place) -> bool:
 
 
 def same_place(one: Place, other: Place) -> bool:
-    """Whether two places are equal: by bytes where both have them, else by tokens; a null place equals none."""
-    for units in (_bytes, _tokens):
-        ours, theirs = units(one), units(other)
-        if ours is not None and theirs is not None:
-            return ours == theirs
-    return False
+    """Whether two places have the same bytes or the same tokens; what one of them does not know decides nothing."""
+    return any(units(one) is not None and units(one) == units(other) for units in (_bytes, _tokens))
 
 
 def same_spans(ours: Iterable[Place], theirs: Iterable[Place]) -> bool:
@@ -141,16 +138,16 @@ def byte_overlap(gold: Place, predicted: Place) -> float:
     return 2 * both / lengths if both > 0 else 0.0
 
 
-def judge_long(gold: Sequence[Said], predicted: Said) -> Judged:
+def judge_long(gold: Sequence[Said], predicted: Said, votes: int = VOTES) -> Judged:
     """The long answer of Natural Questions."""
-    has_gold = _agreed(gold, lambda said: lies_somewhere(said.long))
+    has_gold = _agreed(gold, votes, lambda said: lies_somewhere(said.long))
     right = has_gold and any(same_place(said.long, predicted.long) for said in gold)
     return Judged(has_gold, lies_somewhere(predicted.long), float(right), predicted.long_score)
 
 
-def judge_short(gold: Sequence[Said], predicted: Said) -> Judged:
+def judge_short(gold: Sequence[Said], predicted: Said, votes: int = VOTES) -> Judged:
     """The short answer of Natural Questions."""
-    has_gold = _agreed(gold, lambda said: said.has_short)
+    has_gold = _agreed(gold, votes, lambda said: said.has_short)
     if predicted.yes_no != "none":
         right = any(said.yes_no == predicted.yes_no for said in gold)
     else:
@@ -159,17 +156,17 @@ def judge_short(gold: Sequence[Said], predicted: Said) -> Judged:
     return Judged(has_gold, predicted.has_short, float(right), predicted.short_score)
 
 
-def judge_passage(gold: Sequence[Said], predicted: Said) -> Judged:
+def judge_passage(gold: Sequence[Said], predicted: Said, votes: int = VOTES) -> Judged:
     """The passage of TyDi QA."""
-    has_gold = _agreed(gold, lambda said: said.candidate is not None)
+    has_gold = _agreed(gold, votes, lambda said: said.candidate is not None)
     has_prediction = predicted.candidate is not None
     right = has_gold and has_prediction and any(said.candidate == predicted.candidate for said in gold)
     return Judged(has_gold, has_prediction, float(right), predicted.long_score)
 
 
-def judge_minimal(gold: Sequence[Said], predicted: Said) -> Judged:
+def judge_minimal(gold: Sequence[Said], predicted: Said, votes: int = VOTES) -> Judged:
     """The minimal answer of TyDi QA."""
-    has_gold = _agreed(gold, lambda said: said.has_short)
+    has_gold = _agreed(gold, votes, lambda said: said.has_short)
     credit = 0.0
     if has_gold and predicted.yes_no != "none":
         credit = float(any(said.yes_no == predicted.yes_no for said in gold))
@@ -215,14 +212,22 @@ def curve_scores(name: str, found: Curve) -> dict[str, float]:
     return scores | {f"{name}_f1_all": 100 * found.everything.f1}
 
 
+SCORES = (
+    *(f"{answer}_{field}" for answer in ("long", "short", "passage", "minimal") for field in Measured._fields),
+    *(f"{answer}_recall_at_precision_{round(100 * wanted)}" for answer in ("long", "short") for wanted in PRECISIONS),
+    *("long_f1_all", "short_f1_all", "passage_f1_*", "minimal_f1_*"),
+)
+"""The scores by which models can be compared; `*` is a language of TyDi QA."""
+
+
 def natural_questions_scores(gold: Sequence[Sequence[Said]], predicted: Sequence[Said]) -> dict[str, float]:
     """The metric of Natural Questions: what annotators said of each question, and the prediction for it.
 
     Returns:
         For `long` and `short` what `curve_scores` gives.
     """
-    pairs = list(zip(gold, predicted, strict=True))
-    long, short = (curve(judge(*pair) for pair in pairs) for judge in (judge_long, judge_short))
+    pairs, votes = list(zip(gold, predicted, strict=True)), votes_needed(gold)
+    long, short = (curve(judge(*pair, votes) for pair in pairs) for judge in (judge_long, judge_short))
     return curve_scores("long", long) | curve_scores("short", short)
 
 
@@ -236,35 +241,39 @@ def tydi_scores(
         languages except English (which counts where it is the only one); `passage_f1_korean` and the like for each
         language; `passage_threshold` and `minimal_threshold`, the best over all languages together.
     """
-    rows = list(zip(gold, predicted, languages, strict=True))
+    rows, votes = list(zip(gold, predicted, languages, strict=True)), votes_needed(gold)
     names = sorted({str(language) for language in languages})
     scores: dict[str, float] = {}
     for task, judge in (("passage", judge_passage), ("minimal", judge_minimal)):
-        found = {name: curve(judge(g, p) for g, p, at in rows if str(at) == name).best for name in names}
+        found = {name: curve(judge(g, p, votes) for g, p, at in rows if str(at) == name).best for name in names}
         counted = [best for name, best in found.items() if name != LEFT_OUT] or list(found.values())
         for field in Measured._fields:
             scores[f"{task}_{field}"] = 100 * fmean(getattr(best, field) for best in counted)
         scores |= {f"{task}_f1_{name}": 100 * best.f1 for name, best in found.items()}
-        scores[f"{task}_threshold"] = curve(judge(g, p) for g, p, _ in rows).threshold
+        scores[f"{task}_threshold"] = curve(judge(g, p, votes) for g, p, _ in rows).threshold
     return scores
 
 
 def annotations_of(row: QuestionRow) -> list[Said]:
-    """What the annotators of a row said, in the units of the published document."""
+    """What the annotators of a row said, in the units of the published document and as it was published."""
     return [
         Said(
             candidate=said.candidate,
-            long=Place(**row.original(None if said.candidate is None else row.candidates[said.candidate])),
-            short=tuple(Place(**row.original(span)) for span in said.short),
+            long=row.long_place(said),
+            short=row.short_places(said),
             yes_no=said.yes_no,
         )
         for said in row.annotations
     ]
 
 
-def _agreed(gold: Sequence[Said], answers: Callable[[Said], bool]) -> bool:
-    """Whether enough annotators gave an answer; nobody's silence is not agreement."""
-    return bool(gold) and sum(map(answers, gold)) >= min(VOTES, len(gold))
+def votes_needed(gold: Iterable[Sequence[Said]]) -> int:
+    """How many annotators of a question must have answered: two, but one where no question of the file has two."""
+    return VOTES if any(len(said) >= VOTES for said in gold) else 1
+
+
+def _agreed(gold: Sequence[Said], votes: int, answers: Callable[[Said], bool]) -> bool:
+    return sum(map(answers, gold)) >= votes
 
 
 def _bytes(place: Place) -> tuple[int, int] | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
 from longspan.data.questions import KINDS
 from longspan.errors import InputError
+from longspan.settings import LARGEST, Count, Range, Share, check
 
 MARKED_CANDIDATES = 48
 """How many passages have markers of their own where `max_candidates` sets no limit; later ones share the last."""
@@ -42,21 +43,20 @@ class QuestionOptions:
         answer_types: 2 (0 null, 1 answer) or 5 (0 null, 1 yes, 2 no, 3 short, 4 long only).
     """
 
-    max_tokens: int = 4096
-    stride: int = 1568
-    max_question_tokens: int | None = None
-    keep_negatives: float = 0.5
+    max_tokens: Annotated[int, Range(8, LARGEST)] = 4096
+    stride: Count = 1568
+    max_question_tokens: Count | None = None
+    keep_negatives: Share = 0.5
     markers: bool = True
-    max_candidates: int | None = MARKED_CANDIDATES
+    max_candidates: Annotated[int, Range(0, 10_000)] | None = MARKED_CANDIDATES
     top_level_only: bool = True
     match_types: bool = False
     passage_types: bool = False
-    answer_types: int = 2
+    answer_types: Literal[2, 5] = 2
 
     def __post_init__(self) -> None:
         """Refuse impossible options."""
-        if self.max_tokens < 8:
-            raise InputError(f"max_tokens={self.max_tokens} holds no question and document; give at least 8")
+        check(self)
         if not 1 <= self.stride < self.max_tokens:
             raise InputError(
                 f"stride={self.stride} is not from 1 to max_tokens − 1 = {self.max_tokens - 1}; "
@@ -67,14 +67,8 @@ class QuestionOptions:
                 f"max_question_tokens={self.max_question_tokens} is not from 1 to max_tokens − 1 = "
                 f"{self.max_tokens - 1}; give a number that leaves room for the document"
             )
-        if not 0 <= self.keep_negatives <= 1:
-            raise InputError(f"keep_negatives={self.keep_negatives} is no probability; give a number from 0 to 1")
-        if self.max_candidates is not None and self.max_candidates < 0:
-            raise InputError(f"max_candidates={self.max_candidates} is negative; give a number, or 0 for no limit")
         if self.passage_types and not self.match_types:
             raise InputError("passage_types=true needs match_types=true, whose types it extends; set both, or neither")
-        if self.answer_types not in {2, 5}:
-            raise InputError(f"answer_types={self.answer_types} is unknown; choose 2 or 5")
 
 
 class PassageTypes:

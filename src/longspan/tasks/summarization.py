@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -19,9 +19,10 @@ from torch import Tensor
 from longspan.data.rows import SummaryRow
 from longspan.data.sentences import split_sentences
 from longspan.errors import InputError
+from longspan.settings import Count, Form, Range
 from longspan.tasks.base import Outcome
 from longspan.tasks.predicting import FeatureRows, predict
-from longspan.tasks.rouge import Rouge
+from longspan.tasks.rouge import MEASURES, Rouge
 from longspan.tasks.summaries import SummaryTask, prediction_lines
 from longspan.tasks.tokenizers import encode, encode_target, padding_id
 
@@ -50,23 +51,16 @@ class Summarization(SummaryTask):
     name: ClassVar[str] = "summarization"
     generates: ClassVar[bool] = True
 
-    max_source_tokens: int = 16384
-    max_target_tokens: int = 256
-    global_tokens: str = "first"
-    prefix: str = ""
-    stemmer: bool = False
-    references: str = "max"
-    rouge_tokens: str = "auto"
-    pad_to_multiple_of: int = 1
+    score_names: ClassVar[tuple[str, ...]] = MEASURES
 
-    def __post_init__(self) -> None:
-        """Refuse impossible options."""
-        for name in ("max_source_tokens", "max_target_tokens", "pad_to_multiple_of"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name}={getattr(self, name)} is less than 1; give a number of tokens")
-        if self.global_tokens not in {"first", "question", "none"}:
-            raise InputError(f"global_tokens={self.global_tokens!r} is unknown; choose 'first', 'question' or 'none'")
-        self._rouge()
+    max_source_tokens: Count = 16384
+    max_target_tokens: Count = 256
+    global_tokens: Literal["first", "question", "none"] = "first"
+    prefix: Annotated[str, Form(r"(?s:.*)", "a text", 10_000)] = ""
+    stemmer: bool = False
+    references: Literal["max", "mean"] = "max"
+    rouge_tokens: Literal["auto", "rouge_score", "unicode"] = "auto"
+    pad_to_multiple_of: Annotated[int, Range(1, 65_536)] = 1
 
     @property
     def flavour(self) -> str:

@@ -1,9 +1,11 @@
-"""Checkpoints that survive being killed: a checkpoint counts only once all of its files are known to be on disk.
+"""Checkpoints that survive being killed or damaged: one counts only while all of its files are as they were written.
 
 `Trainer` writes the files of `checkpoint-<step>` one after another. A process killed in between leaves a folder that
-looks whole. So each finished checkpoint gets a list of its files with their sizes, written last and in one atomic
-step; resuming takes the newest checkpoint whose list agrees with the disk. Old checkpoints are removed only after that,
-list first, so that no moment is without a complete one.
+looks whole. So each finished checkpoint is sealed: a list of its files with sizes and checksums, written last and in
+one atomic step. Resuming verifies every checkpoint and takes the newest intact one. One that was never sealed is what
+a killed process left half-saved, and is removed; one that is sealed but has changed since is set aside under another
+name. Old checkpoints are removed only after a newer one is sealed, list first, so that no moment is without a complete
+one.
 
 The model is in safetensors. Trainer keeps optimizer, schedule and random states with `torch.save` and reads them with
 `weights_only=True` (tensors and plain values, no code); its `training_args.bin`, a full pickle, is deleted here.
@@ -11,18 +13,28 @@ The model is in safetensors. Trainer keeps optimizer, schedule and random states
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
+import logging
+import math
 import re
 import shutil
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from transformers import TrainerCallback
+
+from longspan.errors import InputError
+from longspan.files import flush, write_whole
 
 FILES = "files.json"
 STATE = "trainer_state.json"
+NAME = re.compile(r"checkpoint-\d+")
+
+logger = logging.getLogger(__name__)
 
 
 class CompleteCheckpoints(TrainerCallback):
@@ -31,6 +43,15 @@ class CompleteCheckpoints(TrainerCallback):
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder = folder
         self.keep = keep
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called by Trainer once it has read the checkpoint to resume from: its best one may be lost, or have moved."""
+        if state.log_history:
+            step = best_step(state.log_history, self.folder, args.metric_for_best_model, args.greater_is_better)
+            state.best_global_step = step
+            state.best_model_checkpoint = None if step is None else str(self.folder / f"checkpoint-{step}")
+            scores = evaluations(state.log_history, args.metric_for_best_model)
+            state.best_metric = None if step is None else scores[step]
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Called by Trainer when all files of the checkpoint of this step have been written."""
@@ -49,23 +70,39 @@ class CompleteCheckpoints(TrainerCallback):
 
 def seal(checkpoint: Path) -> None:
     """Declare a checkpoint complete: flush its files to disk and write the list of them."""
-    sizes = {}
+    files = {}
     for file in sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != FILES):
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())
-        sizes[file.relative_to(checkpoint).as_posix()] = file.stat().st_size
-    write_atomically(checkpoint / FILES, json.dumps(sizes, indent=2))
+        flush(file)
+        files[file.relative_to(checkpoint).as_posix()] = {"size": file.stat().st_size, "sha256": _digest(file)}
+    write_whole({checkpoint / FILES: json.dumps(files, indent=2)})
+
+
+def is_sealed(checkpoint: Path) -> bool:
+    """Whether the checkpoint was saved to its end, whatever happened to it since."""
+    return (checkpoint / FILES).is_file()
 
 
 def is_complete(checkpoint: Path) -> bool:
-    """Whether the checkpoint's list of files exists and every file is there with its size."""
-    try:
-        sizes = json.loads((checkpoint / FILES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return all(
-        (checkpoint / name).is_file() and (checkpoint / name).stat().st_size == size for name, size in sizes.items()
-    )
+    """Whether the checkpoint is sealed and every file is there with its size: `damage` without reading the files."""
+    return is_sealed(checkpoint) and _missing(checkpoint) is None
+
+
+def damage(checkpoint: Path) -> str | None:
+    """What is wrong with a sealed checkpoint, in words; None where every file is as it was written."""
+    found = _missing(checkpoint)
+    for name, entry in _list(checkpoint).items() if found is None else ():
+        file = checkpoint / name
+        if isinstance(entry, dict):
+            if _digest(file) != entry.get("sha256"):
+                return f"{name} has changed since it was written"
+        elif not _is_readable(file):  # sealed by an older version, without checksums
+            return f"{name} is damaged"
+    if found is None:
+        try:
+            read_state(checkpoint)
+        except (OSError, ValueError):
+            return f"{STATE} cannot be read"
+    return found
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:
@@ -73,11 +110,40 @@ def complete_checkpoints(folder: Path) -> list[Path]:
     return [path for path in _checkpoints(folder) if is_complete(path)]
 
 
-def remove_incomplete(folder: Path) -> None:
-    """Delete what an interrupted save or an interrupted deletion left behind."""
+def clear_damaged(folder: Path) -> None:
+    """Before resuming: leave only intact checkpoints under their names, and say in the log what became of the others.
+
+    Raises:
+        InputError: there are sealed checkpoints and none is intact; nothing is touched.
+    """
+    sealed = [path for path in _checkpoints(folder) if is_sealed(path)]
+    damaged = {path: reason for path in sealed if (reason := damage(path)) is not None}
+    if sealed and len(damaged) == len(sealed):
+        reasons = "; ".join(f"{path.name}: {reason}" for path, reason in damaged.items())
+        raise InputError(
+            f"every checkpoint in {str(folder)!r} is damaged ({reasons}); put one back from a copy, or remove "
+            f"{str(folder)!r} to begin again at step 0"
+        )
+    for path, reason in damaged.items():
+        aside = set_aside(path)
+        logger.warning("%s is skipped: %s; it is kept as %s", path.name, reason, aside.name)
+    remove_unfinished(folder)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete what an interrupted save or an interrupted deletion left behind, and say so in the log."""
     for path in _checkpoints(folder):
-        if not is_complete(path):
-            remove(path)
+        if not is_sealed(path):
+            logger.warning("%s was not saved to its end; what there is of it is removed", path.name)
+            shutil.rmtree(path)
+
+
+def set_aside(checkpoint: Path) -> Path:
+    """Rename a checkpoint to a name under which it does not count."""
+    number = 1
+    while (aside := checkpoint.with_name(f"{checkpoint.name}.damaged-{number}")).exists():
+        number += 1
+    return checkpoint.rename(aside)
 
 
 def remove(checkpoint: Path) -> None:
@@ -91,17 +157,62 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     return json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
 
 
+def best_step(history: list[dict[str, Any]], folder: Path, name: str, greater_is_better: bool) -> int | None:
+    """The step of the best checkpoint that is there, by the score `name`; the first of equals."""
+    steps = {int(path.name.rpartition("-")[2]) for path in complete_checkpoints(folder)}
+    scores = {step: score for step, score in evaluations(history, name).items() if step in steps}
+    sign = 1 if greater_is_better else -1
+    return max(scores, key=lambda step: sign * scores[step]) if scores else None
+
+
+def evaluations(history: list[dict[str, Any]], name: str) -> dict[int, float]:
+    """Step → score, of the evaluations in Trainer's log that gave a finite one."""
+    key = f"eval_{name}"
+    return {entry["step"]: entry[key] for entry in history if key in entry and math.isfinite(entry[key])}
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file so that it is there whole or not at all, even if the process or the machine stops."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    write_whole({path: text})
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    found = [path for path in folder.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    found = [path for path in folder.glob("checkpoint-*") if NAME.fullmatch(path.name)]
     return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
+
+
+def _list(checkpoint: Path) -> dict[str, Any]:
+    """The files of a sealed checkpoint: name → size and checksum, or the size alone (older versions)."""
+    return json.loads((checkpoint / FILES).read_text(encoding="utf-8"))
+
+
+def _missing(checkpoint: Path) -> str | None:
+    try:
+        sizes = {name: entry["size"] if isinstance(entry, dict) else entry for name, entry in _list(checkpoint).items()}
+    except (OSError, ValueError, AttributeError, KeyError):
+        return f"{FILES} cannot be read"
+    for name, size in sizes.items():
+        if not (checkpoint / name).is_file():
+            return f"{name} is missing"
+        if (checkpoint / name).stat().st_size != size:
+            return f"{name} has {(checkpoint / name).stat().st_size} bytes instead of {size}"
+    return None
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _is_readable(file: Path) -> bool:
+    """Whether what a file says about itself agrees: the checksums in those of `torch.save`, a header of safetensors."""
+    try:
+        if file.suffix == ".safetensors":
+            with safe_open(file, "pt"):
+                return True
+        if file.suffix == ".pt":
+            with zipfile.ZipFile(file) as archive:
+                return archive.testzip() is None
+    except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError, SafetensorError):
+        return False
+    return True

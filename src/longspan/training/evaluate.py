@@ -14,7 +14,8 @@ from longspan.tasks.tokenizers import check_tokenizer
 from longspan.training.checkpoints import write_atomically
 from longspan.training.models import open_model
 from longspan.training.recipe import Generation, Recipe
-from longspan.training.runs import RECIPE, environment
+from longspan.training.recipe_file import RECIPE
+from longspan.training.runs import environment
 from longspan.training.tokenizers import load_tokenizer
 
 TASK_OF_MODEL = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +23,29 @@ RANDOM_BART = "random-bart"
 
 def new_model(task: Any, model: Model, tokenizer: Any) -> Any:
     """A randomly initialised model of the task's class; the tokenizer gives the vocabulary and the special tokens."""
-    from longspan.models import LongspanConfig
-
-    options = {**task.model_fields(), **(model.new or {})}
-    given = options.pop("vocab_size", None)
+    given = (model.new or {}).get("vocab_size")
     if given is not None and given != len(tokenizer):
         raise InputError(
             f"model.new.vocab_size is {given} but the tokenizer has {len(tokenizer)} entries; leave it out"
         )
+    special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    return task.model_class()(new_config(task, model, len(tokenizer), special))
+
+
+def new_config(task: Any, model: Model, entries: int, special: Mapping[str, int | None] | None = None) -> Any:
+    """The configuration of a new model with a vocabulary of so many entries.
+
+    `special` are ids of special tokens, where the recipe gives none.
+    """
+    from longspan.models import LongspanConfig
+
+    options = {**(special or {}), **task.model_fields(), **(model.new or {}), "vocab_size": entries}
     if model.max_tokens is not None:
         options.setdefault("max_position_embeddings", model.max_tokens)
     if model.attention is not None:
         layers = options.get("num_hidden_layers", LongspanConfig.num_hidden_layers)
         options["attention"] = attention_of_layers(model.attention, layers, model.two_level_layers)
-    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
-        options.setdefault(name, getattr(tokenizer, name))
-    return task.model_class()(LongspanConfig(vocab_size=len(tokenizer), **options))
+    return LongspanConfig(**options)
 
 
 def published_model(task: Any, model: Model, source: str | Path) -> Any:

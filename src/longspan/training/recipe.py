@@ -20,11 +20,31 @@ smoke: {optimisation.steps: 4}        # changes for --smoke, by dotted path
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from longspan.data.skipping import ON_ERROR
 from longspan.errors import InputError
-from longspan.training.settings import from_plain, to_plain
+from longspan.settings import (
+    BatchSize,
+    Beams,
+    Count,
+    Dropout,
+    FileName,
+    Form,
+    LengthPenalty,
+    NewTokens,
+    Range,
+    Seed,
+    Split,
+    check,
+    from_plain,
+    show,
+    to_plain,
+)
+
+Source = Annotated[str, Form(r"\S(?s:.*)", "a name or a path", 4096)]
+Steps = Annotated[int, Range(1, 1_000_000_000)]
+ModuleName = Annotated[str, Form(r"\w+(\.\w+)*", "the name of a module, such as query or classifier.dense", 200)]
+Layer = Annotated[int, Range(0, 999)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +54,9 @@ class Published:
     source: str
     """Paper or thesis, table and row."""
     dataset: str = ""
+    """Data set and split."""
     scores: dict[str, Any] = field(default_factory=dict)
+    """The published numbers, by name."""
     note: str = ""
     """What differs from the publication, or what it leaves open."""
 
@@ -43,92 +65,147 @@ class Published:
 class Data:
     """Where the rows come from: names of data sets (folders of LONGSPAN_DATA), paths, or `synthetic`."""
 
-    train: tuple[str, ...]
-    validation: tuple[str, ...]
-    train_split: str = "train"
-    validation_split: str = "validation"
-    train_rows: int | None = None
+    train: tuple[Source, ...]
+    """What to train on."""
+    validation: tuple[Source, ...]
+    """What picks the best checkpoint."""
+    train_split: Split = "train"
+    """Which part of a directory or a named data set to train on."""
+    validation_split: Split = "validation"
+    """And which to validate on."""
+    train_rows: Count | None = None
     """Use only this many training rows (the first ones, over all sources in order)."""
-    validation_rows: int | None = None
-    on_error: str = "raise"
+    validation_rows: Count | None = None
+    """Use only this many validation rows."""
+    on_error: Literal["raise", "skip"] = "raise"
     """What a corrupt row does: `raise` stops with its line, `skip` passes over it and says how many there were."""
 
     def __post_init__(self) -> None:
-        """Refuse an unknown `on_error`."""
-        if self.on_error not in ON_ERROR:
-            raise InputError(f"data.on_error is {self.on_error!r}; choose 'raise' or 'skip'")
+        """Refuse values out of range, and no data."""
+        check(self)
+        for part in ("train", "validation"):
+            if not getattr(self, part):
+                raise InputError(f"data.{part} names nothing; give a data set, a file or 'synthetic'")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
     """Either a published checkpoint to start `from`, or a `new` random model."""
 
-    source: str | None = field(default=None, metadata={"key": "from"})
+    source: Source | None = field(default=None, metadata={"key": "from"})
     """Folder or Hub name of a published checkpoint (BART, LED, …) or of a Longspan model."""
     new: dict[str, Any] | None = None
     """Fields of `LongspanConfig` for a model from scratch."""
     attention: Any = None
     """A mechanism's name or mapping, or a list with one per encoder layer; None keeps what the model has."""
-    two_level_layers: tuple[int, ...] | None = None
+    two_level_layers: tuple[Layer, ...] | None = None
     """Encoder layers (from 0) that use the second level of `poolingformer` or `fusion`; the others only the first."""
-    max_tokens: int | None = None
+    max_tokens: Count | None = None
     """Longest input; positions are tiled to this length. None keeps the model's."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        check(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenizer:
     """Which tokenizer to use: one that exists, or byte-pair encoding trained on the training rows."""
 
-    source: str | None = field(default=None, metadata={"key": "from"})
-    train: int | None = None
+    source: Source | None = field(default=None, metadata={"key": "from"})
+    """Folder or Hub name of a tokenizer; None takes the one that comes with `model.from`."""
+    train: Annotated[int, Range(261, 5_000_000)] | None = None
     """Vocabulary size of a byte-level BPE trained on the documents and summaries of the training rows."""
-    rows: int | None = None
+    rows: Count | None = None
     """Train it on about this many rows, taken evenly from all of them; None takes all."""
     simplify: bool = False
     """Train it on, and always apply it to, simplified text: lower case, every number 0, no citation marks."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lora:
+    """Low-rank adapters by PEFT: `W + alpha / rank · B A`, of which A and B train (Hu et al. 2021, 2106.09685)."""
+
+    rank: Annotated[int, Range(1, 4096)] = 8
+    """Rank of the adapters."""
+    alpha: Annotated[float, Range(above=0, maximum=1e6)] = 16.0
+    """Their scale, divided by the rank."""
+    dropout: Dropout = 0.0
+    """Of what goes into the adapters."""
+    targets: tuple[ModuleName, ...] = ("query", "value")
+    """Linear layers that get adapters, by the last parts of their names."""
+    train_whole: tuple[ModuleName, ...] = ()
+    """Modules that train whole, without adapters, by the last parts of their names: a new head, say."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range, and no targets."""
+        check(self)
+        if not self.targets:
+            raise InputError("optimisation.lora.targets names nothing; give linear layers, such as query and value")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Optimisation:
     """How the model is trained. Steps are updates of the weights; `batch_size` is documents per update."""
 
-    epochs: float | None = None
-    steps: int | None = None
-    batch_size: int = 8
-    micro_batch_size: int = 1
+    epochs: Annotated[float, Range(above=0, maximum=1_000_000)] | None = None
+    """Passes over the training rows; either this or `steps`."""
+    steps: Steps | None = None
+    """Updates of the weights; either this or `epochs`."""
+    batch_size: BatchSize = 8
+    """Documents in one update, over all devices."""
+    micro_batch_size: BatchSize = 1
     """Documents in one forward pass on one device; the rest of `batch_size` is accumulated."""
-    learning_rate: float = 1e-4
+    learning_rate: Annotated[float, Range(above=0, maximum=10)] = 1e-4
+    """Of AdamW, at its highest."""
     schedule: str = "linear"
     """Any schedule name of transformers: linear, cosine, polynomial, constant_with_warmup, inverse_sqrt, …"""
     schedule_options: dict[str, Any] = field(default_factory=dict)
-    warmup_steps: int = 0
-    warmup_fraction: float = 0.0
+    """Further arguments of the schedule, such as `num_cycles` of cosine or `power` of polynomial."""
+    warmup_steps: Annotated[int, Range(0, 1_000_000_000)] = 0
+    """Steps over which the learning rate rises from 0."""
+    warmup_fraction: Annotated[float, Range(0, below=1)] = 0.0
     """Warm-up as a share of all steps, instead of `warmup_steps`."""
-    weight_decay: float = 0.0
-    betas: tuple[float, ...] = (0.9, 0.999)
-    epsilon: float = 1e-8
-    gradient_clip: float = 1.0
-    label_smoothing: float = 0.0
+    weight_decay: Annotated[float, Range(0, 10)] = 0.0
+    """Of AdamW; biases and norms have none."""
+    betas: tuple[Annotated[float, Range(0, below=1)], ...] = (0.9, 0.999)
+    """AdamW's two decay rates."""
+    epsilon: Annotated[float, Range(above=0, maximum=1)] = 1e-8
+    """AdamW's term beside the square root."""
+    gradient_clip: Annotated[float, Range(0, 1e9)] = 1.0
+    """Longest gradient, over all weights; 0 cuts none."""
+    label_smoothing: Dropout = 0.0
+    """Share of the target's probability that is spread over the vocabulary, in sequence-to-sequence losses."""
     bf16: bool = False
+    """Compute in bfloat16 where that is safe; the weights stay float32."""
     gradient_checkpointing: bool = False
-    log_every: int = 10
-    evaluate_every: int = 500
+    """Compute activations a second time instead of keeping them: less memory, a third more time."""
+    lora: Lora | None = None
+    """Train low-rank adapters instead of all weights; None trains all."""
+    log_every: Steps = 10
+    """Steps between logged losses."""
+    evaluate_every: Steps = 500
     """Steps between evaluations; a checkpoint is saved after each. A multiple of `log_every`."""
-    keep_checkpoints: int = 2
+    keep_checkpoints: Annotated[int, Range(1, 1_000_000)] = 2
     """Newest checkpoints kept, besides the best one."""
     best_by: str = "loss"
     """What picks the best checkpoint: `loss` (lower is better), or a score of the task such as `rouge1`."""
-    workers: int = 0
+    report_to: tuple[str, ...] = ("tensorboard",)
+    """Who gets the losses: `tensorboard`, `wandb`, `mlflow` and what else transformers' Trainer knows, or `none`."""
+    workers: Annotated[int, Range(0, 256)] = 0
     """Processes that tokenise ahead of the training loop."""
-    seed: int = 1
+    seed: Seed = 1
+    """Of weights, order, masks and dropout."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot run, or what would make a resumed run differ from an uninterrupted one."""
+        check(self)
         if (self.epochs is None) == (self.steps is None):
             raise InputError("optimisation needs exactly one of 'epochs' and 'steps'; set the other to null")
-        for name in ("batch_size", "micro_batch_size", "log_every", "evaluate_every", "keep_checkpoints"):
-            if getattr(self, name) < 1:
-                raise InputError(f"optimisation.{name} is {getattr(self, name)}; it must be at least 1")
         if self.evaluate_every % self.log_every:
             raise InputError(
                 f"optimisation.evaluate_every is {self.evaluate_every}; it must be a multiple of "
@@ -139,27 +216,37 @@ class Optimisation:
                 f"optimisation.batch_size is {self.batch_size}; it must be a multiple of "
                 f"optimisation.micro_batch_size ({self.micro_batch_size})"
             )
-        if not 0 <= self.warmup_fraction < 1:
-            raise InputError(f"optimisation.warmup_fraction is {self.warmup_fraction}; it must be from 0 to below 1")
         if self.warmup_fraction and self.warmup_steps:
             raise InputError(
                 "optimisation needs at most one of 'warmup_steps' and 'warmup_fraction'; set the other to 0"
             )
         if len(self.betas) != 2:
-            raise InputError(f"optimisation.betas is {list(self.betas)}; it must be two numbers")
+            raise InputError(f"optimisation.betas is {show(list(self.betas))}; it must be two numbers")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
     """How summaries are decoded in evaluation; stored with the model as its defaults."""
 
-    beams: int = 1
-    length_penalty: float = 1.0
+    beams: Beams = 1
+    """Beams of the search; 1 is greedy."""
+    length_penalty: LengthPenalty = 1.0
     """Exponent on the length in `Σ log p / length^α`: above 0 favours longer outputs."""
-    no_repeat_ngram: int = 0
+    no_repeat_ngram: Annotated[int, Range(0, 10_000)] = 0
     """Size of n-grams that may not occur twice; 0 is off."""
-    max_tokens: int = 256
-    min_tokens: int = 0
+    max_tokens: NewTokens = 256
+    """Longest summary, in tokens."""
+    min_tokens: Annotated[int, Range(0, 1_000_000)] = 0
+    """Shortest summary, in tokens."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range, and a shortest length above the longest."""
+        check(self)
+        if self.min_tokens > self.max_tokens:
+            raise InputError(
+                f"generation.min_tokens is {self.min_tokens}, more than generation.max_tokens ({self.max_tokens}); "
+                "lower it"
+            )
 
     def options(self) -> dict[str, Any]:
         """The same as keyword arguments of `generate`."""
@@ -176,19 +263,30 @@ class Generation:
 class Recipe:
     """A whole experiment, resolved and checked."""
 
-    name: str
+    name: FileName
+    """The experiment in a word; also the default output folder, `runs/<name>`."""
     about: str = ""
+    """The experiment in a sentence or two."""
     published: Published | None = None
+    """The published row that it aims at."""
     task: dict[str, Any]
+    """`name` of the task, and the task's own options."""
     data: Data
+    """Where the rows come from."""
     model: Model
+    """What is trained."""
     tokenizer: Tokenizer = field(default_factory=Tokenizer)
+    """How text becomes tokens."""
     optimisation: Optimisation
+    """How the model is trained."""
     generation: Generation = field(default_factory=Generation)
+    """How summaries are decoded."""
     smoke: dict[str, Any] = field(default_factory=dict)
+    """What `--smoke` changes besides its own list: values by dotted path."""
 
     def __post_init__(self) -> None:
         """Check what concerns more than one section."""
+        check(self)
         if (self.model.source is None) == (self.model.new is None):
             raise InputError("model needs exactly one of 'from' (a checkpoint) and 'new' (fields of a random model)")
         if self.tokenizer.source is not None and self.tokenizer.train is not None:
@@ -205,8 +303,8 @@ class Recipe:
         from longspan.tasks.base import task_class
 
         options = dict(self.task)
-        if "name" not in options:
-            raise InputError("missing key 'task.name'; add it")
+        if not isinstance(options.get("name"), str):
+            raise InputError(f"task.name is {show(options.get('name'))}; give a task, such as summarization")
         return from_plain(task_class(options.pop("name")), options, "task")
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import InputError
+from longspan.settings import show, show_key
+from longspan.training.plain_yaml import read_yaml, read_yaml_file
 from longspan.training.recipe import Recipe
+from longspan.training.recipe_checks import check_key, check_recipe
+from longspan.training.shipped import find_recipe, shipped_recipes
+
+RECIPE = "recipe.yaml"
+"""The recipe that a run keeps beside its model."""
 
 SMOKE = {
     "data.train": "synthetic",
@@ -46,21 +53,43 @@ SMOKE_PRETRAINED = {
 """And in recipes of other tasks that start from a run of their own, such as pre-training: a tiny new encoder."""
 
 
-def load_recipe(path: str | Path, changes: Iterable[str] = (), *, smoke: bool = False) -> Recipe:
-    """Read a recipe file, apply `--smoke` and then the `key=value` changes.
+def load_recipe(recipe: str | Path, changes: Iterable[str] = (), *, smoke: bool = False) -> Recipe:
+    """Read a recipe, apply `--smoke` and then the `key=value` changes, and check all of it.
 
-    Raises `InputError` for a file that cannot be read, an unknown key (naming the near match), a wrong type.
+    Args:
+        recipe: a file, or the name of a recipe of the package, see `find_recipe`.
+        changes: `optimisation.seed=3` and the like; values are YAML.
+        smoke: make it small, by `SMOKE` and the recipe's own `smoke` section.
+
+    Raises:
+        InputError: a file that cannot be read, an unknown key (naming the near match), a wrong type, a value out of its
+            range, or anything else for which the recipe could not run.
     """
-    data = _read(Path(path))
+    data = read_recipe(find_recipe(recipe))
     if smoke:
         for key, value in _smoke_changes(data).items():
             assign(data, key, value)
     for change in changes:
         key, equals, text = change.partition("=")
         if not equals or not key:
-            raise InputError(f"change {change!r} is not of the form key=value, for instance optimisation.seed=3")
-        assign(data, key, _yaml(text, f"the value of {key}"))
-    return Recipe.from_dict(data)
+            raise InputError(f"change {show(change)} is not of the form key=value, such as optimisation.seed=3")
+        check_key(key, "")
+        assign(data, key, read_yaml(text, f"the value of {show_key(key)}"))
+    found = Recipe.from_dict(data)
+    check_recipe(found)
+    return found
+
+
+def read_recipe(path: Path) -> dict[str, Any]:
+    """The plain data of a recipe file, not checked yet."""
+    what = f"recipe {show(str(path))}"
+    if not path.is_file():
+        inside = f", or the name {path.stem!r}" if path.stem in shipped_recipes() else ""
+        raise InputError(f"{what} is not a file; give the path of a .yaml file{inside}")
+    data = read_yaml_file(path, what)
+    if not isinstance(data, dict):
+        raise InputError(f"{what} holds no mapping of keys to values; `longspan recipes --show NAME` prints one")
+    return data
 
 
 def assign(data: dict[str, Any], key: str, value: Any) -> None:
@@ -72,7 +101,8 @@ def assign(data: dict[str, Any], key: str, value: Any) -> None:
             inner = data[section] = {}
         if not isinstance(inner, dict):
             raise InputError(
-                f"{key!r} cannot be set, because {'.'.join(sections[: depth + 1])!r} is {inner!r} and not a mapping"
+                f"{show(key)} cannot be set, because {'.'.join(sections[: depth + 1])!r} is {show(inner)} "
+                "and not a mapping"
             )
         data = inner
     data[last] = value
@@ -81,45 +111,11 @@ def assign(data: dict[str, Any], key: str, value: Any) -> None:
 def _smoke_changes(data: dict[str, Any]) -> dict[str, Any]:
     model, own = data.get("model"), data.get("smoke") or {}
     if not isinstance(own, dict):
-        raise InputError(f"smoke is {own!r}; it must be a mapping of dotted keys to values")
+        raise InputError(f"smoke is {show(own)}; it must be a mapping of dotted keys to values")
+    for key in own:
+        check_key(key, "smoke")
     task = data.get("task")
     summarises = isinstance(task, dict) and task.get("name") == "summarization"
     begun = SMOKE_CHECKPOINT if summarises else SMOKE_PRETRAINED
     published = isinstance(model, dict) and model.get("from") is not None
     return {**SMOKE, **(begun if published else {}), **own}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise InputError(f"recipe {str(path)!r} is not a file; give the path of a .yaml file, such as recipes/*.yaml")
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"recipe {str(path)!r} is not UTF-8 text; give a .yaml file") from error
-    data = _yaml(text, f"recipe {str(path)!r}")
-    if not isinstance(data, dict):
-        raise InputError(f"recipe {str(path)!r} holds no mapping of keys to values; see recipes/ for examples")
-    return data
-
-
-def _yaml(text: str, what: str) -> Any:
-    """Parse YAML; a syntax error or a key given twice raises `InputError`."""
-    try:
-        import yaml
-    except ImportError:
-        raise InputError("recipes need the 'train' extra; install it with: pip install 'longspan[train]'") from None
-
-    class Loader(yaml.SafeLoader):
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-            for key in keys:
-                if keys.count(key) > 1:
-                    raise InputError(f"{what} gives the key {key!r} twice (line {node.start_mark.line + 1}); keep one")
-            return super().construct_mapping(node, deep)
-
-    try:
-        return yaml.load(text, Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}" if mark else ""
-        raise InputError(f"{what} is not valid YAML{where}: {getattr(error, 'problem', error)}") from error

@@ -10,51 +10,103 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import transformers
 
 from longspan import __version__
 from longspan.errors import InputError
-from longspan.training import checkpoints
+from longspan.files import is_empty, write_whole
 from longspan.training.recipe import Recipe
+from longspan.training.recipe_file import RECIPE, load_recipe
 
-RECIPE = "recipe.yaml"
 METRICS = "metrics.json"
 WAIT = timedelta(hours=12)
 """How long processes wait for the first one, which may have a large corpus to tokenise; not for one that has died."""
 CHANGEABLE = ("about", "published", "smoke", "optimisation.workers", "optimisation.keep_checkpoints")
 """Keys that may differ when a run is resumed, because they cannot change its result."""
+RAISABLE = ("optimisation.steps", "optimisation.epochs")
+"""Keys that may be raised when a run is resumed, as long as what has been trained would have been the same."""
+INDEPENDENT = ("constant", "constant_with_warmup", "inverse_sqrt")
+"""Schedules whose learning rates do not depend on the number of steps."""
+PREPARED = (
+    RECIPE,
+    "environment.json",
+    "tokenizer",
+    "random-bart",
+    "tensorboard",
+    *(f"{kind}-{part}" for kind in ("tokens", "chunks") for part in ("train", "validation")),
+)
+"""What a run writes into its folder before the first step."""
+
+Begun = Literal["new", "resumed", "raised", "finished"]
 
 
-def claim(folder: Path, recipe: Recipe, *, resume: bool) -> dict[str, Any] | None:
-    """Take the folder for this run and write the resolved recipe; return the metrics if the run has ended before.
+def begin(folder: Path, recipe: Recipe, *, resume: bool) -> Begun:
+    """Look at the folder of a run, and write the resolved recipe into a new one.
 
-    Raises `InputError` for a folder with other content, and for a run of another recipe.
+    Returns:
+        "new"; "resumed", where there is a run to go on with; "raised", where it goes on for longer than was planned;
+        "finished", where there is nothing left to do.
+
+    Raises:
+        InputError: a folder with other content, or with a run of another recipe, or of one that cannot be read.
     """
+    if is_empty(folder):
+        record(folder, recipe)
+        return "new"
+    if not (folder / RECIPE).is_file():
+        raise InputError(f"output {str(folder)!r} exists and holds no run of ours; give another --output")
+    if not resume:
+        raise InputError(f"output {str(folder)!r} already holds a run; add --resume, or change --output")
+    if _is_raised(read_recipe(folder), recipe, folder):
+        return "raised"
+    if not (folder / METRICS).is_file():
+        return "resumed"
+    read_metrics(folder)
+    return "finished"
+
+
+def record(folder: Path, recipe: Recipe) -> None:
+    """Write the recipe that is run from now on, and where it runs; a result of a shorter one is not the result."""
     import yaml
 
-    finished = folder / METRICS
-    if not is_main_process():
-        # The first process has checked and written already, see `on_main_process_first`.
-        return json.loads(finished.read_text(encoding="utf-8")) if finished.is_file() else None
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"output {str(folder)!r} is a file; give a folder as --output")
-    # A name with a dot is what a process leaves that was killed while it wrote its very first file.
-    if folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
-        if not (folder / RECIPE).is_file():
-            raise InputError(f"output {str(folder)!r} exists and holds no run of ours; give another --output")
-        if not resume:
-            raise InputError(f"output {str(folder)!r} already holds a run; add --resume, or change --output")
-        # Read as a recipe, so that a key which is newer than the run has its default.
-        before = Recipe.from_dict(yaml.safe_load((folder / RECIPE).read_text(encoding="utf-8")))
-        _same_recipe(before.to_dict(), recipe.to_dict(), folder)
-        return json.loads(finished.read_text(encoding="utf-8")) if finished.is_file() else None
     text = yaml.safe_dump(recipe.to_dict(), sort_keys=False, allow_unicode=True)
-    checkpoints.write_atomically(folder / RECIPE, text)
-    checkpoints.write_atomically(folder / "environment.json", json.dumps(environment(), indent=2))
-    return None
+    (folder / METRICS).unlink(missing_ok=True)
+    write_whole({folder / RECIPE: text, folder / "environment.json": json.dumps(environment(), indent=2)})
+
+
+def read_recipe(folder: Path) -> Recipe:
+    """The recipe in the folder of a run; a key that is newer than the run has its default.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    try:
+        return load_recipe(folder / RECIPE)
+    except InputError as error:
+        raise InputError(f"the run in {str(folder)!r} is damaged: {error}; put its {RECIPE} back") from error
+
+
+def read_metrics(folder: Path) -> dict[str, Any]:
+    """The result of a finished run.
+
+    Raises:
+        InputError: it is damaged.
+    """
+    try:
+        metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+        kinds = {"best_step": int, "best": dict, "history": list}
+        if all(isinstance(metrics[name], kind) for name, kind in kinds.items()):
+            return metrics
+        reason = "it lacks what a run writes"
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+    raise InputError(
+        f"{str(folder / METRICS)!r} is damaged ({reason}); remove this file, and --resume writes it again from the "
+        "checkpoints"
+    )
 
 
 def environment() -> dict[str, Any]:
@@ -115,13 +167,33 @@ def is_joined() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
-def _same_recipe(before: Any, now: dict[str, Any], folder: Path) -> None:
-    for key, (old, new) in _differences(before, now).items():
-        if not key.startswith(CHANGEABLE):
+def _is_raised(before: Recipe, now: Recipe, folder: Path) -> bool:
+    """Whether the run is to go on for longer; any other difference raises `InputError`."""
+    raised = False
+    for key, (old, new) in _differences(before.to_dict(), now.to_dict()).items():
+        if key in RAISABLE and old is not None and new is not None and new > old:
+            _check_independent(now, key, old, new)
+            raised = True
+        elif not key.startswith(CHANGEABLE):
             raise InputError(
                 f"{str(folder)!r} was begun with {key}={old!r}, not {new!r}; resume it with the same recipe, "
                 "or give another --output"
             )
+    return raised
+
+
+def _check_independent(recipe: Recipe, key: str, old: float, new: float) -> None:
+    settings = recipe.optimisation
+    reason = None
+    if settings.schedule not in INDEPENDENT:
+        reason = f"optimisation.schedule={settings.schedule!r}"
+    elif settings.warmup_fraction:
+        reason = f"optimisation.warmup_fraction={settings.warmup_fraction}"
+    if reason is not None:
+        raise InputError(
+            f"{key} cannot be raised from {old} to {new}, since with {reason} the learning rates depend on it; resume "
+            f"with {key}={old}, or train anew in another --output"
+        )
 
 
 def _differences(before: Any, now: Any, path: str = "") -> dict[str, tuple[Any, Any]]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from longspan.data.whole_folders import whole_folder
 from longspan.errors import InputError
+from longspan.files import whole_folder
 from longspan.progress import progress_bar
 
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}

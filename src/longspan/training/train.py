@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -24,13 +24,26 @@ from typing import Any
 from transformers import set_seed
 
 from longspan.errors import InputError
+from longspan.files import Claim, output_folder, remove_empty, whole_file, write_errors, write_whole
+from longspan.models.card import NAME as CARD
+from longspan.models.card import may_write_card
 from longspan.progress import without_file_bars
 from longspan.tasks.tokenizers import check_tokenizer
 from longspan.training import checkpoints
 from longspan.training.data import load_rows
 from longspan.training.models import RANDOM_BART, make_room, new_model, published_model, write_random_bart
 from longspan.training.recipe import Recipe
-from longspan.training.runs import METRICS, RECIPE, claim, environment, is_main_process, on_main_process_first
+from longspan.training.recipe_checks import check_recipe, check_room
+from longspan.training.runs import (
+    METRICS,
+    PREPARED,
+    begin,
+    environment,
+    is_main_process,
+    on_main_process_first,
+    read_metrics,
+    record,
+)
 from longspan.training.tokenizers import load_tokenizer, train_tokenizer, write_folder
 from longspan.training.trainer import make_trainer
 
@@ -57,32 +70,34 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
         InputError: anything wrong in the recipe or its data; a folder that already holds a run, without `resume`; a
             folder whose recipe differs, with it. Nothing is left behind unless training has begun.
     """
-    folder = Path(output).resolve()
+    check_recipe(recipe)
+    folder = output_folder(output)
+    with ExitStack() as stack:
+        with on_main_process_first():
+            # The other processes of this run share the claim of the first one, and find its recipe written.
+            claim = stack.enter_context(Claim(folder)) if is_main_process() else None
+            begun = begin(folder, recipe, resume=resume or claim is None)
+        if begun == "finished":
+            return _result(folder, read_metrics(folder))
+        try:
+            with write_errors(folder):
+                trainer = _prepare(recipe, folder)
+        except InputError:
+            # A mistake leaves nothing behind; but a run that is resumed may have tokenised a large corpus.
+            if claim is not None and begun == "new":
+                claim.remove(*PREPARED)
+                remove_empty([folder / "checkpoints"])
+            raise
+        if claim is not None and begun == "raised":
+            record(folder, recipe)
+        with without_file_bars():
+            state = _run(trainer, recipe, folder)
+        return _result(folder, _finish(folder, recipe, trainer, state))
+
+
+def _prepare(recipe: Recipe, folder: Path) -> Any:
     task = recipe.build_task()
     rows = load_rows(task, recipe.data, "train"), load_rows(task, recipe.data, "validation")
-    with on_main_process_first():
-        new_folders = [place for place in (folder, *folder.parents) if not place.exists()]
-        is_new = not (folder / RECIPE).exists()
-    finished = claim(folder, recipe, resume=resume)
-    if finished is not None:
-        return _result(folder, finished)
-    try:
-        trainer = _prepare(recipe, task, rows, folder)
-    except InputError:
-        # Everything so far was preparation: a mistake in the recipe leaves no folder behind. But a run that is resumed
-        # may have tokenised a large corpus already.
-        if is_new and not (folder / "checkpoints").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            for place in new_folders[1:]:
-                with suppress(OSError):  # another run has moved in meanwhile
-                    place.rmdir()
-        raise
-    with without_file_bars():
-        state = _run(trainer, folder / "checkpoints")
-    return _result(folder, _finish(folder, state))
-
-
-def _prepare(recipe: Recipe, task: Any, rows: tuple[list[Any], list[Any]], folder: Path) -> Any:
     with on_main_process_first():
         tokenizer = _tokenizer(recipe, task, rows[0], folder)
         source = _checkpoint(recipe, tokenizer, folder)
@@ -143,47 +158,65 @@ def _configure(model: Any, recipe: Recipe, task: Any) -> None:
         enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
         enable()
     if task.generates:
-        asked, room = recipe.generation.max_tokens, model.config.max_decoder_position_embeddings
-        if asked > room:
-            raise InputError(
-                f"generation.max_tokens is {asked} but the model has positions for {room} tokens; lower it"
-            )
+        check_room(recipe.generation, model.config)
         model.generation_config.update(max_length=None, **recipe.generation.options())
 
 
-def _run(trainer: Any, folder: Path) -> dict[str, Any]:
-    """Train from the newest complete checkpoint, or from the start; return Trainer's state after the last step."""
-    if trainer.is_world_process_zero() and folder.exists():
-        checkpoints.remove_incomplete(folder)
-    newest = checkpoints.complete_checkpoints(folder)[-1:]
+def _run(trainer: Any, recipe: Recipe, folder: Path) -> dict[str, Any]:
+    """Train from the newest intact checkpoint, or from the start; return Trainer's state after the last step."""
+    place = folder / "checkpoints"
+    with on_main_process_first():
+        if is_main_process():
+            checkpoints.clear_damaged(place)
+    newest = checkpoints.complete_checkpoints(place)[-1:]
     if newest:
         state = checkpoints.read_state(newest[0])
         # Killed after the last step: Trainer itself would train one step too many.
-        if state["global_step"] >= state["max_steps"]:
+        if _is_over(state, recipe):
             return state
-    trainer.train(resume_from_checkpoint=str(newest[0]) if newest else None)
-    return checkpoints.read_state(checkpoints.complete_checkpoints(folder)[-1])
+    try:
+        with write_errors(folder):
+            trainer.train(resume_from_checkpoint=str(newest[0]) if newest else None)
+    except InputError:
+        if is_main_process():
+            checkpoints.remove_unfinished(place)
+        raise
+    return checkpoints.read_state(checkpoints.complete_checkpoints(place)[-1])
 
 
-def _finish(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
+def _is_over(state: dict[str, Any], recipe: Recipe) -> bool:
+    """Whether the last step of the recipe has been done; its number may have been raised since."""
+    done, steps, epochs = state["global_step"], recipe.optimisation.steps, recipe.optimisation.epochs
+    if steps is not None:
+        return done >= steps
+    return done >= state["max_steps"] and (epochs is None or state["epoch"] >= epochs)
+
+
+def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -> dict[str, Any]:
     """Put the best checkpoint's model and tokenizer into the output folder; `metrics.json` comes last."""
-    best = folder / "checkpoints" / f"checkpoint-{state['best_global_step']}"
+    history, place = state["log_history"], folder / "checkpoints"
+    best = checkpoints.best_step(history, place, recipe.optimisation.best_by, trainer.args.greater_is_better)
+    if best is None:
+        raise InputError(f"no checkpoint in {str(place)!r} has a finite {recipe.optimisation.best_by}; train anew")
     skip = {checkpoints.FILES, checkpoints.STATE, "optimizer.pt", "scheduler.pt", "scaler.pt"}
-    for file in sorted(best.iterdir()) if is_main_process() else ():
+    skip |= set() if may_write_card(folder) else {CARD}
+    for file in sorted((place / f"checkpoint-{best}").iterdir()) if is_main_process() else ():
         if file.name not in skip and not file.name.startswith("rng_state"):
-            partial = folder / f".{file.name}.partial"
-            shutil.copyfile(file, partial)
-            partial.replace(folder / file.name)
-    evaluated = [entry for entry in state["log_history"] if entry["step"] == state["best_global_step"]]
-    scores = {key: value for entry in evaluated for key, value in entry.items() if key.startswith("eval_")}
+            with whole_file(folder / file.name) as part:
+                shutil.copyfile(file, part)
+    scores = {key: value for entry in history if entry["step"] == best for key, value in entry.items()}
     metrics = {
-        "best_step": state["best_global_step"],
-        "best": {key: value for key, value in scores.items() if not key.endswith(("runtime", "per_second"))},
-        "history": state["log_history"],
+        "best_step": best,
+        "best": {
+            key: value
+            for key, value in scores.items()
+            if key.startswith("eval_") and not key.endswith(("runtime", "per_second"))
+        },
+        "history": history,
         "environment": environment(),
     }
     if is_main_process():
-        checkpoints.write_atomically(folder / METRICS, json.dumps(metrics, indent=2))
+        write_whole({folder / METRICS: json.dumps(metrics, indent=2)})
     return metrics
 
 

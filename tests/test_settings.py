@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from longspan.errors import InputError
-from longspan.training.settings import from_plain, to_plain
+from longspan.settings import from_plain, to_plain
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,86 @@
+"""What the site needs beyond its theme: equations as MathML, the help of commands, and no trace of the day."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+
+COMMANDS_HERE = "<!-- commands -->"
+"""Where a page wants the help of every command."""
+
+_MATHS = re.compile(
+    r'<(?P<tag>span|div) class="arithmatex">\\(?P<open>[(\[])(?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
+)
+
+_CODE = re.compile(r"(<pre\b.*?</pre>|<code\b.*?</code>)", re.DOTALL)
+_THOUSANDS = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
+"""The space in 16 384, which no line may end with."""
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    return markdown.replace(COMMANDS_HERE, commands_page()) if COMMANDS_HERE in markdown else markdown
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    return "".join(
+        part if part.startswith(("<pre", "<code")) else _THOUSANDS.sub("\N{NARROW NO-BREAK SPACE}", part)
+        for part in _CODE.split(_MATHS.sub(_equation, content))
+    )
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """A site that knows no address has no use for a map of addresses, nor for a page whose links begin at one."""
+    for name in ("sitemap.xml", "sitemap.xml.gz", "404.html"):
+        Path(config["site_dir"], name).unlink(missing_ok=True)
+
+
+def _equation(match: re.Match[str]) -> str:
+    """LaTeX between the marks of `pymdownx.arithmatex` → MathML, in a box of its own if it is displayed."""
+    block = match["open"] == "["
+    mathml = convert(html.unescape(match["latex"]).strip(), display="block" if block else "inline")
+    return f'<div class="equation" tabindex="0">{mathml}</div>' if block else mathml
+
+
+def commands_page() -> str:
+    """Each command as its help has it, as Markdown."""
+    from longspan.cli import COMMANDS
+
+    return "\n\n".join(_command(name) for name in COMMANDS)
+
+
+def _command(name: str) -> str:
+    import typer
+
+    app = typer.Typer(add_completion=False)
+    app.command(name)(getattr(importlib.import_module(f"longspan.cli.{name}"), name))
+    command = typer.main.get_command(app)
+    context = command.make_context(name, [], resilient_parsing=True)
+    arguments = [_argument(parameter) for parameter in command.params if parameter.param_type_name == "argument"]
+    rows = [_row(parameter, context) for parameter in command.params]
+    usage = " ".join(["longspan", name, "[OPTIONS]", *arguments])
+    table = "\n".join(["| option | meaning |", "|---|---|", *filter(None, rows)])
+    return f"## longspan {name}\n\n```text\n{usage}\n```\n\n{command.help}\n\n{table}"
+
+
+def _argument(parameter: Any) -> str:
+    name = parameter.metavar or parameter.name.upper()
+    return name if parameter.required or name.startswith("[") else f"[{name}]"
+
+
+def _row(parameter: Any, context: Any) -> str:
+    """An argument or option as a row of the table, or nothing if the help hides it."""
+    record = parameter.get_help_record(context)
+    if record is None:
+        return ""
+    name = _argument(parameter) if parameter.param_type_name == "argument" else record[0]
+    meaning = re.sub(r"([\[*_])", r"\\\1", html.escape(" ".join(record[1].split()), quote=False))
+    return f"| `{_cell(name)}` | {_cell(meaning)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,147 @@
+"""Opening the models that come with the package, without transformers: plain networks and the tokenizers library.
+
+Importing transformers takes longer than reading a short document, and what it does for folders of others (downloads,
+sharded or converted weights, a dozen kinds of tokenizer) is not needed for two folders of our own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from longspan.errors import InputError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import nn
+
+    from longspan.models.fields import ModelFields
+
+Network = TypeVar("Network", bound="nn.Module")
+
+
+def open_bundled(folder: Path, network: type[Network]) -> tuple[Network, BundledTokenizer]:
+    """The network of a bundled folder in float32 and evaluation mode, and its tokenizer.
+
+    Args:
+        folder: with config.json, model.safetensors, tokenizer.json and tokenizer_config.json.
+        network: a class that is built from `ModelFields`, whose weights have the names of the file.
+
+    Raises:
+        InputError: a file is missing, damaged or does not fit the others.
+    """
+    try:
+        config = _read_config(folder)
+        model = _load(folder / "model.safetensors", network, config)
+        tokenizer = BundledTokenizer(folder)
+    except (InputError, OSError, RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:
+        # These files were sealed with the package: whatever is wrong with them, the remedy is the same.
+        reason = " ".join(str(error).split())[:200].rstrip(". ")
+        raise InputError(f"the bundled model in {folder} is damaged ({reason}); install the package again") from error
+    if len(tokenizer) > config.vocab_size:
+        raise InputError(
+            f"the bundled model in {folder} knows {config.vocab_size} tokens but its tokenizer has {len(tokenizer)}; "
+            "install the package again"
+        )
+    return model, tokenizer
+
+
+def _read_config(folder: Path) -> ModelFields:
+    from longspan.models.fields import ModelFields
+
+    data = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    known = {field.name for field in fields(ModelFields)}
+    config = ModelFields(**{name: value for name, value in data.items() if name in known})
+    config.settle()
+    return config
+
+
+def _load(file: Path, network: type[Network], config: ModelFields) -> Network:
+    """The network with the weights of the file; it is built on no device, so that nothing is drawn or allocated."""
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        weights = {name: weight.float() for name, weight in load_file(file).items()}
+    except SafetensorError as error:
+        raise ValueError(f"{file.name}: {error}") from error
+    broken = next((name for name, weight in weights.items() if not bool(weight.isfinite().all())), None)
+    if broken is not None:
+        raise ValueError(f"{file.name} holds no finite numbers in {broken}")
+    with torch.device("meta"), _undrawn():
+        model = network(config)
+    model.load_state_dict(weights, assign=True)
+    return model.eval().requires_grad_(False)
+
+
+def _tokenizer(file: Path) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    text = file.read_text(encoding="utf-8")
+    try:
+        return Tokenizer.from_str(text)
+    except Exception as error:
+        raise ValueError(f"{file.name}: {error}") from error
+
+
+def _undrawn() -> Any:
+    """A mode in which modules are built without drawing their weights, which costs imports and random numbers."""
+    from torch.overrides import TorchFunctionMode
+
+    class Undrawn(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            given = kwargs or {}
+            if getattr(func, "__module__", None) == "torch.nn.init":
+                return args[0] if args else given["tensor"]
+            return func(*args, **given)
+
+    return Undrawn()
+
+
+class BundledTokenizer:
+    """A tokenizer.json with what transformers' tokenizers say of it, as far as summaries and answers ask."""
+
+    is_fast = True
+    pad_token_id: int | None
+    bos_token_id: int | None
+    eos_token_id: int | None
+    unk_token_id: int | None
+    cls_token_id: int | None
+    sep_token_id: int | None
+
+    def __init__(self, folder: Path) -> None:
+        self.backend = _tokenizer(folder / "tokenizer.json")
+        self.backend.no_truncation()
+        self.backend.no_padding()
+        names = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        for kind in ("pad_token", "bos_token", "eos_token", "unk_token", "cls_token", "sep_token"):
+            setattr(self, f"{kind}_id", self.backend.token_to_id(names[kind]) if names.get(kind) else None)
+
+    def __len__(self) -> int:
+        return self.backend.get_vocab_size(with_added_tokens=True)
+
+    def get_vocab(self) -> dict[str, int]:
+        """Every token, the added ones too, with its id."""
+        return self.backend.get_vocab(with_added_tokens=True)
+
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        *,
+        add_special_tokens: bool = True,
+        split_special_tokens: bool = False,
+        return_offsets_mapping: bool = False,
+        **ignored: Any,
+    ) -> Mapping[str, Any]:
+        """`input_ids` (and `offset_mapping`) of one text, or lists of them for several; nothing is cut or padded."""
+        self.backend.encode_special_tokens = split_special_tokens
+        single = isinstance(text, str)
+        encodings = self.backend.encode_batch([text] if single else list(text), add_special_tokens=add_special_tokens)
+        found: dict[str, Any] = {"input_ids": [encoding.ids for encoding in encodings]}
+        if return_offsets_mapping:
+            found["offset_mapping"] = [encoding.offsets for encoding in encodings]
+        return {name: values[0] for name, values in found.items()} if single else found

@@ -1,0 +1,60 @@
+"""Characters that no text should hold: halves of a pair, and what would steer a terminal instead of being read."""
+
+from __future__ import annotations
+
+import re
+
+from longspan.errors import InputError
+
+UNKNOWN = "\ufffd"
+"""Stands for a character that cannot be shown."""
+
+_HALF = re.compile(r"[\ud800-\udfff]")
+_SPACES = re.compile(r"[\v\f\x1c-\x1f\x85]|\r\n?")
+# C0 and C1, DEL, and the marks that make what follows run in another direction, until they are ended.
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_LINE_END = re.compile(r"[\n\r\u2028\u2029]+")
+
+
+def check_characters(text: str, what: str) -> str:
+    """The text itself; `InputError` where it has half a character, an unpaired surrogate, which no file can hold.
+
+    JSON escapes (`"\\ud83d"`) and entities bring them in; tokenizers and encoders cannot take them.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{what} has half a character at {error.start} (an unpaired surrogate); repair the text"
+        ) from None
+    return text
+
+
+def mend(text: str) -> tuple[str, int]:
+    """The text with every half character replaced by U+FFFD, place by place, and how many there were."""
+    return (text, 0) if text.isascii() else _HALF.subn(UNKNOWN, text)
+
+
+def mended_note(count: int) -> str:
+    """What to tell a reader whose text was mended."""
+    halves = "1 broken character was" if count == 1 else f"{count:,} broken characters were"
+    return f"{halves} (half of a surrogate pair) replaced by {UNKNOWN}"
+
+
+def shown(text: str) -> str:
+    """The text as a terminal may have it: line ends and tabs stay, all that would steer the terminal is U+FFFD."""
+    return _CONTROL.sub(UNKNOWN, _SPACES.sub(_space, text))
+
+
+def on_one_line(text: str) -> str:
+    """As `shown`, with a space for every line end and tab: for errors, names and titles."""
+    return shown(_LINE_END.sub(" ", text).replace("\t", " "))
+
+
+def escaped(json_text: str) -> str:
+    """A JSON text with escapes (`\\u009b`) for what `shown` replaces: the same values, for any program to read."""
+    return re.sub(r"[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", json_text)
+
+
+def _space(found: re.Match[str]) -> str:
+    return "\n" if found[0][0] == "\r" else " "

@@ -1,0 +1,395 @@
+"""Everything that is written goes through here: what was there stays, and what is new appears whole or not at all.
+
+A folder counts as empty only if it is: nothing in it but temporary names of our own (`.longspan-<digest>.lock`,
+`.part`, `.partial`). Beside each of them lies a lock that ends with its process, so that what a killed process left is
+cleared by the next one that writes there, and what a living one is writing is never touched.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from longspan.errors import InputError
+
+OWN = re.compile(r"\.longspan-[0-9a-f]{12}\.(lock|part|partial)")
+"""Temporary names, as `temporary` makes them."""
+REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "a file would become larger than the system allows",
+    errno.EROFS: "the disk is read-only",
+}
+"""Error numbers that only writing gives."""
+NO_NUMBER = ("PytorchStreamWriter failed", "inline_container.cc", "iostream error", "No space left on device")
+"""What torch and others say, in C++, when a file cannot be written."""
+WHOLE = ""
+"""Stands for a folder itself among the names in it."""
+PATIENCE = 10.0
+"""Seconds to wait for another process that writes the very same file."""
+
+_held: set[int] = set()
+
+
+# What may be written to ----------------------------------------------------------------------------------------------
+
+
+def output_folder(given: str | os.PathLike[str], argument: str = "output") -> Path:
+    """The folder that is meant, absolute, `~` expanded and links followed; it need not exist. Nothing is written.
+
+    Raises:
+        InputError: a file or a link to nowhere is in the way, or the folder could not be written.
+    """
+    folder = _resolved(given, argument)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{argument} {str(given)!r} is a file; give a folder")
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    if not nearest.is_dir():
+        raise InputError(f"{argument} {str(given)!r} cannot be made: {str(nearest)!r} is a file; give another place")
+    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
+        raise InputError(
+            f"{argument} {str(given)!r} cannot be written: {str(nearest)!r} is read-only; give another place"
+        )
+    return folder
+
+
+def output_file(given: str | os.PathLike[str], argument: str = "output") -> Path:
+    """The file that is meant, absolute, `~` expanded and links followed, in a folder that exists. Nothing is written.
+
+    Raises:
+        InputError: a folder, a device or a link to nowhere is in the way, or the folder is missing or read-only.
+    """
+    file = _resolved(given, argument)
+    if file.is_dir():
+        raise InputError(f"{argument} {str(given)!r} cannot be written (it is a folder); choose another place")
+    if file.exists() and not file.is_file():
+        raise InputError(f"{argument} {str(given)!r} cannot be written (it is no regular file); choose another place")
+    if not file.parent.is_dir():
+        reason = f"{str(Path(given).parent)!r} is no folder"
+        raise InputError(f"{argument} {str(given)!r} cannot be written ({reason}); choose another place")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise InputError(f"{argument} {str(given)!r} cannot be written (its folder is read-only); choose another place")
+    return file
+
+
+def new_folder(given: str | os.PathLike[str], argument: str = "output") -> Path:
+    """`output_folder`, where nothing lies yet.
+
+    Raises:
+        InputError: as `output_folder`; there is something in it.
+    """
+    folder = output_folder(given, argument)
+    if not is_empty(folder):
+        raise InputError(f"{argument} {str(given)!r} exists already and is not empty; give another place, or empty it")
+    return folder
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether a folder is missing, or holds nothing but temporary names of our own."""
+    return not folder.exists() or all(OWN.fullmatch(name) for name in os.listdir(folder))
+
+
+def _resolved(given: str | os.PathLike[str], argument: str) -> Path:
+    text = os.fspath(given)
+    if "\0" in text:
+        raise InputError(f"{argument} {text!r} holds a NUL character; give a plain path")
+    try:
+        path = Path(given).expanduser()
+        for place in (path, *path.parents):
+            if place.is_symlink() and not place.exists():
+                raise InputError(
+                    f"{argument} {text!r}: {str(place)!r} is a link to {os.readlink(place)!r}, which does not exist; "
+                    "make that folder first, or give another place"
+                )
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # a name too long, a link that points to itself, `~nobody`
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InputError(f"{argument} {text!r} cannot be used ({reason.lower()}); give another place") from error
+
+
+# Whole or not at all -------------------------------------------------------------------------------------------------
+
+
+class Claim:
+    """A folder that is ours while the `with` block runs: made with its parents, and locked against other processes.
+
+    Folders that it made and that are still empty at the end are gone again, so that whoever fails only has to remove
+    his own files: `remove` does, and leaves what was there before.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._made: list[Path] = []
+        self._before: set[str] = set()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Claim:
+        """Raises `InputError` where another process has the folder, or the disk is full."""
+        try:
+            with write_errors(self.folder):
+                self._made = make_folders(self.folder)
+                self._stack.enter_context(lock(self.folder / temporary(WHOLE, "lock"), str(self.folder)))
+                clear_stale(self.folder)
+        except BaseException:
+            remove_empty(self._made)
+            raise
+        self._before = set(os.listdir(self.folder))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Unlock."""
+        self._stack.close()
+        remove_empty(self._made)
+
+    def remove(self, *names: str) -> None:
+        """Delete these entries of the folder, except those that were there when the claim began."""
+        for name in names:
+            if name not in self._before:
+                _delete(self.folder / name)
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """A folder to fill: it becomes `folder` at the end, or is gone on an error.
+
+    A new folder appears in one step. One that exists already (empty: it may be a mount point, or where somebody
+    stands) gets the finished files, `*config.json` and `index.json` last.
+
+    Raises:
+        InputError: the folder is not empty, another process is filling it, or the disk is full.
+    """
+    folder = output_folder(folder)
+    place, name = (folder, WHOLE) if folder.is_dir() else (folder.parent, folder.name)
+    made = make_folders(place)
+    try:
+        with write_errors(folder), lock(place / temporary(name, "lock"), str(folder)):
+            clear_stale(place)
+            new_folder(folder)
+            partial = place / temporary(name, "partial")
+            _delete(partial)
+            partial.mkdir()
+            try:
+                yield partial
+                new_folder(folder)  # it took a while: somebody else may have put something there
+                if place == folder:
+                    _move_into(partial, folder)
+                else:
+                    partial.rename(folder)
+            finally:
+                _delete(partial)
+    except BaseException:
+        remove_empty(made)
+        raise
+
+
+@contextmanager
+def whole_file(file: Path) -> Iterator[Path]:
+    """A path to write to: it becomes `file` at the end, in one step and on disk, or is gone on an error.
+
+    Missing folders are made.
+
+    Raises:
+        InputError: another process keeps writing the same file, or the disk is full.
+    """
+    made = make_folders(file.parent)
+    try:
+        with write_errors(file), lock(file.parent / temporary(file.name, "lock"), str(file), PATIENCE):
+            clear_stale(file.parent)
+            part = file.parent / temporary(file.name, "part")
+            _delete(part)
+            try:
+                yield part
+                flush(part)
+                part.replace(file)
+            finally:
+                _delete(part)
+    except BaseException:
+        remove_empty(made)
+        raise
+
+
+def write_whole(texts: Mapping[Path, str]) -> None:
+    """Write text files (UTF-8), each whole or not at all, in this order; none of them unless there is room for all."""
+    with ExitStack() as stack:
+        for file, text in reversed(list(texts.items())):  # they appear as the stack is unwound
+            stack.enter_context(whole_file(file)).write_text(text, encoding="utf-8")
+
+
+def flush(file: Path) -> None:
+    """Return once a file's contents are on disk."""
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+
+
+# How -----------------------------------------------------------------------------------------------------------------
+
+
+def temporary(name: str, kind: str) -> str:
+    """The temporary name that belongs to `name`: short whatever its length, and known as ours by `OWN`."""
+    digest = hashlib.blake2b(os.fsencode(name), digest_size=6).hexdigest()
+    return f".longspan-{digest}.{kind}"
+
+
+def make_folders(folder: Path) -> list[Path]:
+    """Make a folder with its parents; return those that were missing, innermost first."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        remove_empty(missing)
+        raise _refused(str(folder), error) from error
+    return missing
+
+
+def remove_empty(folders: list[Path]) -> None:
+    """Remove folders, innermost first, as far as they are empty."""
+    for folder in folders:
+        with suppress(OSError):  # not empty: somebody has moved in
+            folder.rmdir()
+
+
+def clear_stale(folder: Path) -> None:
+    """Remove temporary files and folders whose process has ended; those of a living one are locked, and stay."""
+    for name in os.listdir(folder):
+        if OWN.fullmatch(name):
+            with suppress(InputError, OSError), lock(folder / f"{name.rpartition('.')[0]}.lock", name):
+                _delete(folder / f"{name.rpartition('.')[0]}.part")
+                _delete(folder / f"{name.rpartition('.')[0]}.partial")
+
+
+@contextmanager
+def lock(file: Path, what: str, patience: float = 0.0) -> Iterator[None]:
+    """Hold a lock file, which the system unlocks when the process ends, however it ends; gone afterwards.
+
+    Raises `InputError` where another process holds it for longer than `patience`, in seconds.
+    """
+    until = time.monotonic() + patience
+    while (descriptor := _take(file, what)) is None:
+        if time.monotonic() > until:
+            raise InputError(f"another process is writing {what!r}; wait until it has ended, or give another place")
+        time.sleep(0.05)
+    _held.add(descriptor)
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)  # while it is locked: whoever opened it meanwhile sees that it is gone
+        _held.discard(descriptor)
+        os.close(descriptor)
+
+
+def _take(file: Path, what: str) -> int | None:
+    """The descriptor of the lock file, locked; None where somebody else has it."""
+    while True:
+        try:
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise _refused(what, error) from error
+        if not _try_lock(descriptor):
+            os.close(descriptor)
+            return None
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(file)):
+                return descriptor
+        os.close(descriptor)  # it was removed by its holder between opening and locking
+
+
+def _refused(what: str, error: OSError) -> InputError:
+    reason = REASONS.get(error.errno or 0, (error.strerror or str(error)).lower())
+    return InputError(f"{what!r} cannot be written: {reason}; choose another place")
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _let_go() -> None:
+    """A forked process (a worker that loads data) does not keep its parent's locks alive."""
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
+
+
+def _move_into(partial: Path, folder: Path) -> None:
+    """Rename what is in `partial` into `folder`; on an error what had been moved is gone again."""
+    moved: list[Path] = []
+    try:
+        for file in sorted(
+            partial.iterdir(), key=lambda path: (path.name.endswith(("config.json", "index.json")), path)
+        ):
+            file.rename(folder / file.name)
+            moved.append(folder / file.name)
+    except BaseException:
+        for path in moved:
+            _delete(path)
+        raise
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def write_errors(place: Path) -> Iterator[None]:
+    """Turn what libraries raise on a disk that is full or read-only into one sentence (`InputError`)."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        reason = _reason(error)
+        if reason is None:
+            raise
+        raise InputError(
+            f"{str(place)!r} cannot be written: {reason} ({_free(place)} free there); free some space, or choose "
+            "another place"
+        ) from error
+
+
+def _reason(error: BaseException | None) -> str | None:
+    """Why something could not be written; None for an error that is not about writing."""
+    while error is not None:
+        # safetensors and tokenizers, written in Rust, give the number in words.
+        number: Any = error.errno if isinstance(error, OSError) else None
+        if number is None and (found := re.search(r"\(os error (\d+)\)", str(error))):
+            number = int(found[1])
+        if number in REASONS:
+            return REASONS[number]
+        if any(words in str(error) for words in NO_NUMBER):
+            return REASONS[errno.ENOSPC]
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _free(place: Path) -> str:
+    nearest = next(path for path in (place, *place.parents) if path.exists())
+    return f"{shutil.disk_usage(nearest).free / 1e6:.1f} MB"

@@ -1,0 +1,244 @@
+"""Plain data (YAML, the command line) to frozen dataclasses and back, and the one place where values are checked.
+
+A type says what a value may be; its limits stand beside it and serve the check, the JSON schema and the documentation:
+
+```python
+@dataclass(frozen=True, kw_only=True)
+class Optimisation:
+    steps: Annotated[int, Range(1, 10**9)] | None = None
+    betas: tuple[Annotated[float, Range(0, below=1)], ...] = (0.9, 0.999)
+    schedule: Literal["linear", "cosine"] = "linear"
+
+    def __post_init__(self) -> None:
+        check(self)
+```
+
+`from_plain` checks what comes from a file, `check` what was built in Python, `check_arguments` what a function was
+called with. An unknown key, a wrong type, a number that is not finite or out of its range is one `InputError`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from longspan.errors import InputError
+
+Settings = TypeVar("Settings")
+
+SHOWN = 80
+"""Characters of a value that an error shows."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Limits of a number: `minimum` and `maximum` are allowed themselves, `above` and `below` are not."""
+
+    minimum: float | None = None
+    maximum: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def check(self, value: Any, path: str) -> None:
+        """Raise `InputError` where a number is outside."""
+        for limit, wrong, words in (
+            (self.minimum, lambda limit: value < limit, "at least"),
+            (self.above, lambda limit: value <= limit, "above"),
+            (self.maximum, lambda limit: value > limit, "at most"),
+            (self.below, lambda limit: value >= limit, "below"),
+        ):
+            if limit is not None and wrong(limit):
+                raise InputError(f"{path} is {show(value)}; it must be {words} {limit:,}")
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a text must look like: a regular expression over the whole of it, and the same in words."""
+
+    pattern: str
+    words: str
+    longest: int = 10_000
+
+    def check(self, value: Any, path: str) -> None:
+        """Raise `InputError` where a text does not."""
+        if len(value.encode("utf-8", "replace")) > self.longest:
+            raise InputError(f"{path} is {show(value)}; it must be at most {self.longest} bytes long")
+        if not re.fullmatch(self.pattern, value):
+            raise InputError(f"{path} is {show(value)}; it must be {self.words}")
+
+
+LARGEST = 2**31 - 1
+"""The largest count of tokens, rows or entries."""
+
+Count = Annotated[int, Range(1, LARGEST)]
+Whole = Annotated[int, Range(0, LARGEST)]
+Share = Annotated[float, Range(0, 1)]
+Dropout = Annotated[float, Range(0, below=1)]
+Seed = Annotated[int, Range(0, 2**32 - 1)]
+Beams = Annotated[int, Range(1, 100)]
+LengthPenalty = Annotated[float, Range(-10, 10)]
+NewTokens = Annotated[int, Range(1, 1_000_000)]
+"""Tokens that a model may write."""
+BatchSize = Annotated[int, Range(1, 1_000_000)]
+FileName = Annotated[
+    str, Form(r"\w[\w .+-]*(?<![ .])", "a name of letters, digits, '-', '_', '.', '+' and spaces, not a path", 100)
+]
+Split = Annotated[str, Form(r"\w[\w.+:%\[\]-]*", "the name of a split, such as train or validation, not a path", 100)]
+
+
+def from_plain(settings: type[Settings], data: Any, path: str = "") -> Settings:
+    """Build the dataclass `settings` from the mapping `data`; `path` is where `data` stands, for error messages.
+
+    A field may carry `metadata={"key": ...}` where its YAML key is no Python name. Unknown keys raise `InputError`
+    naming the key and the nearest known one; so do values of the wrong type and missing required keys.
+    """
+    if not isinstance(data, dict):
+        raise InputError(f"{path or 'the recipe'} is {show(data)}; it must be a mapping of keys to values")
+    known = {key_of(field): field for field in fields(settings)}  # pyright: ignore[reportArgumentType]
+    for key in data:
+        if key not in known:
+            raise InputError(f"unknown key {join(path, show_key(key))!r}; {near(str(key), list(known))}")
+    hints = hints_of(settings)
+    values = {
+        field.name: convert(hints[field.name], data[key], join(path, key))
+        for key, field in known.items()
+        if key in data
+    }
+    for key, field in known.items():
+        if key not in data and field.default is MISSING and field.default_factory is MISSING:
+            raise InputError(f"missing key {join(path, key)!r}; add it")
+    return settings(**values)
+
+
+def to_plain(value: Any) -> Any:
+    """The reverse of `from_plain`: dictionaries, lists and scalars only, every default written out."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key_of(field): to_plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {key: to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def check(settings: Any) -> None:
+    """Raise `InputError` for the first field of a dataclass whose value is not of its type, or outside its limits."""
+    hints = hints_of(type(settings))
+    for field in fields(settings):
+        convert(hints[field.name], getattr(settings, field.name), key_of(field))
+
+
+def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> None:
+    """Raise `InputError` for the first of the arguments `values` that its annotation in `function` does not allow."""
+    hints = hints_of(function)
+    for name, value in values.items():
+        if name in hints:
+            convert(hints[name], value, name)
+
+
+@lru_cache(maxsize=256)
+def hints_of(annotated: Any) -> dict[str, Any]:
+    """The resolved annotations of a class or a function, limits included."""
+    return get_type_hints(annotated, include_extras=True)
+
+
+def key_of(field: Field[Any]) -> str:
+    """The YAML key of a dataclass field."""
+    return field.metadata.get("key", field.name)
+
+
+def join(path: str, key: Any) -> str:
+    """`a.b` and `c` → `a.b.c`."""
+    return f"{path}.{key}" if path else str(key)
+
+
+def show(value: Any) -> str:
+    """A value as an error names it: its beginning, however large it is, and nothing that a terminal would obey."""
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
+        return f"a number of about {int(value.bit_length() * math.log10(2)) + 1:,} digits"
+    text = repr(value[: SHOWN + 1] if isinstance(value, (str, bytes, list, tuple)) else value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+def show_key(key: Any) -> str:
+    """A key as an error names it."""
+    text = key if isinstance(key, str) and key.isprintable() else show(key)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+def convert(hint: Any, value: Any, path: str) -> Any:
+    """`value` as an instance of the type `hint`, or `InputError` naming `path`, the value and what is wanted."""
+    origin, choices = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        converted = convert(choices[0], value, path)
+        for limit in choices[1:]:
+            if isinstance(limit, Range | Form):
+                limit.check(converted, path)
+        return converted
+    if origin in (Union, types.UnionType):
+        return _union(choices, value, path)
+    if origin is Literal:
+        if value not in choices or isinstance(value, bool):
+            raise InputError(f"{path} is {show(value)}; choose {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}")
+        return value
+    if origin is tuple:
+        return _tuple(choices[0], value, path)
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise InputError(f"{path} is {show(value)}; it must be a mapping")
+        return dict(value)
+    if is_dataclass(hint) and isinstance(hint, type) and not isinstance(value, hint):
+        return from_plain(hint, value, path)
+    return _scalar(hint, value, path) if hint in _WORDS else value
+
+
+def near(key: str, known: list[str]) -> str:
+    """The remedy for an unknown key: the known one that is like it, or all of them."""
+    found = get_close_matches(key[:SHOWN], known, n=1)
+    return f"did you mean {found[0]!r}?" if found else f"known keys here: {', '.join(known)}"
+
+
+_WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+
+
+def _union(choices: tuple[Any, ...], value: Any, path: str) -> Any:
+    if value is None and type(None) in choices:
+        return None
+    lists = [choice for choice in choices if get_origin(choice) is tuple]
+    errors = []
+    for choice in lists if lists and isinstance(value, (list, tuple)) else choices:
+        if choice is type(None):
+            continue
+        try:
+            return convert(choice, value, path)
+        except InputError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _tuple(item: Any, value: Any, path: str) -> tuple[Any, ...]:
+    if isinstance(value, (list, tuple)):
+        return tuple(convert(item, element, f"{path}[{index}]") for index, element in enumerate(value))
+    return (convert(item, value, path),)  # one value stands for a list of one
+
+
+def _scalar(hint: Any, value: Any, path: str) -> Any:
+    found = value
+    if hint is float and isinstance(value, (int, str)) and not isinstance(value, bool):
+        try:
+            found = float(value)
+        except (ValueError, OverflowError):
+            found = value
+    if not isinstance(found, hint) or (isinstance(found, bool) and hint is not bool):
+        raise InputError(f"{path} is {show(value)}; it must be {_WORDS[hint]}")
+    if hint is float and not math.isfinite(found):
+        raise InputError(f"{path} is {show(value)}; it must be a finite number")
+    if hint is str and any(character == "\0" or "\ud800" <= character <= "\udfff" for character in found):
+        raise InputError(f"{path} is {show(value)}; it must be a text without NUL or surrogate characters")
+    return found

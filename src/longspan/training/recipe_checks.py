@@ -1,0 +1,160 @@
+"""What can be wrong in a recipe beyond single values, found before anything is read, made or written."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import os
+from dataclasses import fields, is_dataclass
+from fnmatch import fnmatchcase
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from longspan.errors import InputError
+from longspan.settings import hints_of, join, key_of, near, show
+from longspan.training.recipe import Generation, Model, Optimisation, Recipe
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Raise `InputError` for the first thing in a recipe that could not run, wherever it is."""
+    task = recipe.build_task()
+    for key in recipe.smoke:
+        check_key(key, "smoke")
+    check_schedule(recipe.optimisation)
+    check_reports(recipe.optimisation.report_to)
+    best, known = recipe.optimisation.best_by, ("loss", *task.score_names)
+    if not any(fnmatchcase(best, name) for name in known):
+        raise InputError(f"optimisation.best_by is {show(best)}, no score of {task.name}; {near(best, list(known))}")
+    if recipe.model.new is None:
+        check_attention(recipe.model)
+    else:
+        _check_new(recipe, task)
+
+
+def check_key(key: Any, path: str) -> None:
+    """Raise `InputError` for a dotted key that no recipe has."""
+    settings: Any = Recipe
+    for part in str(key).split("."):
+        known = {key_of(field): field.name for field in fields(settings)}
+        if part not in known:
+            raise InputError(f"unknown key {join(path, show(key))}; {near(part, list(known))}")
+        hint = hints_of(settings)[known[part]]
+        choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        settings = next((choice for choice in choices if is_dataclass(choice)), None)
+        if settings is None:
+            return  # a value, or a mapping whose keys are checked where it is used
+
+
+def check_schedule(settings: Optimisation) -> None:
+    """Raise `InputError` for a schedule that transformers has not, and for options that it does not take.
+
+    The schedule is made and its learning rate taken at some steps, so that values are checked too.
+    """
+    import torch
+    from transformers import SchedulerType, get_scheduler
+
+    names = [member.value for member in SchedulerType]
+    if settings.schedule not in names:
+        raise InputError(f"optimisation.schedule is {show(settings.schedule)}; {near(settings.schedule, names)}")
+    options = f"optimisation.schedule_options is {show(settings.schedule_options)}"
+    if settings.schedule == SchedulerType.GREEDY:
+        return  # follows the losses, so there is nothing to try
+    steps = settings.steps or 1000
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=settings.learning_rate)
+    try:
+        made = get_scheduler(
+            settings.schedule,
+            optimizer,
+            num_warmup_steps=min(settings.warmup_steps, steps),
+            num_training_steps=steps,
+            scheduler_specific_kwargs=dict(settings.schedule_options),
+        )
+        # Those that step by themselves have functions of the step; the one that follows the loss has none.
+        rates = [function(step) for function in getattr(made, "lr_lambdas", ()) for step in (0, 1, steps // 2, steps)]
+    except (TypeError, ValueError, AttributeError, ArithmeticError, AssertionError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{options}, which {settings.schedule!r} does not take ({reason}); {_taken(settings)}"
+        ) from None
+    if not all(isinstance(rate, int | float) and math.isfinite(rate) and rate >= 0 for rate in rates):
+        raise InputError(f"{options}, which makes learning rates of {show(rates)}; {_taken(settings)}")
+
+
+def check_reports(names: tuple[str, ...]) -> None:
+    """Raise `InputError` for programs to report to that Trainer does not know, or that are not installed."""
+    from transformers.integrations import get_available_reporting_integrations, get_reporting_integration_callbacks
+
+    for name in names:
+        if name == "none":
+            if len(names) > 1:
+                raise InputError(f"optimisation.report_to is {show(list(names))}; 'none' stands alone")
+            continue
+        try:
+            get_reporting_integration_callbacks([name])
+        except ValueError as error:
+            known = str(error).split("supported:")[-1].strip(" .")
+            raise InputError(f"optimisation.report_to is {show(name)}; choose 'none', or of {known}") from None
+        if name != "tensorboard" and name not in get_available_reporting_integrations():
+            raise InputError(f"optimisation.report_to is {name!r}, which is not installed; pip install {name}")
+
+
+def check_attention(model: Model) -> None:
+    """Raise `InputError` for an attention that no model can have."""
+    from longspan.attention import attention_config
+
+    if model.attention is None:
+        return
+    for spec in model.attention if isinstance(model.attention, list) else [model.attention]:
+        attention_config(spec)
+
+
+def _check_new(recipe: Recipe, task: Any) -> None:
+    """Build the configuration of a new model, with the largest vocabulary that it can have, and weigh the model."""
+    from longspan.training.models import new_config
+
+    size = recipe.tokenizer.train
+    entries = 100_000_000 if size is None else size + len(task.new_tokens())
+    config = new_config(task, recipe.model, entries)
+    task.check_model(config)
+    if task.generates:
+        check_room(recipe.generation, config)
+    _check_memory(recipe, task, new_config(task, recipe.model, 1000 if size is None else entries))
+
+
+def check_room(generation: Generation, config: Any) -> None:
+    """Raise `InputError` where longer summaries are asked for than the model has positions for."""
+    asked, room = generation.max_tokens, config.max_decoder_position_embeddings
+    if asked > room:
+        raise InputError(f"generation.max_tokens is {asked} but the model has positions for {room} tokens; lower it")
+
+
+def _check_memory(recipe: Recipe, task: Any, config: Any) -> None:
+    """Raise `InputError` for a model that no memory of this machine can train."""
+    import torch
+
+    with torch.device("meta"):
+        weights = sum(weight.numel() for weight in task.model_class()(config).parameters())
+    # Weights, gradients and two moments in float32; with adapters the weights alone count.
+    needed = weights * (16 if recipe.optimisation.lora is None else 4)
+    memories = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
+    if torch.cuda.is_available():
+        memories.append(sum(torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())))
+    if memories and needed > max(memories):
+        raise InputError(
+            f"model.new has {weights:,} weights, whose training takes {needed / 1e9:,.0f} GB, more than the "
+            f"{max(memories) / 1e9:,.0f} GB of this machine; make it smaller"
+        )
+
+
+def _taken(settings: Optimisation) -> str:
+    """Which options a schedule takes, as a remedy."""
+    import transformers
+
+    name = settings.schedule.removesuffix("_with_warmup")
+    found = [
+        getattr(transformers, f"get_{each}", None) for each in (f"{name}_schedule_with_warmup", f"{name}_schedule")
+    ]
+    made = next((function for function in found if function is not None), None)
+    ours = {"optimizer", "num_warmup_steps", "num_training_steps", "last_epoch", "kwargs"}
+    taken = [] if made is None else [one for one in inspect.signature(made).parameters if one not in ours]
+    return f"it takes {', '.join(taken)}" if taken else "leave them out"

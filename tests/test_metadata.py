@@ -1,0 +1,113 @@
+"""What the project says of itself, in every place where it says so: versions, dates, licences, maintainers' files."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import longspan
+
+ROOT = Path(__file__).parents[1]
+
+pytestmark = pytest.mark.skipif(
+    not (ROOT / "CITATION.cff").is_file(), reason="runs in a checkout, not from an installed package"
+)
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def plain(name: str) -> Any:
+    return yaml.load(text_of(name), Loader=yaml.BaseLoader)
+
+
+@pytest.fixture
+def citation() -> dict[str, Any]:
+    return plain("CITATION.cff")
+
+
+@pytest.fixture
+def project() -> dict[str, Any]:
+    return tomllib.loads(text_of("pyproject.toml"))
+
+
+def test_the_version_is_one(citation: dict[str, Any], project: dict[str, Any]) -> None:
+    released = re.findall(r"^## (\d+\.\d+\.\d+) – (\d{4}-\d{2}-\d{2})$", text_of("CHANGELOG.md"), re.MULTILINE)
+    assert released[0] == (citation["version"], citation["date-released"])
+    assert longspan.__version__ == citation["version"]
+    # The package takes its version from the code, so that there is no third place to forget.
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["hatch"]["version"]["path"] == "src/longspan/__init__.py"
+    assert f"Version {longspan.__version__.rpartition('.')[0]}," in text_of("README.md")
+
+
+def test_releases_run_backwards_in_the_changelog() -> None:
+    headings = re.findall(r"^## (.+)$", text_of("CHANGELOG.md"), re.MULTILINE)
+    released = [heading for heading in headings if heading != "Unreleased"]
+    versions = [tuple(int(part) for part in heading.split(" – ")[0].split(".")) for heading in released]
+    assert versions == sorted(set(versions), reverse=True)
+    assert "Unreleased" not in headings[1:]
+
+
+def test_citation_has_what_its_format_asks_for(citation: dict[str, Any], project: dict[str, Any]) -> None:
+    """Citation File Format 1.2.0: the four required keys, and known ones only."""
+    assert citation["cff-version"] == "1.2.0"
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
+    assert set(citation) <= {
+        *("cff-version", "message", "title", "authors", "type", "abstract", "version", "date-released"),
+        *("license", "keywords"),
+    }
+    assert citation["type"] == "software"
+    assert citation["license"] == project["project"]["license"]
+    assert citation["authors"] == project["project"]["authors"]
+    assert len(set(citation["keywords"])) == len(citation["keywords"])
+    assert all(
+        isinstance(value, str) and value for key, value in citation.items() if key not in ("authors", "keywords")
+    )
+
+
+def test_no_address_is_given_before_there_is_one(project: dict[str, Any]) -> None:
+    assert "urls" not in project["project"]
+    for name in ("CITATION.cff", "SECURITY.md"):
+        assert not re.search(r"https?://|@\w+\.\w+", text_of(name)), name
+    assert "no address for reports yet" in text_of("SECURITY.md")
+
+
+def test_continuous_integration_is_the_script_that_anyone_can_run(project: dict[str, Any]) -> None:
+    job = plain(".github/workflows/ci.yml")["jobs"]["test"]
+    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+    lowest = project["project"]["requires-python"].removeprefix(">=")
+    assert job["strategy"]["matrix"]["python"][0] == lowest
+    assert "3.12" in job["strategy"]["matrix"]["python"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.stem)
+def test_issue_forms_are_complete(path: Path) -> None:
+    form = plain(str(path.relative_to(ROOT)))
+    if path.stem == "config":
+        assert form["blank_issues_enabled"] in ("true", "false")
+        return
+    assert {"name", "description", "body"} <= set(form)
+    asked = [field for field in form["body"] if field["type"] != "markdown"]
+    names = [field["id"] for field in asked]
+    assert asked
+    assert len(set(names)) == len(names)
+    for field in form["body"]:
+        assert field["type"] in ("markdown", "textarea", "input", "dropdown", "checkboxes")
+        assert field["attributes"]["value" if field["type"] == "markdown" else "label"]
+
+
+def test_cards_say_what_the_bundled_models_were_trained_on() -> None:
+    """Of data whose terms do not plainly allow every use, the card and the README speak plainly."""
+    for name in ("src/longspan/bundled/README.md", "src/longspan/bundled/reader/README.md"):
+        card = " ".join(text_of(name).split())
+        for words in ("SumPubMed", "non-commercial academic purpose", "CC BY-NC-SA", "successor", "is planned"):
+            assert words in card, f"{name} does not say {words!r}"
+    for name in ("README.md", "docs/guides/summarize.md", "recipes/bundled-summarizer.yaml"):
+        assert "non-commercial academic purpose" in " ".join(text_of(name).split()), name

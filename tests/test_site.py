@@ -1,0 +1,229 @@
+"""The site as a reader meets it: opened from disk in a real browser, on a laptop and on a phone, without a network."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import longspan
+from longspan import attention, models, patterns
+from longspan.cli import COMMANDS
+from longspan.tasks.base import TASKS
+
+ROOT = Path(__file__).parents[1]
+LAPTOP, PHONE = (1366, 900), (390, 844)
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (ROOT / "mkdocs.yml").is_file(), reason="runs in a checkout, not from an installed package"),
+]
+
+# What a browser fetches by itself; a plain link that a reader may follow is none of these.
+_FETCHED = re.compile(
+    r"""<(?:script|img|iframe|source|embed|audio|video|object)\b[^>]*?\b(?:src|srcset|data)\s*=\s*["']?\s*(?P<tag>[^"'\s>]+)
+      | <link\b[^>]*?\bhref\s*=\s*["']?\s*(?P<link>[^"'\s>]+)
+      | url\(\s*["']?(?P<url>[^"')]+)
+      | @import\s+["'](?P<style>[^"']+)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def build(folder: Path) -> Path:
+    pytest.importorskip("material", reason="the site is built with the 'docs' extra")
+    result = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("site") / "built")
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> list[Path]:
+    return sorted(site.rglob("*.html"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="pages are opened with selenium, of the 'dev' extra")
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    driver_path = shutil.which("chromedriver")
+    if program is None or driver_path is None:
+        pytest.skip("no Chromium with its driver here; on Debian: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    # No name resolves: what is not on the disk cannot be loaded.
+    names = "--host-resolver-rules=MAP * ~NOTFOUND"
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", names):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
+    driver.set_page_load_timeout(60)
+    yield driver
+    driver.quit()
+
+
+def resize(browser: Any, size: tuple[int, int]) -> None:
+    """Set the page's own size exactly; a window's would include its frame, and is never narrower than 500."""
+    width, height = size
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == PHONE}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, f"waited {seconds} s for {what}"
+        time.sleep(0.05)
+    return found
+
+
+def color_scheme(browser: Any) -> tuple[str, str]:
+    """The scheme that the page claims, and the colour that is seen."""
+    return browser.execute_script(
+        "return [document.body.dataset.mdColorScheme, getComputedStyle(document.body).backgroundColor]"
+    )
+
+
+@pytest.mark.parametrize("size", [LAPTOP, PHONE], ids=["laptop", "phone"])
+def test_no_page_scrolls_sideways(site: Path, pages: list[Path], browser: Any, size: tuple[int, int]) -> None:
+    resize(browser, size)
+    wrong: dict[str, Any] = {}
+    for page in pages:
+        browser.get(page.as_uri())
+        found = browser.execute_script("""
+            const page = document.scrollingElement;
+            page.scrollLeft = 1000;
+            return {
+                width: innerWidth,
+                moved: page.scrollLeft,
+                beyond: page.scrollWidth - page.clientWidth,
+                code: [...document.querySelectorAll("pre > code")]
+                    .filter((code) => code.scrollWidth > code.clientWidth).map((code) => code.innerText.slice(0, 80)),
+                external: performance.getEntriesByType("resource").map((entry) => entry.name)
+                    .filter((name) => !name.startsWith("file:") && !name.startsWith("data:")),
+                broken: [...document.images].filter((image) => image.complete && !image.naturalWidth)
+                    .map((image) => image.src),
+            }""")
+        assert found.pop("width") == size[0]
+        if size == PHONE:
+            found.pop("code")  # a narrow screen scrolls code within its own box
+        if any(found.values()):
+            wrong[str(page.relative_to(site))] = found
+    assert not wrong
+    errors = [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    assert not errors
+
+
+def test_a_switch_makes_pages_dark_and_keeps_them_so(site: Path, browser: Any) -> None:
+    resize(browser, LAPTOP)
+    browser.get((site / "index.html").as_uri())
+    seen = [color_scheme(browser)]
+    for _ in range(2):
+        browser.find_element("css selector", "label[for^=__palette]:not([hidden])").click()
+        wait_for(lambda: color_scheme(browser)[1] != seen[-1][1], "the other colours")
+        seen.append(color_scheme(browser))
+    assert {scheme for scheme, _ in seen} == {"default", "slate"}
+    assert seen[0] == seen[2]
+    browser.find_element("css selector", "label[for^=__palette]:not([hidden])").click()
+    wait_for(lambda: color_scheme(browser) == seen[1], "the other colours")
+    browser.get((site / "log.html").as_uri())
+    assert color_scheme(browser) == seen[1]
+
+
+@pytest.mark.parametrize(
+    ("page", "word", "found_in"),
+    [("index.html", "poolingformer", "poolingformer.html"), ("guides/install.html", "tydi", "train.html")],
+)
+def test_search_works_from_disk(site: Path, browser: Any, page: str, word: str, found_in: str) -> None:
+    resize(browser, LAPTOP)
+    browser.get((site / page).as_uri())
+    browser.find_element("css selector", ".md-search__input").send_keys(word)
+
+    def links() -> list[str]:
+        script = 'return [...document.querySelectorAll(".md-search-result__link")].map((link) => link.href)'
+        return browser.execute_script(script)
+
+    found = wait_for(links, f"results for {word}")
+    assert all(link.startswith(site.as_uri()) for link in found)
+    assert any(found_in in link for link in found)
+
+
+def test_code_can_be_copied_and_equations_are_drawn(site: Path, browser: Any) -> None:
+    resize(browser, LAPTOP)
+    browser.get((site / "mechanisms" / "poolingformer.html").as_uri())
+    wait_for(lambda: browser.find_elements("css selector", "button.md-clipboard, .md-code__button"), "a copy button")
+    sizes = browser.execute_script("""
+        return [...document.querySelectorAll("math")].map((math) => {
+            const box = math.getBoundingClientRect();
+            return [box.width, box.height];
+        })""")
+    assert len(sizes) >= 10
+    assert all(width > 0 and height > 0 for width, height in sizes)
+    # A browser that knows MathML sets a fraction's parts above each other.
+    above, below = browser.execute_script("""
+        const parts = document.querySelector("mfrac").children;
+        return [parts[0].getBoundingClientRect().bottom, parts[1].getBoundingClientRect().top]""")
+    assert above <= below + 1
+
+
+def test_nothing_comes_from_elsewhere(site: Path, pages: list[Path]) -> None:
+    for path in [*pages, *site.rglob("*.css"), *site.rglob("*.svg")]:
+        for match in _FETCHED.finditer(path.read_text(encoding="utf-8")):
+            address = next(filter(None, match.groups()))
+            assert not re.match(r"(https?:)?//", address), f"{path.relative_to(site)} loads {address}"
+
+
+def test_no_equation_is_left_as_source(pages: list[Path]) -> None:
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert 'class="arithmatex"' not in text, page
+        assert not re.search(r"<m\w+>\\", text), f"{page} has LaTeX that was not understood"
+
+
+def test_reference_has_every_public_name(site: Path) -> None:
+    found = {
+        name
+        for page in (site / "reference").glob("*.html")
+        for name in re.findall(r'\bid="(longspan[\w.]*)"', page.read_text(encoding="utf-8"))
+    }
+    own_page = {"__version__", "patterns", *models.__all__}
+    public = {f"longspan.{name}" for name in longspan.__all__ if name not in own_page}
+    for module in (patterns, attention, models):
+        public |= {f"{module.__name__}.{name}" for name in module.__all__}
+    public |= {place.replace(":", ".") for place in TASKS.values()}
+    public |= {"longspan.training.recipe.Optimisation", "longspan.checkpoints.train_new_positions_only"}
+    assert public <= found, sorted(public - found)
+
+
+def test_reference_has_every_command(site: Path) -> None:
+    page = (site / "reference" / "commands.html").read_text(encoding="utf-8")
+    for name in COMMANDS:
+        assert f'id="longspan-{name}"' in page
+    assert "--sentences" in page
+
+
+def test_equal_sources_give_equal_bytes(site: Path, tmp_path: Path) -> None:
+    def contents(folder: Path) -> dict[str, bytes]:
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    again = contents(build(tmp_path / "again"))
+    assert contents(site) == again
