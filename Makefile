@@ -64,4 +64,4 @@ docs: $(STAMP)  ## draw the figures and build the site into site/
 	@echo "built site/index.html"
 
 clean:  ## remove what was built; the virtual environment stays
-	rm -rf build dist site .pytest_cache .ruff_cache .hypothesis
+	rm -rf build dist site .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -18,6 +18,12 @@ CASES = {
     "longformer with many slots": (LongformerConfig(**WINDOW, separate_global_projections=False), 5),
     "poolingformer": (PoolingformerConfig(**POOLED), 2),
     "fusion": (FusionConfig(**POOLED, relative_span=8), 2),
+    "fusion with buckets": (
+        FusionConfig(
+            **POOLED, relative_span=9, position_buckets=4, position_norm_eps=1e-5, tie_position_projections=True
+        ),
+        2,
+    ),
     "fusion of one level": (FusionConfig(**WINDOW, two_level=False, separate_global_projections=True), 2),
     "poolingformer per query": (PoolingformerConfig(**POOLED, windows="per_query", pooling="max"), 2),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -24,6 +26,14 @@ from longspan.errors import InputError
 
 WIDTH, HEADS, HEAD_WIDTH = 6, 2, 3
 SMALL = {"left_tokens": 2, "right_tokens": 3, "relative_span": 4, "global_buckets": 3, "global_span": 7}
+LATER = {
+    "none": {},
+    "buckets": {"position_buckets": 4, "relative_span": 9, "left_tokens": 11, "right_tokens": 12},
+    "norm": {"position_norm_eps": 1e-3},
+    "tied": {"tie_position_projections": True},
+    "all": {"position_buckets": 3, "relative_span": 8, "position_norm_eps": 1e-3, "tie_position_projections": True},
+}
+"""What DeBERTa-v2 brought."""
 POOLED = {"pooled_left_tokens": 9, "pooled_right_tokens": 9, "init": "normal"}
 
 
@@ -39,6 +49,16 @@ def naive_bucket(r: int, buckets: int, span: int) -> int:
     if r >= 0:
         return buckets + min(buckets - 1, r * buckets // span)
     return buckets - 1 - min(buckets - 1, (-r - 1) * buckets // span)
+
+
+def naive_row(r: int, config: FusionConfig) -> int:
+    """Row of the table of the window: clipped, or by DeBERTa-v2's buckets."""
+    rows, distance = config.position_buckets or config.relative_span, abs(r)
+    exact = rows // 2
+    if config.position_buckets and distance > exact:
+        further = math.log(distance / exact) / math.log((config.relative_span - 1) / exact) * (exact - 1)
+        r = (exact + math.ceil(round(further, 6))) * (1 if r > 0 else -1)
+    return min(max(r + rows, 0), 2 * rows - 1)
 
 
 def naive_window(module: FusionAttention, hidden: Tensor, mask: Tensor, is_global: Tensor) -> Tensor:
@@ -62,15 +82,15 @@ def naive_window(module: FusionAttention, hidden: Tensor, mask: Tensor, is_globa
                     key = project["key"](hidden[b, j])[part]
                     if own or is_global[b, j]:
                         rows = [tables.far[naive_bucket(i - j, config.global_buckets, config.global_span)]] * 2
-                        position_key = module.global_position_key(rows[0])[part]
-                        position_query = module.global_position_query(rows[1])[part]
+                        names = ("global_position_key", "global_position_query")
                     else:
-                        span, third = config.relative_span, i - j if config.p2c_index == "code" else j - i
-                        rows = [tables.near[min(max(r + span, 0), 2 * span - 1)] for r in (i - j, third)]
-                        position_key, position_query = (
-                            module.position_key(rows[0])[part],
-                            module.position_query(rows[1])[part],
-                        )
+                        third = i - j if config.p2c_index == "code" else j - i
+                        rows = [tables.near[naive_row(r, config)] for r in (i - j, third)]
+                        names = ("position_key", "position_query")
+                    names = ("key", "query") if config.tie_position_projections else names
+                    position_key, position_query = (
+                        getattr(module, name)(row)[part] for name, row in zip(names, rows, strict=True)
+                    )
                     scores.append(query @ key + query @ position_key + key @ position_query)
                 weights = (torch.stack(scores) / (3 * HEAD_WIDTH) ** 0.5).softmax(0)
                 context[b, i, part] = weights @ project["value"](hidden[b, seen])[:, part]
@@ -91,18 +111,20 @@ def flags(length: int, kind: str) -> Tensor:
     return rows
 
 
-@settings(max_examples=40)
+@settings(max_examples=60)
 @given(
     length=st.integers(0, 15),
     globals_=st.sampled_from(["none", "all", "first", "anywhere", "row"]),
     padded=st.sampled_from(["none", "anywhere", "row"]),
     p2c=st.sampled_from(["code", "paper"]),
     separate=st.booleans(),
+    later=st.sampled_from(list(LATER)),
     seed=st.integers(0, 99),
 )
-def test_the_first_level_equals_the_definition(length, globals_, padded, p2c, separate, seed):
+def test_the_first_level_equals_the_definition(length, globals_, padded, p2c, separate, later, seed):
     torch.manual_seed(seed)
-    module = build(FusionConfig(**SMALL, p2c_index=p2c, separate_global_projections=separate, two_level=False))
+    options = SMALL | LATER[later] | {"separate_global_projections": separate, "two_level": False}
+    module = build(FusionConfig(**options, p2c_index=p2c))
     mask, is_global = ~flags(length, padded), flags(length, globals_)
     hidden, tokens = torch.randn(2, length, WIDTH, dtype=torch.float64), Tokens(mask=mask, is_global=is_global)
     with torch.no_grad():
@@ -119,8 +141,10 @@ def test_the_first_level_equals_the_definition(length, globals_, padded, p2c, se
 @pytest.mark.parametrize("p2c", ["code", "paper"])
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("training", [False, True])
-def test_gradients_equal_those_of_the_definition(p2c, separate, training):
-    module = build(FusionConfig(**SMALL, p2c_index=p2c, separate_global_projections=separate, two_level=False))
+@pytest.mark.parametrize("later", ["none", "all"])
+def test_gradients_equal_those_of_the_definition(p2c, separate, training, later):
+    options = SMALL | LATER[later] | {"separate_global_projections": separate, "two_level": False}
+    module = build(FusionConfig(**options, p2c_index=p2c))
     module.train(training)
     hidden = torch.randn(2, 9, WIDTH, dtype=torch.float64, requires_grad=True)
     mask, is_global = torch.ones(2, 9, dtype=torch.bool), torch.zeros(2, 9, dtype=torch.bool)
@@ -135,10 +159,10 @@ def test_gradients_equal_those_of_the_definition(p2c, separate, training):
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("length", [61, 701])
-def test_both_levels_equal_the_dense_weights(length):
+@pytest.mark.parametrize(("length", "later"), [(61, "none"), (701, "none"), (61, "buckets"), (701, "all")])
+def test_both_levels_equal_the_dense_weights(length, later):
     """Long enough for tiles; the second level is Poolingformer's, held there against its own definition."""
-    module = build(FusionConfig(**SMALL, **POOLED))
+    module = build(FusionConfig(**(SMALL | POOLED | LATER[later])))
     hidden = torch.randn(2, length, WIDTH, dtype=torch.float64)
     mask, is_global = torch.rand(2, length) < 0.9, torch.rand(2, length) < 0.02
     tokens = Tokens(mask=mask, is_global=is_global)
@@ -392,6 +416,12 @@ def test_a_document_alone_padded_or_in_a_batch(lengths):
         ({"global_span": 63}, "global_span=63 is fewer than global_buckets=64"),
         ({"p2c_index": "both"}, "p2c_index is 'both'; choose 'code' or 'paper'"),
         ({"two_level": 1}, "two_level is 1; it must be true or false"),
+        ({"position_buckets": 1}, "position_buckets is 1; it must be at least 2"),
+        ({"position_buckets": True}, "position_buckets is True"),
+        ({"position_buckets": 256, "relative_span": 129}, "position_buckets=256 leaves no offset of relative_span=129"),
+        ({"position_norm_eps": 0}, "position_norm_eps is 0.0; it must be above 0"),
+        ({"position_norm_eps": True}, "position_norm_eps is True"),
+        ({"tie_position_projections": "yes"}, "tie_position_projections is 'yes'; it must be true or false"),
         ({"position_dropout": 1.0}, "position_dropout is 1.0; it must be below 1"),
     ],
 )

@@ -34,8 +34,28 @@ SIZES: dict[str, dict[str, Any]] = {
     "Bert": ENCODER,
     "Roberta": ENCODER | {"max_position_embeddings": 55, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
     "XLMRoberta": ENCODER | {"max_position_embeddings": 55, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "Camembert": ENCODER | {"max_position_embeddings": 55, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "DistilBert": {
+        "vocab_size": 61,
+        "dim": 24,
+        "n_layers": 2,
+        "n_heads": 3,
+        "hidden_dim": 40,
+        "max_position_embeddings": 53,
+    },
+    "Electra": ENCODER | {"embedding_size": 16},
     "Longformer": ENCODER | {"max_position_embeddings": 66, "type_vocab_size": 1, "attention_window": [4, 8]},
     "Deberta": ENCODER | {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "layer_norm_eps": 1e-7},
+    "DebertaV2": ENCODER
+    | {
+        "relative_attention": True,
+        "pos_att_type": ["p2c", "c2p"],
+        "position_biased_input": False,
+        "position_buckets": 8,
+        "max_relative_positions": 30,
+        "share_att_key": True,
+        "norm_rel_ebd": "layer_norm",
+    },
     "Bart": SEQUENCE,
     "MBart": SEQUENCE | {"scale_embedding": True, "decoder_start_token_id": 5},
     "LED": {key: value for key, value in SEQUENCE.items() if key != "max_position_embeddings"}

@@ -101,7 +101,7 @@ def test_configurations(folder):
 
 def test_an_unknown_model_type_names_the_known_ones(folder):
     rewrite(folder, model_type="t5")
-    check_refused(folder, "model_type='t5' is not supported; choose one of bart, bert, deberta, led, longformer")
+    check_refused(folder, "model_type='t5' is not supported; choose one of bart, bert, camembert, deberta")
 
 
 def test_an_unknown_head_names_the_known_ones(folder):

@@ -60,7 +60,14 @@ NULL = "<null>"
 @pytest.fixture(scope="session")
 def made_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Tiny random models on disk, by name, made once: copied into the folder of each case that asks for one."""
-    from transformers import BartConfig, BartForConditionalGeneration, RobertaConfig, RobertaForMaskedLM
+    from transformers import (
+        BartConfig,
+        BartForConditionalGeneration,
+        DebertaV2Config,
+        DebertaV2ForMaskedLM,
+        RobertaConfig,
+        RobertaForMaskedLM,
+    )
 
     folder = tmp_path_factory.mktemp("made")
     bart = BartConfig(
@@ -84,8 +91,15 @@ def made_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
         max_position_embeddings=66,
     )
     RobertaForMaskedLM(roberta).save_pretrained(folder / "roberta")
+    deberta = {name: getattr(roberta, name) for name in ("vocab_size", "hidden_size", "num_hidden_layers")}
+    deberta |= {"num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 64}
+    deberta |= {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_biased_input": False}
+    later = {"position_buckets": 8, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
+    for name, options in {"deberta-v2": later, "deberta-v2-plain": {}}.items():
+        DebertaV2ForMaskedLM(DebertaV2Config(**deberta, **options)).save_pretrained(folder / name)
     bundled = Path(main.__globals__["__file__"]).parents[1] / "bundled"
-    return {"bart": folder / "bart", "roberta": folder / "roberta", "bundled": bundled, "reader": bundled / "reader"}
+    made = {name: folder / name for name in ("bart", "roberta", "deberta-v2", "deberta-v2-plain")}
+    return made | {"bundled": bundled, "reader": bundled / "reader"}
 
 
 @pytest.fixture

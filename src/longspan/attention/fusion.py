@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -12,13 +13,13 @@ from torch.nn import functional as F
 from longspan.attention.base import KeyValueState, Tokens
 from longspan.attention.global_rows import put_rows, slot_rows
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
-from longspan.attention.relative import RelativePositions, RelativeTables, bucket, clipped_offset
+from longspan.attention.relative import RelativePositions, RelativeTables, bucket, near_row
 from longspan.attention.windowed import copy_linear
 from longspan.errors import InputError
-from longspan.ops.tile_memory import gather_slots
 from longspan.ops.reference import dense_mask, dense_weights
 from longspan.ops.relative import attend_relative
 from longspan.ops.relative_reference import relative_scores
+from longspan.ops.tile_memory import gather_slots
 from longspan.settings import Count, Dropout, Range
 
 
@@ -35,6 +36,11 @@ class FusionConfig(PoolingformerConfig):
         p2c_index: which row the position-to-content term of query i and key j reads: that of i − j as DeBERTa's code
             and published weights, `"code"`, or that of j − i as its equation, `"paper"`.
         position_dropout: probability of dropping an element of the table of relative positions during training.
+        position_buckets: DeBERTa-v2: rows on each side of that table, one per offset up to half of them and then
+            logarithmic buckets up to `relative_span`; what is further shares the last row, so windows have no limit.
+            `None` gives each offset a row.
+        position_norm_eps: DeBERTa-v2: ε of a LayerNorm over the tables; `None` means that there is none.
+        tie_position_projections: DeBERTa-v2: the tables are projected as the tokens are, by local `key` and `query`.
     """
 
     mechanism: ClassVar[str] = "fusion"
@@ -48,11 +54,15 @@ class FusionConfig(PoolingformerConfig):
     global_span: Count = 4096
     p2c_index: Literal["code", "paper"] = "code"
     position_dropout: Dropout = 0.0
+    position_buckets: Annotated[int, Range(2, 65_536)] | None = None
+    position_norm_eps: Annotated[float, Range(above=0, maximum=1)] | None = None
+    tie_position_projections: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_buckets()
         for name in ("left_tokens", "right_tokens"):
-            if getattr(self, name) > self.relative_span:
+            if getattr(self, name) > self.widest_window:
                 raise InputError(
                     f"{name}={getattr(self, name)} exceeds relative_span={self.relative_span}, so that distant tokens "
                     "would share a position; narrow the window or widen relative_span"
@@ -63,12 +73,37 @@ class FusionConfig(PoolingformerConfig):
                 "buckets unused; lower global_buckets"
             )
 
+    def _check_buckets(self) -> None:
+        """Raise `InputError` for buckets that hold no more than an offset each."""
+        buckets = self.position_buckets
+        if buckets is not None and buckets // 2 >= self.relative_span - 1:
+            raise InputError(
+                f"position_buckets={buckets} leaves no offset of relative_span={self.relative_span} for a "
+                "logarithmic bucket; leave it out, so that each offset has a row"
+            )
+
+    @property
+    def near_rows(self) -> int:
+        """Rows on each side of the table of the window."""
+        return self.relative_span if self.position_buckets is None else self.position_buckets
+
+    @property
+    def widest_window(self) -> int:
+        """How many tokens a window may reach to each side."""
+        return self.relative_span if self.position_buckets is None else sys.maxsize
+
     @property
     def has_pools(self) -> bool:
         return self.two_level
 
     def build_positions(self, width: int) -> RelativePositions:
-        return RelativePositions(self.relative_span, width, buckets=self.global_buckets)
+        return RelativePositions(
+            self.relative_span,
+            width,
+            buckets=self.global_buckets,
+            near_buckets=self.position_buckets,
+            norm_eps=self.position_norm_eps,
+        )
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> FusionAttention:
         return FusionAttention(self, width=width, heads=heads, causal=causal)
@@ -79,7 +114,8 @@ class FusionAttention(PoolingformerAttention):
 
     It owns tables of relative positions, `positions`, until an encoder that owns one for all of its layers calls
     `share_positions` and passes that one in `Tokens(relative=…)`. `position_key` and `position_query` project the table
-    of the window, `global_position_key` and `global_position_query` that of pairs with a global token.
+    of the window, `global_position_key` and `global_position_query` that of pairs with a global token; where they are
+    tied, `key` and `query` project both.
     """
 
     def __init__(self, config: FusionConfig, *, width: int, heads: int, causal: bool) -> None:
@@ -87,11 +123,12 @@ class FusionAttention(PoolingformerAttention):
         self.fusion = config
         self.scale = (3 * self.head_width) ** -0.5
         self.positions: RelativePositions | None = config.build_positions(width)
-        self.position_key = nn.Linear(width, width, bias=False)
-        self.position_query = nn.Linear(width, width)
-        self.global_position_key = nn.Linear(width, width, bias=False)
-        self.global_position_query = nn.Linear(width, width)
-        self._copy_position_projections()
+        if not config.tie_position_projections:
+            self.position_key = nn.Linear(width, width, bias=False)
+            self.position_query = nn.Linear(width, width)
+            self.global_position_key = nn.Linear(width, width, bias=False)
+            self.global_position_query = nn.Linear(width, width)
+            self._copy_position_projections()
 
     def init_extra_weights(self, std: float = 0.02) -> None:
         """As in Poolingformer; the position projections of global pairs start as copies of the others."""
@@ -102,6 +139,16 @@ class FusionAttention(PoolingformerAttention):
     def _copy_position_projections(self) -> None:
         copy_linear(self.position_key, self.global_position_key)
         copy_linear(self.position_query, self.global_position_query)
+
+    def _near_projections(self) -> tuple[nn.Linear, nn.Linear]:
+        """What makes keys and queries of the table of the window."""
+        tied = self.fusion.tie_position_projections
+        return (self.key, self.query) if tied else (self.position_key, self.position_query)
+
+    def _far_projections(self) -> tuple[nn.Linear, nn.Linear]:
+        """What makes keys and queries of the table of pairs with a global token."""
+        tied = self.fusion.tie_position_projections
+        return (self.key, self.query) if tied else (self.global_position_key, self.global_position_query)
 
     def share_positions(self) -> None:
         """Give up the module's own tables: from now on they come in `Tokens(relative=…)`."""
@@ -122,7 +169,7 @@ class FusionAttention(PoolingformerAttention):
                 )
             return self.positions()
         for name, table, rows in zip(
-            RelativeTables._fields, tables, (self.fusion.relative_span, self.fusion.global_buckets), strict=True
+            RelativeTables._fields, tables, (self.fusion.near_rows, self.fusion.global_buckets), strict=True
         ):
             if table.shape != (2 * rows, self.width):
                 raise InputError(
@@ -163,26 +210,35 @@ class FusionAttention(PoolingformerAttention):
 
     def _reach(self, length: int) -> tuple[int, int]:
         """How far the window reaches to each side: no further than the input, save in a graph for every length."""
-        most = self.fusion.relative_span if torch.compiler.is_compiling() else max(length - 1, 0)
+        most = self.fusion.widest_window if torch.compiler.is_compiling() else max(length - 1, 0)
         return min(self.fusion.left_tokens, most), min(self.fusion.right_tokens, most)
 
     def _near(self, table: Tensor, left: int, right: int) -> tuple[Tensor, Tensor]:
         """K^r and Q^r by offset j − i, from −left to right, `(H, left + 1 + right, D)`; no other row is projected."""
-        ahead, span = torch.arange(-left, right + 1, device=table.device), self.fusion.relative_span
-        if self.fusion.p2c_index == "code":
-            keys = queries = self._dropped(table[clipped_offset(-ahead, span)])
-        else:
-            table = self._dropped(table)
-            keys, queries = table[clipped_offset(-ahead, span)], table[clipped_offset(ahead, span)]
-        return self._table_heads(self.position_key(keys)), self._table_heads(self.position_query(queries))
+        ahead = torch.arange(-left, right + 1, device=table.device)
+        key, query = self._near_projections()
+        key_rows = self._rows(-ahead)
+        if self.fusion.p2c_index == "code" and self.fusion.position_buckets is None:
+            rows = self._dropped(table[key_rows])  # of these, no two are the same row
+            return self._table_heads(key(rows)), self._table_heads(query(rows))
+        query_rows = key_rows if self.fusion.p2c_index == "code" else self._rows(ahead)
+        table = self._dropped(table)
+        return self._projected(key, table, key_rows), self._projected(query, table, query_rows)
+
+    def _rows(self, offset: Tensor) -> Tensor:
+        """Row of the table of the window for an offset query − key."""
+        return near_row(offset, self.fusion.relative_span, self.fusion.position_buckets)
+
+    def _projected(self, projection: nn.Linear, table: Tensor, rows: Tensor) -> Tensor:
+        """The projected rows `(H, R, D)`; whichever is shorter, the table or the list of rows, is projected."""
+        if len(rows) <= len(table):
+            return self._table_heads(projection(table[rows]))
+        return self._table_heads(projection(table))[:, rows]
 
     def _far(self, table: Tensor) -> tuple[Tensor, Tensor]:
         """K^{r,g} and Q^{r,g} by bucket, `(H, 2k_g, D)`."""
-        rows = self._dropped(table)
-        return (
-            self._table_heads(self.global_position_key(rows)),
-            self._table_heads(self.global_position_query(rows)),
-        )
+        rows, (key, query) = self._dropped(table), self._far_projections()
+        return self._table_heads(key(rows)), self._table_heads(query(rows))
 
     def _dropped(self, rows: Tensor) -> Tensor:
         return F.dropout(rows, self.fusion.position_dropout, self.training)
@@ -246,17 +302,17 @@ class FusionAttention(PoolingformerAttention):
 
     def _dense_weights(self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None) -> Tensor:
         """Weights under one set of projections, from the formula: each pair reads its own row of a table."""
-        length, tables, span = query.shape[2], self.tables(tokens), self.fusion.relative_span
+        length, tables = query.shape[2], self.tables(tokens)
         place = torch.arange(length, device=query.device)
         behind = place[:, None] - place[None, :]
-        key_row = clipped_offset(behind, span)
-        query_row = key_row if self.fusion.p2c_index == "code" else clipped_offset(-behind, span)
-        keys, queries = self._table_heads(self.position_key(tables.near)), self.position_query(tables.near)
-        bias = relative_scores(query, key, keys, self._table_heads(queries), key_row, query_row)
+        key_row = self._rows(behind)
+        query_row = key_row if self.fusion.p2c_index == "code" else self._rows(-behind)
+        keys, queries = (self._table_heads(project(tables.near)) for project in self._near_projections())
+        bias = relative_scores(query, key, keys, queries, key_row, query_row)
         if is_global is not None:
             codes = self._codes(behind)
-            keys, queries = self.global_position_key(tables.far), self.global_position_query(tables.far)
-            far = relative_scores(query, key, self._table_heads(keys), self._table_heads(queries), codes, codes)
+            keys, queries = (self._table_heads(project(tables.far)) for project in self._far_projections())
+            far = relative_scores(query, key, keys, queries, codes, codes)
             bias = torch.where(is_global[:, None, :, None] | is_global[:, None, None, :], far, bias)
         seen = dense_mask(
             self.pattern,

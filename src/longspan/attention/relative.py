@@ -12,7 +12,7 @@ class RelativeTables(NamedTuple):
     """The tables as tensors, as `Tokens.relative` carries them from an encoder to its layers.
 
     Attributes:
-        near: `(2k, E)`, one row per clipped offset (paper: P).
+        near: `(2k, E)`, one row per clipped offset (paper: P), or per logarithmic bucket of offsets (DeBERTa-v2).
         far: `(2k_g, E)`, one row per bucket of offsets, for pairs with a global token (thesis: P_g).
     """
 
@@ -27,18 +27,32 @@ class RelativePositions(nn.Module):
         span: offsets from −span to span − 1 have rows of their own in `near` (paper: k).
         width: the model width E.
         buckets: number of buckets on each side in `far` (thesis: k_g).
+        near_buckets: rows on each side of `near` where these stand for logarithmic buckets of `span` offsets, as
+            DeBERTa-v2 has them; `None` gives each offset a row.
+        norm_eps: ε of a LayerNorm over the rows of both tables (DeBERTa-v2); `None` means that there is none.
     """
 
-    def __init__(self, span: int, width: int, *, buckets: int = 64) -> None:
+    def __init__(
+        self,
+        span: int,
+        width: int,
+        *,
+        buckets: int = 64,
+        near_buckets: int | None = None,
+        norm_eps: float | None = None,
+    ) -> None:
         super().__init__()
-        self.near = nn.Embedding(2 * span, width)
+        self.span, self.near_buckets = span, near_buckets
+        self.near = nn.Embedding(2 * (near_buckets or span), width)
         self.far = nn.Embedding(2 * buckets, width)
+        self.norm = None if norm_eps is None else nn.LayerNorm(width, eps=norm_eps)
         for table in (self.near, self.far):
             nn.init.normal_(table.weight, std=0.02)
 
     def forward(self) -> RelativeTables:
         """Both tables, for `Tokens(relative=…)`."""
-        return RelativeTables(self.near.weight, self.far.weight)
+        near, far = self.near.weight, self.far.weight
+        return RelativeTables(near, far) if self.norm is None else RelativeTables(self.norm(near), self.norm(far))
 
     @torch.no_grad()
     def copy_to_buckets(self, global_span: int) -> None:
@@ -47,14 +61,34 @@ class RelativePositions(nn.Module):
         Args:
             global_span: number of offsets on each side that the buckets divide (thesis: N_max).
         """
-        span = self.near.num_embeddings // 2
         offset = bucket_middles(self.far.num_embeddings // 2, global_span).to(self.near.weight.device)
-        self.far.weight.copy_(self.near.weight[clipped_offset(offset, span)])
+        self.far.weight.copy_(self.near.weight[near_row(offset, self.span, self.near_buckets)])
+
+
+def near_row(offset: Tensor, span: int, buckets: int | None = None) -> Tensor:
+    """Row of `near` for an offset: a row each, or one per logarithmic bucket when there are `buckets` on each side."""
+    if buckets is None:
+        return clipped_offset(offset, span)
+    return (log_bucket(offset, buckets, span) + buckets).clamp(0, 2 * buckets - 1)
 
 
 def clipped_offset(offset: Tensor, span: int) -> Tensor:
     """Row of `near` for an offset: `δ = clip(offset + span, 0, 2·span − 1)` (DeBERTa, He et al. 2020, equation 3)."""
     return (offset + span).clamp(0, 2 * span - 1)
+
+
+def log_bucket(offset: Tensor, buckets: int, span: int) -> Tensor:
+    """Bucket of an offset, with its sign: itself up to m = ⌊buckets / 2⌋, further away
+    `m + ⌈(m − 1) · ln(|offset| / m) / ln((span − 1) / m)⌉`, so that `span − 1` offsets fill the buckets.
+
+    Source: `make_log_bucket_position` of DeBERTa-v2 (He et al. 2021, DeBERTaV3, arXiv 2111.09543, released code), in
+    float32 as there, since rounding decides at the edges of buckets.
+    """
+    exact = buckets // 2
+    distance = offset.abs()
+    ratio = (distance.clamp(min=exact) / exact).float().log() / torch.tensor((span - 1) / exact).log()
+    further = (ratio * (exact - 1)).ceil().long() + exact
+    return torch.where(distance <= exact, offset, further * offset.sign())
 
 
 def bucket(offset: Tensor, buckets: int, global_span: int) -> Tensor:

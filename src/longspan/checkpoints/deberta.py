@@ -36,15 +36,17 @@ CLASSIFIER: Pairs = (("pooler.dense", "classifier.dense"), ("classifier", "class
 GLOBAL_ONLY = re.compile(r"encoder\.relative\.far\.|\.attention\.global_")
 """Our tensors that only global tokens read, of which DeBERTa knows none."""
 KINDS = ("c2p", "p2c")
+LATER = ("position_buckets", "position_norm_eps", "tie_position_projections")
+"""Options of fusion that DeBERTa-v2 brought."""
 
 
-def _terms(config: Any) -> tuple[str, ...]:
+def terms_of(config: Any) -> tuple[str, ...]:
     """The relative terms that the scores have: "c2p", "p2c", both or none."""
     kinds = config.pos_att_type or ()
     return tuple(kind for kind in KINDS if config.relative_attention and kind in kinds)
 
 
-def _span(config: Any) -> int:
+def span_of(config: Any) -> int:
     """k, half the rows of the table of relative positions."""
     given = config.max_relative_positions
     return given if given > 0 else config.max_position_embeddings
@@ -69,9 +71,9 @@ def _fields(config: Any) -> dict[str, Any]:
 
 def _attention(config: Any) -> Any:
     """Fusion with a window that covers every input; plain full attention where no term reads the table."""
-    if not _terms(config):
+    if not terms_of(config):
         return "full"
-    span, tokens = _span(config), config.max_position_embeddings
+    span, tokens = span_of(config), config.max_position_embeddings
     if span + 1 < tokens:
         raise InputError(
             f"max_relative_positions={span} is shorter than the {tokens} tokens this deberta checkpoint reads, so that "
@@ -109,7 +111,7 @@ def _unpack(state: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
     in fusion and 1/√D in full attention. The factor between them goes into the query projections, and a term that a
     checkpoint lacks gets weights of zero.
     """
-    terms = _terms(config)
+    terms = terms_of(config)
     factor = ((3 if terms else 1) / (1 + len(config.pos_att_type or ()))) ** 0.5
     plain = {}
     for name, tensor in state.items():
@@ -160,6 +162,18 @@ def _pack(plain: Mapping[str, Tensor], state: Mapping[str, Tensor], config: Any)
 
 
 def _export(config: Any) -> dict[str, Any]:
+    for layer in range(config.num_hidden_layers):
+        for name in LATER:
+            value = getattr(config.layer_attention(layer), name, None)
+            if value:
+                raise InputError(
+                    f"encoder layer {layer} has {name}={value}, which transformers' deberta cannot represent"
+                )
+    return export_relative(config)
+
+
+def export_relative(config: Any) -> dict[str, Any]:
+    """The fields that DeBERTa and DeBERTa-v2 have in common."""
     layers = range(config.num_hidden_layers)
     relative = not layers or any(config.layer_attention(layer).mechanism != "full" for layer in layers)
     spans = {_exported_span(config, layer) for layer in layers if relative}

@@ -84,6 +84,7 @@ def encoder_fields(config: Any) -> dict[str, Any]:
         "decoder_layers": 0,
         "position_embedding": "learned",
         "type_vocab_size": config.type_vocab_size,
+        "embedding_size": getattr(config, "embedding_size", None),
         "embedding_norm": True,
         "scale_embedding": False,
         "normalization": "post",

@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from longspan.checkpoints import registry
+from longspan.checkpoints.deberta import LATER
 from longspan.checkpoints.incoming import carry_over
 from longspan.checkpoints.mapping import Architecture, Head, fill_copies, reverse, transfer
 from longspan.errors import InputError
@@ -20,10 +21,10 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
     """Turn a Longspan model into the transformers model with equal outputs, ready for `save_pretrained`.
 
     Args:
-        model: a model whose mechanism transformers has: full attention (BART, mBART, RoBERTa, XLM-R, BERT), symmetric
-            undilated windows (LED, Longformer), or fusion in one level with a window over the whole input (DeBERTa).
-        architecture: the `model_type` to make; `None` takes the one that the model came from where that can still say
-            everything, and else chooses by the configuration.
+    if config.embedding_width != config.hidden_size:
+        return "electra"
+    # BERT always has token types, DistilBERT none.
+    return "bert" if config.type_vocab_size else "distilbert"
 
     Returns:
         The model in evaluation mode. Except in Longformer's heads, transformers chooses no global tokens by itself:
@@ -75,15 +76,18 @@ def _exported(model: LongspanPreTrainedModel, architecture: str | None) -> tuple
 
 def _natural_architecture(config: LongspanConfig) -> str:
     specs = config.attention if isinstance(config.attention, list) else [config.attention]
-    if any(spec["mechanism"] == "fusion" for spec in specs):
-        return "deberta"
+    fusions = [spec for spec in specs if spec["mechanism"] == "fusion"]
+    if fusions:
+        return "deberta-v2" if any(spec.get(name) for spec in fusions for name in LATER) else "deberta"
     windowed = any(spec["mechanism"] != "full" for spec in specs)
     if config.decoder_layers:
         return "led" if windowed else "mbart" if config.normalization == "pre" else "bart"
     if windowed or config.positions_skip_padding:
         return "longformer" if windowed else "roberta"
-    # BERT always has token types; DeBERTa's body without relative attention is BERT's without them.
-    return "bert" if config.type_vocab_size else "deberta"
+    if config.embedding_width != config.hidden_size:
+        return "electra"
+    # BERT always has token types, DistilBERT none.
+    return "bert" if config.type_vocab_size else "distilbert"
 
 
 def _class_with(known: Architecture, ours: str) -> tuple[str, Head]:
@@ -113,6 +117,8 @@ def _check_says_everything(config: LongspanConfig, known: Architecture, head: He
 def _value(config: LongspanConfig, name: str) -> Any:
     if name == "attention":
         return [config.layer_attention(layer).to_dict() for layer in range(config.num_hidden_layers)]
+    if name == "embedding_size":
+        return config.embedding_width
     if name == "masked_lm_activation":
         return config.masked_lm_activation or config.activation_function
     return getattr(config, name)

@@ -76,7 +76,7 @@ def _comparable_tokens(old: LongspanConfig, new: LongspanConfig) -> int:
         if before != after:
             lengths.append(_covered(before))
             if isinstance(after, FusionConfig):
-                lengths.append(1 + after.relative_span)
+                lengths.append(1 + after.widest_window)
     return min(lengths)
 
 
@@ -180,7 +180,7 @@ def _starts_active(config: AttentionConfig) -> bool:
 def _probe(config: AttentionConfig, tokens: int, *, mute: bool) -> AttentionConfig:
     """The mechanism with a first level that covers `tokens` tokens, and without its second level if `mute`."""
     if isinstance(config, FusionConfig):
-        tokens = min(tokens, config.relative_span)
+        tokens = min(tokens, config.widest_window)
         config = replace(config, two_level=False) if mute else config
     elif mute:
         assert isinstance(config, PoolingformerConfig)

@@ -11,10 +11,13 @@ import longspan.models
 from longspan.checkpoints.bart import BART, MBART
 from longspan.checkpoints.bert import BERT
 from longspan.checkpoints.deberta import DEBERTA
+from longspan.checkpoints.deberta_v2 import DEBERTA_V2
+from longspan.checkpoints.distilbert import DISTILBERT
+from longspan.checkpoints.electra import ELECTRA
 from longspan.checkpoints.led import LED
 from longspan.checkpoints.longformer import LONGFORMER
 from longspan.checkpoints.mapping import Architecture, Head
-from longspan.checkpoints.roberta import ROBERTA, XLM_ROBERTA
+from longspan.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from longspan.checkpoints.sources import open_model
 from longspan.errors import InputError
 from longspan.model_fields import shown
@@ -22,13 +25,34 @@ from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.model_type: architecture
-    for architecture in (BART, BERT, DEBERTA, LED, LONGFORMER, MBART, ROBERTA, XLM_ROBERTA)
+    for architecture in (
+        BART,
+        BERT,
+        CAMEMBERT,
+        DEBERTA,
+        DEBERTA_V2,
+        DISTILBERT,
+        ELECTRA,
+        LED,
+        LONGFORMER,
+        MBART,
+        ROBERTA,
+        XLM_ROBERTA,
+    )
 }
 """`model_type` of `config.json` → what is known of it."""
+
+REFUSED = {
+    "modernbert": "its rotary positions, gated feed-forward layers and layers without biases have no place in "
+    "Longspan's blocks; it reads 8192 tokens as it is, in transformers",
+}
+"""`model_type` → why a neighbour of these is not among them."""
 
 
 def architecture(model_type: str) -> Architecture:
     """The architecture of that name; `InputError` when Longspan does not know it."""
+    if model_type in REFUSED:
+        raise InputError(f"model_type={model_type!r} is not supported: {REFUSED[model_type]}")
     if model_type not in ARCHITECTURES:
         raise InputError(
             f"model_type={shown(model_type)} is not supported; choose one of {', '.join(sorted(ARCHITECTURES))}"

@@ -56,19 +56,25 @@ def inherited(present: FusionConfig | None) -> Spec:
     """Options of fusion that belong to the weights of a source, and default windows that its table can serve."""
     if present is None:
         return {}
-    names = ("relative_span", "p2c_index", "position_dropout")
-    widest = {name: min(getattr(FusionConfig, name), present.relative_span) for name in ("left_tokens", "right_tokens")}
+    names = (*OF_THE_TABLE, "p2c_index", "position_dropout")
+    widest = {name: min(getattr(FusionConfig, name), present.widest_window) for name in ("left_tokens", "right_tokens")}
     return {name: getattr(present, name) for name in names} | widest
 
 
+OF_THE_TABLE = ("relative_span", "position_buckets", "position_norm_eps", "tie_position_projections")
+"""Options that the weights of a source decide."""
+
+
 def check_span(wanted: AttentionConfig, present: FusionConfig) -> None:
-    """Raise `InputError` where a table would have to change its size."""
+    """Raise `InputError` where a table would have to change its size or its meaning."""
     assert isinstance(wanted, FusionConfig)
-    if wanted.relative_span != present.relative_span:
-        raise InputError(
-            f"relative_span={wanted.relative_span} does not fit the source, whose table of relative positions has "
-            f"relative_span={present.relative_span}; leave it out"
-        )
+    for name in OF_THE_TABLE:
+        asked, has = getattr(wanted, name), getattr(present, name)
+        if asked != has:
+            raise InputError(
+                f"{name}={asked} does not fit the source, whose table of relative positions has {name}={has}; leave it "
+                "out"
+            )
 
 
 @torch.no_grad()
@@ -84,7 +90,12 @@ def start_relative_positions(model: LongspanPreTrainedModel, unfilled: Collectio
         if isinstance(module, FusionAttention) and f"{name}.position_key.weight" in unfilled:
             started |= {f"{name}.{key}" for key in _silence(module)}
         if isinstance(module, Encoder) and module.relative is not None:
-            tables = {f"{name}.relative.{table}.weight" for table in ("near", "far")} & set(unfilled)
+            tables = {f"{name}.relative.{key}" for key in module.relative.state_dict()} & set(unfilled)
+            if f"{name}.relative.near.weight" in tables and fusion_config(module).tie_position_projections:
+                raise InputError(
+                    "tie_position_projections=True leaves nothing with which relative positions could start silently, "
+                    "and the source has none; leave it out"
+                )
             if f"{name}.relative.far.weight" in tables:
                 module.relative.copy_to_buckets(fusion_config(module).global_span)
             started |= tables

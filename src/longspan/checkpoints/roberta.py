@@ -1,4 +1,4 @@
-"""RoBERTa and XLM-R: one architecture under two names; positions count real tokens from `pad_token_id + 1`."""
+"""RoBERTa, XLM-R, CamemBERT: one architecture of three names; positions count real tokens from `pad_token_id + 1`."""
 
 from __future__ import annotations
 
@@ -26,3 +26,4 @@ def _architecture(model_type: str, name: str) -> Architecture:
 
 ROBERTA = _architecture("roberta", "Roberta")
 XLM_ROBERTA = _architecture("xlm-roberta", "XLMRoberta")
+CAMEMBERT = _architecture("camembert", "Camembert")

@@ -16,7 +16,8 @@ from longspan.progress import without_file_bars
 def load_tokenizer(source: str, config: Any) -> Any | None:
     """The tokenizer that lies beside a model, checked against the model's configuration; `None` when there is none.
 
-    For a model without token types it makes none (DeBERTa's would, and transformers' DeBERTa ignores them).
+    For a model without token types it makes none (DeBERTa's would, and transformers' DeBERTa ignores them; beside a
+    DistilBERT may lie BERT's).
 
     Raises:
         InputError: it cannot be read, knows more tokens than the model has embeddings, or pads with another token.
@@ -26,7 +27,7 @@ def load_tokenizer(source: str, config: Any) -> Any | None:
         return None
     tokenizer = open_tokenizer(source)
     names = tokenizer.model_input_names
-    if getattr(config, "type_vocab_size", None) == 0 and "token_type_ids" in names:
+    if getattr(config, "type_vocab_size", 0) == 0 and "token_type_ids" in names:
         tokenizer = open_tokenizer(source, model_input_names=[name for name in names if name != "token_type_ids"])
     if len(tokenizer) > config.vocab_size:
         raise InputError(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from longspan.models.natural_questions import LongspanForNaturalQuestions
     from longspan.models.outputs import NaturalQuestionsOutput, SentenceScoringOutput
     from longspan.models.pretrained import LongspanPreTrainedModel
+    from longspan.models.replaced_tokens import LongspanForReplacedTokens
     from longspan.models.sentence_scoring import LongspanForSentenceScoring
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "LongspanForMaskedLM",
     "LongspanForNaturalQuestions",
     "LongspanForQuestionAnswering",
+    "LongspanForReplacedTokens",
     "LongspanForSentenceScoring",
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
@@ -47,6 +49,7 @@ _HOMES = {
     "LongspanModel": "encoder",
     "LongspanForConditionalGeneration": "encoder_decoder",
     "LongspanForNaturalQuestions": "natural_questions",
+    "LongspanForReplacedTokens": "replaced_tokens",
     "LongspanForSentenceScoring": "sentence_scoring",
     "LongspanPreTrainedModel": "pretrained",
     "NaturalQuestionsOutput": "outputs",

@@ -51,6 +51,10 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         positions_skip_padding: False: the row is the index in the input (BART, BERT); True: real tokens are counted
             and padding gets row `position_offset - 1` (RoBERTa, Longformer).
         type_vocab_size: rows of the token-type table: 2 for BERT, 1 for RoBERTa, 0 for none (BART).
+        embedding_size: width of the embeddings where it is not E (ELECTRA, DeBERTa-v2): a linear layer takes them
+            there; `None` means E. Encoders without a decoder only.
+        embedding_projection: where that layer stands: "after_norm", with a bias (ELECTRA), or "before_norm", without
+            one (DeBERTa).
         embedding_norm: LayerNorm over the summed embeddings.
         scale_embedding: multiply token embeddings by √E (mBART).
         normalization: "post" (BART, RoBERTa, BERT) or "pre" (mBART; adds a final LayerNorm to encoder and decoder).
@@ -63,7 +67,8 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         classifier_dropout: of the classification heads; `None` means `dropout`.
         classifier_input_dropout: before the dense layer of the "dense" classification head; `None` means
             `classifier_dropout` (RoBERTa), DeBERTa has its own.
-        classifier_activation: after that layer: "tanh" (RoBERTa), "gelu" (DeBERTa).
+        classifier_activation: after that layer: "tanh" (RoBERTa), "gelu" (DeBERTa, ELECTRA), "relu" (DistilBERT).
+        span_dropout: before the outputs of `LongspanForQuestionAnswering` (DistilBERT).
         pooler: give `LongspanModel` a dense-tanh pooler over the first token (BERT, RoBERTa).
         classification_head: what `LongspanForSequenceClassification` puts on the first token: "dense"
             (dropout-dense-tanh-dropout-linear: RoBERTa, Longformer, DeBERTa) or "pooler" (pooler-dropout-linear: BERT).

@@ -24,7 +24,7 @@ class Sinusoids(nn.Module):
 
     def __init__(self, config: ModelFields) -> None:
         super().__init__()
-        self.width = config.hidden_size
+        self.width = config.embedding_width
         self.period = config.position_period
         self.scale = 2**0.5 * config.init_std
 
@@ -37,23 +37,29 @@ class Sinusoids(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and type embeddings (the last two where the model has them), normalised.
+    """Sum of token, position and type embeddings (the last two where the model has them), normalised, and taken to the
+    model's width E where they have another one, F.
 
     Args:
         config: its `position_embedding`, `position_offset`, `positions_skip_padding`, `type_vocab_size`,
-            `embedding_norm` and `scale_embedding` choose the convention.
+            `embedding_size`, `embedding_projection`, `embedding_norm` and `scale_embedding` choose the convention.
         decoder: whether these are the decoder's, with its own positions and no token types.
     """
 
     def __init__(self, config: ModelFields, *, decoder: bool = False) -> None:
         super().__init__()
-        width = config.hidden_size
+        width = config.embedding_width
         self.limit = "max_decoder_position_embeddings" if decoder else "max_position_embeddings"
         self.positions: int = getattr(config, self.limit)
         self.token = nn.Embedding(config.vocab_size, width, config.pad_token_id)
         self.position = _positions(config, self.positions, decoder=decoder)
         types = 0 if decoder else config.type_vocab_size
         self.token_type = nn.Embedding(types, width) if types else None
+        self.project_first = config.embedding_projection == "before_norm"
+        self.projection = None
+        if width != config.hidden_size:
+            self.projection = nn.Linear(width, config.hidden_size, bias=not self.project_first)
+        width = config.hidden_size if self.project_first else width
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.dropout)
         self.scale = width**0.5 if config.scale_embedding else 1.0
@@ -75,7 +81,7 @@ class Embeddings(nn.Module):
         first_position: int = 0,
         position_ids: Tensor | None = None,
     ) -> Tensor:
-        """`(B, T)` ids, or `(B, T, E)` embeddings instead, → `(B, T, E)`; token 0 stands at `first_position`.
+        """`(B, T)` ids, or `(B, T, F)` embeddings instead, → `(B, T, E)`; token 0 stands at `first_position`.
 
         `position_ids` `(1 or B, T)` name the rows of the position table instead, as in transformers: `position_offset`
         is that of a first token. Token types are `(B, T)`, or `(B, T, K)` where each token has K types, whose
@@ -98,9 +104,12 @@ class Embeddings(nn.Module):
         if self.position is not None:
             rows = self._rows(input_ids, hidden, first_position) if position_ids is None else position_ids
             hidden = hidden + self.position(rows).to(hidden.dtype)
+        if self.projection is not None and self.project_first:
+            hidden = self.projection(hidden)
         if self.norm is not None:
             hidden = self.norm(hidden)
-        return self.dropout(hidden)
+        hidden = self.dropout(hidden)
+        return hidden if self.projection is None or self.project_first else self.projection(hidden)
 
     def _check_length(self, tokens: int) -> None:
         if tokens > self.max_tokens:
@@ -152,4 +161,4 @@ def _positions(config: ModelFields, positions: int, *, decoder: bool) -> nn.Modu
         return Sinusoids(config)
     if config.position_embedding == "none" and not decoder:
         return None
-    return nn.Embedding(positions + config.position_offset, config.hidden_size)
+    return nn.Embedding(positions + config.position_offset, config.embedding_width)

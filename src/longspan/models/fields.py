@@ -34,6 +34,8 @@ LIMITS: dict[str, Any] = {
     "position_offset": Annotated[int, Range(0, 1000)],
     "positions_skip_padding": bool,
     "type_vocab_size": Annotated[int, Range(0, 1_000_000)],
+    "embedding_size": Width | None,
+    "embedding_projection": Literal["after_norm", "before_norm"],
     "embedding_norm": bool,
     "scale_embedding": bool,
     "normalization": Literal["post", "pre"],
@@ -46,6 +48,7 @@ LIMITS: dict[str, Any] = {
     "classifier_dropout": Dropout | None,
     "classifier_input_dropout": Dropout | None,
     "classifier_activation": str,
+    "span_dropout": Dropout,
     "pooler": bool,
     "classification_head": Literal["dense", "pooler"],
     "global_tokens": Literal["none", "first", "question"],
@@ -92,6 +95,8 @@ class ModelFields:
     position_offset: int = 2
     positions_skip_padding: bool = False
     type_vocab_size: int = 0
+    embedding_size: int | None = None
+    embedding_projection: Literal["after_norm", "before_norm"] = "after_norm"
     embedding_norm: bool = True
     scale_embedding: bool = False
     normalization: Literal["post", "pre"] = "post"
@@ -104,6 +109,7 @@ class ModelFields:
     classifier_dropout: float | None = None
     classifier_input_dropout: float | None = None
     classifier_activation: str = "tanh"
+    span_dropout: float = 0.0
     pooler: bool = False
     classification_head: Literal["dense", "pooler"] = "dense"
     attention: Any = "longformer"
@@ -139,6 +145,8 @@ class ModelFields:
             self.decoder_attention_heads = self.num_attention_heads
         if self.decoder_intermediate_size is None:
             self.decoder_intermediate_size = self.intermediate_size
+        if self.embedding_size is None:
+            self.embedding_size = self.hidden_size
         if self.max_decoder_position_embeddings is None:
             self.max_decoder_position_embeddings = self.max_position_embeddings
         if self.sep_token_id is None and isinstance(self.eos_token_id, int):
@@ -150,6 +158,11 @@ class ModelFields:
         self.attention = _plain_attention(self.attention, self.num_hidden_layers)
         self.sentence_attention = _plain_attention(self.sentence_attention, self.sentence_layers)
         _check_shared_tables(self)
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the encoder's embeddings before any projection."""
+        return self.hidden_size if self.embedding_size is None else self.embedding_size
 
     def layer_attention(self, layer: int) -> AttentionConfig:
         """The mechanism of encoder layer `layer`, with `attention_dropout` where its spec gives no dropout."""
@@ -167,6 +180,11 @@ def _check_sizes(config: ModelFields) -> None:
             raise InputError(
                 f"{name}={heads} does not divide hidden_size={config.hidden_size}; choose a number of heads that does"
             )
+    if config.decoder_layers and config.embedding_width != config.hidden_size:
+        raise InputError(
+            f"embedding_size={config.embedding_size} differs from hidden_size={config.hidden_size} in a model with a "
+            "decoder, which shares its token table; leave it out"
+        )
     if len(config.question_loss_weights) != 4:
         raise InputError(
             f"question_loss_weights is {show(config.question_loss_weights)}; it must be four numbers: for start, end, "
@@ -192,7 +210,7 @@ def _check_shared_tables(config: ModelFields) -> None:
     fusions = [(layer, config.layer_attention(layer)) for layer in layers]
     fusions = [(layer, fusion) for layer, fusion in fusions if isinstance(fusion, FusionConfig)]
     for layer, fusion in fusions[1:]:
-        for name in ("relative_span", "global_buckets", "global_span"):
+        for name in ("relative_span", "position_buckets", "position_norm_eps", "global_buckets", "global_span"):
             first, value = getattr(fusions[0][1], name), getattr(fusion, name)
             if first != value:
                 raise InputError(

@@ -14,7 +14,7 @@ from transformers.modeling_outputs import (
 )
 
 from longspan.errors import InputError
-from longspan.models.blocks import activation, layer_norm
+from longspan.models.blocks import activation
 from longspan.models.configuration import LongspanConfig
 from longspan.models.encoder import LongspanModel, first_token
 from longspan.models.losses import IGNORED, document_loss, span_loss, token_loss
@@ -36,14 +36,16 @@ class LongspanWithHead(LongspanPreTrainedModel):
 
 
 class MaskedLMHead(nn.Module):
-    """`decoder(norm(activation(dense(x))))`: `(B, T, E)` → `(B, T, V)`; `decoder.weight` is the token table."""
+    """`decoder(norm(activation(dense(x))))`: `(B, T, E)` → `(B, T, V)`; `decoder.weight` is the token table, to
+    whose width the states are taken back first."""
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        width = config.embedding_width
+        self.dense = nn.Linear(config.hidden_size, width)
         self.activation = activation(config.masked_lm_activation or config.activation_function)
-        self.norm = layer_norm(config)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.decoder = nn.Linear(width, config.vocab_size)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.decoder(self.norm(self.activation(self.dense(hidden))))
@@ -249,6 +251,7 @@ class LongspanForQuestionAnswering(LongspanWithHead):
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
+        self.dropout = nn.Dropout(config.span_dropout)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
@@ -283,7 +286,7 @@ class LongspanForQuestionAnswering(LongspanWithHead):
             position_ids=position_ids,
             **others,
         )
-        start, end = torch.unbind(self.qa_outputs(output.last_hidden_state), -1)
+        start, end = torch.unbind(self.qa_outputs(self.dropout(output.last_hidden_state)), -1)
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = span_loss(start, end, start_positions, end_positions)

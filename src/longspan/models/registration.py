@@ -4,6 +4,7 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
+    AutoModelForPreTraining,
     AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
@@ -15,6 +16,7 @@ from longspan.models import (
     LongspanForConditionalGeneration,
     LongspanForMaskedLM,
     LongspanForQuestionAnswering,
+    LongspanForReplacedTokens,
     LongspanForSequenceClassification,
     LongspanForTokenClassification,
     LongspanModel,
@@ -23,6 +25,7 @@ from longspan.models import (
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig, exist_ok=True)
 AutoModel.register(LongspanConfig, LongspanModel, exist_ok=True)
 AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM, exist_ok=True)
+AutoModelForPreTraining.register(LongspanConfig, LongspanForReplacedTokens, exist_ok=True)
 AutoModelForSeq2SeqLM.register(LongspanConfig, LongspanForConditionalGeneration, exist_ok=True)
 AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceClassification, exist_ok=True)
 AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassification, exist_ok=True)
