@@ -24,6 +24,7 @@ if __name__ == "__main__":
     partial = BUNDLED.with_name("bundled.partial")
     shutil.rmtree(partial, ignore_errors=True)
     model.save_pretrained(partial)
+    (partial / "README.md").unlink()
     load_tokenizer(source).save_pretrained(partial)
     if target != BUNDLED:
         shutil.copyfile(source / RECIPE, partial / RECIPE)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from longspan.errors import InputError
+from longspan.model_folder import one_sentence
 from longspan.settings import Beams, LengthPenalty, NewTokens, check
 from longspan.summaries import ScoredSentence, Summary
 
@@ -53,7 +54,7 @@ class Abstractive:
         begin = time.perf_counter()
         input_ids = torch.tensor([self.tokenizer(text, verbose=False)["input_ids"]], dtype=torch.long)
         self._check_length(input_ids.shape[1])
-        with torch.inference_mode():
+        with torch.inference_mode(), one_sentence(f"model {self.source!r} cannot write a summary as it is configured"):
             output = self.model.generate(
                 input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **self._options()
             )

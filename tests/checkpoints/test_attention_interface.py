@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import transformers
@@ -158,3 +161,72 @@ def test_a_causal_model_is_refused_at_its_first_step(published):
 
 def test_it_is_a_public_name():
     assert longspan.use_attention is use_attention
+
+
+def test_a_saved_pattern_is_found_again_without_being_asked_for(published, batch, widest, tmp_path):
+    model = use_attention(published("BertModel"), Window(3, 1) | First(1))
+    inputs = batch(model, 30)
+    want = output(model, **inputs)
+    folder = tmp_path / "0"
+    model.save_pretrained(folder)
+    for generation in range(1, 4):
+        loaded = transformers.AutoModel.from_pretrained(folder).eval()
+        assert widest(want, output(loaded, **inputs)) == 0.0
+        folder = tmp_path / str(generation)
+        loaded.save_pretrained(folder)
+    whole = transformers.AutoModel.from_pretrained(folder, attn_implementation="sdpa").eval()
+    assert widest(want, output(whole, **inputs), inputs["attention_mask"]) > 1e-3, "full attention was asked for"
+
+
+def test_without_longspan_a_saved_pattern_is_no_full_attention(published, tmp_path):
+    use_attention(published("BertModel"), "window(3)").save_pretrained(tmp_path)
+    code = f"import transformers; transformers.AutoModel.from_pretrained({str(tmp_path)!r})"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode != 0
+    assert "longspan" in result.stderr.splitlines()[-1]
+
+
+SMALL = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+IDS = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
+T5 = {"vocab_size": 61, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+OTHERS = {
+    "GPT2Model": ({"vocab_size": 61, "n_embd": 16, "n_layer": 1, "n_head": 2} | IDS, "causal or sliding"),
+    "LlamaModel": (SMALL, "causal or sliding"),
+    "T5EncoderModel": (T5, "position_bias, which T5Attention asks for"),
+    "T5Model": (T5, "has a decoder"),
+    "ModernBertModel": (SMALL | IDS | {"cls_token_id": 0, "sep_token_id": 2}, "windows of its own"),
+    "ViTModel": ({"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}, "does not run on token ids"),
+    "DebertaV2Model": (SMALL, "attention of its own"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_model_that_cannot_is_refused_at_the_call_and_left_as_it_was(name):
+    options, message = OTHERS[name]
+    model = getattr(transformers, name)(getattr(transformers, name).config_class(**options)).train()
+    before = model.config.to_dict(), model.config._attn_implementation
+    with pytest.raises(InputError, match=message) as caught:
+        use_attention(model, "window(3)")
+    assert name in str(caught.value)
+    assert (model.config.to_dict(), model.config._attn_implementation) == before
+    assert model.training
+
+
+def test_another_pattern_replaces_the_first_and_a_refusal_keeps_it(published):
+    model = use_attention(published("BertModel"), "window(3)")
+    use_attention(model, "window(5)")
+    assert model.config.longspan_pattern == str(parse("window(5)"))
+    model.config.sliding_window = 7
+    with pytest.raises(InputError, match="windows of its own"):
+        use_attention(model, "window(9)")
+    assert model.config.longspan_pattern == str(parse("window(5)"))
+    assert model.config._attn_implementation == "longspan"
+
+
+@pytest.mark.parametrize("name", ["attention_mask", "global_attention_mask"])
+def test_a_mask_with_a_two_is_refused(name, published, batch):
+    model = use_attention(published("BertModel"), "window(3)")
+    inputs = batch(model, 9, globals=True)
+    inputs[name][0, 0] = 2
+    with pytest.raises(InputError, match=f"{name} holds 2, but .*global_attention_mask"):
+        model(**inputs)

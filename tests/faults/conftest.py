@@ -54,6 +54,10 @@ RECIPE: dict[str, Any] = {
 """A recipe that would train; a case changes single keys of it by their dotted path."""
 
 
+NULL = "<null>"
+"""JSON's null as a value of `edit`, where None removes a key."""
+
+
 @pytest.fixture
 def right_recipe() -> dict[str, Any]:
     """A copy of `RECIPE`."""
@@ -102,7 +106,7 @@ def made_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
         DebertaV2ForMaskedLM(DebertaV2Config(**deberta, **options)).save_pretrained(folder / name)
     bundled = Path(main.__globals__["__file__"]).parents[1] / "bundled"
     made = {name: folder / name for name in ("bart", "roberta", "deberta-v2", "deberta-v2-plain")}
-    return made | {"bundled": bundled}
+    return made | {"bundled": bundled, "reader": bundled / "reader"}
 
 
 @pytest.fixture(scope="session")
@@ -129,6 +133,7 @@ def check_fault(
         checkpoint: str | None = None,
         edit: Mapping[str, Mapping[str, Any]] | None = None,
         links: Mapping[str, str] | None = None,
+        prepare: Callable[[Path], object] | None = None,
         stdin: bytes | None = None,
         environment: Mapping[str, str] | None = None,
         cwd: str = ".",
@@ -143,8 +148,9 @@ def check_fault(
             files: name → contents, or a function that makes them.
             recipe: changes of `RECIPE` by dotted path, written to `recipe.yaml`; None as a value removes the key.
             checkpoint: name of a made model, copied to `model/`.
-            edit: JSON file → keys to set in it (`None` removes one), after `checkpoint` was copied.
+            edit: JSON file → keys to set in it (`None` removes one, "<null>" is null), after `checkpoint` was copied.
             links: symlink → its target.
+            prepare: called with the folder at last, for what the arguments above cannot say.
             stdin: bytes on standard input.
             environment: variables to set.
             cwd: where the command runs, below the folder that was made.
@@ -157,6 +163,8 @@ def check_fault(
         if recipe is not None:
             (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(_changed(recipe), sort_keys=False), encoding="utf-8")
         _write(tmp_path, files or {}, edit or {}, links or {})
+        if prepare is not None:
+            prepare(tmp_path)
         for name, value in (environment or {}).items():
             monkeypatch.setenv(name, value)
         if stdin is not None:
@@ -223,7 +231,7 @@ def _write(folder: Path, files: Mapping[str, Any], edit: Mapping[str, Any], link
             if value is None:
                 plain.pop(key, None)
             else:
-                plain[key] = value
+                plain[key] = None if value == NULL else value
         path.write_text(json.dumps(plain), encoding="utf-8")
     for name, target in links.items():
         (folder / name).symlink_to(target)

@@ -41,7 +41,7 @@ def test_round_trip(kind, make_config, tmp_path):
     )
     saved = kind(config).eval()
     saved.save_pretrained(tmp_path)
-    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".safetensors"}
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".md", ".safetensors"}
     loaded, report = load(AUTO[kind], tmp_path)
     assert type(loaded) is kind
     assert not any(report[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))

@@ -4,14 +4,15 @@
     longspan.use_attention(model, "window(128) | first(1)")
 
 Weights and classes stay transformers'; only the tokens that see each other change, and memory becomes linear in the
-length. The pattern is kept in `model.config.longspan_pattern`, so a saved model finds it again when it is loaded with
-`attn_implementation="longspan"` after `import longspan.checkpoints`. The longest input stays the model's own; more
+length. The pattern is kept in the configuration, so a saved model finds it again when it is loaded after `import
+longspan`, and without that import transformers refuses to load it. The longest input stays the model's own; more
 positions are made by `lengthen`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from longspan.errors import InputError
+from longspan.model_folder import one_sentence
+from longspan.models.tokens import check_mask
 from longspan.ops.attend import attend
 from longspan.patterns import Pattern, parse
 from longspan.patterns.text import text_of
@@ -50,7 +53,8 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str) -> PreTrainedM
         The model.
 
     Raises:
-        InputError: a decoder, a model with an attention of its own, or a pattern that cannot be read.
+        InputError: a decoder, a causal model, one with an attention or windows of its own, or a pattern that cannot be
+            read; the model is then as it was. Three tokens are run through the encoder to find out.
     """
     config = model.config
     if getattr(config, "is_encoder_decoder", False) or getattr(config, "is_decoder", False):
@@ -59,6 +63,7 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str) -> PreTrainedM
             "encoder-decoder models"
         )
     text = text_of(parse(pattern) if isinstance(pattern, str) else pattern)
+    before = {name: getattr(config, name, None) for name in KEPT}, config._attn_implementation
     register()
     model.set_attn_implementation(NAME)
     if getattr(config, "_attn_implementation", None) != NAME:
@@ -66,8 +71,69 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str) -> PreTrainedM
             f"model={type(model).__name__} has an attention of its own, which cannot be exchanged; load it with "
             "longspan.from_transformers instead"
         )
-    config.longspan_pattern = text
+    for name, value in zip(KEPT, (text, NAME), strict=True):
+        setattr(config, name, value)
+    try:
+        _try(model)
+    except InputError as error:
+        for name, value in before[0].items():
+            delattr(config, name) if value is None else setattr(config, name, value)
+        model.set_attn_implementation(before[1] or "eager")
+        raise InputError(
+            f"model={type(model).__name__} cannot take a pattern ({error}); use_attention serves encoders in which "
+            "every token may see every token: BERT, RoBERTa, XLM-R, CamemBERT, DistilBERT, ELECTRA and their like"
+        ) from error
+    body = model.base_model
+    if _check_masks not in body._forward_pre_hooks.values():
+        body.register_forward_pre_hook(_check_masks, with_kwargs=True)
     return model
+
+
+def _check_masks(body: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Look at the padding mask before transformers reads it as true and false."""
+    mask = named.get("attention_mask", arguments[1] if len(arguments) > 1 else None)
+    if isinstance(mask, Tensor) and mask.ndim == 2:
+        check_mask("attention_mask", mask)
+
+
+KEPT = ("longspan_pattern", "attn_implementation")
+"""What a saved configuration says of it: transformers itself reads the second when it loads the model."""
+
+
+def _try(model: PreTrainedModel) -> None:
+    """Run the encoder on three tokens, so that what it asks of its attention shows now and not at the first document.
+
+    Raises:
+        InputError: it asks for something that a pattern cannot give, does not ask at all, or does not read token ids.
+    """
+    window = getattr(model.config, "sliding_window", None) or getattr(model.config, "local_attention", None)
+    if window is not None:
+        raise InputError(f"it has windows of its own, of {window} tokens")
+    if model.device.type == "meta":
+        return
+    body, training = model.base_model, model.training
+    ids = torch.zeros(1, 3, dtype=torch.long, device=model.device)
+    try:
+        with torch.no_grad(), one_sentence("it does not run on token ids"), _counting() as calls:
+            body.eval()(input_ids=ids, attention_mask=torch.ones_like(ids))
+    finally:
+        model.train(training)
+    if not calls:
+        raise InputError("its attention is its own and never asks for another")
+
+
+@contextmanager
+def _counting() -> Iterator[list[str]]:
+    """The names of the modules whose attention comes from here, while it lasts."""
+    global _calls
+    before, _calls = _calls, []
+    try:
+        yield _calls
+    finally:
+        _calls = before
+
+
+_calls: list[str] | None = None
 
 
 def longspan_mask(
@@ -113,8 +179,12 @@ def longspan_attention(
         InputError: no pattern was chosen, or the model asks for something that a pattern cannot give.
     """
     _check_call(module, query, key, attention_mask, kwargs)
+    if _calls is not None:
+        _calls.append(type(module).__name__)
     if key.shape[1] != query.shape[1]:
         key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], dim=1) for x in (key, value))
+    if global_attention_mask is not None:
+        check_mask("global_attention_mask", global_attention_mask)
     context = attend(
         query,
         key,
@@ -135,6 +205,10 @@ def _pattern(module: nn.Module) -> Pattern:
             'attn_implementation="longspan" needs a pattern; call '
             'longspan.use_attention(model, "window(128) | first(1)")'
         )
+    # A configuration that was loaded no longer says this, and would be saved without.
+    if not torch.compiler.is_compiling() and getattr(module.config, "attn_implementation", None) != NAME:
+        config: Any = module.config
+        config.attn_implementation = NAME
     return parse(text)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Collection, Container
 from pathlib import Path
 from typing import Any
@@ -133,7 +134,15 @@ def _origin(config: PreTrainedConfig, known: Container[str], model_type: str) ->
     shared = {name: getattr(config, name) for name in ("task_specific_params", "prefix") if getattr(config, name, None)}
     said = config.to_diff_dict()
     rest = {name: value for name, value in said.items() if name not in NOT_KEPT and name not in known}
-    return shared | {"source_model_type": model_type, "source_fields": rest or None}
+    origin = {"source_model_type": model_type, "source_name": _hub_name(config), "source_fields": rest or None}
+    return shared | origin
+
+
+def _hub_name(config: PreTrainedConfig) -> str | None:
+    """The name by which a model was loaded, unless that was a place on this machine."""
+    name = str(getattr(config, "name_or_path", "") or "")
+    named = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) is not None and not name.startswith(".")
+    return name if named and not Path(name).exists() else None
 
 
 def _has_pooler(source: PreTrainedModel, architecture: Architecture, head: Head) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from longspan.errors import InputError
+from longspan.model_fields import shown
 
 Pairs = tuple[tuple[str, str], ...]
 """(theirs, ours): module or tensor names. `{i}` stands for a layer number, `.weight` and `.bias` are understood."""
@@ -74,7 +75,7 @@ class Architecture:
         """
         if name not in self.heads:
             raise InputError(
-                f"architecture {name!r} has no counterpart in Longspan; of {self.model_type!r} it loads "
+                f"architecture {shown(name)} has no counterpart in Longspan; of {self.model_type!r} it loads "
                 f"{', '.join(self.heads)}"
             )
         return self.heads[name]
@@ -184,11 +185,13 @@ def fill_copies(
         The names that were filled.
     """
     rules = [(_compile(theirs), ours) for theirs, ours in pairs]
-    found = {name: _translate(name, rules)[0] for name in names}
-    filled = {name: ours for name, ours in found.items() if ours in source and source[ours].shape == target[name].shape}
-    for name, ours in filled.items():
-        target[name].copy_(source[ours])
-    return set(filled)
+    filled = set()
+    for name in names:
+        ours, _ = _translate(name, rules)
+        if ours is not None and ours in source and source[ours].shape == target[name].shape:
+            target[name].copy_(source[ours])
+            filled.add(name)
+    return filled
 
 
 def _place(tensor: Tensor) -> tuple[int, tuple[int, ...], str]:

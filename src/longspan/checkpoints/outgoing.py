@@ -21,10 +21,11 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
     """Turn a Longspan model into the transformers model with equal outputs, ready for `save_pretrained`.
 
     Args:
-    if config.embedding_width != config.hidden_size:
-        return "electra"
-    # BERT always has token types, DistilBERT none.
-    return "bert" if config.type_vocab_size else "distilbert"
+        model: a model whose mechanism transformers has: full attention (BART, mBART, RoBERTa, XLM-R, CamemBERT, BERT,
+            DistilBERT, ELECTRA), symmetric undilated windows (LED, Longformer), or fusion in one level with a window
+            over the whole input (DeBERTa, DeBERTa-v2).
+        architecture: the `model_type` to make; `None` takes the one that the model came from where that can still say
+            everything, and else chooses by the configuration.
 
     Returns:
         The model in evaluation mode. Except in Longformer's heads, transformers chooses no global tokens by itself:

@@ -20,6 +20,7 @@ from longspan.checkpoints.mapping import Architecture, Head
 from longspan.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from longspan.checkpoints.sources import open_model
 from longspan.errors import InputError
+from longspan.model_fields import shown
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -54,7 +55,7 @@ def architecture(model_type: str) -> Architecture:
         raise InputError(f"model_type={model_type!r} is not supported: {REFUSED[model_type]}")
     if model_type not in ARCHITECTURES:
         raise InputError(
-            f"model_type={model_type!r} is not supported; choose one of {', '.join(sorted(ARCHITECTURES))}"
+            f"model_type={shown(model_type)} is not supported; choose one of {', '.join(sorted(ARCHITECTURES))}"
         )
     return ARCHITECTURES[model_type]
 

@@ -5,20 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
+from longspan.checkpoints.tokenizers import has_tokenizer, open_tokenizer
 from longspan.errors import InputError
 from longspan.files import whole_folder
 from longspan.progress import without_file_bars
-
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.json",
-    "vocab.txt",
-    "sentencepiece.bpe.model",
-    "spm.model",
-)
 
 
 def load_tokenizer(source: str, config: Any) -> Any | None:
@@ -31,18 +23,12 @@ def load_tokenizer(source: str, config: Any) -> Any | None:
         InputError: it cannot be read, knows more tokens than the model has embeddings, or pads with another token.
     """
     directory = Path(source).expanduser()
-    if directory.is_dir() and not any((directory / name).is_file() for name in TOKENIZER_FILES):
+    if directory.is_dir() and not has_tokenizer(directory):
         return None
-    place = str(directory) if directory.is_dir() else source
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-        names = tokenizer.model_input_names
-        if getattr(config, "type_vocab_size", 0) == 0 and "token_type_ids" in names:
-            names = [name for name in names if name != "token_type_ids"]
-            tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, model_input_names=names)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = str(error).split("\n", 1)[0].rstrip(". ")
-        raise InputError(f"the tokenizer of '{source}' cannot be read: {reason}") from error
+    tokenizer = open_tokenizer(source)
+    names = tokenizer.model_input_names
+    if getattr(config, "type_vocab_size", 0) == 0 and "token_type_ids" in names:
+        tokenizer = open_tokenizer(source, model_input_names=[name for name in names if name != "token_type_ids"])
     if len(tokenizer) > config.vocab_size:
         raise InputError(
             f"the tokenizer of '{source}' has {len(tokenizer)} tokens but the model embeds {config.vocab_size}; "

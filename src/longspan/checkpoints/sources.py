@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
+import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from longspan.errors import InputError
 from longspan.hub import check_reachable
+from longspan.model_fields import CONFIG, check_fields
+from longspan.model_folder import AGAIN, check_model_folder, one_sentence
 from longspan.progress import without_file_bars
 
 ClassLookup = Callable[[str, str | None], type[PreTrainedModel]]
@@ -38,9 +39,9 @@ def open_model(model_or_path: PreTrainedModel | str | Path, class_for: ClassLook
             f"model_or_path={type(model_or_path).__name__} object is not understood; give a transformers model, "
             "a directory or a model name"
         )
-    path = Path(model_or_path).expanduser()
+    path, held = Path(model_or_path).expanduser(), None
     if path.is_dir():
-        _check_files(path)
+        held = check_model_folder(path).elements()
         name = str(path)
     elif path.exists():
         raise InputError(f"model '{path}' is a file; give the directory that holds config.json and model.safetensors")
@@ -51,56 +52,10 @@ def open_model(model_or_path: PreTrainedModel | str | Path, class_for: ClassLook
         check_reachable(name)
     config = _read_config(name)
     architectures = config.get("architectures") or [None]
-    return _load(name, class_for(str(config.get("model_type")), architectures[0]))
-
-
-def _check_files(directory: Path) -> None:
-    """Raise a clear `InputError` for a directory whose files cannot be a checkpoint, before anything is loaded."""
-    if not (directory / "config.json").is_file():
-        raise InputError(f"'{directory}' has no config.json; give a directory written by save_pretrained")
-    _check_config(directory / "config.json")
-    files = sorted(directory.glob("*.safetensors"))
-    pickles = [*directory.glob("*.bin"), *directory.glob("*.pt"), *directory.glob("*.pth"), *directory.glob("*.ckpt")]
-    if not files and pickles:
-        raise InputError(
-            f"'{directory}' holds its weights only as a pickle ({pickles[0].name}), which is never loaded because it "
-            "can run code; convert it to safetensors first"
-        )
-    if not files:
-        raise InputError(f"'{directory}' holds no *.safetensors file; give a directory written by save_pretrained")
-    for file in sorted({*files, *_shards(directory)}):
-        _check_file(file)
-
-
-def _check_config(file: Path) -> None:
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:  # of which broken JSON and broken UTF-8 are kinds
-        raise InputError(f"'{file}' is damaged: it is not valid JSON ({error}); fetch the checkpoint again") from error
-    if not isinstance(config, dict):
-        raise InputError(f"'{file}' is damaged: it holds no JSON object; fetch the checkpoint again")
-
-
-def _shards(directory: Path) -> list[Path]:
-    """The files that the index names, if the checkpoint is in several pieces."""
-    index = directory / "model.safetensors.index.json"
-    if not index.is_file():
-        return []
-    try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise InputError(f"'{index}' is not a valid index of safetensors shards; fetch the checkpoint again") from error
-    return [directory / name for name in names]
-
-
-def _check_file(file: Path) -> None:
-    if not file.is_file():
-        raise InputError(f"'{file}' is named by the index but is missing; fetch the checkpoint again")
-    try:
-        with safe_open(file, framework="pt") as opened:
-            opened.keys()
-    except SafetensorError as error:
-        raise InputError(f"'{file}' is damaged or cut short ({error}); fetch the checkpoint again") from error
+    model_class = class_for(str(config.get("model_type")), architectures[0])
+    if held is not None:
+        _check_size(name, model_class, held)
+    return _load(name, model_class)
 
 
 def _read_config(name: str) -> dict[str, Any]:
@@ -111,7 +66,26 @@ def _read_config(name: str) -> dict[str, Any]:
         raise InputError(f"model '{name}' is neither a directory nor a name that can be fetched: {reason}") from error
     if not config:
         raise InputError(f"model '{name}' has an empty configuration; give a directory written by save_pretrained")
+    check_fields(config, CONFIG, f"the config.json of model '{name}'")
     return config
+
+
+def _check_size(name: str, model_class: type[PreTrainedModel], held: int) -> None:
+    """Refuse a configuration that asks for far more numbers than its files hold, before any of them is allocated.
+
+    Shapes that differ are named one by one once the model is loaded; this is for sizes that no machine could hold.
+    """
+    with one_sentence(f"the config.json of model '{name}' is not usable"), _quiet(), torch.device("meta"):
+        config_class: Any = model_class.config_class
+        config = config_class.from_pretrained(name, local_files_only=True)
+        empty = model_class(config)
+    asked = sum(parameter.numel() for parameter in empty.parameters())
+    # A head that is tied when the model is loaded may count twice here, and a tiny model may lack a whole pooler.
+    if asked > 4 * held + 2**24:
+        raise InputError(
+            f"the weights of model '{name}' do not fit its config.json, which asks for {asked:,} numbers where the "
+            f"files hold {held:,}"
+        )
 
 
 def _load(name: str, model_class: type[PreTrainedModel]) -> PreTrainedModel:
@@ -121,31 +95,32 @@ def _load(name: str, model_class: type[PreTrainedModel]) -> PreTrainedModel:
         # Weights saved from a model with a head carry no pooler; a random one must not be taken for theirs.
         model, info = _from_pretrained(name, model_class, add_pooling_layer=False)
     _check_loaded(name, info)
+    check_finite(model, name)
     return model.eval()
+
+
+def check_finite(model: PreTrainedModel, name: str) -> None:
+    """Raise `InputError` where weights are NaN or infinite: every output would be, and look like an answer."""
+    for key, tensor in model.named_parameters():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise InputError(f"the weights of model '{name}' are damaged: {key} holds NaN or infinity; {AGAIN}")
+    for key, tensor in model.named_buffers():
+        if tensor.is_floating_point() and bool(tensor.isnan().any()):
+            raise InputError(f"the weights of model '{name}' are damaged: {key} holds NaN; {AGAIN}")
 
 
 def _from_pretrained(name: str, model_class: type[PreTrainedModel], **options: Any) -> Any:
     """The model and transformers' account of its tensors, with our errors."""
-    try:
-        # Misfits are collected instead of raised, so that one sentence can name the first of them.
-        with _quiet(), without_file_bars():
-            return model_class.from_pretrained(
-                name,
-                use_safetensors=True,
-                trust_remote_code=False,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-                **options,
-            )
-    except (OSError, SafetensorError) as error:
-        reason = str(error).split("\n", 1)[0].rstrip(". ")
-        raise InputError(f"model '{name}' cannot be loaded from safetensors: {reason}") from error
-    except InputError:
-        raise
-    except (ValueError, TypeError) as error:
-        # `config.json` holds a value that the class refuses (a head count that does not divide the width, …).
-        reason = " ".join(str(error).split()).rstrip(". ")
-        raise InputError(f"the config.json of model '{name}' is not usable: {reason}") from error
+    # Misfits are collected instead of raised, so that one sentence can name the first of them.
+    with one_sentence(f"model '{name}' cannot be loaded"), _quiet(), without_file_bars():
+        return model_class.from_pretrained(
+            name,
+            use_safetensors=True,
+            trust_remote_code=False,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **options,
+        )
 
 
 def _check_loaded(name: str, info: dict[str, Any]) -> None:

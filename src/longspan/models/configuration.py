@@ -9,6 +9,7 @@ from typing import Any
 from transformers import GenerationConfig, PreTrainedConfig
 
 from longspan.errors import InputError
+from longspan.model_fields import shown
 from longspan.models.fields import ModelFields
 
 # Keys, besides the fields below, that transformers itself writes into a config.json or passes to a configuration.
@@ -97,6 +98,7 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         init_std: standard deviation of the normal initialisation.
         source_model_type: `model_type` of the published model that the weights came from, as which `to_transformers`
             gives them back; `None` for a model made here.
+        source_name: the name of that model on the Hub, where it was loaded by one.
         source_fields: what its configuration said besides, and goes back with it.
 
     Raises:
@@ -124,4 +126,4 @@ def _refuse_unknown(keywords: dict[str, Any]) -> None:
             continue
         close = difflib.get_close_matches(key, names, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "see LongspanConfig for the fields it has"
-        raise InputError(f"LongspanConfig has no field {key!r} (given {keywords[key]!r}); {hint}")
+        raise InputError(f"LongspanConfig has no field {key!r} (given {shown(keywords[key])}); {hint}")

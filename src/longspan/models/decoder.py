@@ -12,6 +12,7 @@ from longspan.models.blocks import FeedForward, clamp_half, layer_norm, residual
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder_attention import CausalSelfAttention, CrossAttention, SourceCache, causal_mask
 from longspan.models.embeddings import Embeddings
+from longspan.models.tokens import check_mask
 
 
 class DecoderLayer(GradientCheckpointingLayer):
@@ -67,13 +68,14 @@ class Decoder(nn.Module):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None,
         source: Tensor,
         source_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
         use_cache: bool = False,
         output_hidden_states: bool = False,
+        inputs_embeds: Tensor | None = None,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Decode T output tokens that follow those in the cache.
 
@@ -85,14 +87,17 @@ class Decoder(nn.Module):
             past_key_values: cache of earlier steps; changed in place.
             use_cache: make a cache when none is passed.
             output_hidden_states: also return the states of every layer.
+            inputs_embeds: `(B·beams, T, E)` instead of `input_ids`.
         """
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(), SourceCache())
         first = past_key_values.get_seq_length() if past_key_values is not None else 0
-        hidden = self.embeddings(input_ids, first_position=first)
+        hidden = self.embeddings(input_ids, inputs_embeds=inputs_embeds, first_position=first)
         _check_rows(hidden, source, source_mask)
         visible = self._visible(hidden, first, attention_mask, past_key_values)
         if source_mask is not None:
+            if first == 0:
+                check_mask("attention_mask", source_mask)
             source_mask = source_mask.bool()
         states = [hidden]
         for layer in self.layers:
@@ -120,6 +125,8 @@ class Decoder(nn.Module):
             raise InputError(
                 f"decoder_attention_mask covers {attention_mask.shape[1]} of {first + tokens} tokens; give one for each"
             )
+        if attention_mask is not None and first == 0:
+            check_mask("decoder_attention_mask", attention_mask)
         key_mask = None if attention_mask is None else attention_mask.bool()
         return causal_mask(tokens, first, key_mask, hidden.device)
 

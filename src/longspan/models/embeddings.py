@@ -79,10 +79,13 @@ class Embeddings(nn.Module):
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         first_position: int = 0,
+        position_ids: Tensor | None = None,
     ) -> Tensor:
         """`(B, T)` ids, or `(B, T, F)` embeddings instead, → `(B, T, E)`; token 0 stands at `first_position`.
 
-        Token types are `(B, T)`, or `(B, T, K)` where each token has K types, whose embeddings add up.
+        `position_ids` `(1 or B, T)` name the rows of the position table instead, as in transformers: `position_offset`
+        is that of a first token. Token types are `(B, T)`, or `(B, T, K)` where each token has K types, whose
+        embeddings add up.
 
         Raises:
             InputError: neither or both inputs given; the input is longer than the position table; token types given
@@ -94,10 +97,13 @@ class Embeddings(nn.Module):
         source = inputs_embeds if input_ids is None else input_ids
         assert source is not None
         self._check_length(first_position + source.shape[1])
+        if position_ids is not None:
+            self._check_positions(position_ids, source)
         hidden = self.token(input_ids) * self.scale if inputs_embeds is None else inputs_embeds
         hidden = hidden + self._types(token_type_ids, hidden)
         if self.position is not None:
-            hidden = hidden + self.position(self._rows(input_ids, hidden, first_position)).to(hidden.dtype)
+            rows = self._rows(input_ids, hidden, first_position) if position_ids is None else position_ids
+            hidden = hidden + self.position(rows).to(hidden.dtype)
         if self.projection is not None and self.project_first:
             hidden = self.projection(hidden)
         if self.norm is not None:
@@ -112,6 +118,23 @@ class Embeddings(nn.Module):
                 remedy = "generate fewer tokens"
             raise InputError(
                 f"{tokens} tokens are more than {self.limit}={self.max_tokens} of this model; shorten them, or {remedy}"
+            )
+
+    def _check_positions(self, position_ids: Tensor, source: Tensor) -> None:
+        if self.position is None:
+            raise InputError("position_ids was given but this model has no absolute positions; leave it out")
+        if position_ids.shape not in (source.shape[:2], (1, source.shape[1])):
+            raise InputError(
+                f"position_ids has shape {tuple(position_ids.shape)} but the input is {tuple(source.shape[:2])}; give "
+                "one per token"
+            )
+        if torch.compiler.is_compiling() or not isinstance(self.position, nn.Embedding) or not position_ids.numel():
+            return
+        lowest, highest = int(position_ids.min()), int(position_ids.max())
+        if lowest < 0 or highest >= self.position.num_embeddings:
+            raise InputError(
+                f"position_ids goes from {lowest} to {highest} but the table has rows 0 to "
+                f"{self.position.num_embeddings - 1}; stay within"
             )
 
     def _types(self, token_type_ids: Tensor | None, hidden: Tensor) -> Tensor | float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
-from longspan.errors import InputError
+from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
 from longspan.models.network import Block, EncoderNetwork, first_token
 from longspan.models.pretrained import LongspanPreTrainedModel
@@ -34,18 +36,21 @@ class Encoder(EncoderNetwork):
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
         first_position: int = 0,
+        position_ids: Tensor | None = None,
     ) -> BaseModelOutput | tuple[Tensor, ...]:
         """Encode a batch: `(B, T)` ids and masks → states `(B, T, E)`; arguments as in `LongspanModel.forward`.
 
         `first_position` is where the input begins in a longer document of which it is a piece.
         """
-        if output_attentions or (output_attentions is None and self.config.output_attentions):
-            raise InputError(
-                "output_attentions=True is not offered, since a long mechanism never forms its weights; "
-                "call layer.attention.weights(hidden, tokens) on a short input instead"
-            )
+        refuse_attentions(output_attentions, self.config.output_attentions)
         states = self.states(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, first_position
+            input_ids,
+            attention_mask,
+            global_attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            first_position,
+            position_ids,
         )
         keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         output = BaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states) if keep else None)
@@ -92,6 +97,8 @@ class LongspanModel(LongspanPreTrainedModel):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        **others: Any,
     ) -> BaseModelOutputWithPooling | tuple[Tensor, ...]:
         """Encode a batch.
 
@@ -104,7 +111,10 @@ class LongspanModel(LongspanPreTrainedModel):
             inputs_embeds: `(B, T, E)` instead of `input_ids`.
             output_hidden_states: also return the states before each layer and after the last.
             output_attentions: refused; see `Attention.weights`.
-            return_dict: False returns a tuple.
+            return_dict: False returns a tuple; `None` leaves it to the configuration.
+            position_ids: `(1 or B, T)` int64 rows of the position table, as transformers counts them; `None` counts the
+                tokens. Windows go by the place in the input all the same.
+            **others: further arguments of transformers' classes, as long as they ask for nothing.
 
         Returns:
             `last_hidden_state` `(B, T, E)`, and `pooler_output` `(B, E)` when the configuration has a pooler.
@@ -112,6 +122,7 @@ class LongspanModel(LongspanPreTrainedModel):
         Raises:
             InputError: a mask of another shape than the input; an input longer than `max_position_embeddings`.
         """
+        refuse_others(others)
         states = self.encoder(
             input_ids,
             attention_mask,
@@ -120,10 +131,11 @@ class LongspanModel(LongspanPreTrainedModel):
             inputs_embeds,
             output_hidden_states,
             output_attentions,
+            position_ids=position_ids,
         )
         output = BaseModelOutputWithPooling(
             last_hidden_state=states.last_hidden_state,
             pooler_output=self.pooler(states.last_hidden_state) if self.pooler is not None else None,
             hidden_states=states.hidden_states,
         )
-        return output.to_tuple() if return_dict is False else output
+        return self.finish(output, return_dict)

@@ -11,6 +11,7 @@ from transformers import EncoderDecoderCache, GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from longspan.errors import InputError
+from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.encoder import Encoder
@@ -99,6 +100,11 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        token_type_ids: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
+        cache_position: Tensor | None = None,
+        **others: Any,
     ) -> Seq2SeqLMOutput | tuple[Any, ...]:
         """Teacher-forced logits, and the loss when `labels` are given.
 
@@ -116,19 +122,27 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
             output_hidden_states: also return the states of every layer.
             return_dict: False returns a tuple.
             num_items_in_batch: number of real labels the loss is divided by, for exact gradient accumulation.
+            token_type_ids: `(B, S)` int64 types of the source tokens, for models with `type_vocab_size` > 0.
+            decoder_inputs_embeds: `(B·beams, T, E)` instead of `decoder_input_ids`.
+            output_attentions: refused; see `Attention.weights`.
+            cache_position: not read, since the cache knows how far it is.
+            **others: further arguments of transformers' classes, as long as they ask for nothing.
 
         Raises:
             InputError: neither labels nor decoder inputs; shapes that do not fit; inputs longer than the positions.
         """
+        refuse_others(others)
+        refuse_attentions(output_attentions, self.config.output_attentions)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids,
                 attention_mask,
                 global_attention_mask,
-                inputs_embeds=inputs_embeds,
-                output_hidden_states=output_hidden_states,
+                token_type_ids,
+                inputs_embeds,
+                output_hidden_states,
             )
-        if decoder_input_ids is None:
+        if decoder_input_ids is None and decoder_inputs_embeds is None:
             if labels is None:
                 raise InputError("give labels or decoder_input_ids (neither given); to write text, call generate()")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -142,6 +156,7 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
             past_key_values,
             use_cache=self.config.use_cache and labels is None if use_cache is None else use_cache,
             output_hidden_states=bool(keep),
+            inputs_embeds=decoder_inputs_embeds,
         )
         logits = self.lm_head(decoded.last_hidden_state) + self.final_logits_bias
         smoothing = self.config.label_smoothing
@@ -153,7 +168,7 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
             encoder_last_hidden_state=encoded[0],
             encoder_hidden_states=getattr(encoded, "hidden_states", None),
         )
-        return output.to_tuple() if return_dict is False else output
+        return self.finish(output, return_dict)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Write text: `GenerationMixin.generate`, which encodes each document once.

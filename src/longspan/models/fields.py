@@ -66,6 +66,7 @@ class _Limits:
     question_loss_weights: tuple[Annotated[float, Range(0, 1e6)], ...]
     init_std: Annotated[float, Range(0, 100)]
     source_model_type: str | None
+    source_name: str | None
     source_fields: dict[str, Any] | None
     use_cache: bool
     tie_word_embeddings: bool
@@ -130,6 +131,7 @@ class ModelFields:
     question_loss_weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0)
     init_std: float = 0.02
     source_model_type: str | None = None
+    source_name: str | None = None
     source_fields: dict[str, Any] | None = None
     use_cache: bool = True
     tie_word_embeddings: bool = True

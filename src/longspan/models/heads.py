@@ -30,9 +30,9 @@ class LongspanWithHead(LongspanPreTrainedModel):
         super().__init__(config)
         self.model = LongspanModel(config)
 
-    def encode(self, *inputs: Any) -> Any:
-        """The encoder's output for the first six arguments of `LongspanModel.forward`."""
-        return self.model(*inputs)
+    def encode(self, *inputs: Any, **named: Any) -> Any:
+        """The encoder's output, always with names, for arguments of `LongspanModel.forward`."""
+        return self.model(*inputs, **named, return_dict=True)
 
 
 class MaskedLMHead(nn.Module):
@@ -81,6 +81,9 @@ class LongspanForMaskedLM(LongspanWithHead):
         return_dict: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
         only_labelled: bool | None = None,
+        position_ids: Tensor | None = None,
+        output_attentions: bool | None = None,
+        **others: Any,
     ) -> MaskedLMOutput | tuple[Any, ...]:
         """`logits` `(B, T, V)`; `labels` `(B, T)` int64, −100 = not masked. Inputs as in `LongspanModel.forward`.
 
@@ -89,7 +92,15 @@ class LongspanForMaskedLM(LongspanWithHead):
                 number of labels in row-major order. The loss is the same. `None` does so in training with labels.
         """
         output = self.encode(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_hidden_states
+            input_ids,
+            attention_mask,
+            global_attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            output_hidden_states,
+            output_attentions,
+            position_ids=position_ids,
+            **others,
         )
         hidden = output.last_hidden_state
         if only_labelled or (only_labelled is None and self.training and labels is not None):
@@ -102,7 +113,7 @@ class LongspanForMaskedLM(LongspanWithHead):
             logits=logits,
             hidden_states=output.hidden_states,
         )
-        return result.to_tuple() if return_dict is False else result
+        return self.finish(result, return_dict)
 
 
 def labelled(hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -165,10 +176,21 @@ class LongspanForSequenceClassification(LongspanWithHead):
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        output_attentions: bool | None = None,
+        **others: Any,
     ) -> SequenceClassifierOutput | tuple[Any, ...]:
         """`logits` `(B, L)`; `labels` as `document_loss` reads them. Inputs as in `LongspanModel.forward`."""
         output = self.encode(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_hidden_states
+            input_ids,
+            attention_mask,
+            global_attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            output_hidden_states,
+            output_attentions,
+            position_ids=position_ids,
+            **others,
         )
         pooled = self.config.classification_head == "pooler"
         logits = self.classifier(output.pooler_output if pooled else first_token(output.last_hidden_state))
@@ -177,7 +199,7 @@ class LongspanForSequenceClassification(LongspanWithHead):
             logits=logits,
             hidden_states=output.hidden_states,
         )
-        return result.to_tuple() if return_dict is False else result
+        return self.finish(result, return_dict)
 
 
 class LongspanForTokenClassification(LongspanWithHead):
@@ -199,10 +221,21 @@ class LongspanForTokenClassification(LongspanWithHead):
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        output_attentions: bool | None = None,
+        **others: Any,
     ) -> TokenClassifierOutput | tuple[Any, ...]:
         """`logits` `(B, T, L)`; `labels` `(B, T)` int64, −100 = none. Inputs as in `LongspanModel.forward`."""
         output = self.encode(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_hidden_states
+            input_ids,
+            attention_mask,
+            global_attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            output_hidden_states,
+            output_attentions,
+            position_ids=position_ids,
+            **others,
         )
         logits = self.classifier(self.dropout(output.last_hidden_state))
         result = TokenClassifierOutput(
@@ -210,7 +243,7 @@ class LongspanForTokenClassification(LongspanWithHead):
             logits=logits,
             hidden_states=output.hidden_states,
         )
-        return result.to_tuple() if return_dict is False else result
+        return self.finish(result, return_dict)
 
 
 class LongspanForQuestionAnswering(LongspanWithHead):
@@ -233,6 +266,9 @@ class LongspanForQuestionAnswering(LongspanWithHead):
         end_positions: Tensor | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        output_attentions: bool | None = None,
+        **others: Any,
     ) -> QuestionAnsweringModelOutput | tuple[Any, ...]:
         """`start_logits` and `end_logits` `(B, T)`; positions `(B,)` outside the input are ignored by the loss.
         Inputs as in `LongspanModel.forward`."""
@@ -240,7 +276,15 @@ class LongspanForQuestionAnswering(LongspanWithHead):
             missing = "start_positions" if start_positions is None else "end_positions"
             raise InputError(f"{missing} is missing; give both ends of the answers, or neither")
         output = self.encode(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_hidden_states
+            input_ids,
+            attention_mask,
+            global_attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            output_hidden_states,
+            output_attentions,
+            position_ids=position_ids,
+            **others,
         )
         start, end = torch.unbind(self.qa_outputs(self.dropout(output.last_hidden_state)), -1)
         loss = None
@@ -249,4 +293,4 @@ class LongspanForQuestionAnswering(LongspanWithHead):
         result = QuestionAnsweringModelOutput(
             loss=loss, start_logits=start, end_logits=end, hidden_states=output.hidden_states
         )
-        return result.to_tuple() if return_dict is False else result
+        return self.finish(result, return_dict)

@@ -53,6 +53,9 @@ class LongspanForNaturalQuestions(LongspanWithHead, ReadsChunks):
         max_paragraphs: int | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        output_attentions: bool | None = None,
+        **others: Any,
     ) -> NaturalQuestionsOutput | tuple[Any, ...]:
         """Logits of B chunks with up to C paragraphs, and the loss where all four labels are given.
 
@@ -73,7 +76,15 @@ class LongspanForNaturalQuestions(LongspanWithHead, ReadsChunks):
                 paragraph with tokens or no answer type, an empty input.
         """
         output = self.encode(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_hidden_states
+            input_ids,
+            attention_mask,
+            global_attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            output_hidden_states,
+            output_attentions,
+            position_ids=position_ids,
+            **others,
         )
         found = self.logits(output.last_hidden_state, attention_mask, paragraph_ids, max_paragraphs)
         result = NaturalQuestionsOutput(
@@ -83,7 +94,7 @@ class LongspanForNaturalQuestions(LongspanWithHead, ReadsChunks):
         labels = _given(start_positions, end_positions, paragraph_labels, answer_types)
         if labels is not None:
             result = NaturalQuestionsOutput(loss=self.loss(result, *labels), **result)
-        return result.to_tuple() if return_dict is False else result
+        return self.finish(result, return_dict)
 
     def loss(
         self,

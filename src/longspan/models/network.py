@@ -61,12 +61,13 @@ class EncoderNetwork(nn.Module):
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         first_position: int = 0,
+        position_ids: Tensor | None = None,
     ) -> list[Tensor]:
         """The states `(B, T, E)` before each layer and after the last; arguments as in `LongspanModel.forward`.
 
         `first_position` is where the input begins in a longer document of which it is a piece.
         """
-        hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position)
+        hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, position_ids)
         tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask)
         if self.relative is not None:
             tokens = replace(tokens, relative=self.relative())

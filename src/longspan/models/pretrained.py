@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import torch
 from transformers import PreTrainedModel, initialization
+from transformers.utils import ModelOutput
 
 from longspan.attention.base import Attention
+from longspan.models.card import write_card
 from longspan.models.configuration import LongspanConfig
 
 
@@ -20,6 +25,20 @@ class LongspanPreTrainedModel(PreTrainedModel):
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     # Attention is ours, not one of transformers' kernels; these only say that no `attn_implementation` is refused.
     _supports_sdpa = True
+
+    # Whether the Trainer passes `num_items_in_batch`; `forward` taking further arguments does not mean that.
+    accepts_loss_kwargs = False
+
+    def save_pretrained(self, save_directory: Any, is_main_process: bool = True, **options: Any) -> None:
+        """As transformers, with a model card beside the weights; a card of somebody else is left as it is."""
+        super().save_pretrained(save_directory, is_main_process=is_main_process, **options)
+        if is_main_process:
+            write_card(self, Path(save_directory))
+
+    def finish(self, output: ModelOutput, return_dict: bool | None) -> Any:
+        """The output as it is, or as a tuple where the call, or else the configuration, says so."""
+        named = self.config.return_dict if return_dict is None else return_dict
+        return output if named else output.to_tuple()
 
     @torch.no_grad()
     def initialize_weights(self) -> None:

@@ -62,11 +62,22 @@ class LongspanForReplacedTokens(LongspanWithHead):
         labels: Tensor | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        output_attentions: bool | None = None,
+        **others: Any,
     ) -> ReplacedTokensOutput | tuple[Any, ...]:
         """`logits` `(B, T)`; `labels` `(B, T)`, 1 = replaced, 0 = original, −100 = not counted, as is padding.
         Inputs as in `LongspanModel.forward`."""
         output = self.encode(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_hidden_states
+            input_ids,
+            attention_mask,
+            global_attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            output_hidden_states,
+            output_attentions,
+            position_ids=position_ids,
+            **others,
         )
         logits = self.discriminator(output.last_hidden_state)
         result = ReplacedTokensOutput(
@@ -74,7 +85,7 @@ class LongspanForReplacedTokens(LongspanWithHead):
             logits=logits,
             hidden_states=output.hidden_states,
         )
-        return result.to_tuple() if return_dict is False else result
+        return self.finish(result, return_dict)
 
 
 def replaced_loss(logits: Tensor, labels: Tensor, attention_mask: Tensor | None) -> Tensor:

@@ -37,6 +37,9 @@ class LongspanForSentenceScoring(LongspanPreTrainedModel, ScoresSentences):
         inputs_embeds: Tensor | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        output_attentions: bool | None = None,
+        **others: Any,
     ) -> SentenceScoringOutput | tuple[Any, ...]:
         """Scores `(B, N)`, and the loss when `labels` are given; inputs otherwise as in `LongspanModel.forward`.
 
@@ -55,6 +58,10 @@ class LongspanForSentenceScoring(LongspanPreTrainedModel, ScoresSentences):
             token_type_ids,
             inputs_embeds,
             output_hidden_states,
+            output_attentions,
+            return_dict=True,
+            position_ids=position_ids,
+            **others,
         )
         hidden = output.last_hidden_state
         sentence_ids = _checked_ids(sentence_ids, attention_mask, hidden)
@@ -69,7 +76,7 @@ class LongspanForSentenceScoring(LongspanPreTrainedModel, ScoresSentences):
             sentence_mask=exists,
             hidden_states=output.hidden_states,
         )
-        return result.to_tuple() if return_dict is False else result
+        return self.finish(result, return_dict)
 
     def encoder_network(self) -> Encoder:
         """The encoder whose states are scored."""

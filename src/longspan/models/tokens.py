@@ -50,7 +50,24 @@ def _bool_mask(name: str, mask: Tensor | None, hidden: Tensor) -> Tensor | None:
         raise InputError(
             f"{name} has shape {tuple(mask.shape)} but the input is {tuple(hidden.shape[:2])}; give one value per token"
         )
+    check_mask(name, mask)
     return mask.to(device=hidden.device, dtype=torch.bool)
+
+
+def check_mask(name: str, mask: Tensor) -> None:
+    """Raise `InputError` for a mask with other values than 0 and 1, which would all be read as 1.
+
+    Longformer once marked global tokens by a 2, and additive masks hold 0 where a token is real. A compiled or exported
+    program is not checked, since it would have to read the data.
+    """
+    if mask.dtype == torch.bool or torch.compiler.is_compiling():
+        return
+    other = (mask != 0) & (mask != 1)
+    if bool(other.any()):
+        raise InputError(
+            f"{name} holds {mask[other][0].item():g}, but may hold only 0 and 1 (1 = a real token, or a global one); "
+            "mark global tokens in a global_attention_mask, or choose them by config.global_tokens"
+        )
 
 
 def _default_globals(config: ModelFields, hidden: Tensor, input_ids: Tensor | None) -> Tensor:

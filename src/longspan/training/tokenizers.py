@@ -6,19 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
-from transformers.utils import logging
+from transformers import PreTrainedTokenizerFast
 
 from longspan.errors import InputError
 from longspan.files import whole_folder
-from longspan.hub import check_reachable
 from longspan.progress import progress_bar
 
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 """In BART's order, so that their ids are 0, 1, 2 and 3, which are `LongspanConfig`'s defaults."""
-
-
-TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model", "merges.txt", "tokenizer_config.json")
 
 
 def train_tokenizer(
@@ -91,19 +86,6 @@ def simplification() -> Any:
 
 def load_tokenizer(source: str | Path) -> Any:
     """The tokenizer in a folder, or of a Hub name; a folder without one raises `InputError`."""
-    import longspan.models.registration  # noqa: F401 (AutoTokenizer looks into config.json, and must know the type of model there)
+    from longspan.checkpoints.tokenizers import open_tokenizer
 
-    if Path(source).is_dir() and not any(list(Path(source).glob(name)) for name in TOKENIZER_FILES):
-        # AutoTokenizer would make one with no vocabulary.
-        raise InputError(f"{str(source)!r} has no tokenizer.json or other tokenizer file; put the model's there")
-    if not Path(source).exists():
-        check_reachable(str(source), "tokenizer", "tokenizer_config.json")
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # what is wrong is said once, below or when the model is loaded
-    try:
-        return AutoTokenizer.from_pretrained(str(source))
-    except Exception as error:  # a foreign library, which raises anything on a damaged file, even plain Exception
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"no tokenizer could be loaded from {str(source)!r}; give its folder ({reason})") from error
-    finally:
-        logging.set_verbosity(verbosity)
+    return open_tokenizer(source)

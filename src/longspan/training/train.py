@@ -26,6 +26,8 @@ from transformers import set_seed
 
 from longspan.errors import InputError
 from longspan.files import Claim, output_folder, remove_empty, whole_file, write_errors, write_whole
+from longspan.models.card import NAME as CARD
+from longspan.models.card import may_write_card
 from longspan.progress import without_file_bars
 from longspan.tasks.tokenizers import check_tokenizer
 from longspan.training import checkpoints
@@ -222,6 +224,7 @@ def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -
         write_merged(trainer.model, chosen, folder)
     skip = {checkpoints.FILES, checkpoints.STATE, checkpoints.UNLOGGED, *ADAPTER_FILES}
     skip |= {"optimizer.pt", "scheduler.pt", "scaler.pt"}
+    skip |= set() if may_write_card(folder) else {CARD}
     for file in sorted(chosen.iterdir()) if is_main_process() else ():
         if file.name not in skip and not file.name.startswith("rng_state"):
             with whole_file(folder / file.name) as part:

@@ -1,0 +1,95 @@
+"""The model card that lies in every saved folder: what the model is, where it came from, and how it is loaded."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+NAME = "README.md"
+MARK = "<!-- This card was written by Longspan when the model was saved; a card without this line is left alone. -->"
+KINDS = {
+    "LongspanModel": ("AutoModel", "feature-extraction"),
+    "LongspanForMaskedLM": ("AutoModelForMaskedLM", "fill-mask"),
+    "LongspanForSequenceClassification": ("AutoModelForSequenceClassification", "text-classification"),
+    "LongspanForTokenClassification": ("AutoModelForTokenClassification", "token-classification"),
+    "LongspanForQuestionAnswering": ("AutoModelForQuestionAnswering", "question-answering"),
+    "LongspanForConditionalGeneration": ("AutoModelForSeq2SeqLM", "summarization"),
+    "LongspanForSentenceScoring": (None, "summarization"),
+    "LongspanForNaturalQuestions": (None, "question-answering"),
+}
+"""Our class → the Auto class that loads it, and the Hub's name for what it does."""
+
+
+def write_card(model: Any, folder: Path) -> None:
+    """Write the card into a folder, unless a card of somebody else lies there."""
+    if may_write_card(folder):
+        (folder / NAME).write_text(model_card(model), encoding="utf-8")
+
+
+def may_write_card(folder: Path) -> bool:
+    """Whether a folder has no card, or one that was written here."""
+    file = folder / NAME
+    if file.is_symlink() or (file.exists() and not file.is_file()):
+        return False
+    return not file.exists() or MARK in file.read_text(encoding="utf-8", errors="replace")
+
+
+def model_card(model: Any) -> str:
+    """The card of a model, with the front matter that the Hub reads; what is not known is left out."""
+    config = model.config
+    _, task = KINDS.get(type(model).__name__, (None, None))
+    mechanisms = sorted({config.layer_attention(layer).mechanism for layer in range(config.num_hidden_layers)})
+    front = ["library_name: longspan"]
+    front += [f"pipeline_tag: {task}"] if task else []
+    front += [f"base_model: {json.dumps(config.source_name)}"] if config.source_name else []
+    front += ["tags:", *(f"- {tag}" for tag in ("longspan", "long-context", *mechanisms))]
+    sections = [
+        "---\n" + "\n".join(front) + "\n---\n" + MARK,
+        f"# {type(model).__name__} for up to {config.max_position_embeddings:,} tokens",
+        _what(model),
+        _report(model),
+        _loading(model),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _what(model: Any) -> str:
+    config = model.config
+    groups = []
+    for mechanism, members in groupby(
+        range(config.num_hidden_layers), key=lambda layer: config.layer_attention(layer).mechanism
+    ):
+        layers = list(members)
+        groups.append(f"`{mechanism}` (layer {layers[0]}{f' to {layers[-1]}' if len(layers) > 1 else ''})")
+    source = "weights made with Longspan"
+    if config.source_model_type:
+        name = f" `{config.source_name}`" if config.source_name else ""
+        source = f"a published `{config.source_model_type}` model{name}"
+    lines = {
+        "Started from": source,
+        "Encoder": f"{config.num_hidden_layers} layers, {config.hidden_size} wide, attention {', '.join(groups)}",
+        "Decoder": f"{config.decoder_layers} layers" if config.decoder_layers else "",
+        "Parameters": f"{sum(parameter.numel() for parameter in model.parameters()):,}",
+        "Vocabulary": f"{config.vocab_size:,} tokens",
+        "Global tokens by default": config.global_tokens,
+    }
+    return "\n".join(f"- {name}: {text}" for name, text in lines.items() if text)
+
+
+def _report(model: Any) -> str:
+    """What `lengthen` reported, where this very model was lengthened."""
+    report = getattr(model, "report", None)
+    return "" if report is None else f"## How it was lengthened\n\n```text\n{report}\n```"
+
+
+def _loading(model: Any) -> str:
+    auto, _ = KINDS.get(type(model).__name__, (None, None))
+    if auto is None:
+        name = type(model).__name__
+        code = f"from longspan.models import {name}\n\nmodel = {name}.from_pretrained(folder)"
+    else:
+        code = f"import longspan  # makes the model known to transformers\nfrom transformers import {auto}\n\n"
+        code += f"model = {auto}.from_pretrained(folder)"
+    return f"## How to load it\n\n```python\n{code}\n```"
