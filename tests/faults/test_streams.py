@@ -86,7 +86,7 @@ def test_a_pipe_of_the_shell_is_read(folder: Path) -> None:
 def test_an_encoding_without_all_characters(encoding: str, folder: Path) -> None:
     done = run("LONGSPAN summarize plain.txt -n 9; LONGSPAN summarize 'ż\ufffd.txt'", folder, PYTHONIOENCODING=encoding)
     text = done.stdout.decode(encoding)
-    for part in ("Marmots", "live", "in the mountains", "zyja tam", "sleep", "5 ", "today..."):
+    for part in ("Marmots", "live", "in the mountains", "zyja tam", "sleep", "5 EUR", "today..."):
         assert part in text.replace("…", "..."), text
     assert ("Grüße" if encoding != "ascii" else "Gru") in text
     assert b"Traceback" not in done.stderr

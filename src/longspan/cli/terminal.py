@@ -22,6 +22,7 @@ from longspan.data.characters import escaped, on_one_line, shown
 from longspan.errors import InputError
 
 _PLAIN = str.maketrans("‘’‚‛“”„‟«»‹›–—―‐‑−…•·×" + "\u00a0\u202f\u2009", "''''\"\"\"\"\"\"''------.**x   ")
+_PLAIN |= {ord("…"): "...", ord("ß"): "ss", ord("€"): "EUR", ord("æ"): "ae", ord("ø"): "o", ord("ł"): "l"}
 
 
 def say(text: str = "", *, error: bool = False) -> None:
