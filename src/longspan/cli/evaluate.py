@@ -41,7 +41,7 @@ def evaluate(
         length_penalty=length_penalty,
         max_tokens=max_tokens,
         batch_size=batch_size,
-        on_error=on_error,
+        on_error=on_error,  # pyright: ignore[reportArgumentType] (one of the two, or refused there)
         output=output,
     )
     if json:

@@ -29,9 +29,11 @@ class LongspanPreTrainedModel(PreTrainedModel):
     # Whether the Trainer passes `num_items_in_batch`; `forward` taking further arguments does not mean that.
     accepts_loss_kwargs = False
 
-    def save_pretrained(self, save_directory: Any, is_main_process: bool = True, **options: Any) -> None:
+    def save_pretrained(
+        self, save_directory: Any, is_main_process: bool = True, *positional: Any, **options: Any
+    ) -> None:
         """As transformers, with a model card beside the weights; a card of somebody else is left as it is."""
-        super().save_pretrained(save_directory, is_main_process=is_main_process, **options)
+        super().save_pretrained(save_directory, is_main_process, *positional, **options)
         if is_main_process:
             write_card(self, Path(save_directory))
 
