@@ -13,10 +13,10 @@ from longspan.errors import InputError
 
 SIZES = {
     "vocab_size": 61,
-    "hidden_size": 24,
-    "num_attention_heads": 4,
+    "hidden_size": 16,
+    "num_attention_heads": 2,
     "num_hidden_layers": 1,
-    "intermediate_size": 32,
+    "intermediate_size": 16,
     "max_position_embeddings": 200,
 }
 SMALL = {
@@ -55,25 +55,47 @@ def tiny(kind: type = longspan.LongspanModel, **options):
     return kind(longspan.LongspanConfig(**{**SIZES, **options}))
 
 
+def assert_file_agrees(model: longspan.LongspanPreTrainedModel, file: Path, sizes: list[tuple[int, int]]) -> None:
+    """Compare every output with the model's, at each number of rows and tokens, with padding in the last row."""
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    assert [entry.shape for entry in session.get_inputs()] == [["batch", "tokens"]] * 2
+    names = [entry.name for entry in session.get_outputs()]
+    for batch, tokens in sizes:
+        ids = torch.randint(3, 61, (batch, tokens))
+        ids[:, min(tokens - 1, 4)] = 2  # the end of the question
+        mask = torch.ones_like(ids)
+        mask[-1, tokens // 2 + 1 :] = 0
+        found = session.run(None, {"input_ids": ids.numpy(), "attention_mask": mask.numpy()})
+        with torch.no_grad():
+            output = model(ids, mask)
+        for name, ours in zip(names, found, strict=True):
+            wanted, ours = output[name], torch.from_numpy(ours)
+            assert ours.shape == wanted.shape
+            real = mask.bool() if wanted.shape[:2] == mask.shape else slice(None)
+            torch.testing.assert_close(ours[real], wanted[real], atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_onnxruntime_gives_the_same_states(name: str, tmp_path: Path) -> None:
     model = tiny(**SMALL[name]).train()
     file = longspan.to_onnx(model, tmp_path / "model.onnx")
     assert model.training
-    model.eval()
-    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    assert [entry.shape for entry in session.get_inputs()] == [["batch", "tokens"]] * 2
-    for batch, tokens in ((1, 1), (2, 3), (3, 17), (1, 64), (2, 131)):
-        ids = torch.randint(3, 61, (batch, tokens))
-        ids[:, min(tokens - 1, 4)] = 2  # the end of the question
-        mask = torch.ones_like(ids)
-        mask[-1, tokens // 2 + 1 :] = 0
-        (found,) = session.run(None, {"input_ids": ids.numpy(), "attention_mask": mask.numpy()})
-        with torch.no_grad():
-            wanted = model(ids, mask).last_hidden_state
-        torch.testing.assert_close(torch.from_numpy(found)[mask.bool()], wanted[mask.bool()], atol=1e-5, rtol=1e-5)
+    assert_file_agrees(model.eval(), file, [(1, 1), (2, 3), (3, 17), (1, 64), (2, 131)])
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.slow
+def test_onnxruntime_gives_the_same_for_every_head(tmp_path: Path) -> None:
+    heads = {
+        longspan.LongspanForMaskedLM: {},
+        longspan.LongspanForSequenceClassification: {"num_labels": 5},
+        longspan.LongspanForTokenClassification: {"num_labels": 3},
+        longspan.LongspanForQuestionAnswering: {},
+    }
+    for kind, options in heads.items():
+        model = tiny(kind, attention="full", **options).eval()
+        assert_file_agrees(model, longspan.to_onnx(model, tmp_path / "model.onnx"), [(1, 7), (3, 50)])
 
 
 def refused_models() -> dict:

@@ -161,17 +161,20 @@ def _backward_chunk(
     grad = buffers.take("grad", *weights.shape[:-1], values.shape[-1], dtype=narrow).copy_(rows_of(grad_tiles, chunk))
     grad_weights = buffers.take("grad weights", *weights.shape, dtype=narrow)
     torch.bmm(grad.flatten(0, 2), values.flatten(0, 2).transpose(1, 2), out=grad_weights.flatten(0, 2))
+    # The gradient of a global key is a sum over all queries, in which one rounding less keeps the error near SDPA's.
+    precise = narrow if tiles.global_key is None else buffers.wide
+    grad_weights = buffers.cast("grad weights", grad_weights, precise)
     kept = kept_weights(weights, chunk, problem)
     if kept is not None:
         grad_weights.mul_(kept)
-    used = None if kept is None else buffers.cast("used weights", kept.mul_(weights), narrow)
-    weights = buffers.cast("narrow weights", weights, narrow)
-    used = weights if used is None else used
+    used = buffers.cast("narrow weights", weights if kept is None else kept.mul_(weights), narrow)
     grad_values = buffers.take("grad value", *values.shape, dtype=narrow)
     torch.bmm(used.flatten(0, 2).transpose(1, 2), grad.flatten(0, 2), out=grad_values.flatten(0, 2))
     add(grads.value, grads.global_value, grad_values, chunk)
-    scores = buffers.take("grad scores", *weights.shape, dtype=narrow)
-    torch.ops.aten._softmax_backward_data.out(grad_weights, weights, -1, narrow, grad_input=scores)
+    weights = used if kept is None and precise == narrow else buffers.cast("precise weights", weights, precise)
+    scores = buffers.take("grad scores", *weights.shape, dtype=precise)
+    torch.ops.aten._softmax_backward_data.out(grad_weights, weights, -1, precise, grad_input=scores)
+    scores = buffers.cast("grad scores", scores, narrow)
     grad_query = buffers.take("mixed", *query.shape, dtype=narrow)
     grad_query.flatten(0, 2).baddbmm_(scores.flatten(0, 2), keys.flatten(0, 2), beta=0, alpha=problem.scale)
     if relative is not None:

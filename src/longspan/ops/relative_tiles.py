@@ -11,8 +11,10 @@ nothing extra: offsets outside of the window are −∞ in M, keys that may not 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -93,6 +95,8 @@ class Relative:
         run = self._run(keys, chunk).flatten(2, 3).flatten(0, 1).to(wide)
         by_key = self._by_key(run, position_query, chunk, scale)
         near.copy_(self._read_by_key(by_key, chunk))
+        for hidden, _ in self._hidden_runs(by_key, chunk):
+            hidden.zero_()
         near.add_(self._read_by_query(by_query, chunk))
         if self.global_bias is not None:
             scores[..., self.keys :].copy_(self.global_bias[chunk.batch, chunk.heads, self._rows(chunk)])
@@ -105,17 +109,26 @@ class Relative:
         return self.empty[chunk.batch, None, rows, :, None]
 
     def _by_key(self, run: Tensor, position_query: Tensor, chunk: Chunk, scale: float) -> Tensor:
-        """N of the keys `(b·h, rows, D)` of a run; rows of hidden keys are −∞ throughout."""
-        tiles = self._run_tiles(chunk)
-        hides = any(self.hiding[tiles])
-        by_key = self._kept("hidden" if hides else "key", run.shape[0], run.shape[1], run.dtype)
-        if hides:
-            by_key.zero_()
+        """N of the keys `(b·h, rows, D)` of a run; rows of hidden keys are −∞ throughout, and must be 0 afterwards."""
+        by_key = self._kept("key", run.shape[0], run.shape[1], run.dtype)
         self._by_key_window(by_key).baddbmm_(run, position_query.transpose(1, 2), beta=0, alpha=scale)
-        if hides and self.hidden is not None:
-            hidden = self.hidden[chunk.batch, tiles].flatten(1)
-            by_key.unflatten(0, (hidden.shape[0], -1)).masked_fill_(hidden[:, None, :, None], -math.inf)
+        for rows, hidden in self._hidden_runs(by_key, chunk):
+            rows.masked_fill_(hidden[:, None, :, :, None], -math.inf)
         return by_key
+
+    def _hidden_runs(self, by_key: Tensor, chunk: Chunk) -> Iterator[tuple[Tensor, Tensor]]:
+        """Neighbouring key tiles of a chunk with hidden keys: their rows of N `(b, h, tiles, size, stride)`, and which
+        are hidden, `(b, tiles, size)`. Mostly these are few: the ends of a text."""
+        tiles = self._run_tiles(chunk)
+        if self.hidden is None:
+            return
+        hidden = self.hidden[chunk.batch, tiles]
+        rows = by_key.unflatten(1, hidden.shape[1:]).unflatten(0, (hidden.shape[0], -1))
+        place = 0
+        for hides, run in groupby(self.hiding[tiles]):
+            first, place = place, place + len(list(run))
+            if hides:
+                yield rows[:, :, first:place], hidden[:, first:place]
 
     def add_gradients(
         self,
