@@ -32,7 +32,9 @@ def say(text: str = "", *, error: bool = False) -> None:
 
 def complain(message: str) -> None:
     """Write a message to standard error on one line, whatever file names and arguments it quotes."""
-    _write(on_one_line(message) + "\n", sys.stderr)
+    # Errors are told when the streams are as they were before, and then this one would show escapes ("\\u017c").
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    _write(on_one_line(message).encode(encoding, "longspan.nearest").decode(encoding) + "\n", sys.stderr)
 
 
 def say_json(value: Any) -> None:
