@@ -26,6 +26,8 @@ MOST_PARTS = 64
 DOTS = 150
 """Dots per inch of a saved picture."""
 PAPER, INK, QUIET = "#f5f3ee", "#24292f", "#6e7681"
+_NEED_MORE = frozenset({"pgf"})
+"""Formats of matplotlib that need another program, LaTeX."""
 COLOURS = ("#1f5f99", "#e07b28", "#2e8b57", "#8a4fa8", "#c0392b", "#1a9ba1", "#9a7b1f", "#5b6270")
 """One colour for each operand of `|`, or for each head, in order."""
 
@@ -90,7 +92,7 @@ def check_picture(path: str | os.PathLike[str]) -> Path:
         InputError: an unknown format, a folder that is missing or cannot be written, or matplotlib is missing.
     """
     bases = require("matplotlib.backend_bases", extra="pictures", purpose="drawing a picture")
-    kinds = sorted(bases.FigureCanvasBase.get_supported_filetypes())
+    kinds = sorted({*bases.FigureCanvasBase.get_supported_filetypes()} - _NEED_MORE)
     if _kind(path) not in kinds:
         raise InputError(f"picture {str(path)!r} has no known format; let its name end with .{', .'.join(kinds)}")
     return output_file(path, "picture")

@@ -73,7 +73,7 @@ def test_prints_the_answer_its_passage_and_its_place(
     # The dash takes three bytes: byte offsets behind it are two more than characters.
     assert captured.out == (
         "Eagles\n\n  Eagles are their main enemies.\n  Young marmots hide from them.\n\n"
-        "[lines 3–4, characters 42–102, bytes 44–104; probability 0.88]\n"
+        "[lines 3–4 of the text, characters 42–102, bytes 44–104; probability 0.88]\n"
     )
     assert "tokens read" in captured.err
 

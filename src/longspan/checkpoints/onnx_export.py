@@ -49,7 +49,7 @@ def to_onnx(model: LongspanPreTrainedModel, file: str | Path) -> Path:
         InputError: another model, half precision, another ending, a folder that does not exist, the 'onnx' extra is
             missing, or the model has a part that ONNX cannot express.
     """
-    path = Path(file).expanduser()
+    path = Path(os.path.expanduser(file))
     _check(model, path)
     for module in ("onnxscript", "onnx", "onnxruntime"):
         require(module, extra="onnx", purpose="writing ONNX files")

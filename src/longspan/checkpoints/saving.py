@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def load_tokenizer(source: str, config: Any) -> Any | None:
     Raises:
         InputError: it cannot be read, knows more tokens than the model has embeddings, or pads with another token.
     """
-    directory = Path(source).expanduser()
+    directory = Path(os.path.expanduser(source))
     if directory.is_dir() and not has_tokenizer(directory):
         return None
     tokenizer = open_tokenizer(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,7 +40,9 @@ def open_model(model_or_path: PreTrainedModel | str | Path, class_for: ClassLook
             f"model_or_path={type(model_or_path).__name__} object is not understood; give a transformers model, "
             "a directory or a model name"
         )
-    path, held = Path(model_or_path).expanduser(), None
+    if not str(model_or_path).strip():
+        raise InputError(f"model {str(model_or_path)!r} names nothing; give a directory or a model name")
+    path, held = Path(os.path.expanduser(model_or_path)), None
     if path.is_dir():
         held = check_model_folder(path).elements()
         name = str(path)

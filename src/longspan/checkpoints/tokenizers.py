@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def open_tokenizer(source: str | Path, **options: Any) -> Any:
     """
     import longspan.models.registration  # noqa: F401 (AutoTokenizer asks config.json for the type of model)
 
-    directory = Path(source).expanduser()
+    directory = Path(os.path.expanduser(source))
     if directory.is_dir():
         if not has_tokenizer(directory):
             raise InputError(f"{str(source)!r} has no tokenizer.json or other tokenizer file; put the model's there")

@@ -14,6 +14,7 @@ returns the code.
 
 import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -34,6 +35,9 @@ COMMANDS = {
     "mechanisms": "Attention",
 }
 """Command → the panel of the help page under which it is listed. The function is `longspan.cli.<name>.<name>`."""
+
+COMPLETING = "_LONGSPAN_COMPLETE"
+"""The variable by which a shell asks for completions instead of running the command."""
 
 HELP = """A long attention span for Transformers: summarise, train and compare on documents of any length.
 
@@ -84,9 +88,13 @@ def _run(arguments: list[str]) -> int:
     try:
         result = command.main(arguments, prog_name="longspan", standalone_mode=False)
     except _click_exception() as error:
-        return _fail(f"{error.format_message()} (see `{' '.join(['longspan', *_command(arguments), '--help'])}`)")
+        return _fail(f"{_usage(error)} (see `{' '.join(['longspan', *_command(arguments), '--help'])}`)")
     except typer.Abort:
         return _fail("interrupted", code=130)
+    except (KeyError, ValueError):
+        if COMPLETING not in os.environ:
+            raise
+        return _fail(f"{COMPLETING} is set, but COMP_WORDS and COMP_CWORD do not say what to complete; unset it")
     except SystemExit as done:  # how completion ends: its scripts, and the words that a shell asks for
         return done.code if isinstance(done.code, int) else 0
     # Newer typer turns an interruption into its exit code by itself.
@@ -121,6 +129,18 @@ def _click_exception() -> Any:
     import typer
 
     return next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+
+def _usage(error: Any) -> str:
+    """What a usage error says, with the value that it is about where the parser tells only its option."""
+    message = error.format_message()
+    invalid = getattr(error.__cause__, "errors", None)  # pydantic's, with which typer reads numbers
+    if invalid is None or not getattr(error, "param", None):
+        return message
+    first = invalid(include_url=False)[0]
+    kind = "a whole number" if first["type"].startswith("int") else "a number"
+    kind = kind if first["type"].startswith(("int", "float")) else "a text that can be read"
+    return f"{error.param.opts[0]}={first['input']!r} is not {kind}; give one"
 
 
 def _command(arguments: list[str]) -> list[str]:

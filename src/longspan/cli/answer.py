@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def answer(
     file: Annotated[str, typer.Argument(help=".txt, .md, .html or .pdf; - is standard input.")],
-    questions: Annotated[list[str], typer.Argument(metavar="QUESTION...", help="One or more, each in quotes.")],
+    questions: Annotated[list[str], typer.Argument(metavar="QUESTION", help="One or more, each in quotes.")],
     model: Annotated[
         str | None,
         typer.Option(help="Folder of a model trained here for natural_questions.", show_default="the bundled one"),
@@ -38,7 +38,7 @@ def answer(
 ) -> None:
     """Answer questions from a document of any length.
 
-    Prints the short answer, the passage it stands in and where that is in the file, or says that the document holds no
+    Prints the short answer, the passage it stands in and where that is in its text, or says that the document holds no
     answer and shows the nearest passage. Without `--model`, a small bundled reader reads the whole document.
 
     Examples: `longspan answer paper.pdf "which organism was studied?"`, `longspan answer book.txt "who is Mr. Collins?"
@@ -88,11 +88,11 @@ def _print(file: str, found: "DocumentAnswer", *, heading: bool, first: bool) ->
 
 
 def place(quote: "Quote") -> str:
-    """Where a quote is in its document, in words."""
+    """Where a quote is in words: in the text as it was read, whose lines are not those of a PDF file or a web page."""
     from longspan.answer_picture import place_in_words
 
     characters, in_bytes = f"{quote.start:,}–{quote.end:,}", f"{quote.start_byte:,}–{quote.end_byte:,}"
-    return f"{place_in_words(quote)}, characters {characters}, bytes {in_bytes}"
+    return f"{place_in_words(quote)} of the text, characters {characters}, bytes {in_bytes}"
 
 
 def _emphasise(text: str) -> None:

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
 
 def summarize(
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help=".txt, .md, .html or .pdf; - is standard input.")
-    ],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help=".txt, .md, .html or .pdf; - is standard input.")],
     sentences: Annotated[
         int | None, typer.Option("--sentences", "-n", help="Sentences to pick.", show_default="by the length")
     ] = None,

@@ -21,6 +21,9 @@ from typing import Any, TextIO
 from longspan.data.characters import escaped, on_one_line, shown
 from longspan.errors import InputError
 
+LONGEST = 1200
+"""Characters of a message on standard error."""
+
 _PLAIN = str.maketrans("‘’‚‛“”„‟«»‹›–—―‐‑−…•·×" + "\u00a0\u202f\u2009", "''''\"\"\"\"\"\"''------.**x   ")
 _PLAIN |= {ord("…"): "...", ord("ß"): "ss", ord("€"): "EUR", ord("æ"): "ae", ord("ø"): "o", ord("ł"): "l"}
 
@@ -31,8 +34,16 @@ def say(text: str = "", *, error: bool = False) -> None:
 
 
 def complain(message: str) -> None:
-    """Write a message to standard error on one line, whatever file names and arguments it quotes."""
-    _write(on_one_line(message) + "\n", sys.stderr)
+    """Write a message to standard error on one line, whatever file names and arguments it quotes.
+
+    Of a message that quotes something endless, the beginning and the remedy at its end are shown.
+    """
+    message = on_one_line(message)
+    if len(message) > LONGEST:
+        message = f"{message[: LONGEST // 2]} […] {message[-LONGEST // 2 :]}"
+    # Errors are told when the streams are as they were before, and then this one would show escapes ("\\u017c").
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    _write(message.encode(encoding, "longspan.nearest").decode(encoding) + "\n", sys.stderr)
 
 
 def say_json(value: Any) -> None:

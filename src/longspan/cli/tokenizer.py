@@ -12,7 +12,7 @@ def tokenizer(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE...",
+            metavar="SOURCE",
             help="Text, JSON Lines or Parquet files (also .gz, .xz), directories, patterns, data sets, hf:NAME.",
         ),
     ],

@@ -14,7 +14,7 @@ def train(
         str, typer.Argument(help="A YAML file, or the name of a recipe of the package; `longspan recipes` lists them.")
     ],
     changes: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, such as optimisation.seed=3.")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes, such as optimisation.seed=3.")
     ] = None,
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Run the same code in about a minute: tiny random model, made-up rows.")

@@ -47,8 +47,22 @@ _SIGNATURES = {
 }
 _NOT_OF_FILES = frozenset({"undefined", "punycode", "idna", "unicode_escape", "raw_unicode_escape"})
 """Codecs of Python that take bytes to text but are no encoding that a file could have."""
+_NOT_WINDOWS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
 _PIPES = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")
 _DECLARED = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
+_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
+_LABELS = {
+    "iso_8859_8_i": "iso-8859-8",
+    "ks_c_5601_1987": "cp949",
+    "windows_31j": "cp932",
+    "windows_874": "cp874",
+    "x_euc_jp": "euc-jp",
+    "x_gbk": "gb18030",
+    "x_mac_cyrillic": "mac-cyrillic",
+    "x_sjis": "cp932",
+    "x_x_big5": "big5",
+}
+"""Names that pages give to encodings, and that Python does not know."""
 _MARKUP = re.compile(r"\s*(?:<\?xml[^>]{0,200}>\s*)?(?:<!--.{0,2000}?-->\s*)?<(?:!doctype\s+html|html)\b", re.I | re.S)
 
 
@@ -99,7 +113,8 @@ def _text(data: bytes, suffix: str, name: str, encoding: str | None) -> tuple[st
     if not marked_up and suffix not in {".md", ".markdown"}:
         return raw, [], 0
     raw, halves = without_half_entities(raw)
-    return text_from_html(raw) if marked_up else text_from_markdown(raw, name), [], halves
+    text = text_from_html(raw) if marked_up else text_from_markdown(raw, name)
+    return text if text.strip(" \n-|") else "", [], halves  # marks of empty items and cells are ours
 
 
 def check_encoding(encoding: str, what: str = "") -> str:
@@ -198,16 +213,18 @@ def _detect(data: bytes, name: str) -> str:
         if data.startswith(mark):
             return encoding
     head = data[:4096]
-    declared = _DECLARED.search(head) if b"<" in head else None
+    declared = _DECLARED.search(_COMMENT.sub(b"", head)) if b"<" in head else None
     if declared is None:
         return "utf-8"
     encoding = declared.group(1).decode("ascii")
-    # A page that could be searched as ASCII is not in UTF-16, whatever it says.
-    return (
-        "utf-8"
-        if encoding.lower().startswith("utf-16")
-        else check_encoding(encoding, f"the encoding {encoding!r} that {name} declares")
-    )
+    label = encoding.lower().replace("-", "_")
+    # A page that could be searched as ASCII is in neither UTF-16 nor UTF-32, whatever it says.
+    if label.startswith(("utf_16", "utf_32", "ucs_", "unicode")) and "escape" not in label:
+        return "utf-8"
+    found = check_encoding(_LABELS.get(label, encoding), f"the encoding {encoding!r} that {name} declares")
+    # Browsers read Windows' superset where a page says Latin-1 or ASCII, and pages are written for them.
+    western = codecs.lookup(found).name in {"iso8859-1", "ascii"} and not _NOT_WINDOWS.search(data)
+    return "cp1252" if western else found
 
 
 def _looks_binary(data: bytes) -> bool:

@@ -19,6 +19,9 @@ from longspan.data.markup import NOT_TEXT, text_of_tree, without_marks
 LARGEST_TREE = 100_000
 """Elements; a page of more is laid out whole, since finding its article would take too long."""
 
+MOST_ATTRIBUTES = 500
+"""Of one element; libxml2 compares each with all before it, so that those of an element with more are left out."""
+
 RUN = 5
 """Words at the beginning of a text by which it is found again in the article."""
 
@@ -34,6 +37,7 @@ _PARTS = frozenset(
 """Elements that hold a whole article, its heading and all."""
 _WORD = re.compile(r"\w+")
 _TAG = re.compile(r"<[^<>]*>")
+_OPENING = re.compile(r"<([A-Za-z][^\s>/]*)([^>]*)")
 _HIDDEN = re.compile(r"<(script|style)\b.*?(?:</\1|\Z)", re.IGNORECASE | re.DOTALL)
 
 
@@ -58,13 +62,19 @@ def text_from_html(page: str) -> str:
 def parsed(page: str) -> Any:
     """The root element of a page, or None where it has none; numbers of characters that do not exist are replaced."""
     library = require("lxml.html", extra="documents", purpose="reading HTML")
-    page = _NUMBER.sub("\ufffd", without_marks(page))
+    page = _OPENING.sub(_bounded, _NUMBER.sub("\ufffd", without_marks(page)))
     tree, log = _parse(library, page)
     if any("depth" in entry.message for entry in log):
         # libxml2 drops what is nested deeper than 2 048: tags that are never closed. The words are kept without them.
         pieces = (piece.replace("<", "&lt;") for piece in _TAG.split(_HIDDEN.sub(" ", page)) if piece.strip())
         return library.fromstring(f"<div><p>{'<p>'.join(pieces)}</div>")
     return tree
+
+
+def _bounded(found: re.Match[str]) -> str:
+    """A tag without its attributes where there are too many of them."""
+    many = len(found[2]) > 2 * MOST_ATTRIBUTES and len(found[2].split(None, MOST_ATTRIBUTES)) > MOST_ATTRIBUTES
+    return f"<{found[1]}" if many else found[0]
 
 
 def _parse(library: Any, page: str) -> tuple[Any, Any]:

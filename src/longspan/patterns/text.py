@@ -116,7 +116,8 @@ def _call(kind: type[Pattern], node: ast.Call, shown: str) -> Pattern:
         signature(kind).bind(*values, **named)
     except TypeError:
         wanted = ", ".join(signature(kind).parameters)
-        raise InputError(f"{text_name(kind)} in pattern {shown} takes ({wanted}); give it those numbers") from None
+        takes = f"takes ({wanted}); give it those numbers" if wanted else "takes no numbers; leave them out"
+        raise InputError(f"{text_name(kind)} in pattern {shown} {takes}") from None
     return kind(*values, **named)
 
 
