@@ -21,6 +21,9 @@ from typing import Any, TextIO
 from longspan.data.characters import escaped, on_one_line, shown
 from longspan.errors import InputError
 
+LONGEST = 1000
+"""Characters of an error."""
+
 _PLAIN = str.maketrans("‘’‚‛“”„‟«»‹›–—―‐‑−…•·×" + "\u00a0\u202f\u2009", "''''\"\"\"\"\"\"''------.**x   ")
 _PLAIN |= {ord("…"): "...", ord("ß"): "ss", ord("€"): "EUR", ord("æ"): "ae", ord("ø"): "o", ord("ł"): "l"}
 
@@ -31,7 +34,12 @@ def say(text: str = "", *, error: bool = False) -> None:
 
 
 def complain(message: str) -> None:
-    """Write a message to standard error on one line, whatever file names and arguments it quotes."""
+    """Write a message to standard error on one line, whatever file names and arguments it quotes.
+
+    A long one loses its middle: a name of thousands of characters must not bury what is wrong and what to do.
+    """
+    if len(message) > LONGEST:
+        message = f"{message[: LONGEST // 2]} … {message[-LONGEST // 2 :]}"
     _write(on_one_line(message) + "\n", sys.stderr)
 
 

@@ -26,6 +26,7 @@ from itertools import islice
 from pathlib import Path
 
 from longspan.data import corpus_files
+from longspan.data.jsonl import check_regular
 from longspan.data.readers import DATA_SETS, SPLIT_ALIASES, find_files
 from longspan.data.skipping import Skipped, check_on_error
 from longspan.errors import InputError
@@ -195,6 +196,7 @@ def _cut(text: str) -> int:
 
 
 def _ends(path: Path) -> str:
+    check_regular(path)
     size = path.stat().st_size
     with path.open("rb") as file:
         digest = hashlib.blake2b(file.read(1 << 16), digest_size=16)
