@@ -139,6 +139,12 @@ def cases() -> dict[str, dict[str, Any]]:
         "run": TRAIN,
         "says": "d.parquet, line 1: not UTF-8",
     }
+    found["masked_lm: a link to itself"] = {
+        "recipe": data_recipe("masked_lm", "l.jsonl"),
+        "links": {"l.jsonl": "l.jsonl"},
+        "run": TRAIN,
+        "says": "l.jsonl",
+    }
     found["a name of 6 000 characters"] = {
         "run": ["tokenizer", "a.txt", "--output", "/".join(["d"] * 3000)],
         "files": {"a.txt": ROW},
@@ -166,7 +172,7 @@ def test_a_time_without_a_date_is_one_row_of_parquet(tmp_path: Path) -> None:
 
     when = pyarrow.array([0, 2**62], pyarrow.timestamp("us"))
     table("d.parquet", source=["One.", "Two."], when=when)(tmp_path)
-    with pytest.raises(InputError, match="line 2: unreadable value"):
+    with pytest.raises(InputError, match="line 2: a value that cannot be read"):
         list(read_records(tmp_path / "d.parquet"))
     skipped: list[int] = []
     rows = list(read_records(tmp_path / "d.parquet", lambda number, _: skipped.append(number)))
@@ -187,3 +193,20 @@ def test_a_length_penalty_of_one_beam_does_not_keep_the_model_from_being_saved(
 def test_a_compressed_file_is_still_read(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl.gz").write_bytes(gzip.compress(ROW.encode()))
     assert [row.reference for row in read_rows(tmp_path / "d.jsonl.gz")] == ["A first sentence."]
+
+
+def test_what_the_system_refuses_leaves_no_run(
+    check_fault: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The root of a system holds folders that nobody may look into; the walk ended in an error without a remedy.
+    def refused(self: Path, pattern: str) -> Any:
+        raise PermissionError(13, "Permission denied", str(self / "closed"))
+
+    walk = Path.rglob
+    monkeypatch.setattr(Path, "rglob", lambda self, pattern: (refused if self.name == "d" else walk)(self, pattern))
+    check_fault(
+        run=TRAIN,
+        recipe=data_recipe("masked_lm", "d"),
+        files={"d/train.txt": "words"},
+        says=["d cannot be searched", "permission denied", "name the folder"],
+    )

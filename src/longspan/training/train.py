@@ -92,7 +92,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
         try:
             with write_errors(folder):
                 trainer = _prepare(recipe, folder)
-        except InputError:
+        except (InputError, OSError):
             # A mistake leaves nothing behind; but a run that is resumed may have tokenised a large corpus.
             if claim is not None and begun == "new":
                 claim.remove(*PREPARED)
