@@ -7,6 +7,9 @@ Weights and classes stay transformers'; only the tokens that see each other chan
 length. The pattern is kept in the configuration, so a saved model finds it again when it is loaded after `import
 longspan`, and without that import transformers refuses to load it. The longest input stays the model's own; more
 positions are made by `lengthen`.
+
+After loading, `use_attention(model, model.config.longspan_pattern)` also brings back what only a call can: the check
+that masks hold 0 and 1 alone, and the key by which a copy that is saved before any forward finds its pattern.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from itertools import islice
 from pathlib import Path
 
 from longspan.data import corpus_files
+from longspan.data.jsonl import check_regular
 from longspan.data.readers import DATA_SETS, SPLIT_ALIASES, find_files
 from longspan.data.skipping import Skipped, check_on_error
 from longspan.errors import InputError
@@ -165,8 +166,12 @@ def find_corpus(source: str, split: str) -> list[Path]:
 
 def _in_directory(folder: Path, split: str) -> list[Path]:
     """The files of the split where files are named by splits, otherwise all of them."""
-    found = (file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
-    files = sorted(file for file in found if _SUFFIX.search(file.name))
+    try:
+        found = (file for file in folder.rglob("*") if _SUFFIX.search(file.name) and not file.name.startswith("."))
+        files = sorted(file for file in found if file.is_file())
+    except OSError as error:
+        reason = f"{error.filename}: {(error.strerror or str(error)).lower()}"
+        raise InputError(f"{folder} cannot be searched ({reason}); name the folder that has the data") from None
     if not files:
         raise InputError(f"{folder} has no .txt, .jsonl or .parquet file (.gz and .xz too); name the folder that does")
     named = [file for file in files if _SPLIT_NAME.match(file.name)]
@@ -195,6 +200,7 @@ def _cut(text: str) -> int:
 
 
 def _ends(path: Path) -> str:
+    check_regular(path)
     size = path.stat().st_size
     with path.open("rb") as file:
         digest = hashlib.blake2b(file.read(1 << 16), digest_size=16)

@@ -13,7 +13,7 @@ from typing import Any
 
 from longspan.data.characters import check_characters
 from longspan.data.extras import require
-from longspan.data.jsonl import open_bytes
+from longspan.data.jsonl import check_regular, open_bytes
 from longspan.data.layouts import Choice, detect_layout, parse_record
 from longspan.data.readers import SPLIT_ALIASES
 from longspan.data.skipping import Skipped
@@ -59,6 +59,7 @@ def parquet_documents(path: Path, field: str | None, skipped: Skipped) -> Iterat
     parquet = require("pyarrow.parquet", extra="datasets", purpose="reading Parquet files")
     arrow = require("pyarrow", extra="datasets", purpose="reading Parquet files")
     try:
+        check_regular(path)
         with parquet.ParquetFile(path) as file:
             column = field_of(file.schema_arrow.names, field, str(path))
             batches = file.iter_batches(batch_size=64, columns=[column])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import stat
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -54,7 +55,13 @@ def read_jsonl(
 
 
 def open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile | lzma.LZMAFile:
-    """The file, decompressed on the way when its first bytes are those of gzip or xz."""
+    """The file, decompressed on the way when its first bytes are those of gzip or xz.
+
+    Raises:
+        InputError: it is a device, a pipe or a socket.
+        OSError: it cannot be opened.
+    """
+    check_regular(path)
     with path.open("rb") as file:
         head = file.read(6)
     if head.startswith(b"\x1f\x8b"):
@@ -62,6 +69,14 @@ def open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile | lzma.LZMAFile:
     if head.startswith(b"\xfd7zXZ\0"):
         return lzma.open(path, "rb")
     return path.open("rb")
+
+
+def check_regular(path: Path) -> None:
+    """Raise `InputError` for a device, a pipe or a socket: they may never end, and are read more than once."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        raise InputError(f"{path} is {kind}, not a file; write the data to a file and name that")
 
 
 def _parse(line: bytes, path: Path, number: int) -> dict[str, Any] | None:

@@ -8,12 +8,13 @@ import io
 import lzma
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from longspan.data.extras import require
-from longspan.data.jsonl import open_bytes, read_jsonl
+from longspan.data.jsonl import check_regular, open_bytes, read_jsonl
 from longspan.errors import InputError
 
 LONGEST_CELL = 1 << 28
@@ -34,7 +35,7 @@ def read_records(
     if found is None or path.is_dir():
         yield from read_jsonl(path, damaged)
     elif found[1].lower() == "parquet":
-        yield from _parquet(path)
+        yield from _parquet(path, damaged)
     else:
         yield from _csv(path, "," if found[1].lower() == "csv" else "\t", damaged)
 
@@ -73,7 +74,8 @@ def _csv(
 def _columns(names: list[str], path: Path) -> list[str]:
     if not names:
         raise InputError(f"{path} is empty; its first line must name the columns, such as source,target")
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    if len(set(names)) < len(names):
+        twice = next(name for name, count in Counter(names).items() if count > 1)
         raise InputError(f"{path} has the column {twice!r} twice; name each differently")
     return names
 
@@ -87,16 +89,34 @@ def _record(cells: list[str], columns: list[str], path: Path, line: int) -> dict
     return dict(zip(columns, cells, strict=True))
 
 
-def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _parquet(path: Path, damaged: Callable[[int, InputError], None] | None) -> Iterator[tuple[int, dict[str, Any]]]:
     parquet = require("pyarrow.parquet", extra="datasets", purpose="reading Parquet files")
     arrow = require("pyarrow", extra="datasets", purpose="reading Parquet files")
     number = 0
     try:
+        check_regular(path)
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=64):
-                for record in batch.to_pylist():
+                for index in range(batch.num_rows):
                     number += 1
-                    yield number, record
-    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
+                    try:
+                        yield number, _plain_row(batch.slice(index, 1), path, number)
+                    except InputError as error:
+                        if damaged is None:
+                            raise
+                        damaged(number, error)
+    except (arrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} cannot be read as Parquet ({reason}); get the file again") from None
+
+
+def _plain_row(row: Any, path: Path, number: int) -> dict[str, Any]:
+    """The one row of a batch; texts that are not UTF-8, and times that Python has no room for, raise `InputError`."""
+    try:
+        return row.to_pylist()[0]
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}, line {number}: not UTF-8 at byte {error.start}; save its texts as UTF-8") from None
+    except (ValueError, OverflowError) as error:
+        raise InputError(
+            f"{path}, line {number}: a value that cannot be read ({error}); leave its column out"
+        ) from None

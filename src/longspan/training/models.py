@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from longspan.errors import InputError
+from longspan.model_fields import CONFIG, check_fields
+from longspan.model_folder import one_sentence
 from longspan.training.recipe import Model
 
 logger = logging.getLogger(__name__)
@@ -45,7 +47,9 @@ def new_config(task: Any, model: Model, entries: int, special: Mapping[str, int 
     if model.attention is not None:
         layers = options.get("num_hidden_layers", LongspanConfig.num_hidden_layers)
         options["attention"] = attention_of_layers(model.attention, layers, model.two_level_layers)
-    return LongspanConfig(**options)
+    check_fields(model.new or {}, CONFIG, "model.new", finite=False)
+    with one_sentence("model.new is no configuration of a model"):
+        return LongspanConfig(**options)
 
 
 def published_model(task: Any, model: Model, source: str | Path) -> Any:

@@ -231,7 +231,7 @@ class Generation:
     beams: Beams = 1
     """Beams of the search; 1 is greedy."""
     length_penalty: LengthPenalty = 1.0
-    """Exponent on the length in `Σ log p / length^α`: above 0 favours longer outputs."""
+    """Exponent on the length in `Σ log p / length^α`: above 0 favours longer outputs. Not used with one beam."""
     no_repeat_ngram: Annotated[int, Range(0, 10_000)] = 0
     """Size of n-grams that may not occur twice; 0 is off."""
     max_tokens: NewTokens = 256
@@ -249,10 +249,14 @@ class Generation:
             )
 
     def options(self) -> dict[str, Any]:
-        """The same as keyword arguments of `generate`."""
+        """The same as keyword arguments of `generate`.
+
+        With one beam, what weighs beams is set back: transformers saves no model whose greedy decoding has it.
+        """
+        weights = {"length_penalty": self.length_penalty}
         return {
             "num_beams": self.beams,
-            "length_penalty": self.length_penalty,
+            **(weights if self.beams > 1 else {"length_penalty": 1.0, "early_stopping": False}),
             "no_repeat_ngram_size": self.no_repeat_ngram,
             "max_new_tokens": self.max_tokens,
             "min_new_tokens": self.min_tokens,

@@ -128,6 +128,11 @@ def _check_new(recipe: Recipe, task: Any) -> None:
     task.check_model(config)
     if task.generates:
         check_room(recipe.generation, config)
+        if config.is_encoder_decoder and config.decoder_start_token_id is None and not config.wrap_labels:
+            raise InputError(
+                f"model.new.eos_token_id is {show(config.eos_token_id)}, so that no token starts the decoder; set "
+                "model.new.decoder_start_token_id"
+            )
     _check_memory(recipe, task, new_config(task, recipe.model, 1000 if size is None else entries))
 
 

@@ -26,6 +26,7 @@ from transformers import set_seed
 
 from longspan.errors import InputError
 from longspan.files import Claim, output_folder, remove_empty, whole_file, write_errors, write_whole
+from longspan.model_folder import one_sentence
 from longspan.models.card import NAME as CARD
 from longspan.models.card import may_write_card
 from longspan.progress import without_file_bars
@@ -91,7 +92,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
         try:
             with write_errors(folder):
                 trainer = _prepare(recipe, folder)
-        except InputError:
+        except (InputError, OSError):
             # A mistake leaves nothing behind; but a run that is resumed may have tokenised a large corpus.
             if claim is not None and begun == "new":
                 claim.remove(*PREPARED)
@@ -178,6 +179,8 @@ def _configure(model: Any, recipe: Recipe, task: Any) -> None:
     if task.generates:
         check_room(recipe.generation, model.config)
         model.generation_config.update(max_length=None, **recipe.generation.options())
+        with one_sentence("the model could not be saved with how it is to generate"):
+            model.generation_config.validate(strict=True)
 
 
 def _run(trainer: Any, recipe: Recipe, folder: Path) -> dict[str, Any]:
