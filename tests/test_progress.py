@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from transformers.utils import logging
 
@@ -39,3 +43,60 @@ def test_bars_of_files_come_back_only_where_they_were(shown: bool) -> None:
         assert logging.is_progress_bar_enabled() == shown
     finally:
         (logging.enable_progress_bar if was_shown else logging.disable_progress_bar)()
+
+
+DRIVER = """
+import logging, sys, time, warnings
+from longspan.progress import logs_beside_bars
+from tqdm.auto import tqdm
+own = logging.getLogger("other.library")
+own.addHandler(logging.StreamHandler())
+own.propagate = False
+with logs_beside_bars():
+    with tqdm(total=4, desc="training", mininterval=0) as bar:
+        for step in range(4):
+            bar.update(1)
+            if step == 1:
+                logging.getLogger("longspan.data").warning("log line \\x1b[31m of ours")
+                own.warning("log line of another")
+                warnings.warn("a warning line")
+logging.getLogger("longspan.data").warning("after it")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_log_lines_tear_no_bar_on_a_terminal() -> None:
+    """On a terminal of 80 columns, as it would show it: each line whole, on a row of its own, the bar below."""
+    text = on_a_terminal([sys.executable, "-W", "always", "-c", DRIVER])
+    rows = [row.rpartition("\r")[2].rstrip() for row in text.replace("\r\n", "\n").split("\n")]
+    assert "log line \ufffd[31m of ours" in rows
+    assert "log line of another" in rows
+    assert any(row.endswith("UserWarning: a warning line") for row in rows)
+    assert "after it" in rows
+    assert [row for row in rows if "training:" in row] == [rows[-3]]  # one bar, whole, at the end
+    assert rows[-3].startswith("training: 100%")
+
+
+def on_a_terminal(command: list[str]) -> str:
+    """What a command writes to a terminal of 80 columns."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        written = b""
+        while True:
+            try:
+                some = os.read(ours, 65536)
+            except OSError:  # how the end of a terminal shows on Linux
+                break
+            if not some:
+                break
+            written += some
+    os.close(ours)
+    assert process.returncode == 0, written
+    return written.decode()

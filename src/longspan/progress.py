@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
+
+from longspan.data.characters import shown
 
 _hidden: ContextVar[bool] = ContextVar("hidden", default=False)
 
@@ -23,15 +28,15 @@ def without_bars() -> Iterator[None]:
 @contextmanager
 def without_file_bars() -> Iterator[None]:
     """Hide the bars that transformers draws, such as for every model file it reads or writes; Trainer's own stays."""
-    from transformers.utils import logging
+    from transformers.utils import logging as transformers_logging
 
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    were_shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
-            logging.enable_progress_bar()
+        if were_shown:
+            transformers_logging.enable_progress_bar()
 
 
 def progress_bar(things: Iterable[Any] | None = None, *, doing: str, **options: Any) -> Any:
@@ -45,3 +50,60 @@ def progress_bar(things: Iterable[Any] | None = None, *, doing: str, **options: 
     from tqdm import tqdm
 
     return tqdm(things, desc=doing, leave=False, disable=True if _hidden.get() else None, **options)
+
+
+class BesideBars:
+    """A stream whose lines stand above the bars, which are drawn again below; nothing in them steers the terminal."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> None:
+        """Write whole lines."""
+        from tqdm import tqdm
+
+        with tqdm.external_write_mode(file=self.stream):
+            self.stream.write(shown(text))
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self.stream.flush()
+
+
+@contextmanager
+def logs_beside_bars() -> Iterator[None]:
+    """While the block runs, log lines and warnings that go to standard output or error tear no bar.
+
+    Handlers that exist by then are looked at, whichever library made them, and Python's own for lines without any.
+    """
+    loggers = [logging.getLogger(), *map(logging.getLogger, list(logging.root.manager.loggerDict))]
+    before = [(logger, logger.handlers) for logger in loggers]
+    for logger, handlers in before:
+        logger.handlers = [_beside_bars(handler) for handler in handlers]
+    last, show = logging.lastResort, warnings.showwarning
+    logging.lastResort = None if last is None else _beside_bars(last)
+
+    def show_beside(
+        message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: str | None = None
+    ) -> None:
+        text = warnings.formatwarning(message, category, filename, lineno, line)
+        BesideBars(sys.stderr if file is None else file).write(text)
+
+    warnings.showwarning = show_beside
+    try:
+        yield
+    finally:
+        logging.lastResort, warnings.showwarning = last, show
+        for logger, handlers in before:
+            logger.handlers = handlers
+
+
+def _beside_bars(handler: Any) -> Any:
+    """A handler that writes beside bars what this one would write to a standard stream; others as they are."""
+    if not isinstance(handler, logging.StreamHandler) or handler.stream not in (sys.stdout, sys.stderr):
+        return handler
+    beside = logging.StreamHandler(BesideBars(handler.stream))
+    beside.setLevel(handler.level)
+    beside.setFormatter(handler.formatter)
+    beside.filters = handler.filters
+    return beside

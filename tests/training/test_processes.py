@@ -90,6 +90,7 @@ def test_two_processes_train_as_one(recipe: Path, tmp_path: Path) -> None:
     """Half of each batch in each process: the losses of one process that has all of it."""
     done = _two("train", str(recipe), "--output", str(tmp_path / "two"))
     assert done.returncode == 0, done.stderr
+    assert (done.stdout.count("best checkpoint"), done.stdout.count("model: ")) == (1, 1)
     train(load_recipe(recipe), tmp_path / "one")
     one, two = _curve(tmp_path / "one"), _curve(tmp_path / "two")
     assert len(one) == 6
@@ -126,7 +127,7 @@ def test_two_processes_stop_together_and_go_on(recipe: Path, tmp_path: Path) -> 
         timeout=200,
     )
     assert done.returncode != 0
-    assert "saved step 3; go on with: " in done.stderr
+    assert done.stderr.count("saved step 3; go on with: ") == 1
     assert (tmp_path / "two" / "checkpoints" / "checkpoint-3" / "files.json").is_file()
     again = _two("train", str(recipe), *output, "--resume")
     assert again.returncode == 0, again.stderr

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from longspan import __version__
-from longspan.cli.terminal import complain, say, silence, usable_streams
+from longspan.cli.terminal import Told, complain, say, silence, usable_streams
 from longspan.errors import InputError
 
 COMMANDS = {
@@ -98,7 +98,9 @@ def _run(arguments: list[str]) -> int:
     except SystemExit as done:  # how completion ends: its scripts, and the words that a shell asks for
         return done.code if isinstance(done.code, int) else 0
     # Newer typer turns an interruption into its exit code by itself.
-    return _fail("interrupted", code=130) if result == 130 else result if isinstance(result, int) else 0
+    if result == 130 and not isinstance(result, Told):
+        return _fail("interrupted", code=130)
+    return result if isinstance(result, int) else 0
 
 
 def _app(arguments: list[str]) -> Any:

@@ -28,6 +28,10 @@ _PLAIN = str.maketrans("‘’‚‛“”„‟«»‹›–—―‐‑−…�
 _PLAIN |= {ord("…"): "...", ord("ß"): "ss", ord("€"): "EUR", ord("æ"): "ae", ord("ø"): "o", ord("ł"): "l"}
 
 
+class Told(int):
+    """An exit code whose reason stands on the terminal already."""
+
+
 def say(text: str = "", *, error: bool = False) -> None:
     """Write a text and a line end to standard output, or to standard error."""
     _write(shown(text) + "\n", sys.stderr if error else sys.stdout)

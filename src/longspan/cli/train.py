@@ -1,12 +1,13 @@
 """`longspan train`: run a recipe."""
 
 import shlex
+import signal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from longspan.cli.terminal import say
+from longspan.cli.terminal import Told, say
 
 
 def train(
@@ -37,22 +38,32 @@ def train(
     settings = load_recipe(recipe, changes or (), smoke=smoke)
     folder = output or Path("runs") / (f"{settings.name}-smoke" if smoke else settings.name)
 
+    from longspan.progress import logs_beside_bars
+    from longspan.training.runs import is_main_process
     from longspan.training.stopping import Stopped
     from longspan.training.train import train as run
 
     again = ["longspan", "train", str(recipe), *(changes or []), *(["--smoke"] if smoke else [])]
     again = shlex.join([*again, *(["--output", str(output)] if output else []), "--resume"])
     try:
-        result = run(settings, folder, resume=resume)
+        with logs_beside_bars():
+            result = run(settings, folder, resume=resume)
     except Stopped as stopped:
-        say(f"saved step {stopped.step}; go on with: {again}", error=True)
-        raise typer.Exit(128 + stopped.number) from None
+        _end(f"saved step {stopped.step}; go on with: {again}", stopped.number, tell=is_main_process())
     except KeyboardInterrupt:
-        say(f"stopped at once; go on from the last checkpoint with: {again}", error=True)
-        raise
+        _end(f"stopped at once; go on from the last checkpoint with: {again}", signal.SIGINT, tell=is_main_process())
+    if not is_main_process():  # one of several says it
+        return
     scores = ", ".join(f"{name.removeprefix('eval_')} {value:.4g}" for name, value in result.best.items())
     say(f"best checkpoint: step {result.best_step} ({scores})")
     if settings.published is not None and not smoke:
         aim = ", ".join(f"{name} {value}" for name, value in settings.published.scores.items())
         say(f"published row this recipe aims at: {aim} ({settings.published.source})")
     say(f"model: {result.folder}")
+
+
+def _end(sentence: str, number: int, *, tell: bool) -> NoReturn:
+    """Exit as a shell expects it of a signal."""
+    if tell:
+        say(sentence, error=True)
+    raise typer.Exit(Told(128 + number)) from None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.ops.kept import kept
 from longspan.ops.tiles import best_layout
 from longspan.patterns import Causal, Pattern
 
@@ -62,7 +62,7 @@ def _attend_seen(query: Tensor, key: Tensor, value: Tensor, seen: Tensor, scale:
     return result * ~empty
 
 
-@lru_cache(maxsize=16)
+@kept
 def _mask_of(
     pattern: Pattern, queries: int, keys: int, query_offset: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor, bool]:

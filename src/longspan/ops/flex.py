@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from longspan.errors import InputError
+from longspan.ops.kept import kept
 from longspan.ops.slots import mask_of_slots
 from longspan.patterns import Pattern, Span
 
@@ -136,7 +137,7 @@ def block_tables(
     return (*tables[0], None, None) if masked else (*tables[0], *tables[1])
 
 
-@lru_cache(maxsize=32)
+@kept
 def _blocks_of(pattern: Pattern, queries: int, keys: int, offset: int, full_too: bool) -> tuple[Tensor, Tensor]:
     """`(query blocks, key blocks)` bool ×2: blocks that are partial, and blocks that are full."""
     key_start, query_start = torch.arange(0, keys, BLOCK)[None, :], torch.arange(0, queries, BLOCK)[:, None]

@@ -7,7 +7,6 @@ the first of them has its own index: one regular band, in which the relative ter
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +15,7 @@ from torch import Tensor
 from longspan.ops import blocked
 from longspan.ops.chunk_masks import Problem
 from longspan.ops.dense import DENSE_PAIRS
+from longspan.ops.kept import kept
 from longspan.ops.relative_tiles import Relative
 from longspan.ops.slots import mask_of_slots
 from longspan.ops.tiles import SCORE_COST, TILE_SIZES, Layout, layout
@@ -222,7 +222,7 @@ class _Call:
         return F.pad(relative.grads[0] * scale, fill), F.pad(relative.grads[1].flip(1) * scale, fill)
 
 
-@lru_cache(maxsize=16)
+@kept
 def band_layout(left: int, right: int, length: int, device: torch.device) -> tuple[Layout, int]:
     """A regular band of tiles for a window, and how many places to fill in before the first key.
 

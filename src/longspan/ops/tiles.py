@@ -2,7 +2,7 @@
 
 Queries and keys are cut into tiles of equal size. A tile is absent (nothing visible), full, or partial. Query tiles
 that see the same number of key tiles form a group, and are computed together. The masks of partial tiles repeat along
-the diagonal, so only one of each kind is kept. Everything here is indices, and cached.
+the diagonal, so only one of each kind is kept. Everything here is indices; the best layout is kept.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.ops.kept import KEPT, kept
 from longspan.patterns import Pattern, Span
 
 TILE_SIZES = (32, 64, 128)
@@ -32,6 +33,7 @@ class Group:
         columns: `(n, m)` indices of the key tiles that each of them sees, ascending.
         masks: `(u, size, m·size)` bool, the distinct masks; `None` when all tiles are full.
         mask_ids: `(n,)` which of the masks belongs to each query tile.
+        name: a key for what is kept of this group.
         first_row, first_column, step: a band has `rows[i] == first_row + i` and
             `columns[i, j] == first_column + i·step + j`; `step` is `None` when that does not hold.
     """
@@ -43,13 +45,13 @@ class Group:
     first_row: int
     first_column: int
     step: int | None
-    cache: dict[tuple[torch.dtype, int], Tensor] = field(default_factory=dict, compare=False)
+    name: object = field(default_factory=object, compare=False)
 
     def to(self, device: torch.device) -> Group:
         """The same group with its tensors on a device."""
         masks = None if self.masks is None else self.masks.to(device)
         rows, columns, mask_ids = (part.to(device) for part in (self.rows, self.columns, self.mask_ids))
-        return replace(self, rows=rows, columns=columns, masks=masks, mask_ids=mask_ids, cache={})
+        return replace(self, rows=rows, columns=columns, masks=masks, mask_ids=mask_ids, name=object())
 
     def one_mask(self, first: int, last: int) -> bool:
         """Whether the query tiles from `first` to `last` all have the same mask."""
@@ -68,11 +70,12 @@ class Group:
 
     def additive(self, dtype: torch.dtype, beside: int) -> Tensor:
         """The masks as 0 and −∞ to be added, with `beside` more columns of 0."""
+        return KEPT.get((self.name, dtype, beside), lambda: self._additive(dtype, beside))
+
+    def _additive(self, dtype: torch.dtype, beside: int) -> Tensor:
         assert self.masks is not None
-        if (dtype, beside) not in self.cache:
-            mask = torch.zeros(self.masks.shape, dtype=dtype, device=self.masks.device)
-            self.cache[dtype, beside] = F.pad(mask.masked_fill_(~self.masks, -math.inf), (0, beside))
-        return self.cache[dtype, beside]
+        mask = torch.zeros(self.masks.shape, dtype=dtype, device=self.masks.device)
+        return F.pad(mask.masked_fill_(~self.masks, -math.inf), (0, beside))
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ class Layout:
         return replace(self, groups=tuple(group.to(device) for group in self.groups))
 
 
-@lru_cache(maxsize=64)
+@kept
 def best_layout(pattern: Pattern, queries: int, keys: int, query_offset: int, device: torch.device) -> Layout:
     """The layout that costs least, over the tile sizes, with its tensors on a device."""
     sizes = [size for size in TILE_SIZES if size <= max(queries, TILE_SIZES[0])]
@@ -154,7 +157,6 @@ def best_layout(pattern: Pattern, queries: int, keys: int, query_offset: int, de
     return min(layouts, key=lambda found: found.scores * SCORE_COST[found.size]).to(device)
 
 
-@lru_cache(maxsize=64)
 def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Layout:
     """Cut `queries` × `keys` into tiles of `size` and keep those in which `pattern` shows something."""
     tiles = _visible_tiles(pattern, queries, keys, query_offset, size)
