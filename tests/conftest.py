@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,9 +38,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _repeatable() -> None:
-    """Every test starts from the same random state, whatever ran before it."""
+def _repeatable() -> Iterator[None]:
+    """Every test starts from the same random state and the same registered names, whatever ran before it."""
     torch.manual_seed(0)
+    homes = {
+        "longspan.patterns.text": "KINDS",
+        "longspan.attention": "MECHANISMS",
+        "longspan.tasks.base": "TASKS",
+        "longspan.plugins": "READERS",
+    }
+    tables = [getattr(sys.modules[home], name) for home, name in homes.items() if home in sys.modules]
+    before = [dict(table) for table in tables]
+    yield
+    for table, kept in zip(tables, before, strict=True):
+        for name in set(table) - set(kept):
+            del table[name]
 
 
 @pytest.fixture(scope="session")

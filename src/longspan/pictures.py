@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +66,10 @@ def save_picture(figure: Figure, path: str | os.PathLike[str]) -> None:
         InputError: an unknown format, or a place that cannot be written.
     """
     literal(figure)
-    with whole_file(check_picture(path)) as part:
-        figure.savefig(part, format=_kind(path), dpi=DOTS, facecolor="white")
+    place, drawn = check_picture(path), BytesIO()  # drawn in memory: matplotlib leaves a file open on a full disk
+    figure.savefig(drawn, format=_kind(path), dpi=DOTS, facecolor="white")
+    with whole_file(place) as part:
+        part.write_bytes(drawn.getvalue())
 
 
 def literal(figure: Figure) -> Figure:

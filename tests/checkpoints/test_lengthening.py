@@ -229,7 +229,7 @@ def test_a_dilated_window_is_compared_without_its_holes(published):
         ({"layers": [2]}, "layers names layer 2, but the encoder has layers 0 to 1"),
         ({"layers": ["0"]}, "layers names layer '0'"),
         ({"left_token": 3}, "has no option 'left_token'"),
-        ({"left_tokens": -1}, "left_tokens=-1"),
+        ({"left_tokens": -1}, "left_tokens is -1"),
         ({"stride": 9}, "stride=9 exceeds kernel=5"),
     ],
 )

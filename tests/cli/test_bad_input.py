@@ -23,6 +23,7 @@ model:
   max_tokens: 128
 tokenizer: {train: 400}
 optimisation: {steps: 2, batch_size: 2, log_every: 1, evaluate_every: 2}
+generation: {max_tokens: 16}
 """
 
 
@@ -85,8 +86,8 @@ def test_unusable_options_of_summarize(refused: Callable[..., str], tmp_path: Pa
 CHANGES = {
     "optimisation.learning=1": "learning",
     "model.attention.lefft_tokens=3": "lefft_tokens",
-    "model.attention.left_tokens=-1": "left_tokens=-1",
-    "model.attention={mechanism: longformer, dilation: 0}": "dilation=0",
+    "model.attention.left_tokens=-1": "left_tokens is -1",
+    "model.attention={mechanism: longformer, dilation: 0}": "dilation is 0",
     "model.attention.mechanism=longfromer": "longfromer",
     "model.attention.stride=9": "stride=9",
     "model.new.num_attention_heads=5": "num_attention_heads=5",
@@ -106,11 +107,11 @@ def test_recipes_that_cannot_be(change: str, refused: Callable[..., str], tmp_pa
 
 
 OPTIONS = {
-    ("left_tokens=-1",): "left_tokens=-1",
-    ("--attention", "longformer", "dilation=0"): "dilation=0",
+    ("left_tokens=-1",): "left_tokens is -1",
+    ("--attention", "longformer", "dilation=0"): "dilation is 0",
     ("--attention", "longformer", "dilation=[1,2,4]"): "dilation=(1, 2, 4)",
     ("stride=9",): "stride=9",
-    ("kernel=5000",): "kernel=5000",
+    ("kernel=5000",): "kernel is 5000",
     ("lefft=3",): "lefft",
     ("--attention", "longform"): "longform",
     ("--layers", "9"): "9",

@@ -29,7 +29,7 @@ def test_it_is_the_one_a_recipe_would_train(tmp_path: Path, capsys: pytest.Captu
     [
         (["nowhere.txt", "--output", "OUT"], "'nowhere.txt' is no file, directory or pattern"),
         (["EMPTY", "--output", "OUT"], "there is no text to train a tokenizer on"),
-        (["TEXT", "--output", "OUT", "--size", "100"], "Invalid value for '--size'"),
+        (["TEXT", "--output", "OUT", "--size", "100"], "--size='100' must be at least 2"),
         (["TEXT", "--output", "FULL"], "exists already and is not empty; give another place"),
         (["TEXT"], "Missing option '--output'"),
     ],

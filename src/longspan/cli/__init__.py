@@ -140,9 +140,12 @@ def _usage(error: Any) -> str:
     if invalid is None or not getattr(error, "param", None):
         return message
     first = invalid(include_url=False)[0]
-    kind = "a whole number" if first["type"].startswith("int") else "a number"
-    kind = kind if first["type"].startswith(("int", "float")) else "a text that can be read"
-    return f"{error.param.opts[0]}={first['input']!r} is not {kind}; give one"
+    given, limits = f"{error.param.opts[0]}={first['input']!r}", first.get("ctx", {})
+    if "ge" in limits or "le" in limits:
+        return f"{given} must be {'at least' if 'ge' in limits else 'at most'} {limits.get('ge', limits.get('le'))}"
+    kinds = {"int": "a whole number", "float": "a number", "string": "a text that can be read"}
+    kind = next((words for name, words in kinds.items() if first["type"].startswith(name)), None)
+    return message if kind is None else f"{given} is not {kind}; give one"
 
 
 def _command(arguments: list[str]) -> list[str]:

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 from longspan.data.characters import escaped, on_one_line, shown
 from longspan.errors import InputError
 
-LONGEST = 1200
+LONGEST = 900
 """Characters of a message on standard error."""
 
 _PLAIN = str.maketrans("‘’‚‛“”„‟«»‹›–—―‐‑−…•·×" + "\u00a0\u202f\u2009", "''''\"\"\"\"\"\"''------.**x   ")
