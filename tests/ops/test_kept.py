@@ -117,3 +117,20 @@ def test_a_compiled_graph_computes_what_it_needs() -> None:
     KEPT.clear()
     assert torch.equal(doubled(torch.ones(5)), torch.arange(5) + 2.0)
     assert len(KEPT) == 0
+
+
+def test_what_a_transform_computes_ends_with_it() -> None:
+    pattern = Window(3, 2)
+    query = torch.randn(1, 1, 50, 4)
+
+    def total(values: torch.Tensor) -> torch.Tensor:
+        return attend(values, values, values, pattern=pattern).sum()
+
+    KEPT.clear()
+    inside = torch.func.grad(total)(query)
+    assert len(KEPT) == 0
+    plain = query.clone().requires_grad_()
+    total(plain).backward()
+    assert len(KEPT) > 0
+    torch.testing.assert_close(inside, plain.grad)
+    torch.testing.assert_close(torch.func.grad(total)(query), plain.grad)

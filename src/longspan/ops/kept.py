@@ -16,6 +16,8 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from longspan.ops.transforms import is_transforming
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -47,6 +49,8 @@ class Kept:
                 self._entries.move_to_end(key)
                 return self._entries[key][0]
         value = compute()  # not under the lock: it may ask for entries itself
+        if is_transforming():
+            return value
         with self._lock:
             if key not in self._entries:
                 self._entries[key] = value, weight(value)

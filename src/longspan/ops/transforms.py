@@ -24,3 +24,8 @@ def needs_reference(*tensors: Tensor | None) -> bool:
         return False
     differentiating = (_functorch.TransformType.Grad, _functorch.TransformType.Jvp)
     return any(level.key() in differentiating for level in _functorch.get_interpreter_stack() or ())
+
+
+def is_transforming() -> bool:
+    """Whether a transform of `torch.func` is at work: tensors made now belong to it, and end with it."""
+    return bool(_functorch.get_interpreter_stack())
