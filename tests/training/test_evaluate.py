@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,24 @@ def test_a_published_checkpoint(data: Path, tmp_path: Path) -> None:
     result = evaluate(folder, str(data), limit=1, beams=2, length_penalty=2.0, max_tokens=6)
     assert result.report["decoding"]["length_penalty"] == 2.0
     assert set(result.scores) == {"rouge1", "rouge2", "rougeL", "rougeLsum"}
+
+
+def test_a_full_disk_leaves_the_last_scores(
+    data: Path, tmp_path: Path, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = train_tokenizer(texts_of(synthetic_rows(2, seed=0)), 400, max_tokens=256)
+    folder = write_random_bart(tmp_path / "bart", tokenizer, seed=0)
+    command = ["evaluate", str(folder), "--data", str(data), "--limit", "1", "--output", str(small_disk / "scores")]
+    assert main([*command, "--max-tokens", "4"]) == 0
+    before = {path.name: path.read_bytes() for path in (small_disk / "scores").iterdir()}
+    (small_disk / "mine").write_bytes(bytes(shutil.disk_usage(small_disk).free))
+    capsys.readouterr()
+    assert main([*command, "--max-tokens", "5"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert "the disk is full" in err
+    assert {path.name: path.read_bytes() for path in (small_disk / "scores").iterdir()} == before
 
 
 def _cut_short(folder: Path) -> None:

@@ -1,12 +1,19 @@
-"""File formats in, rows and texts out: data sets, documents, sentences, chunks."""
+"""File formats in, rows and texts out: data sets, documents, sentences, chunks.
 
-from longspan.data.chunks import Chunk, chunk_map
-from longspan.data.documents import read_document
-from longspan.data.question_readers import QUESTION_DATA_SETS, read_questions
-from longspan.data.questions import Annotation, Candidate, QuestionRow, Span, plain_row
-from longspan.data.readers import DATA_SETS, read_rows, rows_from_records
-from longspan.data.rows import SummaryRow
-from longspan.data.sentences import Sentence, split_sentences
+Each name is imported when it is asked for: the command line uses some of these modules at every start.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from longspan.data.chunks import Chunk, chunk_map
+    from longspan.data.documents import read_document
+    from longspan.data.question_readers import QUESTION_DATA_SETS, read_questions
+    from longspan.data.questions import Annotation, Candidate, QuestionRow, Span, plain_row
+    from longspan.data.readers import DATA_SETS, read_rows, rows_from_records
+    from longspan.data.rows import SummaryRow
+    from longspan.data.sentences import Sentence, split_sentences
 
 __all__ = [
     "DATA_SETS",
@@ -26,3 +33,20 @@ __all__ = [
     "rows_from_records",
     "split_sentences",
 ]
+
+_MODULES = {
+    "chunks": ("Chunk", "chunk_map"),
+    "documents": ("read_document",),
+    "question_readers": ("QUESTION_DATA_SETS", "read_questions"),
+    "questions": ("Annotation", "Candidate", "QuestionRow", "Span", "plain_row"),
+    "readers": ("DATA_SETS", "read_rows", "rows_from_records"),
+    "rows": ("SummaryRow",),
+    "sentences": ("Sentence", "split_sentences"),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'longspan.data' has no attribute {name!r}")
+    return getattr(import_module(f"longspan.data.{_HOMES[name]}"), name)
