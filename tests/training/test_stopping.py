@@ -120,18 +120,6 @@ def test_a_gradient_that_is_not_finite_ends_training(
         train(load_recipe(tiny_recipe), tmp_path / "run")
 
 
-def test_weights_that_explode_end_training(tiny_recipe: Path, tmp_path: Path) -> None:
-    """Without anything arranged: the learning rate is far too high."""
-    changes = ["optimisation.learning_rate=3e37", "optimisation.warmup_steps=0"]
-    try:
-        recipe = load_recipe(tiny_recipe, changes)
-    except InputError:
-        pytest.skip("such a learning rate is refused already")
-    with pytest.raises(InputError, match=r"is (nan|inf|-inf) at step \d+.*learning_rate \(now 3e\+37\)"):
-        train(recipe, tmp_path / "run")
-    assert not (tmp_path / "run" / "metrics.json").exists()
-
-
 def test_steps_can_be_raised_under_a_constant_schedule(tiny_recipe: Path, tmp_path: Path) -> None:
     constant = ["optimisation.schedule=constant_with_warmup"]
     train(load_recipe(tiny_recipe, [*constant, "optimisation.steps=8"]), tmp_path / "whole")
