@@ -290,7 +290,8 @@ def test_a_forked_child_does_not_hold_the_lock(tmp_path: Path) -> None:
         if child == 0:
             os.read(reader, 1)
             os._exit(0)
-    with Claim(tmp_path):
+    with Claim(tmp_path):  # refused, if the child held it
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), "the child must be alive still"
         os.write(writer, b"x")
         os.waitpid(child, 0)
 

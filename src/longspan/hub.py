@@ -6,7 +6,7 @@ import ssl
 from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlparse
-from urllib.request import Request, urlopen
+from urllib.request import Request, build_opener
 
 from longspan.errors import InputError
 
@@ -45,7 +45,8 @@ def _unreachable(host: str) -> str | None:
 
     request = Request(huggingface_hub.constants.ENDPOINT, method="HEAD")
     try:
-        with urlopen(request, timeout=PATIENCE):
+        # Not `urlopen`, which remembers the proxies of its first call.
+        with build_opener().open(request, timeout=PATIENCE):
             return None
     except HTTPError:
         return None  # an answer, whatever it says

@@ -39,6 +39,19 @@ def without_file_bars() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
+@contextmanager
+def without_loading_notes() -> Iterator[None]:
+    """Hide what transformers logs while it loads a model or a tokenizer: what is wrong is said once, as an error."""
+    from transformers.utils import logging as transformers_logging
+
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+
+
 def progress_bar(things: Iterable[Any] | None = None, *, doing: str, **options: Any) -> Any:
     """A bar that goes away when it is done; on a terminal only, so that a log stays clean.
 

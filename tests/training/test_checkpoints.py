@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from longspan.errors import InputError
+from longspan.files import write_whole
 from longspan.training import checkpoints
 
 
@@ -68,8 +69,8 @@ def test_the_newest_and_the_best_stay(tmp_path: Path, best: int | None, left: li
 
 def test_writing_is_whole_or_not_at_all(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "a.json"
-    checkpoints.write_atomically(file, "one")
-    checkpoints.write_atomically(file, "two")
+    write_whole({file: "one"})
+    write_whole({file: "two"})
     assert file.read_text() == "two"
     assert [path.name for path in file.parent.iterdir()] == ["a.json"]
 

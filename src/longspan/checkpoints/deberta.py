@@ -220,22 +220,27 @@ def _exported_span(config: Any, layer: int) -> int:
     return attention.relative_span
 
 
+def heads_of(prefix: str) -> dict[str, Head]:
+    """The transformers classes of DeBERTa or DeBERTa-v2, which begin with `prefix`, and what they become."""
+    return {
+        f"{prefix}Model": Head("LongspanModel"),
+        f"{prefix}ForMaskedLM": Head("LongspanForMaskedLM", MASKED_LM),
+        f"{prefix}ForSequenceClassification": Head(
+            "LongspanForSequenceClassification", CLASSIFIER, fields={"classification_head": "dense"}
+        ),
+        f"{prefix}ForTokenClassification": Head(
+            "LongspanForTokenClassification", TOKEN_CLASSIFIER, fields={"classifier_dropout": None}
+        ),
+        f"{prefix}ForQuestionAnswering": Head("LongspanForQuestionAnswering", SPAN),
+    }
+
+
 DEBERTA = Architecture(
     model_type="deberta",
     prefix="deberta",
     body=BODY + RELATIVE,
     our_body="model",
-    heads={
-        "DebertaModel": Head("LongspanModel"),
-        "DebertaForMaskedLM": Head("LongspanForMaskedLM", MASKED_LM),
-        "DebertaForSequenceClassification": Head(
-            "LongspanForSequenceClassification", CLASSIFIER, fields={"classification_head": "dense"}
-        ),
-        "DebertaForTokenClassification": Head(
-            "LongspanForTokenClassification", TOKEN_CLASSIFIER, fields={"classifier_dropout": None}
-        ),
-        "DebertaForQuestionAnswering": Head("LongspanForQuestionAnswering", SPAN),
-    },
+    heads=heads_of("Deberta"),
     fields=_fields,
     export=_export,
     unpack=_unpack,

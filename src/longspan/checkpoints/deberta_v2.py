@@ -5,22 +5,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from longspan.checkpoints.deberta import (
-    CLASSIFIER,
-    GLOBAL_ONLY,
+    DEBERTA,
     KINDS,
-    MASKED_LM,
     export_relative,
+    heads_of,
     span_of,
     terms_of,
 )
-from longspan.checkpoints.encoder_tables import BODY, SPAN, TOKEN_CLASSIFIER, encoder_fields
-from longspan.checkpoints.mapping import Architecture, Head, Pairs
+from longspan.checkpoints.encoder_tables import BODY, encoder_fields
+from longspan.checkpoints.mapping import Pairs
 from longspan.errors import InputError
 
 RELATIVE: Pairs = (
@@ -172,26 +172,13 @@ def _export(config: Any) -> dict[str, Any]:
     }
 
 
-DEBERTA_V2 = Architecture(
+DEBERTA_V2 = replace(
+    DEBERTA,
     model_type="deberta-v2",
-    prefix="deberta",
     body=tuple((PROJECTION.sub(r"self.\1_proj", theirs), ours) for theirs, ours in BODY) + RELATIVE,
-    our_body="model",
-    heads={
-        "DebertaV2Model": Head("LongspanModel"),
-        "DebertaV2ForMaskedLM": Head("LongspanForMaskedLM", MASKED_LM),
-        "DebertaV2ForSequenceClassification": Head(
-            "LongspanForSequenceClassification", CLASSIFIER, fields={"classification_head": "dense"}
-        ),
-        "DebertaV2ForTokenClassification": Head(
-            "LongspanForTokenClassification", TOKEN_CLASSIFIER, fields={"classifier_dropout": None}
-        ),
-        "DebertaV2ForQuestionAnswering": Head("LongspanForQuestionAnswering", SPAN),
-    },
+    heads=heads_of("DebertaV2"),
     fields=_fields,
     export=_export,
     unpack=_unpack,
     pack=_pack,
-    unread=GLOBAL_ONLY,
-    checked=("attention", "classifier_input_dropout"),
 )

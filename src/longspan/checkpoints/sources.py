@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.utils import logging
 
 from longspan.errors import InputError
 from longspan.hub import check_reachable
 from longspan.model_fields import CONFIG, check_fields
 from longspan.model_folder import AGAIN, check_model_folder, one_sentence
-from longspan.progress import without_file_bars
+from longspan.progress import without_file_bars, without_loading_notes
 
 ClassLookup = Callable[[str, str | None], type[PreTrainedModel]]
 """From `model_type` and the first of `architectures` (or None) to the class that loads it; raises `InputError`."""
@@ -78,7 +76,11 @@ def _check_size(name: str, model_class: type[PreTrainedModel], held: int) -> Non
 
     Shapes that differ are named one by one once the model is loaded; this is for sizes that no machine could hold.
     """
-    with one_sentence(f"the config.json of model '{name}' is not usable"), _quiet(), torch.device("meta"):
+    with (
+        one_sentence(f"the config.json of model '{name}' is not usable"),
+        without_loading_notes(),
+        torch.device("meta"),
+    ):
         config_class: Any = model_class.config_class
         config = config_class.from_pretrained(name, local_files_only=True)
         empty = model_class(config)
@@ -115,7 +117,7 @@ def check_finite(model: PreTrainedModel, name: str) -> None:
 def _from_pretrained(name: str, model_class: type[PreTrainedModel], **options: Any) -> Any:
     """The model and transformers' account of its tensors, with our errors."""
     # Misfits are collected instead of raised, so that one sentence can name the first of them.
-    with one_sentence(f"model '{name}' cannot be loaded"), _quiet(), without_file_bars():
+    with one_sentence(f"model '{name}' cannot be loaded"), without_loading_notes(), without_file_bars():
         return model_class.from_pretrained(
             name,
             use_safetensors=True,
@@ -168,14 +170,3 @@ def _belongs_to_other_head(key: str) -> bool:
     """Published files often carry the pre-training heads and index buffers beside the weights of the model proper."""
     parts = key.split(".")
     return parts[0] in HEADS or "pooler" in parts or parts[-1] in {"position_ids", "token_type_ids"}
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Hide transformers' own loading table: its findings are checked here and raised as errors."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from transformers import AutoTokenizer
-from transformers.utils import logging
 
 from longspan.errors import InputError
 from longspan.hub import check_reachable
 from longspan.model_folder import check_tokenizer_files, one_sentence
+from longspan.progress import without_loading_notes
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "*.model")
 """What marks a folder with a tokenizer."""
@@ -38,14 +38,9 @@ def open_tokenizer(source: str | Path, **options: Any) -> Any:
         source = directory
     elif not directory.exists():
         check_reachable(str(source), "tokenizer", "tokenizer_config.json")
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # what is wrong is said once, below or when the model is loaded
-    try:
-        with one_sentence(f"the tokenizer of '{source}' cannot be read"):
-            tokenizer: Any = AutoTokenizer.from_pretrained(str(source), trust_remote_code=False, **options)
-            highest = max(tokenizer("a word", verbose=False)["input_ids"], default=0)
-    finally:
-        logging.set_verbosity(verbosity)
+    with one_sentence(f"the tokenizer of '{source}' cannot be read"), without_loading_notes():
+        tokenizer: Any = AutoTokenizer.from_pretrained(str(source), trust_remote_code=False, **options)
+        highest = max(tokenizer("a word", verbose=False)["input_ids"], default=0)
     if not 0 <= highest < len(tokenizer):
         raise InputError(f"the tokenizer of '{source}' gives token {highest} but has {len(tokenizer)}; it is damaged")
     return tokenizer

@@ -14,9 +14,8 @@ import longspan.ops.blocked_operator
 import longspan.ops.pooling
 import longspan.ops.relative_operator  # noqa: F401 (importing them defines the operators)
 from longspan.errors import InputError
-from longspan.ops.reference import dense_mask, dense_weights
+from longspan.ops.reference import attend_reference
 from longspan.ops.relative_reference import attend_relative_reference
-from longspan.ops.slots import mask_of_slots
 from longspan.patterns import parse
 
 
@@ -41,18 +40,19 @@ def _attention(
     global_rows: bool,
 ) -> Tensor:
     _refuse_dropout(dropout_prob)
-    seen = dense_mask(
+    return attend_reference(
+        query,
+        key,
+        value,
         parse(pattern),
-        query.shape[2],
-        key.shape[2],
-        key_mask=key_mask,
-        is_global=None if slots is None else mask_of_slots(slots, key.shape[2]),
-        query_offset=query_offset,
+        key_mask,
+        slots,
         global_rows=global_rows,
-        device=query.device,
+        bias=bias,
+        scale=scale,
+        dropout_prob=0.0,
+        query_offset=query_offset,
     )
-    weights = dense_weights(query, key, seen, scale=scale, bias=bias)
-    return torch.matmul(weights, value.to(weights.dtype)).to(query.dtype)
 
 
 @register_decomposition(torch.ops.longspan.relative_attention.default)

@@ -178,11 +178,6 @@ def evaluations(history: list[dict[str, Any]], name: str) -> dict[int, float]:
     return {entry["step"]: entry[key] for entry in history if key in entry and math.isfinite(entry[key])}
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file so that it is there whole or not at all, even if the process or the machine stops."""
-    write_whole({path: text})
-
-
 def _checkpoints(folder: Path) -> list[Path]:
     found = [path for path in folder.glob("checkpoint-*") if NAME.fullmatch(path.name)]
     return sorted(found, key=lambda path: int(path.name.rpartition("-")[2]))
