@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         LongspanModel,
     )
     from longspan.ops.attend import attend
-    from longspan.plugins import register
+    from longspan.registering import register
     from longspan.summaries import Summary, summarize
 
 __version__ = "0.2.0"
@@ -64,7 +64,7 @@ __all__ = [
 
 _HOMES = {
     "attend": "longspan.ops.attend",
-    "register": "longspan.plugins",
+    "register": "longspan.registering",
     "MECHANISMS": "longspan.attention",
     "Tokens": "longspan.attention",
     "from_transformers": "longspan.checkpoints",
