@@ -90,15 +90,7 @@ def evaluate(
     changes = {"beams": beams, "length_penalty": length_penalty, "max_tokens": max_tokens}
     changes = {name: value for name, value in changes.items() if value is not None}
     task, model, generation = _open(source)
-    if changes and not task.generates:
-        raise InputError(f"{next(iter(changes))} is set, but a model for {task.name!r} does not generate; leave it out")
-    if generation is None and task.generates:
-        generation = _generation_of(model)
-    if generation is not None and changes:
-        longest = changes.get("max_tokens", generation.max_tokens)
-        generation = replace(generation, **changes, min_tokens=min(generation.min_tokens, longest))
-    if generation is not None and task.generates:
-        check_room(generation, model.config)
+    generation = _decoding(task, model, generation, changes)
     # What can fail for its place is known before anything is predicted.
     target = output_folder(source / "evaluation" if output is None else output)
     name = _free_name(target, data, split)
@@ -152,6 +144,22 @@ def _open(folder: Path) -> tuple[Any, Any, Generation | None]:
         )
     # No recipe says how much it reads, so as much as it has positions for.
     return task_class(TASK_OF_MODEL[kind])().fitted(model.config), model, None
+
+
+def _decoding(task: Any, model: Any, generation: Generation | None, changes: dict[str, Any]) -> Generation | None:
+    """How the model writes: as trained, or else as it would by itself, with what the call changes."""
+    if not task.generates:
+        if changes:
+            raise InputError(
+                f"{next(iter(changes))} is set, but a model for {task.name!r} does not generate; leave it out"
+            )
+        return generation
+    generation = generation or _generation_of(model)
+    if changes:
+        longest = changes.get("max_tokens", generation.max_tokens)
+        generation = replace(generation, **changes, min_tokens=min(generation.min_tokens, longest))
+    check_room(generation, model.config)
+    return generation
 
 
 def _generation_of(model: Any) -> Generation:
