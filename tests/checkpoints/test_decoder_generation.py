@@ -1,4 +1,4 @@
-"""`generate()` of unmodified decoders under a pattern: what the same model writes under the dense mask of the pattern."""
+"""`generate()` of unmodified decoders under a pattern: what the same model writes under its dense mask."""
 
 from __future__ import annotations
 

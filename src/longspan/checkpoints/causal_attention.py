@@ -135,7 +135,9 @@ def _order(positions: Tensor, start: Tensor) -> Tensor | None:
 def _selected(seen: Tensor) -> tuple[Tensor | slice | None, Tensor]:
     """The columns in which something is visible, and the mask of these; a range of them needs no copy of the keys."""
     index = seen.flatten(0, 2).any(0).nonzero()[:, 0]
-    if len(index) > 0 and int(index[-1] - index[0]) + 1 == len(index):
+    if len(index) == 0:
+        return slice(0, 1), seen[..., :1]
+    if int(index[-1] - index[0]) + 1 == len(index):
         columns = slice(int(index[0]), int(index[-1]) + 1)
         return columns, seen[..., columns]
     if 2 * len(index) > seen.shape[-1]:
