@@ -9,6 +9,7 @@ or in holes gives what it gives alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,8 @@ from longspan.patterns import Causal, Full, Pattern, Window
 
 FEW_QUERIES = 32
 """Up to so many queries, one mask of them over all keys is cheaper than a layout of tiles for each new length."""
+MOST_RANGES = 8
+"""Up to so many ranges of keys are copied as such; more are gathered one by one."""
 MOST_PAIRS = 1 << 22
 """Query–key pairs whose visibility is found at once, where queries follow keys of which the first are gone."""
 
@@ -62,6 +65,10 @@ def _check_reach(attention_mask: Tensor, needed: int, window: int | None) -> Non
         )
 
 
+Columns = list[slice] | Tensor | None
+"""Which keys are read: ranges of them, their indices, or all."""
+
+
 @dataclass
 class Places:
     """Where queries and keys stand, read once for all layers that share a mask.
@@ -75,7 +82,7 @@ class Places:
     keys: Tensor
     queries: Tensor
     window: int
-    _seen: dict[tuple[Pattern, int, int], tuple[Tensor | slice | None, Tensor]] = field(default_factory=dict)
+    _seen: dict[tuple[Pattern, int, int], tuple[Columns, Tensor]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, mask: Tensor, queries: int, keys: int) -> Places:
@@ -85,20 +92,28 @@ class Places:
             position = mask[:, 0, 0]
             found = cls(position[:, :keys], position[:, keys : keys + queries], int(position[0, -1]))
             mask._longspan_places = found  # type: ignore[attr-defined]
-            found._sort()
         return found
 
-    def _sort(self) -> None:
-        """Find out in which order, and from which position on, the real queries and keys of a row follow each other."""
-        self.key_order = _order(self.keys, self.keys * 0)
-        starts = torch.where(self.queries < 0, self.queries.shape[1] + self.keys.shape[1], self.queries)
-        offsets = starts.amin(1) if starts.shape[1] else starts.new_zeros(len(starts))
-        offsets = torch.where((self.queries >= 0).any(1), offsets, 0)
-        self.offsets = offsets.tolist()
-        self.query_order = _order(self.queries, offsets[:, None])
-        filled = torch.where(self.keys < 0, self.keys.shape[1], self.keys)
-        self.from_start = bool(((filled == 0).any(1) | (self.keys < 0).all(1)).all())
+    @cached_property
+    def from_start(self) -> bool:
         """Whether no row has lost its first keys, as those of a sliding cache do."""
+        return bool(((self.keys == 0).any(1) | (self.keys < 0).all(1)).all())
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """`(B or 1)` position of the first real query of each row."""
+        beyond = torch.where(self.queries < 0, self.queries.shape[1] + self.keys.shape[1], self.queries)
+        return torch.where((self.queries >= 0).any(1), beyond.amin(1), 0)
+
+    @cached_property
+    def key_order(self) -> Tensor | None:
+        """Indices that bring the real keys of each row to its front; `None` where they stand there."""
+        return _order(self.keys, self.keys.new_zeros(1, 1))
+
+    @cached_property
+    def query_order(self) -> Tensor | None:
+        """The same of the queries."""
+        return _order(self.queries, self.offsets[:, None])
 
     def causal(self, pattern: Pattern) -> Pattern:
         """What a decoder sees of a pattern: nothing ahead, and no more than its own window."""
@@ -108,20 +123,18 @@ class Places:
             return own if whole else pattern & own
         return Causal() if whole else pattern & Causal()
 
-    def seen(self, pattern: Pattern, first: int, last: int) -> tuple[Tensor | slice | None, Tensor]:
+    def seen(self, pattern: Pattern, first: int, last: int) -> tuple[Columns, Tensor]:
         """Which keys some query from `first` to `last` sees (`None` for all), and `(B or 1, H or 1, T, W)` who does."""
         name = pattern, first, last
-        if name not in self._seen:
-            query, key = self.queries[:, first:last, None], self.keys[:, None, :]
-            seen = pattern.visible(query.clamp(min=0), key.clamp(min=0))
-            seen = (
-                (seen.movedim(0, 1) if pattern.heads else seen[:, None]) & (query >= 0)[:, None] & (key >= 0)[:, None]
-            )
-            found = _selected(seen)
-            if self.queries.shape[1] > FEW_QUERIES:
-                return found
+        if name in self._seen:
+            return self._seen[name]
+        query, key = self.queries[:, first:last, None], self.keys[:, None, :]
+        seen = pattern.visible(query.clamp(min=0), key.clamp(min=0))
+        real = ((query >= 0) & (key >= 0))[:, None]
+        found = _selected((seen.movedim(0, 1) if pattern.heads else seen[:, None]) & real)
+        if self.queries.shape[1] <= FEW_QUERIES:
             self._seen[name] = found
-        return self._seen[name]
+        return found
 
 
 def _order(positions: Tensor, start: Tensor) -> Tensor | None:
@@ -132,17 +145,29 @@ def _order(positions: Tensor, start: Tensor) -> Tensor | None:
     return torch.argsort((positions < 0).to(torch.int8), dim=1, stable=True)
 
 
-def _selected(seen: Tensor) -> tuple[Tensor | slice | None, Tensor]:
-    """The columns in which something is visible, and the mask of these; a range of them needs no copy of the keys."""
+def _selected(seen: Tensor) -> tuple[Columns, Tensor]:
+    """The columns in which something is visible, and the mask of these."""
     index = seen.flatten(0, 2).any(0).nonzero()[:, 0]
-    if len(index) == 0:
-        return slice(0, 1), seen[..., :1]
-    if int(index[-1] - index[0]) + 1 == len(index):
-        columns = slice(int(index[0]), int(index[-1]) + 1)
-        return columns, seen[..., columns]
     if 2 * len(index) > seen.shape[-1]:
         return None, seen
-    return index, seen[..., index]
+    if len(index) == 0:  # something must be read: it is masked
+        return [slice(0, 1)], seen[..., :1]
+    last = F.pad((index.diff() > 1).nonzero()[:, 0], (0, 1), value=len(index) - 1)
+    if len(last) > MOST_RANGES:
+        return index, seen[..., index]
+    firsts = [0, *(last[:-1] + 1).tolist()]
+    ranges = [slice(int(index[a]), int(index[b]) + 1) for a, b in zip(firsts, last.tolist(), strict=True)]
+    return ranges, _taken(seen, ranges, -1)
+
+
+def _taken(tensor: Tensor, columns: Columns, dim: int) -> Tensor:
+    """Some columns of a tensor; one range of them is no copy."""
+    if columns is None:
+        return tensor
+    if isinstance(columns, Tensor):
+        return tensor.index_select(dim, columns)
+    parts = [tensor.narrow(dim, part.start, part.stop - part.start) for part in columns]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
 @torch.compiler.disable()
@@ -178,7 +203,7 @@ def attend_causal(
     found = Places.of(places, queries, keys)
     options = {"scale": query.shape[-1] ** -0.5 if scale is None else scale, "dropout": dropout}
     seen = found.causal(pattern)
-    if found.from_start and queries > FEW_QUERIES:
+    if queries > FEW_QUERIES and found.from_start:
         return _attend_tiles(query, key, value, seen, found, **options)
     step = max(1, MOST_PAIRS // max(1, keys * found.queries.shape[0]))
     parts = [
@@ -192,17 +217,14 @@ def _attend_seen(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    columns: Tensor | slice | None,
+    columns: Columns,
     seen: Tensor,
     *,
     scale: float,
     dropout: float,
 ) -> Tensor:
     """Few queries over the keys that they see; the heads that share a key stand below each other as queries."""
-    if isinstance(columns, slice):
-        key, value = key[:, :, columns], value[:, :, columns]
-    elif columns is not None:
-        key, value = key.index_select(2, columns), value.index_select(2, columns)
+    key, value = _taken(key, columns, 2), _taken(value, columns, 2)
     batch, heads, queries, _ = query.shape
     group = heads // key.shape[1]
     empty = ~seen.any(-1, keepdim=True)
@@ -223,10 +245,10 @@ def _attend_tiles(
     counts = (places.keys >= 0).sum(1, keepdim=True)
     full = bool((counts == key.shape[2]).all())
     real = (torch.arange(key.shape[2], device=key.device) < counts).expand(key.shape[0], -1)
-    offsets = torch.tensor(places.offsets).expand(query.shape[0])
+    offsets = places.offsets.expand(query.shape[0])
     parts, rows = [], []
     for offset in offsets.unique().tolist():
-        chosen = (offsets == offset).nonzero()[:, 0].to(query.device)
+        chosen = (offsets == offset).nonzero()[:, 0]
         rows.append(chosen)
         one = slice(None) if len(chosen) == len(query) else chosen
         grouped = _grouped(ordered[one], key[one], value[one], None if full else real[one], pattern)
