@@ -7,7 +7,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from longspan.attention.base import Attention, AttentionConfig, KeyValueState, Tokens
+from longspan.attention.base import AttentionConfig, KeyValueState
+from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend import attend
 from longspan.patterns import Causal, Full
 
@@ -32,7 +34,7 @@ class FullConfig(AttentionConfig):
         return FullAttention(self, width=width, heads=heads, causal=causal)
 
 
-class FullAttention(Attention):
+class FullAttention(ProjectedAttention):
     """The module of `FullConfig`."""
 
     def __init__(self, config: FullConfig, *, width: int, heads: int, causal: bool) -> None:
