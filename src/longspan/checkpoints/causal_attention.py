@@ -67,6 +67,8 @@ def _check_reach(attention_mask: Tensor, needed: int, window: int | None) -> Non
 
 Columns = list[slice] | Tensor | None
 """Which keys are read: ranges of them, their indices, or all."""
+Seen = tuple[Columns, Tensor | None, Tensor | None]
+"""The keys that are read, a mask of them `(B or 1, H or 1, T, W)`, and the queries that see nothing `(…, T, 1)`."""
 
 
 @dataclass
@@ -82,7 +84,7 @@ class Places:
     keys: Tensor
     queries: Tensor
     window: int
-    _seen: dict[tuple[Pattern, int, int], tuple[Columns, Tensor]] = field(default_factory=dict)
+    _seen: dict[tuple[Pattern, int, int], Seen] = field(default_factory=dict)
 
     @classmethod
     def of(cls, mask: Tensor, queries: int, keys: int) -> Places:
@@ -123,15 +125,17 @@ class Places:
             return own if whole else pattern & own
         return Causal() if whole else pattern & Causal()
 
-    def seen(self, pattern: Pattern, first: int, last: int) -> tuple[Columns, Tensor]:
-        """Which keys some query from `first` to `last` sees (`None` for all), and `(B or 1, H or 1, T, W)` who does."""
+    def seen(self, pattern: Pattern, first: int, last: int) -> Seen:
+        """Which keys some query from `first` to `last` sees, and who sees which of them."""
         name = pattern, first, last
         if name in self._seen:
             return self._seen[name]
         query, key = self.queries[:, first:last, None], self.keys[:, None, :]
         seen = pattern.visible(query.clamp(min=0), key.clamp(min=0))
         real = ((query >= 0) & (key >= 0))[:, None]
-        found = _selected((seen.movedim(0, 1) if pattern.heads else seen[:, None]) & real)
+        columns, seen = _selected((seen.movedim(0, 1) if pattern.heads else seen[:, None]) & real)
+        blind = ~seen.any(-1, keepdim=True)
+        found = columns, None if bool(seen.all()) else seen | blind, blind if bool(blind.any()) else None
         if self.queries.shape[1] <= FEW_QUERIES:
             self._seen[name] = found
         return found
@@ -218,7 +222,8 @@ def _attend_seen(
     key: Tensor,
     value: Tensor,
     columns: Columns,
-    seen: Tensor,
+    mask: Tensor | None,
+    blind: Tensor | None,
     *,
     scale: float,
     dropout: float,
@@ -227,13 +232,14 @@ def _attend_seen(
     key, value = _taken(key, columns, 2), _taken(value, columns, 2)
     batch, heads, queries, _ = query.shape
     group = heads // key.shape[1]
-    empty = ~seen.any(-1, keepdim=True)
-    mask = (seen | empty).expand(-1, heads if seen.shape[1] > 1 else group, -1, -1)
-    mask = mask.reshape(seen.shape[0], -1, group * queries, seen.shape[-1])
+    if mask is not None:
+        mask = mask.expand(-1, heads if mask.shape[1] > 1 else group, -1, -1)
+        mask = mask.reshape(mask.shape[0], -1, group * queries, mask.shape[-1])
     found = F.scaled_dot_product_attention(
         query.reshape(batch, -1, group * queries, query.shape[-1]), key, value, mask, dropout_p=dropout, scale=scale
     )
-    return found.reshape(batch, heads, queries, -1) * ~empty
+    found = found.reshape(batch, heads, queries, -1)
+    return found if blind is None else found.masked_fill(blind, 0.0)
 
 
 def _attend_tiles(
