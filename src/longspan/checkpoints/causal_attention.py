@@ -17,7 +17,7 @@ from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.ops.attend import attend
-from longspan.patterns import Causal, Full, Pattern, Window
+from longspan.patterns import Causal, Full, Pattern, Span, Window
 
 FEW_QUERIES = 32
 """Up to so many queries, one mask of them over all keys is cheaper than a layout of tiles for each new length."""
@@ -245,22 +245,22 @@ def _attend_seen(
 def _attend_tiles(
     query: Tensor, key: Tensor, value: Tensor, pattern: Pattern, places: Places, *, scale: float, dropout: float
 ) -> Tensor:
-    """Many queries by `attend`: real tokens first, rows that start at one position together."""
+    """Many queries by `attend`: real tokens first, rows that start at one position together.
+
+    Padding then lies ahead of every real query, where nobody looks, so that no mask of it is needed.
+    """
     key, value = (_reordered(tensor, places.key_order) for tensor in (key, value))
     ordered = _reordered(query, places.query_order)
-    counts = (places.keys >= 0).sum(1, keepdim=True)
-    full = bool((counts == key.shape[2]).all())
-    real = (torch.arange(key.shape[2], device=key.device) < counts).expand(key.shape[0], -1)
+    if _shows_the_past(pattern, key.shape[2]):
+        pattern = Causal()
     offsets = places.offsets.expand(query.shape[0])
     parts, rows = [], []
     for offset in offsets.unique().tolist():
         chosen = (offsets == offset).nonzero()[:, 0]
         rows.append(chosen)
         one = slice(None) if len(chosen) == len(query) else chosen
-        grouped = _grouped(ordered[one], key[one], value[one], None if full else real[one], pattern)
-        found = attend(
-            *grouped[:3], pattern=pattern, key_mask=grouped[3], scale=scale, dropout_prob=dropout, query_offset=offset
-        )
+        grouped = _grouped(ordered[one], key[one], value[one], pattern)
+        found = attend(*grouped, pattern=pattern, scale=scale, dropout_prob=dropout, query_offset=offset)
         parts.append(found.reshape(-1, *query.shape[1:3], value.shape[-1]))
     found = parts[0] if len(parts) == 1 else torch.cat(parts)[torch.argsort(torch.cat(rows))]
     if places.query_order is not None:
@@ -276,15 +276,19 @@ def _reordered(tensor: Tensor, order: Tensor | None) -> Tensor:
     return tensor.gather(2, order[:, None, :, None].expand(tensor.shape[0], tensor.shape[1], -1, tensor.shape[3]))
 
 
-def _grouped(
-    query: Tensor, key: Tensor, value: Tensor, real: Tensor | None, pattern: Pattern
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+def _shows_the_past(pattern: Pattern, length: int) -> bool:
+    """Whether a pattern hides nothing that comes before, as a window does that is wider than the text."""
+    last = torch.arange(length)
+    first = torch.zeros_like(last)
+    return not pattern.heads and bool(pattern.every(Span(last, last, first, last)).all())
+
+
+def _grouped(query: Tensor, key: Tensor, value: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor, Tensor]:
     """As many heads of keys as of queries, without a copy of the keys unless the pattern tells heads apart."""
-    shared, group = key.shape[1], query.shape[1] // key.shape[1]
+    group = query.shape[1] // key.shape[1]
     if group == 1:
-        return query, key, value, real
+        return query, key, value
     if pattern.heads:
-        return query, key.repeat_interleave(group, 1), value.repeat_interleave(group, 1), real
+        return query, key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
     key, value = (x.reshape(-1, 1, *x.shape[2:]).expand(-1, group, -1, -1) for x in (key, value))
-    query = query.reshape(-1, group, *query.shape[2:])
-    return query, key, value, None if real is None else real.repeat_interleave(shared, 0)
+    return query.reshape(-1, group, *query.shape[2:]), key, value
