@@ -63,9 +63,9 @@ def test_only_what_is_not_linear_costs_more_per_token_of_a_longer_input(config):
 
 
 def test_causal_forms_take_no_globals(causal_form):
+    module, slots = causal_form.build(), torch.zeros(2, 1, dtype=torch.int64)
     with pytest.raises(InputError, match="no global tokens"):
-        with_globals_of = causal_form.build()
-        with_globals_of(torch.zeros(2, 5, WIDTH).double(), Tokens(global_slots=torch.zeros(2, 1, dtype=torch.int64)))
+        module(torch.zeros(2, 5, WIDTH).double(), Tokens(global_slots=slots))
 
 
 def test_a_form_that_looks_both_ways_takes_no_state(two_way_form):

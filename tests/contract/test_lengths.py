@@ -12,6 +12,7 @@ from longspan.attention import Tokens
 from longspan.errors import InputError
 
 from .forms import PADDINGS, WIDTH
+from .variants import FAULTS
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 13, 101])
@@ -49,7 +50,9 @@ def alone_and_together(form, side: str) -> list[tuple[Tensor, Tensor]]:
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-def test_a_document_alone_padded_or_batched_gives_the_same(form, side):
+def test_a_document_alone_padded_or_batched_gives_the_same(form, side, request):
+    if (form.name, side) in FAULTS:
+        request.applymarker(pytest.mark.xfail(reason=FAULTS[form.name, side], strict=True))
     for alone, together in alone_and_together(form, side):
         torch.testing.assert_close(together, alone)
 

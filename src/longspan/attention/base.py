@@ -211,7 +211,8 @@ class Attention(nn.Module):
             )
         if not causal and not config.bidirectional:
             raise InputError(
-                f"attention {config.mechanism!r} is causal only{config.since('bidirectional')}; build it with causal=True"
+                f"attention {config.mechanism!r} is causal only{config.since('bidirectional')}; build it with "
+                "causal=True"
             )
         self.config = config
         self.width = width
