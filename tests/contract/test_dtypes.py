@@ -12,7 +12,10 @@ from .oracles import oracle
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_type_errs_no_more_than_twice_a_dense_layer(form, dtype):
     exact = form.build()
-    hidden, tokens = torch.randn(2, 211, WIDTH, dtype=torch.float64), form.tokens(211, "right", form.globals[-2 % -5])
+    hidden, tokens = (
+        torch.randn(2, 211, WIDTH, dtype=torch.float64),
+        form.tokens(211, "right", form.globals[min(1, len(form.globals) - 1)]),
+    )
     truth = exact(hidden, tokens)
     short = exact.to(dtype)
     output = short(hidden.to(dtype), tokens)
@@ -21,9 +24,9 @@ def test_a_type_errs_no_more_than_twice_a_dense_layer(form, dtype):
     assert ours.abs().mean() <= 2 * theirs.abs().mean()
 
 
-@pytest.mark.parametrize("length", [1, 17, 61, 601])
+@pytest.mark.parametrize("length", [1, 17, 601])
 def test_autocast_trains(form, length):
-    """What the Trainer does with `bf16=True`: float32 weights, short floats inside, dense for short inputs or in tiles."""
+    """What the Trainer does with `bf16=True`: float32 weights, short floats inside, dense or in tiles."""
     module, hidden = form.build(torch.float32), torch.randn(2, length, WIDTH, requires_grad=True)
     for parameter in module.parameters():
         parameter.data *= 0.4

@@ -39,10 +39,10 @@ def test_an_unknown_option_is_refused(config):
         attention_config({**config.to_dict(), "dropout": "high"})
 
 
-def test_heads_must_divide_the_width(form):
+def test_heads_must_divide_the_width(plain_form):
     for heads in (4, 0):
         with pytest.raises(InputError, match=f"heads={heads} does not divide width=6"):
-            form.config.build(width=WIDTH, heads=heads, causal=form.causal)
+            plain_form.config.build(width=WIDTH, heads=heads, causal=plain_form.causal)
 
 
 def test_modules_survive_copies_and_safetensors(form, tmp_path):
