@@ -24,7 +24,13 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "poolingformer": {
         "plain": {},
         "per-query": {"windows": "per_query", "pooling": "max", "tie_levels": True},
-        "mean": {"pooling": "mean", "kernel": 3, "stride": 2, "separate_global_projections": False},
+        "ahead": {
+            "pooling": "mean",
+            "kernel": 3,
+            "stride": 2,
+            "pooled_left_tokens": 0,
+            "separate_global_projections": False,
+        },
     },
     "fusion": {
         "plain": {},
@@ -42,6 +48,6 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
 
 _GRID = "pools lie at multiples of the stride from the first place of the input, so that padding on the left moves them"
 FAULTS: dict[tuple[str, str], str] = dict.fromkeys(
-    [("poolingformer", "left"), ("poolingformer-mean", "left"), ("fusion", "left")], _GRID
+    [("poolingformer", "left"), ("poolingformer-ahead", "left"), ("fusion", "left")], _GRID
 )
 """What is known to break a law, and how: (form, law) → fault. A test of it must fail until it is repaired."""
