@@ -19,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from longspan import __version__
+from longspan.version import __version__
 from longspan.cli.terminal import Told, complain, say, silence, usable_streams
 from longspan.errors import InputError
 

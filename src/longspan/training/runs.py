@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 import transformers
 
-from longspan import __version__
+from longspan.version import __version__
 from longspan.errors import InputError
 from longspan.files import is_empty, write_whole
 from longspan.training.plain_yaml import write_yaml

@@ -16,7 +16,7 @@ from longspan.data.skipping import Skipped
 from longspan.data.summaries.layouts import Choice, detect_layout, parse_record
 from longspan.data.summaries.readers import SPLIT_ALIASES
 from longspan.data.tables import read_records
-from longspan.data.text.characters import check_characters
+from longspan.characters import check_characters
 from longspan.errors import InputError
 from longspan.extras import require
 

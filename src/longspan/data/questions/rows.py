@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import Any
 
 from longspan.data.fields import kind_of
-from longspan.data.text.characters import check_characters
+from longspan.characters import check_characters
 from longspan.errors import InputError
 
 KINDS = ("paragraph", "table", "list", "other")

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from longspan.data.summaries.rows import SummaryRow
-from longspan.data.text.characters import check_characters
+from longspan.characters import check_characters
 from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError
 
