@@ -41,7 +41,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("order", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ORDERS])
+@pytest.mark.parametrize(
+    "order", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ORDERS]
+)
 def test_transformers_knows_our_models_whatever_came_first(order: str, folder: Path) -> None:
     code = f"{ORDERS[order]}\n{CHECK}"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from longspan.imports import after_import
 from longspan.errors import InputError
+from longspan.imports import after_import
 from longspan.version import __version__
 
 if TYPE_CHECKING:
