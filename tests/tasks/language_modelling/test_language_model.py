@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,8 +29,8 @@ def tokenizer() -> Any:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> list[Any]:
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    return list(LanguageModel(text_unit="line").read(str(tmp_path / "texts.txt"), "train", None))
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    return list(LanguageModel().read(str(tmp_path / "texts.jsonl"), "train", None))
 
 
 @pytest.fixture
@@ -49,7 +50,9 @@ def test_every_token_is_scored_once(stream: Stream, context: int, epoch: int | N
         ids, labels = chunks[index]["input_ids"].tolist(), chunks[index]["labels"].tolist()
         scored = [label for label in labels if label != -100]
         read = len(ids) - len(scored)
-        assert len(ids) <= 17 and labels[:read] == [-100] * read and labels[read:] == ids[read:]
+        assert len(ids) <= 17
+        assert labels[:read] == [-100] * read
+        assert labels[read:] == ids[read:]
         assert whole[place : place + len(scored)] == scored
         assert whole[place - read : place] == ids[:read]
         assert read == min(1 + context, place)
@@ -64,7 +67,8 @@ def test_borders_move_with_the_epoch_and_only_in_training(stream: Stream) -> Non
     for epoch in range(6):
         chunks.set_epoch(epoch)
         shifts.append(chunks.shift)
-    assert len(set(shifts)) > 2 and all(0 <= shift < 16 for shift in shifts)
+    assert len(set(shifts)) > 2
+    assert all(0 <= shift < 16 for shift in shifts)
     fixed = NextTokenChunks(stream, max_tokens=17, context_tokens=0, seed=None)
     fixed.set_epoch(5)
     assert fixed.shift == 0
@@ -85,7 +89,7 @@ class Quarter(torch.nn.Module):
 @pytest.mark.parametrize("max_tokens", [7, 1000])
 def test_bits_of_a_model_known_by_hand(corpus: list[Any], tokenizer: Any, batch_size: int, max_tokens: int) -> None:
     """2 bits for each byte and each separator but the first."""
-    task = LanguageModel(max_tokens=max_tokens, text_unit="line")
+    task = LanguageModel(max_tokens=max_tokens)
     outcome = task.evaluate(Quarter(), tokenizer, corpus, batch_size=batch_size)
     characters, size = sum(map(len, TEXTS)), sum(len(text.encode()) for text in TEXTS)
     assert size == characters + 3  # a dash of three bytes, an umlaut of two
