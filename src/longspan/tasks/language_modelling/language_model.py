@@ -126,7 +126,7 @@ class LanguageModel(CorpusTask):
         """What the scores are, in words."""
         context = self.max_tokens // 2 - 1 if self.context_tokens is None else self.context_tokens
         return (
-            "Bits: −log2 of the probability of every token and every separator of documents, over the characters, bytes or "
+            "Bits: −log2 of the probability of every token and every separator, over the characters, bytes or "
             f"tokens; each is guessed from {context} to {self.max_tokens - 1} tokens before it."
         )
 
