@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from longspan.attention import MECHANISMS, Tokens
     from longspan.checkpoints import from_transformers, lengthen, to_onnx, to_transformers, use_attention
     from longspan.inference.answer import DocumentAnswer, answer
+    from longspan.inference.generate import generate
     from longspan.inference.summarize import Summary, summarize
     from longspan.models import (
         LongspanConfig,
@@ -51,6 +52,7 @@ __all__ = [
     "answer",
     "attend",
     "from_transformers",
+    "generate",
     "lengthen",
     "patterns",
     "register",
@@ -71,6 +73,7 @@ _HOMES = {
     "to_onnx": "longspan.checkpoints",
     "use_attention": "longspan.checkpoints",
     "answer": "longspan.inference.answer",
+    "generate": "longspan.inference.generate",
     "DocumentAnswer": "longspan.inference.answer",
     "summarize": "longspan.inference.summarize",
     "Summary": "longspan.inference.summarize",
