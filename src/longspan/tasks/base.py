@@ -15,15 +15,19 @@ summarises never needs what another task needs. Training goes through these meth
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
 from longspan.errors import InputError
+from longspan.plain_yaml import read_yaml_file
 from longspan.plugins import find
-from longspan.settings import check
+from longspan.settings import check, from_plain, show
+
+RECIPE = "recipe.yaml"
+"""The recipe that a run keeps beside its model."""
 
 TASKS: dict[str, Any] = {
     "summarization": "longspan.tasks.summaries.summarization:Summarization",
@@ -144,3 +148,22 @@ def task_class(name: str) -> Any:
         return found
     module, _, attribute = found.partition(":")
     return getattr(importlib.import_module(module), attribute)
+
+
+def build_task(options: Mapping[str, Any]) -> Any:
+    """The task of the `task` section of a recipe: its `name` and its options; unknown options raise."""
+    name = options.get("name")
+    if not isinstance(name, str):
+        raise InputError(f"task.name is {show(name)}; give a task, such as summarization")
+    return from_plain(task_class(name), {key: value for key, value in options.items() if key != "name"}, "task")
+
+
+def task_beside(folder: Path) -> Any | None:
+    """The task that a model was trained for, by the recipe in its folder; None where there is none."""
+    if not (folder / RECIPE).is_file():
+        return None
+    what = f"recipe {show(str(folder / RECIPE))}"
+    recipe = read_yaml_file(folder / RECIPE, what)
+    if not isinstance(recipe, dict) or not isinstance(recipe.get("task"), dict):
+        raise InputError(f"{what} has no section `task`; put back the recipe that the model was trained with")
+    return build_task(recipe["task"])

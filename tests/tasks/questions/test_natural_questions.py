@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from longspan.checkpoints.loading import load_tokenizer
 from longspan.cli import main
 from longspan.data.questions.rows import Annotation, Place, QuestionRow, Span, plain_row
 from longspan.data.questions.synthetic import synthetic_questions
@@ -21,7 +22,7 @@ from longspan.tasks.metrics.natural_questions import Said, annotations_of, natur
 from longspan.tasks.questions.natural_questions import NaturalQuestions, rows_of
 from longspan.training.evaluate import evaluate
 from longspan.training.recipe_file import load_recipe
-from longspan.training.tokenizers import load_tokenizer, train_tokenizer
+from longspan.training.tokenizers import train_tokenizer
 from longspan.training.train import train
 
 RECIPE = """
