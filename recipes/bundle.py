@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from longspan.checkpoints.loading import load_model, load_tokenizer
-from longspan.tasks.base import RECIPE
+from longspan.tasks import RECIPE
 
 BUNDLED = Path(__file__).parents[1] / "src" / "longspan" / "bundled"
 

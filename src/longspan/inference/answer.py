@@ -103,7 +103,7 @@ def _load(source: str) -> Reader:
 
 def _task(folder: Path, model: Any, tokenizer: Any) -> Any:
     """The task as the recipe beside the model has it; without a recipe, what model and tokenizer tell of it."""
-    from longspan.tasks.base import task_beside
+    from longspan.tasks import task_beside
     from longspan.tasks.questions.natural_questions import NaturalQuestions
     from longspan.tasks.questions.options import QuestionOptions, marker_tokens
 

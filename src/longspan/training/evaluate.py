@@ -14,7 +14,8 @@ from longspan.checkpoints.loading import check_tokenizer, load_model, load_token
 from longspan.errors import InputError
 from longspan.files import output_folder, write_whole
 from longspan.settings import BatchSize, Beams, Count, LengthPenalty, NewTokens, Split, check_arguments
-from longspan.tasks.base import RECIPE, Outcome, task_class
+from longspan.tasks import RECIPE, task_class
+from longspan.tasks.base import Outcome
 from longspan.training.recipe import Generation, Recipe, Source
 from longspan.training.recipe_checks import check_room
 from longspan.training.recipe_file import read_recipe

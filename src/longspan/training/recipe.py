@@ -304,7 +304,7 @@ class Recipe:
 
     def build_task(self) -> Any:
         """The task of the recipe with its options; unknown options raise."""
-        from longspan.tasks.base import build_task
+        from longspan.tasks import build_task
 
         return build_task(self.task)
 

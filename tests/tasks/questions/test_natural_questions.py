@@ -17,7 +17,7 @@ from longspan.data.questions.rows import Annotation, Place, QuestionRow, Span, p
 from longspan.data.questions.synthetic import synthetic_questions
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForNaturalQuestions
-from longspan.tasks.base import task_class
+from longspan.tasks import task_class
 from longspan.tasks.metrics.natural_questions import Said, annotations_of, natural_questions_scores
 from longspan.tasks.questions.natural_questions import NaturalQuestions, rows_of
 from longspan.training.evaluate import evaluate

@@ -14,7 +14,7 @@ from longspan.data.summaries.rows import SummaryRow
 from longspan.data.summaries.synthetic import synthetic_rows
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForSentenceScoring, segments
-from longspan.tasks.base import task_class
+from longspan.tasks import task_class
 from longspan.tasks.summaries.extraction import Extraction, encode_sentences
 from longspan.tasks.summaries.salience import salience, soft_labels, words_of
 from longspan.tasks.summaries.selection import choose, default_count, fill, is_whole, ranking, simple_words
