@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from longspan.data.corpus.token_files import TokenFiles
-
-IGNORED = -100
-"""The label of a token that was not chosen."""
+from longspan.data.corpus.token_files import TOKENS
+from longspan.data.ragged import Ragged
+from longspan.models.losses import IGNORED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +61,7 @@ class MaskedChunks(Dataset[dict[str, Any]]):
     """Chunks of at most `max_tokens` tokens, special tokens included, masked when they are asked for.
 
     Args:
-        files: the tokenised corpus.
+        files: the tokenised corpus, a row for each document.
         masking: how tokens are hidden.
         special_ids: ids that are never hidden.
         before: special tokens at the beginning of each chunk.
@@ -74,7 +73,7 @@ class MaskedChunks(Dataset[dict[str, Any]]):
 
     def __init__(
         self,
-        files: TokenFiles,
+        files: Ragged,
         masking: Masking,
         special_ids: np.ndarray,
         *,
@@ -91,7 +90,7 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         self.room = max_tokens - len(before) - len(after)
         self.seed = seed
         self.epoch = 0
-        self.ends = files.ends()
+        self.ends = files.ends
         if between is None:  # where each document ends, counted in chunks
             self.chunks = np.cumsum(-(-np.diff(self.ends, prepend=0) // self.room))
         else:  # where each document begins, separators counted
@@ -101,7 +100,7 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         """Number of chunks."""
         if self.between is None:
             return int(self.chunks[-1])
-        return -(-(self.files.tokens + self.files.documents - 1) // self.room)
+        return -(-(self.files.values + len(self.files) - 1) // self.room)
 
     def set_epoch(self, epoch: int) -> None:
         """Take the masks of this epoch from now on."""
@@ -114,7 +113,7 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         document = int(np.searchsorted(self.chunks, index, side="right"))
         start = int(self.ends[document - 1]) if document else 0
         start += (index - (int(self.chunks[document - 1]) if document else 0)) * self.room
-        return self.files.read(start, min(start + self.room, int(self.ends[document])))
+        return self.files.read(TOKENS, start, min(start + self.room, int(self.ends[document])))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """`input_ids` and `labels` of a chunk, `(T,)` int64."""
@@ -129,7 +128,7 @@ class MaskedChunks(Dataset[dict[str, Any]]):
 
     def _across(self, start: int, end: int) -> np.ndarray:
         """Ids of the documents laid end to end, with the separator between them."""
-        end = min(end, self.files.tokens + self.files.documents - 1)
+        end = min(end, self.files.values + len(self.files) - 1)
         first = int(np.searchsorted(self.shifted, start, side="right")) - 1
         last = int(np.searchsorted(self.shifted, end - 1, side="right")) - 1
         parts: list[Any] = []
@@ -137,7 +136,7 @@ class MaskedChunks(Dataset[dict[str, Any]]):
             shift = document  # separators before this document
             low = max(start - shift, int(self.shifted[document]) - shift)
             high = min(end - shift, int(self.ends[document]))
-            parts.append(self.files.read(low, high))
+            parts.append(self.files.read(TOKENS, low, high))
             if end - shift > int(self.ends[document]):
                 parts.append([self.between])
         return np.concatenate(parts).astype(np.int64)
