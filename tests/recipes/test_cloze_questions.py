@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from longspan.data.cloze import FUNCTION_WORDS, WORD, ClozeOptions, _topic, cloze_rows, paragraphs_of
+from cloze_questions import FUNCTION_WORDS, WORD, ClozeOptions, _topic, cloze_rows, paragraphs_of
 from longspan.data.questions.rows import plain_row
 from longspan.data.summaries.rows import SummaryRow
 from longspan.errors import InputError
