@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cloze_questions import ClozeOptions, cloze_rows, paragraphs_of
+
 from longspan.data.questions.rows import QuestionRow
 from longspan.data.summaries.readers import read_rows
 

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from longspan.data.summaries.rows import SummaryRow
+from longspan.data.text.words import split_words
 from longspan.models.losses import IGNORED
 from longspan.settings import Count
 from longspan.tasks.base import Outcome
@@ -21,7 +22,7 @@ from longspan.tasks.metrics.rouge import MEASURES
 from longspan.tasks.predicting import FeatureRows, pad, predict
 from longspan.tasks.summaries.base import SummaryTask, prediction_lines
 from longspan.tasks.summaries.salience import salience, soft_labels, words_of
-from longspan.tasks.summaries.selection import fill, ranking, simple_words
+from longspan.tasks.summaries.selection import fill, ranking
 from longspan.tasks.tokenizers import padding_id
 
 
@@ -107,7 +108,7 @@ class Extraction(SummaryTask):
         return len(encoded)
 
     def _text(self, scores: Any, row: SummaryRow) -> str:
-        words = self.summary_words or len(simple_words(row.reference))
+        words = self.summary_words or len(split_words(row.reference))
         count = min(len(scores), len(row.sentences))
         return "\n".join(fill(row.sentences, ranking(scores[:count]), words, block_repeats=self.block_repeats))
 
