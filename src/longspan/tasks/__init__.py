@@ -23,6 +23,7 @@ RECIPE = "recipe.yaml"
 TASKS: dict[str, Any] = {
     "summarization": "longspan.tasks.summaries.summarization:Summarization",
     "extraction": "longspan.tasks.summaries.extraction:Extraction",
+    "language_model": "longspan.tasks.language_modelling.language_model:LanguageModel",
     "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
     "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
 }

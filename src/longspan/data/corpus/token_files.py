@@ -1,7 +1,8 @@
 """A corpus as token ids on disk: tokenised once in one streaming pass, then read through a memory map.
 
-A `Ragged` with a row for each document and one column, its ids without special tokens, in two bytes or four. Neither
-the corpus nor its ids are ever in memory; a batch of texts is, at a time.
+A `Ragged` with a row for each document and one column, its ids without special tokens, in two bytes or four; its
+index also has how many `characters` and UTF-8 `bytes` the texts have. Neither the corpus nor its ids are ever in
+memory; a batch of texts is, at a time.
 """
 
 from __future__ import annotations
@@ -50,26 +51,29 @@ def token_files(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, *, limi
 
 def _write(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, limit: int | None) -> dict[str, Any]:
     pieces = chain.from_iterable(corpus.pieces() for corpus in corpora)
+    characters = size = 0
     with (
         Writer(folder, {TOKENS: "<u2" if len(tokenizer) <= 1 << 16 else "<u4"}) as writer,
         progress_bar(doing="tokenising", unit=" tokens", unit_scale=True) as bar,
     ):
-        for ids, is_last in _encoded(pieces, tokenizer):
+        for ids, piece, is_last in _encoded(pieces, tokenizer):
             writer.extend(**{TOKENS: ids})
+            characters += len(piece)
+            size += len(piece.encode(errors="surrogatepass"))
             bar.update(len(ids))
             if is_last:
                 writer.end_row()
             if writer.rows == limit:
                 break
-    return writer.index()
+    return {**writer.index(), "characters": characters, "bytes": size}
 
 
-def _encoded(pieces: Iterable[tuple[str, bool]], tokenizer: Any) -> Iterator[tuple[list[int], bool]]:
-    """The ids of each piece, and whether a document ends there."""
+def _encoded(pieces: Iterable[tuple[str, bool]], tokenizer: Any) -> Iterator[tuple[list[int], str, bool]]:
+    """The ids of each piece, the piece, and whether a document ends there."""
     for batch in _batches(pieces):
         texts = [piece for piece, _ in batch]
         found = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
-        yield from zip(found, (is_last for _, is_last in batch), strict=True)
+        yield from ((ids, *piece) for ids, piece in zip(found, batch, strict=True))
 
 
 def _batches(pieces: Iterable[tuple[str, bool]]) -> Iterator[list[tuple[str, bool]]]:
