@@ -34,7 +34,7 @@ def dense(module, hidden: Tensor, tokens: Tokens) -> Tensor:
     """The same layer by dense weights, with local rows only."""
     values = module.split_heads(module.value(hidden))
     context = module.merge_heads(module.window_weights(hidden, tokens).to(values.dtype) @ values)
-    if hasattr(module, "pooled_context") and module.levels.has_pools:
+    if hasattr(module, "pooled_context") and module.config.has_pools:
         values = module.split_heads(module.second_level("value")(context))
         # The weights of the second level start from the first level's output, which this is.
         context = context + module.merge_heads(module._pooled_weights(context, tokens.mask).to(values.dtype) @ values)
