@@ -21,8 +21,9 @@ def lengthen(
     attention: Annotated[
         str,
         typer.Option(
-            help="The mechanism (`longspan mechanisms` lists them), with two levels in the upper half of the layers; or "
-            "by layers, as in recipes: '[{layers: 0-5, mechanism: longformer}, {layers: 6-, mechanism: poolingformer}]'."
+            help="The mechanism (`longspan mechanisms` lists them), with two levels in the upper half of the layers; "
+            "or by layers, as recipes have it: "
+            "'[{layers: 0-5, mechanism: longformer}, {layers: 6-, mechanism: poolingformer}]'."
         ),
     ] = "poolingformer",
     max_tokens: Annotated[int, typer.Option(help="The longest input afterwards.")] = 16384,
