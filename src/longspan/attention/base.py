@@ -61,8 +61,6 @@ class AttentionConfig:
     causal: ClassVar[bool] = False
     incremental: ClassVar[bool] = False
     """Whether `state=` is supported for token-by-token decoding (causal builds only)."""
-    linear: ClassVar[bool] = True
-    """Whether time and memory grow in proportion to the length."""
     cost: ClassVar[str]
     """Scores per token, as a formula over the fields."""
     source: ClassVar[str]
@@ -71,6 +69,9 @@ class AttentionConfig:
     """Options on which all layers of an encoder must agree, because they share the tables of `build_positions`."""
     trained: ClassVar[tuple[str, ...]] = ()
     """Options that trained weights decide, so that a longer model made from them cannot choose others."""
+    exempt: ClassVar[Mapping[str, str]] = {}
+    """Laws of `tests/contract` that do not apply, each with the reason, which stands in the refusal: `"bidirectional"`,
+    `"causal"`, `"state"`, `"globals"`, and `"linear"`, of which only the cost speaks."""
 
     dropout: Dropout = 0.0
     """Probability of dropping an attention weight during training."""
@@ -189,6 +190,11 @@ class AttentionConfig:
         options = ", ".join(f"{name}={value}" for name, value in shown.items())
         return f"{self.mechanism}({options})" if options else self.mechanism
 
+    @classmethod
+    def since(cls, law: str) -> str:
+        """Why a law does not apply, as the end of a clause; empty where no reason is given."""
+        return f", since {cls.exempt[law]}" if law in cls.exempt else ""
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the mechanism's name first; `AttentionConfig.from_dict` reverses it."""
         return {"mechanism": self.mechanism, **asdict(self)}
@@ -219,10 +225,14 @@ class Attention(nn.Module):
             raise InputError(f"heads={heads} does not divide width={width}; choose a number of heads that does")
         if causal and not config.causal:
             raise InputError(
-                f"attention {config.mechanism!r} has no causal form; use causal=False or another mechanism"
+                f"attention {config.mechanism!r} has no causal form{config.since('causal')}; use causal=False or "
+                "another mechanism"
             )
         if not causal and not config.bidirectional:
-            raise InputError(f"attention {config.mechanism!r} is causal only; build it with causal=True")
+            raise InputError(
+                f"attention {config.mechanism!r} is causal only{config.since('bidirectional')}; build it with "
+                "causal=True"
+            )
         self.config = config
         self.width = width
         self.heads = heads
@@ -271,8 +281,14 @@ class Attention(nn.Module):
         """Raise `InputError` where `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""
         name = f"attention {self.config.mechanism!r}"
         if state is not None and not (self.causal and self.config.incremental):
-            raise InputError(f"{name} got state=, which only causal mechanisms that keep a state take; pass state=None")
-        if self.causal and (tokens.is_global is not None or tokens.global_slots is not None):
+            raise InputError(
+                f"{name} got state=, which only causal mechanisms that keep a state take{self.config.since('state')}; "
+                "pass state=None"
+            )
+        has_globals = tokens.is_global is not None or tokens.global_slots is not None
+        if has_globals and "globals" in self.config.exempt:
+            raise InputError(f"{name} takes no global tokens{self.config.since('globals')}; pass is_global=None")
+        if has_globals and self.causal:
             raise InputError(
                 f"{name} with causal=True takes no global tokens, which would see the future; pass is_global=None"
             )
