@@ -145,7 +145,7 @@ def load_reader(model: str | Path | None = None) -> Reader:
 @lru_cache(maxsize=1)
 def _bundled() -> Reader:
     from longspan.inference.bundled import open_bundled
-    from longspan.models.question_network import QuestionNetwork
+    from longspan.models.heads.question_network import QuestionNetwork
 
     network, tokenizer = open_bundled(BUNDLED, QuestionNetwork)
     return Reader(network, tokenizer, _task(BUNDLED, network, tokenizer), bundled=True)

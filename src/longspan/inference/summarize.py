@@ -121,7 +121,7 @@ def load_summarizer(
 @lru_cache(maxsize=2)
 def _bundled(language: str | None) -> Summarizer:
     from longspan.inference.bundled import open_bundled
-    from longspan.models.sentence_network import SentenceScoringNetwork
+    from longspan.models.heads.sentence_network import SentenceScoringNetwork
 
     return Extractive(*open_bundled(BUNDLED, SentenceScoringNetwork), english_only=True, language=language)
 
