@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from longspan.attention import FullConfig, KeyValueState, Tokens
+from longspan.attention import FullConfig, Tokens
 from longspan.errors import InputError
 
 WIDTH, HEADS = 6, 2
@@ -50,22 +50,22 @@ def test_step_by_step_equals_the_full_pass(steps):
     module, hidden = build(causal=True), torch.randn(2, 11, WIDTH, dtype=torch.float64)
     mask = torch.ones(2, 11, dtype=torch.bool)
     mask[1, :3] = False
-    state, outputs, seen = KeyValueState(), [], 0
+    state, outputs, seen = module.new_state(), [], 0
     for step in steps:
         piece = hidden[:, seen : seen + step]
         seen += step
         outputs.append(module(piece, Tokens(mask=mask[:, :seen]), state))
-    assert state.length == 11
+    assert state.get_seq_length() == 11
     torch.testing.assert_close(torch.cat(outputs, dim=1), module(hidden, Tokens(mask=mask)))
 
 
 def test_beams_can_be_reordered():
     module, hidden = build(causal=True), torch.randn(3, 5, WIDTH, dtype=torch.float64)
-    state = KeyValueState()
-    state.reorder(torch.tensor([0]))  # nothing seen yet, nothing to do
+    state = module.new_state()
+    state.reorder_cache(torch.tensor([0]))  # nothing seen yet, nothing to do
     module(hidden[:, :4], state=state)
     rows = torch.tensor([2, 2, 0])
-    state.reorder(rows)
+    state.reorder_cache(rows)
     step = module(hidden[rows, 4:], state=state)
     torch.testing.assert_close(step, module(hidden[rows])[:, 4:])
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers.cache_utils import DynamicLayer
 
 from longspan.attention import (
     FusionConfig,
-    KeyValueState,
     LongformerConfig,
     PoolingformerConfig,
     RelativePositions,
@@ -435,7 +435,7 @@ def test_what_it_cannot_do_is_said():
     with pytest.raises(InputError, match="no causal form"):
         FusionConfig().build(width=WIDTH, heads=HEADS, causal=True)
     with pytest.raises(InputError, match="state="):
-        FusionConfig().build(width=WIDTH, heads=HEADS)(torch.zeros(1, 3, WIDTH), Tokens(), KeyValueState())
+        FusionConfig().build(width=WIDTH, heads=HEADS)(torch.zeros(1, 3, WIDTH), Tokens(), DynamicLayer())
 
 
 @pytest.mark.parametrize("length", [1, 17, 61, 601])

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from longspan.attention import KeyValueState, LongformerConfig, Tokens
+from longspan.attention import FullConfig, LongformerConfig, Tokens
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.errors import InputError
 
@@ -214,19 +214,17 @@ def test_causal_means_causal(dilation):
 
 @pytest.mark.parametrize("dilation", [1, (1, 3)])
 @pytest.mark.parametrize("steps", [[1] * 17, [5, 1, 1, 7, 3], [0, 17], [16, 1]])
-def test_step_by_step_equals_the_full_pass_and_keeps_only_the_window(dilation, steps):
+def test_step_by_step_equals_the_full_pass(dilation, steps):
     module = build(LongformerConfig(left_tokens=4, dilation=dilation), causal=True)
     hidden = torch.randn(2, 17, WIDTH, dtype=torch.float64)
     mask = torch.ones(2, 17, dtype=torch.bool)
     mask[1, :6] = False  # padding on the left, as in generation
-    state, outputs, seen = KeyValueState(), [], 0
+    state, outputs, seen = module.new_state(), [], 0
     for step in steps:
         piece = hidden[:, seen : seen + step]
         seen += step
         outputs.append(module(piece, Tokens(mask=mask[:, :seen]), state))
-        assert state.length == seen
-        assert state.key is not None
-        assert state.key.shape[2] <= module.reach
+        assert state.get_seq_length() == seen
     torch.testing.assert_close(torch.cat(outputs, dim=1), module(hidden, Tokens(mask=mask)))
 
 
@@ -291,4 +289,6 @@ def test_mistakes_in_use_are_named():
     with pytest.raises(InputError, match="mask has shape"):
         causal(hidden, Tokens(mask=torch.ones(1, 5, dtype=torch.bool)))
     with pytest.raises(InputError, match="state="):
-        build(LongformerConfig())(hidden, state=KeyValueState())
+        build(LongformerConfig())(hidden, state=build(FullConfig(), causal=True).new_state())
+    with pytest.raises(InputError, match="causal=False keeps no state"):
+        build(LongformerConfig()).new_state()

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+from transformers.cache_utils import DynamicLayer
 
-from longspan.attention import KeyValueState, LongformerConfig, PoolingformerConfig, Tokens
+from longspan.attention import LongformerConfig, PoolingformerConfig, Tokens
 from longspan.attention.poolingformer import PoolingformerAttention, phase
 from longspan.errors import InputError
 
@@ -324,4 +325,4 @@ def test_mistakes_in_use_are_named():
     with pytest.raises(InputError, match="no causal form"):
         PoolingformerConfig().build(width=WIDTH, heads=HEADS, causal=True)
     with pytest.raises(InputError, match="state="):
-        build(PoolingformerConfig())(torch.zeros(1, 3, WIDTH).double(), state=KeyValueState())
+        build(PoolingformerConfig())(torch.zeros(1, 3, WIDTH).double(), state=DynamicLayer())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import AttentionConfig, KeyValueState
+from longspan.attention.base import AttentionConfig
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import WindowedAttention, copy_linear, window_scores
 from longspan.errors import InputError
@@ -18,6 +18,9 @@ from longspan.ops.pooling import pool, pool_shares, slot_mask
 from longspan.ops.reference import dense_weights
 from longspan.patterns import PooledWindow, Window
 from longspan.settings import Range, Whole
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +153,7 @@ class PoolingformerAttention(WindowedAttention):
         """The second level's `query`, `key` or `value` projection."""
         return getattr(self, name if self.levels.tie_levels else f"pooled_{name}")
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; padded tokens gather nothing, and are in no pool.
 
         Raises:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from longspan.attention import AttentionConfig, FusionConfig, attention_config
 from longspan.errors import InputError
 from longspan.settings import Count, Dropout, Range, Whole, convert, hints_of, show
+from longspan.stacks import stack_config
 
 Layers = Annotated[int, Range(1, 1000)]
 Width = Annotated[int, Range(1, 65_536)]
@@ -118,6 +119,8 @@ class ModelFields:
     pooler: bool = False
     classification_head: Literal["dense", "pooler"] = "dense"
     attention: Any = "longformer"
+    decoder_attention: Any = "full"
+    stack: Any = "sequential"
     global_tokens: Literal["none", "first", "question"] = "none"
     max_global_tokens: int | None = None
     label_smoothing: float = 0.0
@@ -161,6 +164,8 @@ class ModelFields:
             self.decoder_start_token_id = self.eos_token_id
         _check_sizes(self)
         self.attention = _plain_attention(self.attention, self.num_hidden_layers)
+        self.decoder_attention = _plain_attention(self.decoder_attention, self.decoder_layers)
+        self.stack = stack_config(self.stack).to_dict()
         self.sentence_attention = _plain_attention(self.sentence_attention, self.sentence_layers)
         _check_shared_tables(self)
 
@@ -171,7 +176,14 @@ class ModelFields:
 
     def layer_attention(self, layer: int) -> AttentionConfig:
         """The mechanism of encoder layer `layer`, with `attention_dropout` where its spec gives no dropout."""
-        spec = self.attention[layer] if isinstance(self.attention, list) else self.attention
+        return self._layer_attention(self.attention, layer)
+
+    def decoder_layer_attention(self, layer: int) -> AttentionConfig:
+        """The mechanism of decoder layer `layer`, over the output; read like `layer_attention`."""
+        return self._layer_attention(self.decoder_attention, layer)
+
+    def _layer_attention(self, specs: Any, layer: int) -> AttentionConfig:
+        spec = specs[layer] if isinstance(specs, list) else specs
         return attention_config({"dropout": self.attention_dropout, **spec})
 
 
