@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -31,6 +32,9 @@ class AttentionConfig:
     """Scores per token, as a formula over the fields."""
     source: ClassVar[str]
     """Paper and equation."""
+    exempt: ClassVar[Mapping[str, str]] = {}
+    """Laws of `tests/contract` that do not apply, each with the reason, which stands in the refusal: `"bidirectional"`,
+    `"causal"`, `"state"`, `"globals"`, and `"linear"`, of which only the cost speaks."""
 
     dropout: Dropout = 0.0
     """Probability of dropping an attention weight during training."""
@@ -51,6 +55,11 @@ class AttentionConfig:
         """Tables of relative positions that an encoder of `width` can share between its layers, `None` if there are
         none: it calls `share_positions` of each layer's attention, and passes the tables in `Tokens(relative=…)`."""
         return None
+
+    @classmethod
+    def since(cls, law: str) -> str:
+        """Why a law does not apply, as the end of a clause; empty where no reason is given."""
+        return f", since {cls.exempt[law]}" if law in cls.exempt else ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the mechanism's name first; `AttentionConfig.from_dict` reverses it."""
@@ -80,10 +89,14 @@ class Attention(nn.Module):
             raise InputError(f"heads={heads} does not divide width={width}; choose a number of heads that does")
         if causal and not config.causal:
             raise InputError(
-                f"attention {config.mechanism!r} has no causal form; use causal=False or another mechanism"
+                f"attention {config.mechanism!r} has no causal form{config.since('causal')}; use causal=False or "
+                "another mechanism"
             )
         if not causal and not config.bidirectional:
-            raise InputError(f"attention {config.mechanism!r} is causal only; build it with causal=True")
+            raise InputError(
+                f"attention {config.mechanism!r} is causal only{config.since('bidirectional')}; build it with "
+                "causal=True"
+            )
         self.config = config
         self.width = width
         self.heads = heads
@@ -109,8 +122,14 @@ class Attention(nn.Module):
         """Raise `InputError` where `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""
         name = f"attention {self.config.mechanism!r}"
         if state is not None and not (self.causal and self.config.incremental):
-            raise InputError(f"{name} got state=, which only causal mechanisms that keep a state take; pass state=None")
-        if self.causal and (tokens.is_global is not None or tokens.global_slots is not None):
+            raise InputError(
+                f"{name} got state=, which only causal mechanisms that keep a state take{self.config.since('state')}; "
+                "pass state=None"
+            )
+        has_globals = tokens.is_global is not None or tokens.global_slots is not None
+        if has_globals and "globals" in self.config.exempt:
+            raise InputError(f"{name} takes no global tokens{self.config.since('globals')}; pass is_global=None")
+        if has_globals and self.causal:
             raise InputError(
                 f"{name} with causal=True takes no global tokens, which would see the future; pass is_global=None"
             )

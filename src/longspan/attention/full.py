@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -29,6 +30,7 @@ class FullConfig(AttentionConfig):
     incremental: ClassVar[bool] = True
     cost: ClassVar[str] = "T (causal: (T + 1) / 2)"
     source: ClassVar[str] = "Vaswani et al. 2017, arXiv 1706.03762, equation 1"
+    exempt: ClassVar[Mapping[str, str]] = {"linear": "every token sees every token"}
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         return (length + 1) / 2 if causal else float(length)
