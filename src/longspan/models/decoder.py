@@ -38,8 +38,8 @@ class Decoder(Network):
         input_ids: Tensor | None,
         attention_mask: Tensor | None = None,
         past_key_values: Cache | None = None,
-        use_cache: bool = False,
-        output_hidden_states: bool = False,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
         inputs_embeds: Tensor | None = None,
         position_ids: Tensor | None = None,
         source: Tensor | None = None,
@@ -51,14 +51,15 @@ class Decoder(Network):
             input_ids: `(B·beams, T)`; `beams` consecutive rows read the same source.
             attention_mask: `(B·beams, past + T)` bool or int over output tokens; `None` means all real.
             past_key_values: cache of earlier steps; changed in place.
-            use_cache: make a cache when none is passed.
-            output_hidden_states: also return the states of every layer.
+            use_cache: make a cache when none is passed; `None` means as configured.
+            output_hidden_states: also return the states of every layer; `None` means as configured.
             inputs_embeds: `(B·beams, T, E)` instead of `input_ids`.
             position_ids: `(1 or B·beams, T)` places of the tokens, counted from 0.
             source: `(B, S, E)` encoder states.
             source_mask: `(B, S)` bool or int, 1/True = real.
         """
-        if use_cache and past_key_values is None:
+        config = self.config
+        if past_key_values is None and (config.use_cache if use_cache is None else use_cache):
             past_key_values = new_cache(source=self.has_source)
         kept = None if past_key_values is None else kept_states(past_key_values, self.layers, source=self.has_source)
         first = 0 if past_key_values is None else int(past_key_values.get_seq_length())
@@ -67,7 +68,8 @@ class Decoder(Network):
         hidden = self.embeddings(input_ids, None, inputs_embeds, first, rows)
         if source is not None:
             source_mask = _source_mask(hidden, source, source_mask, check=first == 0)
-        seen: list[Tensor] | None = [] if output_hidden_states else None
+        keep = config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        seen: list[Tensor] | None = [] if keep else None
         hidden = self.run(hidden, Tokens(mask=mask), source, source_mask, kept, seen)
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=hidden,

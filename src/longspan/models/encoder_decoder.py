@@ -16,7 +16,7 @@ from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.encoder import Encoder
 from longspan.models.generation import LongspanWriter
-from longspan.models.losses import IGNORED, token_loss
+from longspan.models.losses import IGNORED
 
 _SOURCE_INPUTS = ("encoder_outputs", "attention_mask", "global_attention_mask", "inputs_embeds")
 
@@ -59,8 +59,10 @@ class LongspanForConditionalGeneration(LongspanWriter):
         self.encoder.embeddings.token = value
         self.decoder.embeddings.token = value
 
-    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor | None) -> Tensor:
         """`(B, T)` labels shifted right behind the start token; −100 becomes padding. Data collators call this."""
+        if labels is None:
+            raise InputError("give labels or decoder_input_ids (neither given); to write text, call generate()")
         start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
         if pad is None or (start is None and not self.config.wrap_labels):
             raise InputError(
@@ -91,7 +93,6 @@ class LongspanForConditionalGeneration(LongspanWriter):
         token_type_ids: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
-        cache_position: Tensor | None = None,
         **others: Any,
     ) -> Seq2SeqLMOutput | tuple[Any, ...]:
         """Teacher-forced logits, and the loss when `labels` are given.
@@ -113,7 +114,6 @@ class LongspanForConditionalGeneration(LongspanWriter):
             token_type_ids: `(B, S)` int64 types of the source tokens, for models with `type_vocab_size` > 0.
             decoder_inputs_embeds: `(B·beams, T, E)` instead of `decoder_input_ids`.
             output_attentions: refused; see `Attention.weights`.
-            cache_position: not read, since the cache knows how far it is.
             **others: further arguments of transformers' classes, as long as they ask for nothing.
 
         Raises:
@@ -123,33 +123,24 @@ class LongspanForConditionalGeneration(LongspanWriter):
         refuse_attentions(output_attentions, self.config.output_attentions)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
-                input_ids,
-                attention_mask,
-                global_attention_mask,
-                token_type_ids,
-                inputs_embeds,
-                output_hidden_states,
+                input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_hidden_states
             )
         if decoder_input_ids is None and decoder_inputs_embeds is None:
-            if labels is None:
-                raise InputError("give labels or decoder_input_ids (neither given); to write text, call generate()")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         encoded: Any = encoder_outputs
-        keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         decoded = self.decoder(
             decoder_input_ids,
             decoder_attention_mask,
             past_key_values,
-            use_cache=self.config.use_cache and labels is None if use_cache is None else use_cache,
-            output_hidden_states=bool(keep),
+            use_cache=False if use_cache is None and labels is not None else use_cache,
+            output_hidden_states=output_hidden_states,
             inputs_embeds=decoder_inputs_embeds,
             source=encoded[0],
             source_mask=attention_mask,
         )
         logits = self.lm_head(decoded.last_hidden_state) + self.final_logits_bias
-        smoothing = self.config.label_smoothing
         output = Seq2SeqLMOutput(
-            loss=None if labels is None else token_loss(logits, labels, smoothing, num_items_in_batch),
+            loss=self.language_loss(logits, labels, num_items_in_batch),
             logits=logits,
             past_key_values=decoded.past_key_values,
             decoder_hidden_states=decoded.hidden_states,

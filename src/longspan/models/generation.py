@@ -9,6 +9,7 @@ from transformers import GenerationMixin
 
 from longspan.errors import InputError
 from longspan.models.decoder import Decoder
+from longspan.models.losses import token_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
 
 
@@ -34,6 +35,19 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         assert isinstance(new_embeddings, nn.Linear)
         self.lm_head = new_embeddings
+
+    def language_loss(
+        self, logits: Tensor, labels: Tensor | None, count: Tensor | int | None, *, shift: bool = False
+    ) -> Tensor | None:
+        """Cross-entropy `(B, T, V)` against `(B, T)` labels, `None` without labels.
+
+        `shift` compares each token's logits with the label of the next; `count` is what the sum is divided by.
+        """
+        if labels is None:
+            return None
+        if shift and labels.shape == logits.shape[:2]:
+            logits, labels = logits[:, :-1], labels[:, 1:]
+        return token_loss(logits, labels, self.config.label_smoothing, count)
 
     @staticmethod
     def create_masks_for_generate(attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:

@@ -13,7 +13,6 @@ from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.generation import LongspanWriter
-from longspan.models.losses import token_loss
 
 
 class LongspanForCausalLM(LongspanWriter):
@@ -92,29 +91,20 @@ class LongspanForCausalLM(LongspanWriter):
         """
         refuse_others(others)
         refuse_attentions(output_attentions, self.config.output_attentions)
-        keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         decoded = self.decoder(
             input_ids,
             attention_mask,
             past_key_values,
-            use_cache=self.config.use_cache and labels is None if use_cache is None else use_cache,
-            output_hidden_states=bool(keep),
+            use_cache=False if use_cache is None and labels is not None else use_cache,
+            output_hidden_states=output_hidden_states,
             inputs_embeds=inputs_embeds,
             position_ids=position_ids,
         )
         logits = self.lm_head(decoded.last_hidden_state[:, -logits_to_keep if logits_to_keep else 0 :])
         output = CausalLMOutputWithPast(
-            loss=None if labels is None else self._loss(logits, labels, num_items_in_batch),
+            loss=self.language_loss(logits, labels, num_items_in_batch, shift=True),
             logits=logits,
             past_key_values=decoded.past_key_values,
             hidden_states=decoded.hidden_states,
         )
         return self.finish(output, return_dict)
-
-    def _loss(self, logits: Tensor, labels: Tensor, count: Tensor | int | None) -> Tensor:
-        """Cross-entropy of each token's logits with the label of the next."""
-        if labels.shape != logits.shape[:2]:
-            raise InputError(
-                f"labels has shape {tuple(labels.shape)}, the logits {tuple(logits.shape[:2])}; give one label each"
-            )
-        return token_loss(logits[:, :-1], labels[:, 1:], self.config.label_smoothing, count)
