@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import AttentionConfig, KeyValueState, Start
+from longspan.attention.base import AttentionConfig, Start
 from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.global_rows import put_rows, slot_rows
 from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, bucket_middles, near_row
@@ -22,6 +22,9 @@ from longspan.ops.relative import attend_relative
 from longspan.ops.relative_reference import relative_scores
 from longspan.ops.tile_memory import gather_slots
 from longspan.settings import Count, Dropout, Range
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +254,7 @@ class FusionAttention(PoolingformerAttention):
                 )
         return tables
 
-    def window_context(self, hidden: Tensor, tokens: Tokens, state: KeyValueState | None = None) -> Tensor:
+    def window_context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
         """The window and the globals, before the output projection: `(B, T, E)`, rows of padded tokens 0."""
         self.check_tokens(hidden, tokens, state)
         tokens = tokens.with_slots()

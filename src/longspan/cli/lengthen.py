@@ -77,6 +77,6 @@ def _by_layers(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        from longspan.training.plain_yaml import read_yaml
+        from longspan.plain_yaml import read_yaml
 
         return read_yaml(text, "--attention")
