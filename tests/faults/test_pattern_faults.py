@@ -15,7 +15,7 @@ def draw(pattern: str, *options: str, says: str | list[str]) -> dict[str, Any]:
 
 
 def lengthen(layers: str, says: str | list[str]) -> dict[str, Any]:
-    run = ["lengthen", "./model", "--max-tokens", "128", "--output", "out", "--layers", layers]
+    run = ["lengthen", "./model", "--max-tokens", "128", "--output", "out", f"layers={layers}"]
     return {"checkpoint": "roberta", "run": run, "says": says}
 
 

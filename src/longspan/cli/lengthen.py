@@ -39,13 +39,14 @@ def lengthen(
     chosen = _by_layers(attention) if attention.lstrip().startswith(("[", "{")) else attention
 
     from longspan.checkpoints.lengthening.lengthen import lengthen as run
+    from longspan.checkpoints.loading import tokenizer_beside
     from longspan.checkpoints.registry import load_any
-    from longspan.checkpoints.saving import load_tokenizer, save_whole
+    from longspan.checkpoints.saving import save_whole
     from longspan.files import new_folder
 
     folder = new_folder(output)
     model = load_any(source)
-    tokenizer = load_tokenizer(source, model.config)
+    tokenizer = tokenizer_beside(source, model.config)
     model = run(model, chosen, max_tokens, **settings)
     if tokenizer is not None:
         tokenizer.model_max_length = max_tokens
@@ -76,6 +77,6 @@ def _by_layers(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        from longspan.training.plain_yaml import read_yaml
+        from longspan.plain_yaml import read_yaml
 
         return read_yaml(text, "--attention")

@@ -49,15 +49,16 @@ def new_config(task: Any, model: Model, entries: int, special: Mapping[str, int 
 
 def published_model(task: Any, model: Model, source: str | Path) -> Any:
     """A model with published weights: taken as it is, or with another attention and a longer input."""
-    import longspan
+    from longspan.checkpoints.lengthening.lengthen import lengthen
+    from longspan.checkpoints.loading import load_model
 
     if model.attention is None and model.max_tokens is None:
-        loaded = open_model(source)
+        loaded = load_model(source)
     else:
         options: dict[str, Any] = {} if model.max_tokens is None else {"max_tokens": model.max_tokens}
         if model.attention is not None:
             options["attention"] = model.attention
-        loaded = longspan.lengthen(source, **options)
+        loaded = lengthen(source, **options)
     return for_task(loaded, task, source)
 
 
@@ -99,16 +100,6 @@ def make_room(model: Any, entries: int, task: Any) -> bool:
     if needed:
         model.resize_token_embeddings(entries, mean_resizing=False)
     return needed
-
-
-def open_model(source: str | Path) -> Any:
-    """A Longspan model as it is, or a published one of transformers turned into one."""
-    from longspan.checkpoints.incoming import from_transformers
-    from longspan.checkpoints.registry import load_any
-    from longspan.models.pretrained import LongspanPreTrainedModel
-
-    loaded = load_any(source)
-    return loaded if isinstance(loaded, LongspanPreTrainedModel) else from_transformers(loaded)
 
 
 def write_random_bart(folder: Path, tokenizer: Any, seed: int) -> Path:

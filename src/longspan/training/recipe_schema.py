@@ -16,7 +16,7 @@ from longspan.attention import MECHANISMS
 from longspan.models.configuration import LongspanConfig
 from longspan.models.fields import LIMITS
 from longspan.settings import Form, Range, hints_of, key_of
-from longspan.tasks.base import TASKS, task_class
+from longspan.tasks import TASKS, task_class
 from longspan.training.recipe import Data, Generation, Lora, Model, Optimisation, Published, Recipe, Tokenizer
 
 SECTIONS: dict[str, Any] = {
