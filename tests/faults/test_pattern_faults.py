@@ -77,7 +77,7 @@ CASES: dict[str, dict[str, Any]] = {
     "a layer beyond 64 bits": lengthen(HUGE, says="layer"),
     "layers of 5000 digits": lengthen("9" * 5000, says="layers"),
     "layers in other digits": lengthen("\u0663", says="layer"),
-    "layers backwards": lengthen("3-1", says="lower number first"),
+    "layers backwards": lengthen("1-0", says="lower number first"),
     "no layers": lengthen(",", says="layers"),
 }
 

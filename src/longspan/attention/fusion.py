@@ -24,6 +24,9 @@ from longspan.ops.tile_memory import gather_slots
 from longspan.settings import Count, Dropout, Range
 
 
+_OF_THE_TABLE = ("relative_span", "position_buckets", "position_norm_eps")
+
+
 @dataclass(frozen=True, kw_only=True)
 class FusionConfig(PoolingformerConfig):
     """Poolingformer's two levels, the first with DeBERTa's disentangled scores; other options as in Poolingformer.
@@ -48,19 +51,8 @@ class FusionConfig(PoolingformerConfig):
     cost: ClassVar[str] = PoolingformerConfig.cost
     source: ClassVar[str] = "He et al. 2020, DeBERTa, arXiv 2006.03654, equation 4; level 2: Poolingformer"
 
-    shared: ClassVar[tuple[str, ...]] = (
-        "relative_span",
-        "position_buckets",
-        "position_norm_eps",
-        "global_buckets",
-        "global_span",
-    )
-    trained: ClassVar[tuple[str, ...]] = (
-        "relative_span",
-        "position_buckets",
-        "position_norm_eps",
-        "tie_position_projections",
-    )
+    shared: ClassVar[tuple[str, ...]] = (*_OF_THE_TABLE, "global_buckets", "global_span")
+    trained: ClassVar[tuple[str, ...]] = (*_OF_THE_TABLE, "tie_position_projections")
 
     separate_global_projections: bool = False
     two_level: bool = True
