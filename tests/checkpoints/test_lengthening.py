@@ -248,3 +248,19 @@ def test_full_attention_gives_no_new_weights(published):
 def test_it_is_a_public_name():
     assert longspan.lengthen is lengthen
     assert callable(from_transformers)
+
+
+def test_a_tied_second_level_that_the_source_has_takes_part_in_the_comparison(published):
+    model = lengthen(published("RobertaForMaskedLM"), max_tokens=70, tie_levels=True, **NARROW)
+    assert model.report.parity_first_level
+    report = lengthen(model, max_tokens=140, left_tokens=5).report
+    assert not report.parity_first_level
+    assert report.parity_hidden <= 1e-5
+
+
+def test_ranges_leave_what_they_do_not_name(published):
+    theirs = published("BertForMaskedLM", num_hidden_layers=4)
+    growing = {"layers": "1-", "mechanism": "longformer", "left_tokens": {"per_layer": [2, 4, 8]}}
+    found = specs(lengthen(theirs, growing, max_tokens=64))
+    assert [spec.mechanism for spec in found] == ["full"] + ["longformer"] * 3
+    assert [spec.left_tokens for spec in found[1:]] == [2, 4, 8]

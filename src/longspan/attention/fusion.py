@@ -23,7 +23,6 @@ from longspan.ops.relative_reference import relative_scores
 from longspan.ops.tile_memory import gather_slots
 from longspan.settings import Count, Dropout, Range
 
-
 _OF_THE_TABLE = ("relative_span", "position_buckets", "position_norm_eps")
 
 
