@@ -26,6 +26,8 @@ from longspan.settings import Count, Dropout, Range
 if TYPE_CHECKING:
     from transformers.cache_utils import CacheLayerMixin
 
+_OF_THE_TABLE = ("relative_span", "position_buckets", "position_norm_eps")
+
 
 @dataclass(frozen=True, kw_only=True)
 class FusionConfig(PoolingformerConfig):
@@ -51,19 +53,8 @@ class FusionConfig(PoolingformerConfig):
     cost: ClassVar[str] = PoolingformerConfig.cost
     source: ClassVar[str] = "He et al. 2020, DeBERTa, arXiv 2006.03654, equation 4; level 2: Poolingformer"
 
-    shared: ClassVar[tuple[str, ...]] = (
-        "relative_span",
-        "position_buckets",
-        "position_norm_eps",
-        "global_buckets",
-        "global_span",
-    )
-    trained: ClassVar[tuple[str, ...]] = (
-        "relative_span",
-        "position_buckets",
-        "position_norm_eps",
-        "tie_position_projections",
-    )
+    shared: ClassVar[tuple[str, ...]] = (*_OF_THE_TABLE, "global_buckets", "global_span")
+    trained: ClassVar[tuple[str, ...]] = (*_OF_THE_TABLE, "tie_position_projections")
 
     separate_global_projections: bool = False
     two_level: bool = True
