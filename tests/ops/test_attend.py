@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from longspan.errors import InputError
 from longspan.ops import attend, blocked_operator
-from longspan.ops.chunk_masks import Problem
+from longspan.ops.call import Call
 from longspan.ops.kept import KEPT
 from longspan.ops.slots import slots_of_mask
 from longspan.ops.terms import Bias
@@ -198,7 +198,7 @@ def test_a_line_of_bias_is_never_spread_over_all_queries():
     with LargestTensor() as largest:
         terms = (Bias(torch.zeros(1, 1, 1, 8192)),)
         slots = torch.tensor([[5]])
-        blocked_operator.blocked.forward(Problem(query, query, query, Window(64, 64), 0.5, terms, slots=slots))
+        blocked_operator.blocked.forward(Call(query, query, query, Window(64, 64), 0.5, terms, slots=slots))
     assert largest.elements < 8192 * 8192 / 32
 
 
@@ -385,7 +385,7 @@ def test_the_largest_tensor_grows_no_faster_than_the_length(pattern):
     def largest_at(length):
         query = torch.randn(1, 1, length, 4)
         with LargestTensor() as largest:
-            blocked_operator.blocked.forward(Problem(query, query, query, pattern, 0.5))
+            blocked_operator.blocked.forward(Call(query, query, query, pattern, 0.5))
         return largest.elements
 
     # A law of the design: exponent at most 1.1 from 4k to 64k tokens.

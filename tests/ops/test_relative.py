@@ -127,7 +127,7 @@ def test_tiles_equal_reference_for_any_window_globals_padding_and_dtype(data):
 
 def test_the_cases_cover_every_size_of_tile():
     def size(length, left, right):
-        return best_layout(Window(left, right), length, length, 0, torch.device("cpu"), bands=True).size
+        return best_layout(Window(left, right), length, length, 0, torch.device("cpu"), one_tile=True).size
 
     assert {1, 13, 32, 64} <= {size(*case) for case in CASES}
     assert size(4096, 512, 512) == 128

@@ -18,7 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.ops.chunk_masks import Problem, empty_rows, hiding_mask, kept_weights, seen_by_row
+from longspan.ops.call import Call
+from longspan.ops.chunk_masks import empty_rows, hiding_mask, kept_weights, seen_by_row
 from longspan.ops.reference import full_precision
 from longspan.ops.term_tiles import TermTiles
 from longspan.ops.terms import ContentToPosition, PositionToContent
@@ -33,36 +34,37 @@ CHUNKS = 6
 """Short inputs are still cut into so many chunks, since fresh working memory costs more than it saves there."""
 
 
-def forward(problem: Problem) -> Tensor:
+def forward(call: Call) -> Tensor:
     """Attention `(B, H, T, Dv)`."""
-    return _Run(problem).forward()
+    return _Run(call).forward()
 
 
-def backward(problem: Problem, grad: Tensor, wanted: Sequence[bool]) -> list[Tensor]:
+def backward(call: Call, grad: Tensor, wanted: Sequence[bool]) -> list[Tensor]:
     """Gradients of `forward` with respect to query, key and value, and to the tensors of the terms that are `wanted`,
     empty where they are not. Those of keys are summed in at least float32."""
-    return _Run(problem, wanted).backward(grad)
+    return _Run(call, wanted).backward(grad)
 
 
 class _Run:
     """One problem cut into tiles, with the working memory of its chunks."""
 
-    def __init__(self, problem: Problem, wanted: Sequence[bool] = ()) -> None:
-        query, key, value = problem.query, problem.key, problem.value
-        content = any(isinstance(term, ContentToPosition | PositionToContent) for term in problem.terms)
-        sizes = (query.shape[2], key.shape[2], problem.query_offset)
-        self.problem = problem
-        self.tiling = best_layout(problem.pattern, *sizes, query.device, bands=content)
-        self.tiles = cut(query, key, value, self.tiling, problem.slots)
+    def __init__(self, call: Call, wanted: Sequence[bool] = ()) -> None:
+        query, key, value = call.query, call.key, call.value
+        content = any(isinstance(term, ContentToPosition | PositionToContent) for term in call.terms)
+        sizes = (query.shape[2], key.shape[2], call.query_offset)
+        self.call = call
+        self.tiling = best_layout(call.pattern, *sizes, query.device, one_tile=content)
+        self.tiles = cut(query, key, value, self.tiling, call.slots)
         self.buffers = Buffers(query)
-        self.terms = TermTiles(problem, self.tiling, self.buffers, self.tiles.key, wanted)
+        self.hiding: tuple[object, Tensor | None, Tensor | None] | None = None
+        self.terms = TermTiles(call, self.tiling, self.buffers, self.tiles.key, wanted)
 
     def forward(self) -> Tensor:
-        result = self.problem.query.new_empty(*self.tiles.query.shape[:-1], self.tiles.value.shape[-1])
+        result = self.call.query.new_empty(*self.tiles.query.shape[:-1], self.tiles.value.shape[-1])
         mix = self._mix_in_kernel if self._kernel_serves() else self._mix
         for chunk in self._chunks():
             put(result, mix(chunk), chunk)
-        return result.flatten(2, 3)[:, :, : self.problem.query.shape[2]]
+        return result.flatten(2, 3)[:, :, : self.call.query.shape[2]]
 
     def _take(self, name: str, chunk: Chunk, dtype: torch.dtype) -> Tensor:
         """The `"key"`s or `"value"`s of a chunk, `(b, h, n, L + G, D)`."""
@@ -74,7 +76,7 @@ class _Run:
         keys = self._take("key", chunk, buffers.wide)
         values = self._take("value", chunk, buffers.narrow)
         weights, _ = self._weights(keys, chunk)
-        kept = kept_weights(weights, chunk, self.problem)
+        kept = kept_weights(weights, chunk, self.call)
         if kept is not None:
             weights.mul_(kept)
         mixed = buffers.take("mixed", *weights.shape[:-1], values.shape[-1], dtype=buffers.narrow)
@@ -84,9 +86,9 @@ class _Run:
 
     def _kernel_serves(self) -> bool:
         """Whether PyTorch's own kernel computes a chunk: half precision on a CPU, where it is faster than our steps."""
-        query, value = self.problem.query, self.problem.value
+        query, value = self.call.query, self.call.value
         half = query.dtype in (torch.bfloat16, torch.float16) and not query.is_cuda
-        return half and not self.problem.dropout_prob and query.shape[-1] == value.shape[-1]
+        return half and not self.call.dropout_prob and query.shape[-1] == value.shape[-1]
 
     def _mix_in_kernel(self, chunk: Chunk) -> Tensor:
         """The same as `_mix` without dropout, in one call for each row of the batch that has a mask of its own."""
@@ -108,16 +110,14 @@ class _Run:
             seen = None if mask is None else mask[min(row, mask.shape[0] - 1)]
             each = (part[rows].flatten(0, 1) for part in (query, keys, values))
             with full_precision(query):  # autocast would narrow the mask, in which the terms are
-                found = F.scaled_dot_product_attention(*each, attn_mask=seen, scale=self.problem.scale)
+                found = F.scaled_dot_product_attention(*each, attn_mask=seen, scale=self.call.scale)
             mixed[rows] = found.unflatten(0, (-1, heads))
         return mixed if empty is None else mixed.masked_fill_(empty, 0.0)
 
     def backward(self, grad: Tensor) -> list[Tensor]:
-        problem, tiles, buffers = self.problem, self.tiles, self.buffers
-        if problem.query.shape[:2].numel() * self.tiling.scores <= RUN_SCORES:
-            buffers.narrow = (
-                buffers.wide
-            )  # so little work need not be fast, and few terms do not average their errors out
+        call, tiles, buffers = self.call, self.tiles, self.buffers
+        if call.query.shape[:2].numel() * self.tiling.scores <= RUN_SCORES:
+            buffers.narrow = buffers.wide  # so little work need not be fast, and few terms do not average errors out
         self.grads = Tiles(
             tiles.query.new_empty(tiles.query.shape),
             *(
@@ -128,11 +128,11 @@ class _Run:
         grad_tiles = tiles_of(grad, self.tiling.query_tiles, self.tiling.size)
         for chunk in self._chunks():
             self._backward_chunk(chunk, grad_tiles)
-        grads, (queries, keys) = self.grads, (problem.query.shape[2], problem.key.shape[2])
-        grad_key = join(grads.key, grads.global_key, problem.slots, keys).mul_(problem.scale)
-        grad_value = join(grads.value, grads.global_value, problem.slots, keys)
+        grads, (queries, keys) = self.grads, (call.query.shape[2], call.key.shape[2])
+        grad_key = join(grads.key, grads.global_key, call.slots, keys).mul_(call.scale)
+        grad_value = join(grads.value, grads.global_value, call.slots, keys)
         found = [grads.query.flatten(2, 3)[:, :, :queries], grad_key, grad_value]
-        return [*(each.to(problem.key.dtype) for each in found), *self.terms.gradients()]
+        return [*(each.to(call.key.dtype) for each in found), *self.terms.gradients()]
 
     def _backward_chunk(self, chunk: Chunk, grad_tiles: Tensor) -> None:
         """Add what one chunk contributes to the gradients; that of the keys still lacks the scale.
@@ -150,7 +150,7 @@ class _Run:
         # The gradient of a global key is a sum over all queries, in which one rounding less keeps the error near SDPA's.
         precise = narrow if tiles.global_key is None else buffers.wide
         grad_weights = buffers.cast("grad weights", grad_weights, precise)
-        kept = kept_weights(weights, chunk, self.problem)
+        kept = kept_weights(weights, chunk, self.call)
         if kept is not None:
             grad_weights.mul_(kept)
         used = buffers.cast("narrow weights", weights if kept is None else kept.mul_(weights), narrow)
@@ -164,7 +164,7 @@ class _Run:
 
     def _backward_scores(self, chunk: Chunk, scores: Tensor, query: Tensor, keys: Tensor) -> None:
         """Add the gradients of queries, keys and terms, from that of the scores of a chunk."""
-        buffers, scale = self.buffers, self.problem.scale
+        buffers, scale = self.buffers, self.call.scale
         grad_query = buffers.take("mixed", *query.shape, dtype=scores.dtype)
         grad_query.flatten(0, 2).baddbmm_(scores.flatten(0, 2), keys.flatten(0, 2), beta=0, alpha=scale)
         grad_keys = buffers.take("grad key", *keys.shape, dtype=scores.dtype)
@@ -186,7 +186,7 @@ class _Run:
         scores = buffers.take("scores", *query.shape[:-1], keys.shape[-2], dtype=buffers.wide)
         if self.terms.starts:
             self.terms.start(scores, wide_query, keys, chunk)
-        scores.flatten(0, 2).baddbmm_(left, right, beta=int(self.terms.starts), alpha=self.problem.scale)
+        scores.flatten(0, 2).baddbmm_(left, right, beta=int(self.terms.starts), alpha=self.call.scale)
         mask, empty = self._mask(chunk)
         if mask is not None:
             scores.add_(mask)
@@ -198,14 +198,18 @@ class _Run:
     def _mask(self, chunk: Chunk) -> tuple[Tensor | None, Tensor | None]:
         """What to add to the scores of a chunk, and to which of its queries pattern and padding show nothing; `None`
         for nothing and for no query."""
-        seen = seen_by_row(chunk, self.tiling, self.problem)
-        pattern = not self.terms.hides_pattern(chunk)
-        mask = hiding_mask(chunk, self.problem, seen, self.buffers.wide, pattern=pattern)
+        place = (chunk.group.name, chunk.batch, chunk.first, chunk.last)
+        if self.hiding is None or self.hiding[0] != place:  # heads follow each other, and hide alike
+            seen = seen_by_row(chunk, self.tiling, self.call)
+            pattern = not self.terms.hides_pattern(chunk)
+            mask = hiding_mask(chunk, self.call, seen, self.buffers.wide, pattern=pattern)
+            self.hiding = place, mask, empty_rows(chunk, self.call, seen)
+        _, mask, empty = self.hiding
         added = self.terms.added_to(chunk)
         if added is not None:
-            added = F.pad(added.to(self.buffers.wide), (0, self.problem.beside))
+            added = F.pad(added.to(self.buffers.wide), (0, self.call.beside))
             mask = added if mask is None else mask + added
-        return mask, empty_rows(chunk, self.problem, seen)
+        return mask, empty
 
     def _chunks(self) -> Iterator[Chunk]:
         """Split the work so that a chunk has about `CHUNK_SCORES` scores, whatever the batch, the heads and the pattern.
@@ -219,7 +223,7 @@ class _Run:
         for group in self.tiling.groups:
             single = bool(self.terms.content) and group.step not in (None, 1)
             count = group.rows.shape[0]
-            units = max(1, budget // (size * max(1, group.columns.shape[1] * size + self.problem.beside)))
+            units = max(1, budget // (size * max(1, group.columns.shape[1] * size + self.call.beside)))
             head_step = min(heads, max(1, units if single else units // count))
             if count * budget >= units * RUN_SCORES * 3 and not single:
                 head_step = 1
@@ -227,9 +231,9 @@ class _Run:
             row_step = -(-count // -(-count // row_step))  # in equal parts, since the tiles at their ends share no keys
             batch_step = max(1, min(batch, units // max(1, heads * row_step)))
             for b in range(0, batch, batch_step):
-                for h in range(0, heads, head_step):
-                    for r in range(0, count, row_step):
-                        last = min(r + row_step, count)
+                for r in range(0, count, row_step):
+                    last = min(r + row_step, count)
+                    for h in range(0, heads, head_step):
                         yield Chunk(group, slice(b, b + batch_step), slice(h, h + head_step), r, last, number)
                         number += 1
 

@@ -7,19 +7,19 @@ rows of global tokens, which are a call of their own. A pattern travels as its t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from longspan.ops import blocked
+from longspan.ops.arranged import arrange
 from longspan.ops.call import Call
-from longspan.ops.chunk_masks import Problem
 from longspan.ops.dense_terms import column_terms, row_terms
 from longspan.ops.eager import run
 from longspan.ops.slots import gather_slots, mask_of_slots, put_slots
 from longspan.ops.terms import Bias, GlobalKeyBias, Term, of_heads, pack, unpack
-from longspan.patterns import Blocks, Both, Causal, Full, Pattern, Strided, Window, parse
+from longspan.patterns import Full, Pattern, parse
 from longspan.patterns.text import text_of
 
 ARGUMENTS = (
@@ -61,12 +61,13 @@ def _operate(
 
 def blocked_kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
     """`(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`; the arguments are `ARGUMENTS`."""
-    problem = _problem(*arguments)
-    query, value = problem.query, problem.value
+    call = _tiled_call(*arguments)
+    query, value = call.query, call.value
     result = query.new_zeros(*query.shape[:-1], value.shape[-1])
     if query.numel() and value.shape[2]:
-        for heads, part in _by_heads(problem.pattern, query.shape[1]):
-            result[:, heads] = _forward_heads(_heads_only(problem, heads, part))
+        for heads, part in _by_heads(call.pattern, query.shape[1]):
+            arranged = arrange(_heads_only(call, heads, part))
+            result[:, heads] = arranged.output(blocked.forward(arranged.call))
     return result
 
 
@@ -82,15 +83,16 @@ def _(query, key, value, *rest):  # type: ignore[no-untyped-def]
 
 def _backward_kernel(grad: Tensor, wanted: list[bool], *arguments) -> list[Tensor]:  # type: ignore[no-untyped-def]
     """Gradients with respect to query, key, value, and the tensors of the terms that are wanted (else empty)."""
-    problem = _problem(*arguments)
+    call = _tiled_call(*arguments)
     inputs, terms = arguments[:3], arguments[3]
     grads = [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in inputs]
     grads += [torch.zeros_like(each) if need else each.new_empty(0) for each, need in zip(terms, wanted, strict=True)]
-    if not problem.query.numel() or not problem.value.shape[2]:
+    if not call.query.numel() or not call.value.shape[2]:
         return grads
-    for heads, part in _by_heads(problem.pattern, problem.query.shape[1]):
-        found = _backward_heads(_heads_only(problem, heads, part), grad[:, heads], wanted)
-        axes = [1, 1, 1, *(term.head_axis for term in problem.terms for _ in term.tensors)]
+    for heads, part in _by_heads(call.pattern, call.query.shape[1]):
+        arranged = arrange(_heads_only(call, heads, part))
+        found = arranged.gradients(blocked.backward(arranged.call, arranged.upstream(grad[:, heads]), wanted))
+        axes = [1, 1, 1, *(term.head_axis for term in call.terms for _ in term.tensors)]
         for total, each, axis in zip(grads, found, axes, strict=True):
             if total.numel():
                 total[of_heads(total, heads, axis)] += each
@@ -130,39 +132,23 @@ def _gradient(ctx, grad):  # type: ignore[no-untyped-def]
 blocked_attention.register_autograd(_gradient, setup_context=_setup_context)
 
 
-def _problem(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    terms: list[Tensor],
-    key_mask: Tensor | None,
-    slots: Tensor | None,
-    seed: Tensor | None,
-    kinds: str,
-    offsets: list[int],
-    pattern: str,
-    scale: float,
-    dropout_prob: float,
-) -> Problem:
-    """`ARGUMENTS` as a problem; global keys leave the mask of near keys, so that they count once."""
-    if key_mask is not None and not key_mask.is_cuda and bool(key_mask.all()):
-        key_mask = None  # nothing is padded; on a GPU the question would cost more than the answer saves
-    if slots is not None:
-        near = ~mask_of_slots(slots, key.shape[2])
-        key_mask = near if key_mask is None else near & key_mask
-    return Problem(
-        query,
-        key,
-        value,
-        parse(pattern),
-        scale,
-        unpack(terms, kinds, offsets[1:]),
-        key_mask,
-        slots,
-        query_offset=offsets[0],
-        dropout_prob=dropout_prob,
-        seed=0 if seed is None else int(seed),
-    )
+def call_of(*arguments) -> Call:  # type: ignore[no-untyped-def]
+    """`ARGUMENTS` as a call."""
+    query, key, value, terms, key_mask, slots, seed, kinds, offsets, pattern, scale, prob = arguments
+    found, place = unpack(terms, kinds, offsets[1:]), 0 if seed is None else int(seed)
+    return Call(query, key, value, parse(pattern), scale, found, key_mask, slots, False, prob, offsets[0], place)
+
+
+def _tiled_call(*arguments) -> Call:  # type: ignore[no-untyped-def]
+    """The same as tiles take it: global keys leave the mask of near keys, so that they count once."""
+    call = call_of(*arguments)
+    mask = call.key_mask
+    if mask is not None and not mask.is_cuda and bool(mask.all()):
+        mask = None  # nothing is padded; on a GPU the question would cost more than the answer saves
+    if call.slots is not None:
+        near = ~mask_of_slots(call.slots, call.key.shape[2])
+        mask = near if mask is None else near & mask
+    return replace(call, key_mask=mask)
 
 
 def _by_heads(pattern: Pattern, heads: int) -> list[tuple[list[int] | slice, Pattern]]:
@@ -175,96 +161,11 @@ def _by_heads(pattern: Pattern, heads: int) -> list[tuple[list[int] | slice, Pat
     return [(indices, part) for part, indices in shared.items()]
 
 
-def _heads_only(problem: Problem, heads: list[int] | slice, pattern: Pattern) -> Problem:
-    """The same problem for some heads; each set of heads draws its own dropout."""
+def _heads_only(call: Call, heads: list[int] | slice, pattern: Pattern) -> Call:
+    """The same call for some heads; each set of heads draws its own dropout."""
     if isinstance(heads, slice):
-        return problem
-    terms = tuple(term.of_heads(heads) for term in problem.terms)
-    query, key, value = (tensor[:, heads] for tensor in (problem.query, problem.key, problem.value))
-    seed = problem.seed + heads[0] * 1_000_003
-    return replace(problem, query=query, key=key, value=value, pattern=pattern, terms=terms, seed=seed)
-
-
-def _forward_heads(problem: Problem) -> Tensor:
-    folded = _fold(problem)
-    if folded is None:
-        return blocked.forward(problem)
-    return blocked.forward(folded.problem).index_select(2, folded.inverse)
-
-
-def _backward_heads(problem: Problem, grad: Tensor, wanted: Sequence[bool]) -> list[Tensor]:
-    folded = _fold(problem)
-    if folded is None:
-        return blocked.backward(problem, grad, wanted)
-    moved = grad.index_select(2, folded.order) * folded.real[:, None]
-    grads = blocked.backward(folded.problem, moved, wanted)
-    # What stands at places is moved back; tables have none.
-    placed = [True] * 3 + [isinstance(term, GlobalKeyBias) for term in problem.terms for _ in term.tensors]
-    return [
-        each.index_select(2, folded.inverse) if back and each.numel() else each
-        for each, back in zip(grads, placed, strict=True)
-    ]
-
-
-@dataclass(frozen=True)
-class _Folded:
-    """A problem whose positions are reordered so that one residue class follows the other.
-
-    Attributes:
-        order: the position that stands at each place.
-        inverse: the place of each position.
-        real: `(places,)` bool, False where a class was filled up.
-    """
-
-    problem: Problem
-    order: Tensor
-    inverse: Tensor
-    real: Tensor
-
-
-def _fold(problem: Problem) -> _Folded | None:
-    """Turn dilation and strides into contiguous windows and blocks, where queries and keys are the same positions."""
-    length, pattern = problem.query.shape[2], problem.pattern
-    biased = any(isinstance(term, Bias) for term in problem.terms)
-    if biased or problem.query_offset or length != problem.key.shape[2]:
-        return None
-    inner, causal = pattern, False
-    if isinstance(pattern, Both) and pattern.second == Causal():
-        inner, causal = pattern.first, True
-    if isinstance(inner, Window) and inner.dilation > 1:
-        plain, classes = Window(inner.left, inner.right), inner.dilation
-    elif isinstance(inner, Strided) and inner.stride > 1:
-        plain, classes = Full(), inner.stride
-    else:
-        return None
-    step, classes = classes, min(classes, max(1, length))
-    each = -(-length // classes)
-    place = torch.arange(classes * each, device=problem.query.device)
-    source = place % each * classes + place // each
-    position = torch.arange(length, device=place.device)
-    real, order, inverse = (
-        source < length,
-        source.clamp(max=length - 1),
-        position % classes * each + position // classes,
-    )
-    folded = replace(
-        problem,
-        pattern=(plain & Causal() if causal else plain) & Blocks(each),
-        step=step,
-        **_moved(problem, order, inverse, real),
-    )
-    return _Folded(folded, order, inverse, real)
-
-
-def _moved(problem: Problem, order: Tensor, inverse: Tensor, real: Tensor) -> dict[str, object]:
-    """The parts of a problem that stand at places, in another order."""
-    names = ("query", "key", "value")
-    moved: dict[str, object] = {name: getattr(problem, name).index_select(2, order) for name in names}
-    mask, slots = real.expand(problem.query.shape[0], -1), problem.slots
-    moved["key_mask"] = mask if problem.key_mask is None else mask & problem.key_mask[:, order]
-    moved["slots"] = None if slots is None else torch.where(slots < 0, slots, inverse[slots.clamp(min=0)])
-    moved["terms"] = tuple(
-        GlobalKeyBias(term.values.index_select(2, order)) if isinstance(term, GlobalKeyBias) else term
-        for term in problem.terms
-    )
-    return moved
+        return call
+    terms = tuple(term.of_heads(heads) for term in call.terms)
+    query, key, value = (tensor[:, heads] for tensor in (call.query, call.key, call.value))
+    seed = call.seed + heads[0] * 1_000_003
+    return replace(call, query=query, key=key, value=value, pattern=pattern, terms=terms, seed=seed)

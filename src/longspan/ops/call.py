@@ -21,25 +21,33 @@ class Call:
 
     Attributes:
         slots: `(B, G)` int64 positions of real global tokens, each once, −1 where unused; `None` for no slot at all.
-        scale: factor on the scores.
+        seed: start of the random numbers of dropout, on tiles.
+        step: how many positions one place counts for in offsets, where tiles hold positions in another order.
     """
 
     query: Tensor
     key: Tensor
     value: Tensor
     pattern: Pattern
-    terms: tuple[Term, ...]
-    key_mask: Tensor | None
-    slots: Tensor | None
-    global_rows: bool
     scale: float
-    dropout_prob: float
-    query_offset: int
+    terms: tuple[Term, ...] = ()
+    key_mask: Tensor | None = None
+    slots: Tensor | None = None
+    global_rows: bool = False
+    dropout_prob: float = 0.0
+    query_offset: int = 0
+    seed: int = 0
+    step: int = 1
 
     @property
     def tensors(self) -> list[Tensor]:
         """All tensors that may have a gradient."""
         return [self.query, self.key, self.value, *(tensor for term in self.terms for tensor in term.tensors)]
+
+    @property
+    def beside(self) -> int:
+        """Number of global keys, G."""
+        return 0 if self.slots is None else self.slots.shape[1]
 
     @property
     def is_square(self) -> bool:
@@ -91,10 +99,8 @@ def checked(
         slots = None
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     kept = tuple(_four_dimensions(term) for term in terms)
-    return Call(
-        query, key, value, pattern, kept, key_mask, slots, global_rows and slots is not None, scale, dropout_prob,
-        query_offset,
-    )  # fmt: skip
+    rows = global_rows and slots is not None
+    return Call(query, key, value, pattern, scale, kept, key_mask, slots, rows, dropout_prob, query_offset)
 
 
 def _check_heads(query: Tensor, key: Tensor, value: Tensor) -> None:

@@ -10,36 +10,18 @@ import torch
 from torch import Tensor
 from torch._decomp import register_decomposition
 
-import longspan.ops.blocked_operator
-import longspan.ops.pooling  # noqa: F401 (importing them defines the operators)
+import longspan.ops.pooling  # noqa: F401 (importing it defines the operators)
 from longspan.errors import InputError
-from longspan.ops.call import Call
+from longspan.ops.blocked_operator import call_of
 from longspan.ops.reference import attend_reference
-from longspan.ops.terms import unpack
-from longspan.patterns import parse
 
 
 @register_decomposition(torch.ops.longspan.blocked_attention.default)
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    terms: list[Tensor],
-    key_mask: Tensor | None,
-    slots: Tensor | None,
-    seed: Tensor | None,
-    kinds: str,
-    offsets: list[int],
-    pattern: str,
-    scale: float,
-    dropout_prob: float,
-) -> Tensor:
-    if dropout_prob:
-        raise InputError(f"dropout_prob={dropout_prob} cannot be exported; call model.eval() first")
-    found = unpack(terms, kinds, offsets[1:])
-    return attend_reference(
-        Call(query, key, value, parse(pattern), found, key_mask, slots, False, scale, 0.0, offsets[0])
-    )
+def _attention(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
+    call = call_of(*arguments)
+    if call.dropout_prob:
+        raise InputError(f"dropout_prob={call.dropout_prob} cannot be exported; call model.eval() first")
+    return attend_reference(call)
 
 
 @register_decomposition(torch.ops.longspan.pool_sum.default)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from longspan.ops.bias_tiles import BiasTiles, GlobalKeyTiles, PositionBiasTiles
-from longspan.ops.chunk_masks import Problem
+from longspan.ops.call import Call
 from longspan.ops.content_tiles import ContentTiles, Offsets
 from longspan.ops.terms import Bias, GlobalKeyBias, PositionBias
 from longspan.ops.tile_memory import Buffers, put
@@ -26,13 +26,13 @@ class TermTiles:
     """
 
     def __init__(
-        self, problem: Problem, tiling: Layout, buffers: Buffers, key_tiles: Tensor, wanted: Sequence[bool] = ()
+        self, call: Call, tiling: Layout, buffers: Buffers, key_tiles: Tensor, wanted: Sequence[bool] = ()
     ) -> None:
-        self.problem, self.tiling, self.keys = problem, tiling, key_tiles
-        self.offsets = offsets_of(problem, tiling)
+        self.call, self.tiling, self.keys = call, tiling, key_tiles
+        self.offsets = offsets_of(call, tiling)
         self.parts: list[Any] = []
-        flags = list(wanted) or [False] * sum(len(term.tensors) for term in problem.terms)
-        for term in problem.terms:
+        flags = list(wanted) or [False] * sum(len(term.tensors) for term in call.terms)
+        for term in call.terms:
             own, flags = flags[: len(term.tensors)], flags[len(term.tensors) :]
             if isinstance(term, Bias):
                 self.parts.append(BiasTiles(term, tiling, own))
@@ -65,7 +65,7 @@ class TermTiles:
         """Write the content terms and those of global keys to the scores `(b, h, n, size, L + G)`, in their type."""
         width = chunk.width * self.tiling.size
         near = scores[..., :width].flatten(0, 1)
-        arguments = (query, *self._keys(keys, chunk), chunk, self.problem.scale, scores.dtype)
+        arguments = (query, *self._keys(keys, chunk), chunk, self.call.scale, scores.dtype)
         for index, part in enumerate(reversed(self.content) if width else ()):
             found = part.scores(*arguments)
             near.add_(found) if index else near.copy_(found)
@@ -98,7 +98,7 @@ class TermTiles:
             grad_keys: that of the keys of the chunk `(b, h, n, L + G, D)`, still without the scale.
             total: that of all key tiles, still without the scale.
         """
-        width, scale = chunk.width * self.tiling.size, self.problem.scale
+        width, scale = chunk.width * self.tiling.size, self.call.scale
         for part in self.added if width else ():
             part.add_gradient(grad[..., :width], chunk)
         for part in self.columns:
@@ -116,7 +116,7 @@ class TermTiles:
 
     def gradients(self) -> list[Tensor]:
         """Those of all tensors of all terms, empty where they are not wanted."""
-        scale = self.problem.scale
+        scale = self.call.scale
         return [
             each
             for part in self.parts
@@ -138,13 +138,13 @@ class TermTiles:
         return tiles[chunk.batch, chunk.heads, first : first + chunk.count + chunk.width - 1]
 
 
-def offsets_of(problem: Problem, tiling: Layout) -> Offsets:
+def offsets_of(call: Call, tiling: Layout) -> Offsets:
     """The offsets that the pattern may show between any two places in the tiles."""
-    low, high, exact = bounds(problem.pattern)
-    least = 1 - tiling.query_tiles * tiling.size - problem.query_offset
-    most = tiling.key_tiles * tiling.size - 1 - problem.query_offset
+    low, high, exact = bounds(call.pattern)
+    least = 1 - tiling.query_tiles * tiling.size - call.query_offset
+    most = tiling.key_tiles * tiling.size - 1 - call.query_offset
     low, high = min(max(low, least), most), max(min(high, most), least)
-    return Offsets(low, max(low, high), exact, -problem.query_offset, problem.step)
+    return Offsets(low, max(low, high), exact, -call.query_offset, call.step)
 
 
 def bounds(pattern: Pattern) -> tuple[int, int, bool]:

@@ -11,7 +11,6 @@ import math
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -24,8 +23,6 @@ TILE_SIZES = (32, 64, 128)
 # Small tiles fit a narrow window better, large ones make better matrix products: relative cost of a score by tile size.
 ONE_TILE = 1 << 20
 """Most pairs of an input that may be one tile."""
-MOST_BANDS = 16
-"""Most groups into which one of irregular tiles is split."""
 SCORE_COST = {32: 1.35, 64: 1.0, 128: 0.9}
 
 
@@ -162,26 +159,25 @@ class Layout:
 
 @kept
 def best_layout(
-    pattern: Pattern, queries: int, keys: int, query_offset: int, device: torch.device, *, bands: bool = False
+    pattern: Pattern, queries: int, keys: int, query_offset: int, device: torch.device, *, one_tile: bool = False
 ) -> Layout:
     """The layout that costs least, over the tile sizes, with its tensors on a device.
 
-    With `bands`, for which terms by offset are cheapest, a short input may be one tile, which is dense attention.
+    With `one_tile` a short input may be a single tile, which is dense attention.
     """
     sizes = [size for size in TILE_SIZES if size <= max(queries, TILE_SIZES[0])]
-    if bands and queries == keys and queries not in sizes and 0 < queries * keys <= ONE_TILE:
+    if one_tile and queries == keys and 0 < queries * keys <= ONE_TILE:
         sizes.append(queries)
-    layouts = [layout(pattern, queries, keys, query_offset, size, bands=bands) for size in sizes]
-    largest = SCORE_COST[TILE_SIZES[-1]]
-    return min(layouts, key=lambda found: found.scores * SCORE_COST.get(found.size, largest)).to(device)
+    return min((layout(pattern, queries, keys, query_offset, size) for size in sizes), key=cost).to(device)
 
 
-def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int, *, bands: bool = False) -> Layout:
-    """Cut `queries` × `keys` into tiles of `size` and keep those in which `pattern` shows something.
+def cost(tiling: Layout) -> float:
+    """What the tiles cost, in scores of the middle size."""
+    return tiling.scores * SCORE_COST.get(tiling.size, SCORE_COST[TILE_SIZES[-1]])
 
-    With `bands`, query tiles of equal count whose keys do not move along regularly form several groups that do, unless
-    there would be many.
-    """
+
+def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Layout:
+    """Cut `queries` × `keys` into tiles of `size` and keep those in which `pattern` shows something."""
     tiles = _visible_tiles(pattern, queries, keys, query_offset, size)
     counts = torch.bincount(tiles[0], minlength=-(-queries // size))
     offsets = counts.cumsum(0) - counts
@@ -189,20 +185,8 @@ def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: i
     for count in counts.unique().tolist():
         rows = (counts == count).nonzero()[:, 0]
         columns = tiles[1][offsets[rows, None] + torch.arange(count)]
-        for part in _bands(rows, columns) if bands else [slice(None)]:
-            groups.append(_group(pattern, rows[part], columns[part], keys, query_offset, size))
+        groups.append(_group(pattern, rows, columns, keys, query_offset, size))
     return Layout(size, queries, keys, tuple(groups))
-
-
-def _bands(rows: Tensor, columns: Tensor) -> list[slice]:
-    """Runs of query tiles that follow each other, as do their keys; all in one if these are many, or no better."""
-    if rows.shape[0] < 2 or not columns.numel() or _regular_step(rows, columns) is not None:
-        return [slice(None)]
-    moved = (rows.diff() != 1) | (columns.diff(dim=0) != 1).any(1)
-    starts = [0, *(moved.nonzero()[:, 0] + 1).tolist(), rows.shape[0]]
-    runs = [slice(*pair) for pair in pairwise(starts)]
-    regular = all(_regular_step(rows[run], columns[run]) is not None for run in runs)
-    return runs if regular and len(runs) <= MOST_BANDS else [slice(None)]
 
 
 def _visible_tiles(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Tensor:
