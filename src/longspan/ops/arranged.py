@@ -138,7 +138,7 @@ def _fill(call: Call) -> _Filled | None:
     # No two tokens are further apart.
     left, right = min(-low, call.query_offset + queries - 1), min(high, keys - 1 - call.query_offset)
     left, right = max(left, 0), max(right, 0)
-    if left + right > 2 * queries:
+    if left + right > queries:
         return None
     margin = -(-left // size) * size
     before = margin - call.query_offset

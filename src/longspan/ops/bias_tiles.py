@@ -96,7 +96,7 @@ class GlobalKeyTiles:
 
 
 def places(chunk: Chunk, size: int, *, alike: bool = False) -> tuple[Tensor, Tensor]:
-    """Positions of the queries `(n, size, 1)` and of the near keys `(n, 1, L)` of a chunk; the first tile's if alike."""
+    """Positions of queries `(n, size, 1)` and near keys `(n, 1, L)` of a chunk; those of its first tile if all are alike."""
     count = 1 if alike else chunk.count
     place = torch.arange(size, device=chunk.rows.device)
     query, key = chunk.rows[:count, None] * size + place, chunk.columns[:count, :, None] * size + place

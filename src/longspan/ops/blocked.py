@@ -57,6 +57,7 @@ class _Run:
         self.tiles = cut(query, key, value, self.tiling, call.slots)
         self.buffers = Buffers(query)
         self.hiding: tuple[object, Tensor | None, Tensor | None] | None = None
+        self.hidden_tiles: list[int] | None = None
         self.terms = TermTiles(call, self.tiling, self.buffers, self.tiles.key, wanted)
 
     def forward(self) -> Tensor:
@@ -99,7 +100,8 @@ class _Run:
         if self.terms.starts:
             scores = self.buffers.take("scores", *query.shape[:-1], keys.shape[-2], dtype=self.buffers.wide)
             self.terms.start(scores, query, keys, chunk)
-            mask = scores if mask is None else scores.add_(mask)
+            self._add_mask(scores, mask, chunk)
+            mask = scores
         if self.terms.may_hide and mask is not None and keys.shape[-2]:
             empty = _hidden_rows(mask)
         mixed = self.buffers.take("mixed", *query.shape[:-1], values.shape[-1], dtype=query.dtype)
@@ -147,7 +149,7 @@ class _Run:
         )
         grad_weights = buffers.take("grad weights", *weights.shape, dtype=narrow)
         torch.bmm(grad.flatten(0, 2), values.flatten(0, 2).transpose(1, 2), out=grad_weights.flatten(0, 2))
-        # The gradient of a global key is a sum over all queries, in which one rounding less keeps the error near SDPA's.
+        # That of a global key is a sum over all queries, in which one rounding less keeps the error near SDPA's.
         precise = narrow if tiles.global_key is None else buffers.wide
         grad_weights = buffers.cast("grad weights", grad_weights, precise)
         kept = kept_weights(weights, chunk, self.call)
@@ -188,8 +190,7 @@ class _Run:
             self.terms.start(scores, wide_query, keys, chunk)
         scores.flatten(0, 2).baddbmm_(left, right, beta=int(self.terms.starts), alpha=self.call.scale)
         mask, empty = self._mask(chunk)
-        if mask is not None:
-            scores.add_(mask)
+        self._add_mask(scores, mask, chunk)
         if self.terms.may_hide and scores.shape[-1]:
             empty = _hidden_rows(scores)
         weights = torch.softmax(scores, dim=-1, out=scores)  # row by row, so in place
@@ -203,7 +204,7 @@ class _Run:
             seen = seen_by_row(chunk, self.tiling, self.call)
             pattern = not self.terms.hides_pattern(chunk)
             mask = hiding_mask(chunk, self.call, seen, self.buffers.wide, pattern=pattern)
-            self.hiding = place, mask, empty_rows(chunk, self.call, seen)
+            self.hiding, self.hidden_tiles = (place, mask, empty_rows(chunk, self.call, seen)), None
         _, mask, empty = self.hiding
         added = self.terms.added_to(chunk)
         if added is not None:
@@ -211,8 +212,20 @@ class _Run:
             mask = added if mask is None else mask + added
         return mask, empty
 
+    def _add_mask(self, scores: Tensor, mask: Tensor | None, chunk: Chunk) -> None:
+        """Add to the scores of a chunk, or where only padding is hidden, which is mostly at the ends, to its tiles."""
+        if mask is None:
+            return
+        if self.terms.added or mask.shape[3] > 1 or mask.shape[2] != chunk.count:
+            scores.add_(mask)
+            return
+        if self.hidden_tiles is None:
+            self.hidden_tiles = (mask != 0).any(-1).any(0)[0, :, 0].nonzero()[:, 0].tolist()
+        for tile in self.hidden_tiles:
+            scores[:, :, tile].add_(mask[:, :, tile])
+
     def _chunks(self) -> Iterator[Chunk]:
-        """Split the work so that a chunk has about `CHUNK_SCORES` scores, whatever the batch, the heads and the pattern.
+        """Split the work so that a chunk has about `CHUNK_SCORES` scores, whatever batch, heads and pattern.
 
         A chunk has rather many query tiles of one head, which share their keys, than few of all. Content terms want
         bands: where query tiles see keys that do not move along with them, one such tile at a time.

@@ -107,7 +107,8 @@ def _check_heads(query: Tensor, key: Tensor, value: Tensor) -> None:
     """Raise unless query, key and value are `(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` of one type."""
     if query.ndim != 4 or key.ndim != 4 or value.ndim != 4:
         raise InputError(
-            f"query, key and value have shapes {_shapes(query, key, value)}; give each four dimensions (B, H, length, D)"
+            f"query, key and value have shapes {_shapes(query, key, value)}; "
+            "give each four dimensions (B, H, length, D)"
         )
     if query.shape[:2] != key.shape[:2] or query.shape[-1] != key.shape[-1] or key.shape[:3] != value.shape[:3]:
         raise InputError(
@@ -144,7 +145,9 @@ def _check_terms(terms: Sequence[Term], query: Tensor, key: Tensor, slots: Tenso
 
 
 def _four_dimensions(term: Term) -> Term:
-    return Bias(term.values[(None,) * (4 - term.values.ndim)]) if isinstance(term, Bias) else term
+    if not isinstance(term, Bias):
+        return term
+    return Bias(term.values[(None,) * (4 - term.values.ndim)], globals=term.globals)
 
 
 def _slots(globals: Tensor, query: Tensor, key: Tensor, key_mask: Tensor | None, query_offset: int) -> Tensor:

@@ -54,6 +54,11 @@ class ContentTiles:
         self.total = self.rows.new_zeros(self.rows.shape, dtype=buffers.wide) if any(wanted) else None
         self.bias_total = None if self.bias is None else torch.zeros_like(self.bias, dtype=buffers.wide)
 
+    def uses_band(self, chunk: Chunk) -> bool:
+        """Whether the term is computed once per tile: of N, a key has a row for more queries than see it, so that a few
+        query tiles with many keys are better computed by pair."""
+        return chunk.is_band and (self.by_query or chunk.width <= 2 * chunk.count + 1)
+
     def gradients(self, scale: float) -> list[Tensor]:
         """Those of the term's tensors."""
         if self.total is None:
@@ -63,19 +68,17 @@ class ContentTiles:
         return found if self.bias_total is None else [*found, (self.bias_total * scale).to(self.rows.dtype)]
 
     def scores(
-        self, query: Tensor, run: Tensor, keys: Tensor, chunk: Chunk, scale: float, dtype: torch.dtype
+        self, query: Tensor, run: Tensor | None, keys: Tensor, chunk: Chunk, scale: float, dtype: torch.dtype
     ) -> Tensor:
         """The term for a chunk, `(b·h, n, size, L)`, a view of working memory.
 
         Args:
             query: queries of the chunk `(b, h, n, size, D)`.
-            run: the key tiles that a band sees, each once `(b, h, tiles, size, D)`.
+            run: the key tiles that a band sees, each once `(b, h, tiles, size, D)`; `None` for other chunks.
             keys: the near keys of each query tile `(b, h, n, m, size, D)`, for other chunks.
         """
-        content = (self._query(query, chunk.heads, dtype) if self.by_query else run if chunk.is_band else keys).to(
-            dtype
-        )
-        if not chunk.is_band:
+        content = self._content(query, run, keys, chunk, dtype)
+        if not self.uses_band(chunk):
             return self._pair_scores(content, chunk, scale)
         content = content.flatten(0, 1).flatten(1, 2)
         numbers = self._numbers("scores", content.shape[0], content.shape[1], chunk, dtype, self.fill)
@@ -89,10 +92,8 @@ class ContentTiles:
 
         `grad` is that of the near scores, `(b·h, n, size, L)`; the other arguments are those of `scores`.
         """
-        content = (self._query(query, chunk.heads, grad.dtype) if self.by_query else run if chunk.is_band else keys).to(
-            grad.dtype
-        )
-        if not chunk.is_band:
+        content = self._content(query, run, keys, chunk, grad.dtype)
+        if not self.uses_band(chunk):
             return self._pair_gradients(grad, content, chunk)
         flat = content.flatten(0, 1).flatten(1, 2)
         numbers = self._numbers("grad scores", flat.shape[0], flat.shape[1], chunk, grad.dtype, 0.0)
@@ -108,8 +109,12 @@ class ContentTiles:
         self._add_bias_gradient(result, chunk)
         return result
 
-    def _query(self, query: Tensor, heads: slice, dtype: torch.dtype) -> Tensor:
-        return query if self.bias is None else query.to(dtype) + self.bias.to(dtype)[heads, None, None]
+    def _content(self, query: Tensor, run: Tensor | None, keys: Tensor, chunk: Chunk, dtype: torch.dtype) -> Tensor:
+        """What is multiplied with the rows of the table."""
+        if not self.by_query:
+            return (keys if run is None or not self.uses_band(chunk) else run).to(dtype)
+        query = query.to(dtype)
+        return query if self.bias is None else query + self.bias.to(dtype)[chunk.heads, None, None]
 
     def _add_bias_gradient(self, grad: Tensor, chunk: Chunk) -> None:
         if self.bias_total is not None:

@@ -56,7 +56,7 @@ class TermTiles:
 
     def hides_pattern(self, chunk: Chunk) -> bool:
         """Whether what `start` writes hides all near keys that the pattern does not show."""
-        if not self.content or not self.offsets.exact or not chunk.is_band:
+        if not self.content or not self.offsets.exact or not self.content[0].uses_band(chunk):
             return False
         last = chunk.first_column + chunk.width + (chunk.count - 1) * (chunk.group.step or 0)
         return last * self.tiling.size <= self.tiling.keys
@@ -65,9 +65,9 @@ class TermTiles:
         """Write the content terms and those of global keys to the scores `(b, h, n, size, L + G)`, in their type."""
         width = chunk.width * self.tiling.size
         near = scores[..., :width].flatten(0, 1)
-        arguments = (query, *self._keys(keys, chunk), chunk, self.call.scale, scores.dtype)
+        run, pairs = self._keys(keys, chunk)
         for index, part in enumerate(reversed(self.content) if width else ()):
-            found = part.scores(*arguments)
+            found = part.scores(query, run, pairs, chunk, self.call.scale, scores.dtype)
             near.add_(found) if index else near.copy_(found)
         if not self.content:
             near.zero_()
@@ -109,7 +109,7 @@ class TermTiles:
             found = part.add_gradients(near, query, run, pairs, chunk)
             if part.by_query:
                 grad_query.add_(found, alpha=scale)
-            elif chunk.is_band:
+            elif part.uses_band(chunk):
                 self._run(total, chunk).add_(found)
             else:
                 grad_keys[..., :width, :].add_(found.flatten(3, 4))
@@ -123,14 +123,11 @@ class TermTiles:
             for each in (part.gradients(scale) if isinstance(part, ContentTiles) else part.gradients())
         ]
 
-    def _keys(self, keys: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
-        """The key tiles of a chunk, each once, if it is a band; its gathered keys by pair of tiles, if it is none."""
-        if chunk.is_band:
-            run = self._run(self.keys, chunk)
-            return run, run
+    def _keys(self, keys: Tensor, chunk: Chunk) -> tuple[Tensor | None, Tensor]:
+        """The key tiles of a band, each once, and the near keys of a chunk by pair of tiles."""
         width, size = chunk.width, self.tiling.size
-        near = keys[..., : width * size, :]
-        return near, near.unflatten(3, (width, size))
+        run = self._run(self.keys, chunk) if chunk.is_band else None
+        return run, keys[..., : width * size, :].unflatten(3, (width, size))
 
     def _run(self, tiles: Tensor, chunk: Chunk) -> Tensor:
         """The key tiles that a band sees, each once: `(b, h, n + m − 1, size, D)`."""
