@@ -21,15 +21,15 @@ from pathlib import Path
 
 import numpy as np
 
-from longspan.answers import BUNDLED, load_reader
-from longspan.data.cloze import ClozeOptions, cloze_rows, paragraphs_of
-from longspan.data.question_readers import parse_question, question_files, read_questions
-from longspan.data.questions import QuestionRow, Span
-from longspan.data.readers import read_rows
-from longspan.tasks.answering import answer_rows
-from longspan.tasks.bootstrap import bootstrap, bootstrap_difference
-from longspan.tasks.question_document import kept_candidates
-from longspan.tasks.question_options import QuestionOptions
+from longspan.data.questions.readers import QUESTIONS, parse_question, read_questions
+from longspan.data.questions.rows import QuestionRow, Span
+from longspan.data.sources import find_source
+from longspan.data.summaries.readers import read_rows
+from longspan.inference.answer import BUNDLED, load_reader
+from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
+from longspan.tasks.questions.answering import answer_rows
+from longspan.tasks.questions.document import kept_candidates
+from longspan.tasks.questions.options import QuestionOptions
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 from measure import RESULTS, machine
@@ -85,7 +85,7 @@ class Guess:
 def questions(split: str) -> list[Question]:
     """The answerable questions of a split."""
     found = []
-    for path in question_files(DATA, split):
+    for path in find_source(DATA, split, QUESTIONS).files:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             for line in file:
                 row = parse_question(json.loads(line))
@@ -257,6 +257,9 @@ def lead(ours: Sequence[float], theirs: Sequence[float], asked: Sequence[Questio
 def cloze(folder: Path, count: int) -> list[str]:
     """Made-up questions over long parts of validation documents: the right passages, and silence told from sound."""
     reader = load_reader(folder)
+    sys.path.append(str(ROOT / "recipes"))
+    from cloze_questions import ClozeOptions, cloze_rows, paragraphs_of
+
     options = ClozeOptions(min_words=3000, max_words=6000, unanswerable=0.35)
     lines = [
         "| documents | questions | right passage | most words, weighted | short F1 | answer told from none (AUC) |",

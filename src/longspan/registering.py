@@ -9,7 +9,6 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 from longspan.errors import InputError
-from longspan.plugins import READERS
 
 Thing = TypeVar("Thing")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
@@ -54,7 +53,8 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
     from longspan.attention import MECHANISMS, AttentionConfig
     from longspan.patterns import Pattern
     from longspan.patterns.text import KINDS
-    from longspan.tasks.base import TASKS, Task
+    from longspan.tasks import TASKS
+    from longspan.tasks.base import Task
 
     bases = thing.__mro__ if isinstance(thing, type) else ()
     if Pattern in bases:
@@ -72,6 +72,8 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
         _check_class(thing, "task", ("name", "generates"), needed, Task)
         return TASKS, thing.name, "task"
     if callable(thing) and not isinstance(thing, type):
+        from longspan.data.sources import READERS
+
         return READERS, str(getattr(thing, "__name__", "")).replace("_", "-"), "reader"
     raise InputError(
         f"register got {thing!r}; give a class derived from Pattern, AttentionConfig or Task, or a function that reads "
@@ -80,8 +82,9 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
 
 
 def _data_sets() -> set[str]:
-    from longspan.data.question_readers import QUESTION_DATA_SETS, SYNTHETIC
-    from longspan.data.readers import DATA_SETS
+    from longspan.data.questions.readers import QUESTION_DATA_SETS
+    from longspan.data.sources import SYNTHETIC
+    from longspan.data.summaries.readers import DATA_SETS
 
     return {*DATA_SETS, *QUESTION_DATA_SETS, SYNTHETIC}
 

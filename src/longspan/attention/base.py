@@ -1,103 +1,23 @@
-"""What every attention mechanism shares: the tokens it is told about, its configuration and its module."""
+"""What every attention mechanism is: a configuration and a module."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.relative import RelativePositions, RelativeTables
+from longspan.attention.parts.costs import AttentionCost
+from longspan.attention.parts.relative import RelativePositions
+from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
-from longspan.ops.reference import dense_mask, dense_weights
-from longspan.ops.slots import check_slots, distinct_slots
-from longspan.patterns import Pattern
+from longspan.ops.slots import check_slots
 from longspan.settings import Dropout, check
 
-
-@dataclass(frozen=True, kw_only=True)
-class Tokens:
-    """What is known of each position of a batch, besides its hidden state.
-
-    Attributes:
-        mask: `(B, T)` bool, True where a token is real; `None` means that every token is real. With a `state`, it
-            covers all S positions of the sequence so far, the new T being the last.
-        is_global: `(B, T)` bool, True where a token attends everywhere and is attended by everyone; `None` means none.
-        global_slots: `(B, G)` int64 positions of the global tokens, −1 in unused slots; one named twice counts once.
-            Derived from `is_global` when absent; a model derives it once for all of its layers, with `with_slots`.
-        relative: tables of relative positions that an encoder shares between its layers; only mechanisms with relative
-            positions read it.
-    """
-
-    mask: Tensor | None = None
-    is_global: Tensor | None = None
-    global_slots: Tensor | None = None
-    relative: RelativeTables | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("mask", "is_global"):
-            flags = getattr(self, name)
-            if flags is not None and (flags.dtype != torch.bool or flags.dim() != 2):
-                raise InputError(f"{name} is {flags.dtype} of shape {tuple(flags.shape)}; give a bool tensor (B, T)")
-        slots = self.global_slots
-        if slots is not None and (slots.dtype != torch.int64 or slots.dim() != 2):
-            raise InputError(
-                f"global_slots is {slots.dtype} of shape {tuple(slots.shape)}; give an int64 tensor (B, G)"
-            )
-
-    def with_slots(self, max_globals: int | None = None) -> Tokens:
-        """The same tokens with `global_slots` filled in; padding is never global.
-
-        Args:
-            max_globals: the static number of slots G, for `torch.compile(fullgraph=True)` and `torch.export`. Without
-                it, G is the largest count of the batch, which reads the data; no global at all then gives no slots.
-
-        Raises:
-            InputError: a row has more globals than `max_globals`.
-        """
-        if self.is_global is None or self.global_slots is not None:
-            return self
-        is_global = self.is_global if self.mask is None else self.is_global & self.mask
-        rank = is_global.cumsum(1)
-        if max_globals is None:
-            max_globals = int(rank[:, -1].max()) if rank.numel() else 0
-        elif torch.compiler.is_compiling():
-            # The only check that becomes part of a compiled or exported program, where the count is not known yet.
-            torch._assert_async((rank <= max_globals).all(), "max_globals is fewer than the global tokens of a row")
-        elif bool((rank > max_globals).any()):
-            raise InputError(
-                f"max_globals={max_globals} is fewer than the {rank.max()} global tokens of a row; raise it"
-            )
-        if max_globals == 0:
-            return replace(self, is_global=None)
-        slots = _slots(is_global, rank, max_globals)
-        return replace(self, is_global=is_global, global_slots=slots)
-
-    def real_slots(self) -> Tensor | None:
-        """`global_slots` with each real position once; what is on padding, or named again, becomes −1."""
-        if self.global_slots is None:
-            return None
-        slots = distinct_slots(self.global_slots)
-        return slots if self.mask is None else torch.where(self.mask.gather(1, slots.clamp(min=0)), slots, -1)
-
-    def global_mask(self, length: int) -> Tensor | None:
-        """`(B, T)` bool, True at the real global positions; `None` when there are none."""
-        flags = self.is_global
-        if flags is None and self.global_slots is not None:
-            slots = torch.where(self.global_slots < 0, length, self.global_slots)
-            flags = torch.zeros(slots.shape[0], length + 1, dtype=torch.bool, device=slots.device)
-            flags = flags.scatter(1, slots, True)[:, :length]
-        return flags if flags is None or self.mask is None else flags & self.mask
-
-
-def _slots(is_global: Tensor, rank: Tensor, count: int) -> Tensor:
-    """Positions of the first `count` True entries of each row `(B, T)`, −1 where there are fewer: no data-dependent
-    shape. Everything that is not kept is written to one spare column, which is then dropped."""
-    positions = torch.arange(is_global.shape[1], device=is_global.device).expand(is_global.shape)
-    column = torch.where(is_global, (rank - 1).clamp(max=count), count)
-    slots = torch.full((is_global.shape[0], count + 1), -1, device=is_global.device, dtype=torch.int64)
-    return slots.scatter(1, column, positions)[:, :count]
+Start = Literal["from_local", "new"]
+"""How a weight that a source lacks starts: as a copy of another of the layer, or as the mechanism draws it."""
 
 
 class KeyValueState:
@@ -145,6 +65,13 @@ class AttentionConfig:
     """Scores per token, as a formula over the fields."""
     source: ClassVar[str]
     """Paper and equation."""
+    shared: ClassVar[tuple[str, ...]] = ()
+    """Options on which all layers of an encoder must agree, because they share the tables of `build_positions`."""
+    trained: ClassVar[tuple[str, ...]] = ()
+    """Options that trained weights decide, so that a longer model made from them cannot choose others."""
+    exempt: ClassVar[Mapping[str, str]] = {}
+    """Laws of `tests/contract` that do not apply, each with the reason, which stands in the refusal: `"bidirectional"`,
+    `"causal"`, `"state"`, `"globals"`, and `"linear"`, of which only the cost speaks."""
 
     dropout: Dropout = 0.0
     """Probability of dropping an attention weight during training."""
@@ -157,6 +84,78 @@ class AttentionConfig:
         """Mean attention scores per token of `length` real tokens, `global_tokens` of them global: `cost`, counted."""
         raise NotImplementedError
 
+    @property
+    def projections(self) -> tuple[str, ...]:
+        """The linear maps `(E, E)` through which every token passes, one name for each time that it does."""
+        return ("query", "key", "value", "output")
+
+    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
+        """Count the cost of a layer, model width E and H heads, on a text of T tokens.
+
+        A projection costs E² per token and a score 2E in all heads: D each for the product and for the sum over values.
+        """
+        scores = round(self.scores_per_token(length, causal=causal) * length)
+        return AttentionCost(
+            tokens=length,
+            scores=scores,
+            projections=len(self.projections) * width**2 * length,
+            mixing=2 * width * scores,
+            pooling=0,
+            weights=heads * scores,
+        )
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        """The inputs of one layer, with its residual connection, that the `needed` ones of its outputs depend on.
+
+        Exact, over a text of T real tokens: `(T,)` bool all, `is_global` True at the global tokens.
+
+        Raises:
+            InputError: nobody has said for this mechanism.
+        """
+        raise InputError(f"attention {self.mechanism!r} has no known receptive field; define its depends_on()")
+
+    @property
+    def reach(self) -> tuple[int, int] | None:
+        """How far to the left and to the right one output of one layer depends on its input, without global tokens,
+        wherever it stands; `None` where nothing bounds it."""
+        return None
+
+    @property
+    def period(self) -> int:
+        """Shifting a text by so many tokens shifts the outputs with it (where `reach` is bounded)."""
+        return 1
+
+    def covers(self, tokens: int) -> bool:
+        """Whether no window ends inside a text of so many tokens, so that wider ones would give the same."""
+        return tokens <= 1
+
+    def widened(self, tokens: int) -> Self:
+        """The same mechanism, for the same weights, with windows that cover a text of so many tokens if they can."""
+        return self
+
+    def first_level(self) -> AttentionConfig:
+        """The mechanism without further levels, whose weights are some of its own; itself where it has one level."""
+        return self
+
+    @property
+    def starts_active(self) -> bool:
+        """Whether further levels, when their weights are new, change the output of the first."""
+        return False
+
+    @property
+    def idle(self) -> frozenset[str]:
+        """Options that mean nothing beside the values of the others."""
+        return frozenset()
+
+    @classmethod
+    def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Options whose default follows the longest input of a model, where `given` ones leave them open."""
+        return {}
+
+    def handed_on(self) -> dict[str, Any]:
+        """Options that a layer with trained weights hands on to the one that takes its place in a longer model."""
+        return {}
+
     def build(self, *, width: int, heads: int, causal: bool = False) -> Attention:
         """Make the module: `width` is the model width E, `heads` the number of heads H (E = H·D)."""
         raise NotImplementedError
@@ -165,6 +164,36 @@ class AttentionConfig:
         """Tables of relative positions that an encoder of `width` can share between its layers, `None` if there are
         none: it calls `share_positions` of each layer's attention, and passes the tables in `Tokens(relative=…)`."""
         return None
+
+    def start_positions(self, positions: RelativePositions, missing: Collection[str]) -> set[str]:
+        """Start those tensors of the shared tables that are `missing` in a source, in place; the names of those that
+        start from others.
+
+        Raises:
+            InputError: they could not start without disturbing what the source has learned.
+        """
+        return set()
+
+    def carry_positions(self, name: str, table: Tensor, source: AttentionConfig) -> Tensor:
+        """A tensor of the shared tables of `source` as the tables of this configuration have it."""
+        return table
+
+    def describe(self) -> str:
+        """The mechanism with the options that differ from its defaults, and its windows."""
+        default = type(self)()
+        shown = {
+            name: value
+            for name, value in asdict(self).items()
+            if name != "dropout" and name not in self.idle
+            if value != getattr(default, name) or name.endswith("_tokens")
+        }
+        options = ", ".join(f"{name}={value}" for name, value in shown.items())
+        return f"{self.mechanism}({options})" if options else self.mechanism
+
+    @classmethod
+    def since(cls, law: str) -> str:
+        """Why a law does not apply, as the end of a clause; empty where no reason is given."""
+        return f", since {cls.exempt[law]}" if law in cls.exempt else ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the mechanism's name first; `AttentionConfig.from_dict` reverses it."""
@@ -183,13 +212,12 @@ class AttentionConfig:
 
 
 class Attention(nn.Module):
-    """An attention mechanism with its projections: hidden states in, hidden states out.
-
-    The local projections are always called `query`, `key`, `value` and `output` (`nn.Linear(E, E)` with bias), so
-    that published weights map onto any mechanism in the same way.
-    """
+    """An attention mechanism: hidden states in, hidden states out. It has no weights of its own accord; most mechanisms
+    are a `ProjectedAttention`, which brings the usual four projections."""
 
     config: AttentionConfig
+    inherits: ClassVar[tuple[str, ...]] = ()
+    """Parts whose weights every source brings."""
 
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__()
@@ -197,19 +225,19 @@ class Attention(nn.Module):
             raise InputError(f"heads={heads} does not divide width={width}; choose a number of heads that does")
         if causal and not config.causal:
             raise InputError(
-                f"attention {config.mechanism!r} has no causal form; use causal=False or another mechanism"
+                f"attention {config.mechanism!r} has no causal form{config.since('causal')}; use causal=False or "
+                "another mechanism"
             )
         if not causal and not config.bidirectional:
-            raise InputError(f"attention {config.mechanism!r} is causal only; build it with causal=True")
+            raise InputError(
+                f"attention {config.mechanism!r} is causal only{config.since('bidirectional')}; build it with "
+                "causal=True"
+            )
         self.config = config
         self.width = width
         self.heads = heads
         self.head_width = width // heads
         self.causal = causal
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
-        self.output = nn.Linear(width, width)
 
     @property
     def dropout_prob(self) -> float:
@@ -217,26 +245,50 @@ class Attention(nn.Module):
         return self.config.dropout if self.training else 0.0
 
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """Set the weights beyond the four local projections, as the configuration says.
+        """Set the weights beyond the projections that every mechanism shares, as the configuration says.
 
-        Called at construction, and by a model after it has initialised or loaded the local projections. Weights that
-        transformers marked as loaded are left alone.
+        Called at construction, and by a model after it has initialised or loaded those projections. Weights that
+        transformers marked as loaded are left alone. Here: the copies of `starts_from`.
         """
+        for name, source in self.starts_from.items():
+            copy_linear(getattr(self, source), getattr(self, name))
+
+    @property
+    def starts_from(self) -> Mapping[str, str]:
+        """Linear part with weights of its own → the part of which it starts as a copy."""
+        return {}
+
+    @torch.no_grad()
+    def warm_start(self, missing: Collection[str], std: float = 0.02) -> dict[str, Start]:
+        """Start the weights of `missing` names, which a source lacks, so that it is disturbed as little as can be.
+
+        Returns how each of them starts; what no source may lack is left out, and left as it is.
+        """
+        state = self.state_dict()
+        new = [name for name in missing if name.partition(".")[0] not in self.inherits]
+        if not new:
+            return {}
+        kept = {name: tensor.clone() for name, tensor in state.items() if name not in new}
+        self.init_extra_weights(std)
+        for name, tensor in kept.items():
+            state[name].copy_(tensor)
+        return {name: "from_local" if name.partition(".")[0] in self.starts_from else "new" for name in new}
 
     def share_positions(self) -> None:
         """Give up tables of relative positions of one's own, for those of `Tokens(relative=…)`; here there are none."""
-
-    def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`(B, T, E)` → local queries, keys and values, `(B, H, T, D)` each."""
-        query, key, value = self.query(hidden), self.key(hidden), self.value(hidden)
-        return self.split_heads(query), self.split_heads(key), self.split_heads(value)
 
     def check_tokens(self, hidden: Tensor, tokens: Tokens, state: KeyValueState | None = None) -> None:
         """Raise `InputError` where `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""
         name = f"attention {self.config.mechanism!r}"
         if state is not None and not (self.causal and self.config.incremental):
-            raise InputError(f"{name} got state=, which only causal mechanisms that keep a state take; pass state=None")
-        if self.causal and (tokens.is_global is not None or tokens.global_slots is not None):
+            raise InputError(
+                f"{name} got state=, which only causal mechanisms that keep a state take{self.config.since('state')}; "
+                "pass state=None"
+            )
+        has_globals = tokens.is_global is not None or tokens.global_slots is not None
+        if has_globals and "globals" in self.config.exempt:
+            raise InputError(f"{name} takes no global tokens{self.config.since('globals')}; pass is_global=None")
+        if has_globals and self.causal:
             raise InputError(
                 f"{name} with causal=True takes no global tokens, which would see the future; pass is_global=None"
             )
@@ -253,14 +305,6 @@ class Attention(nn.Module):
                     f"global_slots has {tokens.global_slots.shape[0]} rows and the batch {batch}; give one for each"
                 )
             check_slots("global_slots", tokens.global_slots, length)
-
-    def split_heads(self, hidden: Tensor) -> Tensor:
-        """`(B, T, E)` → `(B, H, T, D)`, without a copy."""
-        return hidden.unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)
-
-    def merge_heads(self, hidden: Tensor) -> Tensor:
-        """`(B, H, T, D)` → `(B, T, E)`."""
-        return hidden.transpose(1, 2).flatten(2)
 
     def remember(
         self, key: Tensor, value: Tensor, tokens: Tokens, state: KeyValueState | None, keep: int | None = None
@@ -280,21 +324,15 @@ class Attention(nn.Module):
         """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds."""
         raise NotImplementedError
 
-    def dense_weights(
-        self, query: Tensor, key: Tensor, pattern: Pattern, key_mask: Tensor | None, is_global: Tensor | None = None
-    ) -> Tensor:
-        """Weights `(B, H, T, S)` of queries on keys `(B, H, ·, D)`: quadratic, so never part of a forward pass."""
-        seen = dense_mask(
-            pattern,
-            query.shape[2],
-            key.shape[2],
-            key_mask=key_mask,
-            is_global=is_global,
-            query_offset=0,
-            device=query.device,
-        )
-        return dense_weights(query, key, seen, scale=query.shape[-1] ** -0.5)
-
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
         """Dense attention weights `(B, H, T, S)`, for pictures and tests on short inputs."""
         raise NotImplementedError
+
+
+def copy_linear(source: nn.Linear, target: nn.Linear) -> None:
+    """Copy weight and bias, if there is one, except into weights that transformers marked as loaded."""
+    for name in ("weight", "bias"):
+        parameter = getattr(target, name)
+        if parameter is not None and not getattr(parameter, "_is_hf_initialized", False):
+            with torch.no_grad():
+                parameter.copy_(getattr(source, name))

@@ -1,0 +1,89 @@
+"""Which mechanism each encoder layer of a lengthened model gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from longspan.attention import MECHANISMS, attention_config
+from longspan.attention.layers import layer_specs, plain_spec, spread
+from longspan.checkpoints.lengthening.shared_tables import as_spec, check_trained, first_sharing
+from longspan.errors import InputError
+from longspan.models import LongspanConfig
+from longspan.plugins import find
+
+Spec = dict[str, Any]
+
+
+def plan_attention(config: LongspanConfig, attention: Any, max_tokens: int, options: Spec) -> list[Spec]:
+    """One attention spec per encoder layer, as `lengthen` describes its arguments.
+
+    Raises:
+        InputError: an unknown mechanism, option or layer; options beside a list of mechanisms; a mechanism without
+            relative positions where the source has them, or with another number of them.
+    """
+    own = layer_specs(config.attention, config.num_hidden_layers)
+    plan = _plan(config, own, attention, max_tokens, options)
+    present = first_sharing(map(attention_config, own))
+    for layer, (before, after) in enumerate(zip(own, plan, strict=True)):
+        if present is not None and after["mechanism"] == present.mechanism:
+            check_trained(attention_config(after).to_dict(), present)
+        elif attention_config(before).shared:
+            given = attention if isinstance(attention, str) else after["mechanism"]
+            raise InputError(
+                f"attention={given!r} leaves layer {layer} without the relative positions with which this source was "
+                f"trained; choose attention={before['mechanism']!r}"
+            )
+    return plan
+
+
+def _plan(config: LongspanConfig, own: list[Spec], attention: Any, max_tokens: int, options: Spec) -> list[Spec]:
+    if isinstance(attention, list | tuple) or (isinstance(attention, Mapping) and "layers" in attention):
+        if options:
+            raise InputError(
+                f"{next(iter(options))} cannot be combined with a list of mechanisms; say it inside the list"
+            )
+        entries = spread(attention, len(own))
+        # A layer that no range names stays as it is.
+        return [
+            present if entry is None else _complete(as_spec(entry), own, max_tokens)
+            for entry, present in zip(entries, own, strict=True)
+        ]
+    given = [_complete(entry, own, max_tokens) for entry in spread(as_spec(attention) | options, len(own))]
+    firsts = [attention_config(spec).first_level() for spec in given]
+    kinds = set() if _sees_everything(config, own) else {present["mechanism"] for present in own}
+    if isinstance(attention, str) and attention in kinds and kinds <= {attention, firsts[-1].mechanism}:
+        return [_updated(present, attention, options) for present in own]
+    plan = []
+    for layer, (present, spec, first) in enumerate(zip(own, given, firsts, strict=True)):
+        if layer < len(own) // 2 and first != attention_config(spec):
+            # Of a mechanism with several levels the upper half gets all, as published, and the lower half the first.
+            plan.append(plain_spec(first))
+        else:
+            keeps = present["mechanism"] == attention and attention in kinds
+            plan.append(present | options if keeps else spec)
+    return plan
+
+
+def _sees_everything(config: LongspanConfig, own: list[Spec]) -> bool:
+    """Whether no window of layers with trained tables ends within the input: full attention, which now gets windows."""
+    layers, most = [attention_config(present) for present in own], config.max_position_embeddings
+    return all(layer.shared and layer.first_level() == layer and layer.covers(most) for layer in layers)
+
+
+def _complete(spec: Spec, own: list[Spec], max_tokens: int) -> Spec:
+    """A spec with what else belongs to it here: options of the source's weights, and those that follow the length."""
+    kind = find(MECHANISMS, spec["mechanism"]) if isinstance(spec.get("mechanism"), str) else None
+    if kind is None:
+        attention_config(spec)  # says what is wrong
+        raise AssertionError(spec)
+    present = first_sharing(map(attention_config, own))
+    kept = present.handed_on() if present is not None and present.mechanism == spec["mechanism"] else {}
+    return kind.defaults_for(max_tokens, spec) | kept | spec
+
+
+def _updated(present: Spec, attention: str, options: Spec) -> Spec:
+    """A layer of a model that already has the mechanism: its layout stays, only the named options change."""
+    if present["mechanism"] == attention:
+        return present | options
+    return present | {name: value for name, value in options.items() if name in present}

@@ -1,0 +1,152 @@
+"""`longspan.summarize`: a long text in, its summary out.
+
+Without a model, the bundled one picks sentences: it scores every sentence of the document, whatever its length, in
+linear time and memory. With a sequence-to-sequence model the summary is written word by word.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from longspan.characters import mend
+from longspan.errors import InputError
+from longspan.inference.notes import english_note, notes
+from longspan.inference.results import Decoding, ScoredSentence, Summary
+
+BUNDLED = Path(__file__).parents[1] / "bundled"
+"""The folder of the model that comes with the package; its README.md is the model card."""
+
+NOT_ENGLISH = "the bundled model was trained on English; its choice in other languages is less sure"
+
+
+class Summarizer(Protocol):
+    """What `load_summarizer` gives: a model that is ready to summarise any number of texts."""
+
+    def summarize(self, text: str, sentences: int | None = None) -> Summary:
+        """Summarise one text; `sentences` is the length wanted, None chooses one by the document's length."""
+        ...
+
+
+def summarize(
+    text: str,
+    sentences: int | None = None,
+    model: str | Path | Summarizer | None = None,
+    *,
+    language: str | None = None,
+    decoding: Decoding | None = None,
+) -> Summary:
+    """Summarise a text of any length.
+
+    Args:
+        text: the document.
+        sentences: number of sentences; None takes half the square root of the document's, between 3 and 20. Only for
+            models that pick sentences.
+        model: None takes the bundled model, which picks sentences. Else the folder or name of a model (one trained
+            here, or a published LED, BART or mBART, which write), or what `load_summarizer` returned.
+        language: ISO 639-1 code for cutting sentences; None guesses by the script.
+        decoding: beams and lengths of models that write; None keeps the model's own.
+
+    Returns:
+        A `Summary`; `print` shows its text.
+
+    Raises:
+        InputError: no text, `sentences` below 1 or not for this model, a model that cannot be loaded or cannot
+            summarise, or a document longer than a model that writes can read.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise InputError("text holds nothing to summarise; give a document with words in it")
+    text, halves = mend(text)
+    summarizer = load_summarizer(model, language, decoding) if model is None or isinstance(model, str | Path) else model
+    summary = summarizer.summarize(text, sentences)
+    return replace(summary, note=notes(summary.note, halves=halves))
+
+
+def load_summarizer(
+    model: str | Path | None = None, language: str | None = None, decoding: Decoding | None = None
+) -> Summarizer:
+    """Load a model once to summarise many texts; arguments and errors as in `summarize`. The latest ones are kept."""
+    if model is not None:
+        return _load(str(model), language, decoding)
+    if decoding is not None:
+        raise InputError("the bundled model picks sentences and decodes nothing; leave the decoding options out")
+    return _bundled(language)
+
+
+@lru_cache(maxsize=2)
+def _bundled(language: str | None) -> Summarizer:
+    from longspan.inference.bundled import open_bundled
+    from longspan.models.heads.sentence_network import SentenceScoringNetwork
+
+    return Extractive(*open_bundled(BUNDLED, SentenceScoringNetwork), english_only=True, language=language)
+
+
+@lru_cache(maxsize=2)
+def _load(source: str, language: str | None, decoding: Decoding | None) -> Summarizer:
+    from longspan.checkpoints.loading import load_pair
+    from longspan.models import LongspanForConditionalGeneration, LongspanForSentenceScoring
+
+    model, tokenizer = load_pair(source)
+    if isinstance(model, LongspanForSentenceScoring):
+        if decoding is not None:
+            raise InputError(f"model {source!r} picks sentences and decodes nothing; leave the decoding options out")
+        return Extractive(model, tokenizer, language=language)
+    if isinstance(model, LongspanForConditionalGeneration):
+        from longspan.inference.abstractive import Abstractive
+
+        return Abstractive(model, tokenizer, source=source, decoding=decoding)
+    raise InputError(
+        f"model {source!r} is a {type(model).__name__}, which cannot summarise; give a sentence scorer or a "
+        "sequence-to-sequence model such as LED or BART"
+    )
+
+
+class Extractive:
+    """Summarises by picking sentences with a `LongspanForSentenceScoring` model."""
+
+    def __init__(self, model: Any, tokenizer: Any, *, english_only: bool = False, language: str | None = None) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.english_only = english_only
+        self.language = language
+
+    def summarize(self, text: str, sentences: int | None = None) -> Summary:
+        """See `longspan.summarize`."""
+        from longspan.data.text.sentences import split_sentences
+        from longspan.tasks.summaries.selection import choose, default_count
+
+        if sentences is not None and sentences < 1:
+            raise InputError(f"sentences={sentences} is no length of a summary; give at least 1")
+        begin = time.perf_counter()
+        found = split_sentences(text, self.language)
+        texts = [sentence.text for sentence in found]
+        scores, tokens = self.score(texts)
+        picked = choose(texts, scores, sentences or default_count(len(texts)))
+        document = tuple(
+            ScoredSentence(sentence.text, sentence.start, sentence.end, round(score, 4))
+            for sentence, score in zip(found, scores, strict=True)
+        )
+        return Summary(
+            sentences=tuple(document[index] for index in picked),
+            document=document,
+            tokens=tokens,
+            seconds=time.perf_counter() - begin,
+            note=english_note(text, NOT_ENGLISH) if self.english_only else None,
+        )
+
+    def score(self, sentences: list[str]) -> tuple[list[float], int]:
+        """A score between 0 and 1 for each sentence of a document, and the number of tokens read."""
+        import torch
+
+        from longspan.tasks.summaries.extraction import encode_sentences
+
+        if not sentences:
+            return [], 0
+        encoded = encode_sentences(sentences, self.tokenizer)
+        lengths = torch.tensor([len(ids) for ids in encoded])
+        input_ids = torch.tensor([token for ids in encoded for token in ids])
+        sentence_ids = torch.arange(len(encoded)).repeat_interleave(lengths)
+        return self.model.score_document(input_ids, sentence_ids).sigmoid().tolist(), len(input_ids)

@@ -1,0 +1,127 @@
+"""Questions over a chunk as plain PyTorch: the four logits of the thesis's chapter 3 from the encoder's states."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from longspan.errors import InputError
+from longspan.models.heads.sentence_network import mean_by_sentence
+from longspan.models.network import EncoderBody, first_token
+
+if TYPE_CHECKING:
+    from longspan.models.fields import ModelFields
+
+
+class ChunkLogits(NamedTuple):
+    """What a chunk of a document says to a question; shapes as in `NaturalQuestionsOutput`."""
+
+    start_logits: Tensor
+    end_logits: Tensor
+    paragraph_logits: Tensor
+    answer_logits: Tensor
+
+
+class ReadsChunks(nn.Module):
+    """What every reader has above its encoder: three layers and their logits."""
+
+    qa_outputs: nn.Linear
+    paragraph: nn.Linear
+    answer: nn.Linear
+
+    def add_layers(self, config: ModelFields) -> None:
+        """Make the layers above the encoder."""
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        # Without the null slot a bias would shift all paragraphs alike, and never learn anything.
+        self.paragraph = nn.Linear(config.hidden_size, 1, bias=config.null_paragraph)
+        self.answer = nn.Linear(config.hidden_size, config.answer_types)
+
+    def logits(
+        self, hidden: Tensor, attention_mask: Tensor | None, paragraph_ids: Tensor | None, max_paragraphs: int | None
+    ) -> ChunkLogits:
+        """The logits of B chunks with states `(B, T, E)`; arguments and errors as in `LongspanForNaturalQuestions`."""
+        first_token(hidden)  # refuses an empty input, which has no token 0 to point at
+        real = hidden.new_ones(hidden.shape[:2], dtype=torch.bool) if attention_mask is None else attention_mask.bool()
+        means, exists = paragraph_means(hidden, paragraph_ids, real, max_paragraphs)
+        start, end = torch.unbind(self.qa_outputs(hidden).masked_fill(~real[..., None], float("-inf")), -1)
+        return ChunkLogits(
+            start_logits=start,
+            end_logits=end,
+            paragraph_logits=self.paragraph(means).squeeze(-1).masked_fill(~exists, float("-inf")),
+            answer_logits=self.answer(document_mean(means, exists, hidden, real)),
+        )
+
+
+class QuestionNetwork(ReadsChunks):
+    """`LongspanForNaturalQuestions` without transformers, with the same weights, for reading documents."""
+
+    def __init__(self, config: ModelFields) -> None:
+        super().__init__()
+        self.config = config
+        self.model = EncoderBody(config)
+        self.add_layers(config)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.answer.weight.device
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        paragraph_ids: Tensor | None = None,
+        max_paragraphs: int | None = None,
+    ) -> ChunkLogits:
+        """Logits of B chunks with up to C paragraphs; arguments as in `LongspanForNaturalQuestions.forward`."""
+        hidden = self.model.encoder.states(input_ids, attention_mask, global_attention_mask, token_type_ids)[-1]
+        return self.logits(hidden, attention_mask, paragraph_ids, max_paragraphs)
+
+
+def paragraph_means(
+    hidden: Tensor, paragraph_ids: Tensor | None, real: Tensor, max_paragraphs: int | None
+) -> tuple[Tensor, Tensor]:
+    """Mean state of each paragraph's real tokens.
+
+    Args:
+        hidden: `(B, T, E)`.
+        paragraph_ids: `(B, T)` int64, −1 = none.
+        real: `(B, T)` bool.
+        max_paragraphs: C, or `None` for as many as there are.
+
+    Returns:
+        `(B, C, E)` means, 0 where a paragraph has no token; `(B, C)` bool, True where it has.
+    """
+    if paragraph_ids is None:
+        raise InputError("paragraph_ids is missing; give the index of each token's paragraph, (B, T), -1 for none")
+    if paragraph_ids.shape != hidden.shape[:2]:
+        raise InputError(
+            f"paragraph_ids has shape {tuple(paragraph_ids.shape)} but the input is {tuple(hidden.shape[:2])}; give "
+            "one index per token"
+        )
+    paragraph_ids = paragraph_ids.masked_fill(~real, -1)
+    if max_paragraphs is None or not torch.compiler.is_compiling():
+        most = int(paragraph_ids.max()) + 1
+        if max_paragraphs is not None and most > max_paragraphs:
+            raise InputError(f"paragraph_ids counts {most} paragraphs but max_paragraphs={max_paragraphs}; give more")
+        max_paragraphs = most if max_paragraphs is None else max_paragraphs
+    return mean_by_sentence(hidden, paragraph_ids, max_paragraphs)
+
+
+def document_mean(means: Tensor, exists: Tensor, hidden: Tensor, real: Tensor) -> Tensor:
+    """`(B, E)`: mean of the paragraphs that exist; where a chunk has none, of its real tokens; 0 where it has neither.
+
+    Args:
+        means: `(B, C, E)`.
+        exists: `(B, C)` bool.
+        hidden: `(B, T, E)`.
+        real: `(B, T)` bool.
+    """
+    paragraphs = exists.sum(1, keepdim=True)
+    document = (means * exists[..., None]).sum(1) / paragraphs.clamp(min=1)
+    tokens, _ = mean_by_sentence(hidden, torch.where(real, 0, -1), 1)
+    return torch.where(paragraphs > 0, document, tokens[:, 0]).to(hidden.dtype)

@@ -1,0 +1,110 @@
+"""Scoring sentences as plain PyTorch: means over each sentence's tokens, and a document of any length in pieces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from longspan.models.heads.sentence_layers import SentenceLayers
+from longspan.models.network import Block, EncoderBody, EncoderNetwork
+from longspan.models.segments import sums_by_sentence
+
+if TYPE_CHECKING:
+    from longspan.models.fields import ModelFields
+
+
+class SentenceScorer(nn.Module):
+    """`output(dropout(gelu(dense(x))))`: `(…, E)` → `(…)`."""
+
+    def __init__(self, config: ModelFields) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = nn.GELU()
+        dropout = config.classifier_dropout
+        self.dropout = nn.Dropout(config.dropout if dropout is None else dropout)
+        self.output = nn.Linear(config.hidden_size, 1)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.output(self.dropout(self.activation(self.dense(hidden)))).squeeze(-1)
+
+
+def mean_by_sentence(hidden: Tensor, sentence_ids: Tensor, sentences: int) -> tuple[Tensor, Tensor]:
+    """Mean state of each sentence's tokens, in time and memory linear in T and N.
+
+    Args:
+        hidden: `(B, T, E)`.
+        sentence_ids: `(B, T)` int64 index of each token's sentence, −1 = none.
+        sentences: N.
+
+    Returns:
+        `(B, N, E)` means, 0 for sentences without tokens; `(B, N)` bool, True where a sentence has tokens.
+    """
+    rows, _, width = hidden.shape
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    sums = torch.zeros(rows * (sentences + 1), width, dtype=wide, device=hidden.device)
+    sums = sums.index_add(0, _places(sentence_ids, sentences), hidden.flatten(0, 1).to(wide))
+    sums = sums.unflatten(0, (rows, sentences + 1))[:, :sentences]
+    counts = tokens_by_sentence(sentence_ids, sentences)
+    return (sums / counts.clamp(min=1)[..., None]).to(hidden.dtype), counts > 0
+
+
+def tokens_by_sentence(sentence_ids: Tensor, sentences: int) -> Tensor:
+    """How many tokens each sentence has: `(B, T)` → `(B, N)` int64; arguments as in `mean_by_sentence`."""
+    rows = sentence_ids.shape[0]
+    place = _places(sentence_ids, sentences)
+    counts = place.new_zeros(rows * (sentences + 1)).index_add(0, place, torch.ones_like(place))
+    return counts.unflatten(0, (rows, sentences + 1))[:, :sentences]
+
+
+def _places(sentence_ids: Tensor, sentences: int) -> Tensor:
+    """Index of each token's sentence in a flat `(B · (N + 1),)`: a row's last place takes tokens of no sentence."""
+    place = torch.where(sentence_ids < 0, sentences, sentence_ids)
+    first = torch.arange(sentence_ids.shape[0], device=sentence_ids.device)[:, None] * (sentences + 1)
+    return (place + first).flatten()
+
+
+class ScoresSentences(nn.Module):
+    """What every sentence scorer has: an encoder below, blocks over the sentences, and the scorer."""
+
+    sentence_layers: SentenceLayers | None
+    scorer: SentenceScorer
+
+    def add_scorer(self, config: ModelFields, block: type[Block]) -> None:
+        """Make the layers above the encoder; `block` is the class of those over the sentences."""
+        self.sentence_layers = SentenceLayers(config, block) if config.sentence_layers else None
+        self.scorer = SentenceScorer(config)
+
+    def encoder_network(self) -> EncoderNetwork:
+        """The encoder whose states are scored."""
+        raise NotImplementedError
+
+    @torch.inference_mode()
+    def score_document(self, input_ids: Tensor, sentence_ids: Tensor) -> Tensor:
+        """Scores `(N,)` of one document of any length, as `forward` gives them, in the memory of a piece of it.
+
+        Args:
+            input_ids: `(T,)` int64, all real.
+            sentence_ids: `(T,)` int64, rising from 0 to N − 1; every sentence has a token.
+        """
+        sentences = int(sentence_ids[-1]) + 1 if len(sentence_ids) else 0
+        sums = sums_by_sentence(self.encoder_network(), input_ids, sentence_ids, sentences)
+        counts = tokens_by_sentence(sentence_ids[None], sentences)
+        means = (sums[None] / counts.clamp(min=1)[..., None]).to(self.scorer.dense.weight.dtype)
+        if self.sentence_layers is not None:
+            means = self.sentence_layers(means, counts > 0, counts)
+        return self.scorer(means)[0]
+
+
+class SentenceScoringNetwork(ScoresSentences):
+    """`LongspanForSentenceScoring` without transformers, with the same weights, for scoring whole documents."""
+
+    def __init__(self, config: ModelFields) -> None:
+        super().__init__()
+        self.config = config
+        self.model = EncoderBody(config)
+        self.add_scorer(config, Block)
+
+    def encoder_network(self) -> EncoderNetwork:
+        return self.model.encoder

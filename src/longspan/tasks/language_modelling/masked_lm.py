@@ -1,0 +1,160 @@
+"""Masked-language-model pre-training: documents in chunks, some tokens hidden, and the bits it takes to guess them."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from longspan.data.corpus.sources import Corpus
+from longspan.errors import InputError
+from longspan.models.losses import IGNORED
+from longspan.settings import Range, Share
+from longspan.tasks.base import Outcome
+from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
+from longspan.tasks.language_modelling.masking import MaskedChunks, Masking
+from longspan.tasks.predicting import batches, pad
+from longspan.tasks.tokenizers import padding_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedLM(CorpusTask):
+    """Guess hidden tokens (Devlin et al. 2019; Poolingformer thesis: 15 % of the tokens of each chunk).
+
+    Attributes:
+        cross_documents: let chunks run on from one document into the next, with an end-of-text token between them.
+        mask_probability: share of a chunk's tokens that are to be guessed; special tokens and padding never are.
+        mask_share: of these, the share that is shown as the mask token.
+        random_share: the share that is shown as some other token; the rest is shown as it is.
+        global_tokens: "first" makes the first token of each chunk global, "none" none.
+    """
+
+    name: ClassVar[str] = "masked_lm"
+    lower_is_better: ClassVar[tuple[str, ...]] = ("bits_per_masked_token", "perplexity")
+    score_names: ClassVar[tuple[str, ...]] = (*lower_is_better, "accuracy")
+
+    cross_documents: bool = False
+    mask_probability: Annotated[float, Range(above=0, maximum=1)] = 0.15
+    mask_share: Share = 0.8
+    random_share: Share = 0.1
+    global_tokens: Literal["first", "none"] = "none"
+
+    def __post_init__(self) -> None:
+        """Refuse impossible options."""
+        super().__post_init__()
+        if self.mask_share + self.random_share > 1 + 1e-9:
+            raise InputError(
+                f"mask_share={self.mask_share} and random_share={self.random_share} are more than 1 together; lower one"
+            )
+
+    def model_class(self) -> Any:
+        """`LongspanForMaskedLM`."""
+        from longspan.models import LongspanForMaskedLM
+
+        return LongspanForMaskedLM
+
+    def model_fields(self) -> dict[str, Any]:
+        """Which tokens are global, so that the model does the same without a mask."""
+        return {"global_tokens": self.global_tokens}
+
+    def fitted(self, config: Any) -> Self:
+        """Chunks as long as the model has positions for, at most, and its global token."""
+        chosen = "first" if config.global_tokens == "first" else "none"
+        return replace(self, max_tokens=min(self.max_tokens, config.max_position_embeddings), global_tokens=chosen)
+
+    def dataset(
+        self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, seed: int, folder: Path
+    ) -> MaskedChunks:
+        """Masked chunks; the corpus is tokenised into `folder/tokens-train` or `folder/tokens-validation` once."""
+        if getattr(tokenizer, "mask_token_id", None) is None:
+            raise InputError("the tokenizer has no mask_token, which hides tokens; set it, or use another tokenizer")
+        before, after = around(tokenizer)
+        if self.max_tokens <= len(before) + len(after):
+            raise InputError(f"max_tokens={self.max_tokens} leaves no room beside the special tokens; raise it")
+        files = self.token_files(rows, tokenizer, training=training, folder=folder)
+        special = np.array(sorted({*tokenizer.all_special_ids}), dtype=np.int64)
+        masking = Masking(
+            probability=self.mask_probability,
+            mask_share=self.mask_share,
+            random_share=self.random_share,
+            mask_id=tokenizer.mask_token_id,
+            ordinary=np.setdiff1d(np.arange(len(tokenizer)), special),
+        )
+        return MaskedChunks(
+            files,
+            masking,
+            special,
+            before=before,
+            after=after,
+            between=separator(tokenizer) if self.cross_documents else None,
+            max_tokens=self.max_tokens,
+            seed=seed if training else None,
+        )
+
+    def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+        """Pads chunks to `input_ids`, `labels` `(B, T)` int64, `attention_mask`, `global_attention_mask` bool."""
+        fillers, leading = {"input_ids": padding_id(tokenizer), "labels": IGNORED}, int(self.global_tokens == "first")
+        return lambda features: pad(features, fillers, leading=[leading] * len(features))
+
+    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Corpus], *, batch_size: int) -> Outcome:
+        """Bits, perplexity and accuracy over all hidden tokens; a line for each chunk."""
+        found: list[Tensor] = []
+        with tempfile.TemporaryDirectory() as folder:
+            dataset = self.dataset(rows, tokenizer, training=False, seed=0, folder=Path(folder))
+            for batch in batches(model, dataset, self.collator(tokenizer), batch_size):
+                found.append(_sums(model, batch))
+        table = torch.cat(found)
+        bits, correct, count = table.sum(0).tolist()
+        scores = {**self.loss_scores(bits * math.log(2) / count), "accuracy": 100 * correct / count}
+        lines = [
+            {"chunk": index, "masked": int(masked), "bits": round(value, 3), "correct": int(right)}
+            for index, (value, right, masked) in enumerate(table.tolist())
+        ]
+        return Outcome(scores=scores, lines=lines, flavour=self.flavour)
+
+    @property
+    def flavour(self) -> str:
+        """What the scores are, in words."""
+        return (
+            f"Bits per masked token: −log2 of the probability of each hidden token, {100 * self.mask_probability:g} % "
+            f"of the tokens of chunks of up to {self.max_tokens}, chosen by each chunk's content."
+        )
+
+    def loss_weight(self, batch: dict[str, Any]) -> float:
+        """The number of hidden tokens."""
+        return float((batch["labels"] != IGNORED).sum())
+
+    def loss_scores(self, loss: float) -> dict[str, float]:
+        """The loss in bits, and as a perplexity."""
+        return {"bits_per_masked_token": loss / math.log(2), "perplexity": math.exp(min(loss, 700.0))}
+
+
+@torch.no_grad()
+def _sums(model: Any, batch: dict[str, Any]) -> Tensor:
+    """For each chunk: the bits of its hidden tokens, how many are guessed, how many there are; `(B, 3)` float64."""
+    hidden = batch["labels"] != IGNORED
+    labels = batch["labels"][hidden]
+    logits = model(**batch, only_labelled=True).logits.float()
+    bits = cross_entropy(logits, labels, reduction="none").double() / math.log(2)
+    each = torch.stack([bits, (logits.argmax(-1) == labels).double(), torch.ones_like(bits)], dim=1)
+    chunk = hidden.nonzero()[:, 0]
+    return each.new_zeros(len(hidden), 3).index_add(0, chunk, each).cpu()
+
+
+def around(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """The special tokens that the tokenizer puts before and after a text."""
+    found = tokenizer("a", return_special_tokens_mask=True, return_attention_mask=False)
+    ids, mask = list(found["input_ids"]), list(found["special_tokens_mask"])
+    if all(mask):
+        return [], []
+    first = mask.index(0)
+    last = len(mask) - mask[::-1].index(0)
+    return ids[:first], ids[last:]
