@@ -96,7 +96,7 @@ class GlobalKeyTiles:
 
 
 def places(chunk: Chunk, size: int, *, alike: bool = False) -> tuple[Tensor, Tensor]:
-    """Positions of queries `(n, size, 1)` and near keys `(n, 1, L)` of a chunk; those of its first tile if all are alike."""
+    """Positions of queries `(n, size, 1)` and near keys `(n, 1, L)` of a chunk, or of its first tile if alike."""
     count = 1 if alike else chunk.count
     place = torch.arange(size, device=chunk.rows.device)
     query, key = chunk.rows[:count, None] * size + place, chunk.columns[:count, :, None] * size + place

@@ -23,7 +23,7 @@ from longspan.ops.chunk_masks import empty_rows, hiding_mask, kept_weights, seen
 from longspan.ops.reference import full_precision
 from longspan.ops.term_tiles import TermTiles
 from longspan.ops.terms import ContentToPosition, PositionToContent
-from longspan.ops.tile_memory import Buffers, Tiles, add, cut, join, put, rows_of, take, tiles_of
+from longspan.ops.tile_memory import Buffers, add, cut, join, put, rows_of, take, tiles_of
 from longspan.ops.tiles import Chunk, best_layout
 
 CHUNK_SCORES = 1 << 20
@@ -120,13 +120,7 @@ class _Run:
         call, tiles, buffers = self.call, self.tiles, self.buffers
         if call.query.shape[:2].numel() * self.tiling.scores <= RUN_SCORES:
             buffers.narrow = buffers.wide  # so little work need not be fast, and few terms do not average errors out
-        self.grads = Tiles(
-            tiles.query.new_empty(tiles.query.shape),
-            *(
-                None if part is None else part.new_zeros(part.shape, dtype=buffers.wide)
-                for part in (tiles.key, tiles.value, tiles.global_key, tiles.global_value)
-            ),
-        )
+        self.grads = tiles.zeros(buffers.wide)
         grad_tiles = tiles_of(grad, self.tiling.query_tiles, self.tiling.size)
         for chunk in self._chunks():
             self._backward_chunk(chunk, grad_tiles)

@@ -87,7 +87,7 @@ class ContentTiles:
         numbers[..., columns].baddbmm_(content, rows.transpose(1, 2), beta=0, alpha=scale)
         return self._read_band(numbers, chunk)
 
-    def add_gradients(self, grad: Tensor, query: Tensor, run: Tensor, keys: Tensor, chunk: Chunk) -> Tensor:
+    def add_gradients(self, grad: Tensor, query: Tensor, run: Tensor | None, keys: Tensor, chunk: Chunk) -> Tensor:
         """The gradient of what was multiplied, queries or (run of) keys, still without the scale; adds to the totals.
 
         `grad` is that of the near scores, `(b·h, n, size, L)`; the other arguments are those of `scores`.

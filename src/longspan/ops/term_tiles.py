@@ -12,7 +12,7 @@ from torch import Tensor
 from longspan.ops.bias_tiles import BiasTiles, GlobalKeyTiles, PositionBiasTiles
 from longspan.ops.call import Call
 from longspan.ops.content_tiles import ContentTiles, Offsets
-from longspan.ops.terms import Bias, GlobalKeyBias, PositionBias
+from longspan.ops.terms import Bias, GlobalKeyBias, OffsetTerm, PositionBias
 from longspan.ops.tile_memory import Buffers, put
 from longspan.ops.tiles import Chunk, Layout
 from longspan.patterns import Blocks, Both, Causal, Full, Pattern, Window
@@ -40,7 +40,7 @@ class TermTiles:
                 self.parts.append(PositionBiasTiles(term, tiling, self.offsets, own))
             elif isinstance(term, GlobalKeyBias):
                 self.parts.append(GlobalKeyTiles(term, tiling, own))
-            else:
+            elif isinstance(term, OffsetTerm):
                 # Only what is put into the scores first may hide what the pattern does not show.
                 hides = self.offsets.exact and not any(isinstance(part, ContentTiles) for part in self.parts)
                 self.parts.append(ContentTiles(term, tiling, self.offsets, buffers, own, hides))

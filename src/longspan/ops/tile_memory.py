@@ -27,6 +27,15 @@ class Tiles:
         """The tiles and the global part of `"key"` or `"value"`."""
         return (self.key, self.global_key) if name == "key" else (self.value, self.global_value)
 
+    def zeros(self, dtype: torch.dtype) -> Tiles:
+        """Totals for gradients, those of keys and values in that type; each query is written once."""
+        query = self.query.new_empty(self.query.shape)
+        key, value = (part.new_zeros(part.shape, dtype=dtype) for part in (self.key, self.value))
+        if self.global_key is None or self.global_value is None:
+            return Tiles(query, key, value, None, None)
+        beside = (part.new_zeros(part.shape, dtype=dtype) for part in (self.global_key, self.global_value))
+        return Tiles(query, key, value, *beside)
+
 
 class Buffers:
     """Working memory by name, kept from chunk to chunk.
