@@ -17,10 +17,11 @@ from longspan.attention.parts.relative import RelativePositions, RelativeTables,
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
 from longspan.errors import InputError
+from longspan.ops.attend import attend
 from longspan.ops.reference import dense_mask, dense_weights, full_precision
-from longspan.ops.relative import attend_relative
-from longspan.ops.relative_reference import relative_scores
-from longspan.ops.tile_memory import gather_slots
+from longspan.ops.slots import gather_slots
+from longspan.ops.terms import ContentToPosition, GlobalKeyBias, PositionToContent, Term, content_scores
+from longspan.patterns import Window
 from longspan.settings import Count, Dropout, Range
 
 if TYPE_CHECKING:
@@ -254,19 +255,23 @@ class FusionAttention(PoolingformerAttention):
         query, key, value = self.project(hidden)
         left, right = self._reach(hidden.shape[1])
         position_key, position_query = self._near(tables.near, left, right)
+        terms: list[Term] = [
+            ContentToPosition(position_key, first=-left, globals=False),
+            PositionToContent(position_query, first=-left, globals=False),
+        ]
         far = None if slots is None else self._far(tables.far)
-        context = attend_relative(
+        if slots is not None and far is not None:
+            terms.append(GlobalKeyBias(self._column_bias(query, key, slots, far)))
+        context = attend(
             query,
             key,
             value,
-            position_key,
-            position_query,
-            left=left,
-            right=right,
-            scale=self.scale,
+            pattern=Window(left, right),
+            terms=terms,
             key_mask=tokens.mask,
-            slots=slots,
-            global_bias=None if slots is None or far is None else self._column_bias(query, key, slots, far),
+            globals=slots,
+            global_rows=False,
+            scale=self.scale,
             dropout_prob=self.dropout_prob,
         )
         context = self.merge_heads(context)
@@ -379,11 +384,11 @@ class FusionAttention(PoolingformerAttention):
         key_row = self._rows(behind)
         query_row = key_row if self.config.p2c_index == "code" else self._rows(-behind)
         keys, queries = (self._table_heads(project(tables.near)) for project in self._near_projections())
-        bias = relative_scores(query, key, keys, queries, key_row, query_row)
+        bias = content_scores(query, keys, key_row) + content_scores(key, queries, query_row.T).transpose(-1, -2)
         if is_global is not None:
             codes = self._codes(behind)
             keys, queries = (self._table_heads(project(tables.far)) for project in self._far_projections())
-            far = relative_scores(query, key, keys, queries, codes, codes)
+            far = content_scores(query, keys, codes) + content_scores(key, queries, codes.T).transpose(-1, -2)
             bias = torch.where(is_global[:, None, :, None] | is_global[:, None, None, :], far, bias)
         seen = dense_mask(
             self.pattern,
