@@ -128,7 +128,8 @@ def test_gradient_checkpointing_reaches_the_tables(reentrant, make_config, make_
 
 
 def test_sentence_layers_have_tables_of_their_own(make_config, make_batch):
-    config = make_config(attention=FUSION, sentence_layers=1, sentence_attention=ONE_LEVEL | {"relative_span": 7})
+    head = {"head": "sentence_scoring", "layers": 1, "attention": ONE_LEVEL | {"relative_span": 7}}
+    config = make_config(attention=FUSION, head=head)
     model = randomise(LongspanForSentenceScoring(config))
     names = [name for name in model.state_dict() if name.endswith("near.weight")]
     assert len(names) == 2

@@ -1,32 +1,16 @@
 """Importing this module makes the models known to transformers' Auto classes; `import longspan` does it."""
 
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForPreTraining,
-    AutoModelForQuestionAnswering,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-)
+import transformers
 
-from longspan.models import (
-    LongspanConfig,
-    LongspanForConditionalGeneration,
-    LongspanForMaskedLM,
-    LongspanForQuestionAnswering,
-    LongspanForReplacedTokens,
-    LongspanForSequenceClassification,
-    LongspanForTokenClassification,
-    LongspanModel,
-)
+from longspan import models
+from longspan.models.heads import HEADS
 
-AutoConfig.register(LongspanConfig.model_type, LongspanConfig, exist_ok=True)
-AutoModel.register(LongspanConfig, LongspanModel, exist_ok=True)
-AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM, exist_ok=True)
-AutoModelForPreTraining.register(LongspanConfig, LongspanForReplacedTokens, exist_ok=True)
-AutoModelForSeq2SeqLM.register(LongspanConfig, LongspanForConditionalGeneration, exist_ok=True)
-AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceClassification, exist_ok=True)
-AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassification, exist_ok=True)
-AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswering, exist_ok=True)
+transformers.AutoConfig.register(models.LongspanConfig.model_type, models.LongspanConfig, exist_ok=True)
+transformers.AutoModel.register(models.LongspanConfig, models.LongspanModel, exist_ok=True)
+transformers.AutoModelForSeq2SeqLM.register(
+    models.LongspanConfig, models.LongspanForConditionalGeneration, exist_ok=True
+)
+for _spec in HEADS.values():
+    if _spec.auto is not None:
+        _model = getattr(models, _spec.model.partition(":")[2])
+        getattr(transformers, _spec.auto).register(models.LongspanConfig, _model, exist_ok=True)
