@@ -15,11 +15,13 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from longspan.attention.base import Attention, AttentionConfig, KeyValueState, Tokens
+from longspan.attention.base import Attention, AttentionConfig, KeyValueState
 from longspan.attention.full import FullConfig
 from longspan.attention.fusion import FusionConfig
 from longspan.attention.longformer import LongformerConfig
+from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.relative import RelativePositions, RelativeTables
+from longspan.attention.parts.tokens import Tokens
 from longspan.attention.poolingformer import PoolingformerConfig
 from longspan.errors import InputError
 from longspan.plugins import find
@@ -33,6 +35,7 @@ __all__ = [
     "KeyValueState",
     "LongformerConfig",
     "PoolingformerConfig",
+    "ProjectedAttention",
     "RelativePositions",
     "RelativeTables",
     "Tokens",

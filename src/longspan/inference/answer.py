@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longspan.data.text.characters import check_characters, mend, mended_note
+from longspan.characters import check_characters, mend, mended_note
 from longspan.errors import InputError
 from longspan.inference.summarize import ScoredSentence, reads_english
 

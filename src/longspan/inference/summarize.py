@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from longspan.data.text.characters import mend, mended_note
+from longspan.characters import mend, mended_note
 from longspan.errors import InputError
 
 if TYPE_CHECKING:

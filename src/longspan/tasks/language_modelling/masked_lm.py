@@ -23,10 +23,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from longspan.data.corpus.sources import Corpus
 from longspan.data.corpus.token_files import token_files
-from longspan.data.synthetic import synthetic_rows
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Range, Share
-from longspan.tasks.base import SYNTHETIC, Outcome, Task
+from longspan.tasks.base import Outcome, Task
 from longspan.tasks.language_modelling.masking import IGNORED, MaskedChunks, Masking
 from longspan.tasks.predicting import batches
 from longspan.tasks.tokenizers import padding_id
@@ -98,8 +97,6 @@ class MaskedLM(Task):
         """The source itself, found but not read: a `Corpus`. `limit` counts documents over all sources."""
         if limit is not None and limit <= 0:
             return []
-        if source == SYNTHETIC:
-            return [Synthetic(source=SYNTHETIC, split=split, limit=limit or 8)]
         return [
             Corpus(
                 source=source,
@@ -200,19 +197,6 @@ class MaskedLM(Task):
     def loss_scores(self, loss: float) -> dict[str, float]:
         """The loss in bits, and as a perplexity."""
         return {"bits_per_masked_token": loss / math.log(2), "perplexity": math.exp(min(loss, 700.0))}
-
-
-class Synthetic(Corpus):
-    """Made-up documents, for smoke runs."""
-
-    def files(self) -> list[Path]:
-        """None."""
-        return []
-
-    def pieces(self) -> Iterator[tuple[str, bool]]:
-        """Each document in one piece."""
-        rows = synthetic_rows(self.limit or 8, seed=0 if self.split == "train" else 1)
-        return ((row.source, True) for row in rows)
 
 
 @torch.no_grad()
