@@ -55,6 +55,11 @@ _HOMES |= {name: f"heads.{home}" for home, _, name in (spec.model.partition(":")
 """Public name → module that defines it."""
 
 
+def model_with(head: str) -> type[LongspanPreTrainedModel]:
+    """The model class with the head of that name in `HEADS`."""
+    return __getattr__(HEADS[head].model.partition(":")[2])
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'longspan.models' has no attribute {name!r}")

@@ -12,5 +12,5 @@ transformers.AutoModelForSeq2SeqLM.register(
 )
 for _spec in HEADS.values():
     if _spec.auto is not None:
-        _model = getattr(models, _spec.model.partition(":")[2])
-        getattr(transformers, _spec.auto).register(models.LongspanConfig, _model, exist_ok=True)
+        _auto = getattr(transformers, _spec.auto)
+        _auto.register(models.LongspanConfig, models.model_with(_spec.head), exist_ok=True)

@@ -11,6 +11,7 @@ import torch
 
 from longspan.checkpoints.folder_fields import CONFIG, check_fields
 from longspan.errors import InputError, one_sentence
+from longspan.settings import show
 from longspan.training.recipe import Model
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,10 @@ def new_config(task: Any, model: Model, entries: int, special: Mapping[str, int 
     """
     from longspan.models import LongspanConfig
 
-    options = {**(special or {}), **task.model_fields(), **(model.new or {}), "vocab_size": entries}
+    fields, new = task.model_fields(), dict(model.new or {})
+    if new.get("head") is not None:
+        new["head"] = _head(fields.get("head"), new["head"], task)
+    options = {**(special or {}), **fields, **new, "vocab_size": entries}
     if model.max_tokens is not None:
         options.setdefault("max_position_embeddings", model.max_tokens)
     if model.attention is not None:
@@ -49,6 +53,15 @@ def new_config(task: Any, model: Model, entries: int, special: Mapping[str, int 
     check_fields(model.new or {}, CONFIG, "model.new", finite=False)
     with one_sentence("model.new is no configuration of a model"):
         return LongspanConfig(**options)
+
+
+def _head(own: dict[str, Any] | None, given: Any, task: Any) -> Any:
+    """The task's head with the options of `model.new.head`, which need not name it again."""
+    options = given if isinstance(given, Mapping) else {"head": given}
+    if own is None or options.get("head", own["head"]) != own["head"]:
+        wanted = "the model has none" if own is None else f"it is {own['head']!r}"
+        raise InputError(f"model.new.head is {show(given)}, but for the task {task.name} {wanted}; leave it out")
+    return {**own, **options}
 
 
 def published_model(task: Any, model: Model, source: str | Path) -> Any:
@@ -75,6 +88,8 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
     from longspan.models import LongspanModel
 
     model_class, fields = task.model_class(), task.model_fields()
+    if (held := loaded.config.head) is not None and fields.get("head", {}).get("head") == held["head"]:
+        fields["head"] = {**held, **fields["head"]}
     known = {name: value for name, value in fields.items() if getattr(loaded.config, name) != value}
     if isinstance(loaded, model_class) and not known:
         return loaded

@@ -8,13 +8,15 @@ import json
 import re
 import textwrap
 import types
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from longspan.attention import MECHANISMS
 from longspan.models.configuration import LongspanConfig
-from longspan.models.fields import LIMITS
+from longspan.models.fields import FIELDS
+from longspan.models.heads import HEADS
 from longspan.settings import Form, Range, hints_of, key_of
 from longspan.tasks.base import TASKS, task_class
 from longspan.training.recipe import Data, Generation, Lora, Model, Optimisation, Published, Recipe, Tokenizer
@@ -52,7 +54,8 @@ def recipe_schema() -> dict[str, Any]:
     }
     model = properties["model"]["properties"]
     model["new"] = {"anyOf": [_new_model(), {"type": "null"}], "description": model["new"]["description"]}
-    model["attention"] |= {"anyOf": [_attention(), {"type": "array", "items": _attention()}, {"type": "null"}]}
+    attention = _spec(MECHANISMS, "mechanism")
+    model["attention"] |= {"anyOf": [attention, {"type": "array", "items": attention}, {"type": "null"}]}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Longspan recipe", **schema}
 
 
@@ -70,6 +73,9 @@ def recipe_keys() -> str:
     for name in TASKS:
         parts += _table(f"`task` with `name: {name}`", task_class(name), "task.")
     parts += _table("`model.new`", LongspanConfig, "model.new.")
+    for name, head in HEADS.items():
+        if fields(head):
+            parts += _table(f"`model.new.head` with `head: {name}`", head, "")
     for name, mechanism in MECHANISMS.items():
         parts += _table(f"`model.attention` with `mechanism: {name}`", mechanism, "")
     return "\n".join(parts) + "\n"
@@ -162,19 +168,21 @@ def _is_required(field: Any) -> bool:
 
 def _new_model() -> dict[str, Any]:
     texts = documentation(LongspanConfig)
-    properties = {name: {**schema_of(hint), "description": texts.get(name, "")} for name, hint in LIMITS.items()}
-    properties |= {"attention": {}, "sentence_attention": {}}
+    properties = {name: {**schema_of(hint), "description": texts.get(name, "")} for name, hint in FIELDS.items()}
+    # A recipe's task has named the head already.
+    properties["head"] |= {"anyOf": [_spec(HEADS, "head"), *map(_object, HEADS.values())]}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _attention() -> dict[str, Any]:
+def _spec(table: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """A nested spec: a name of the table, or a mapping with it under `kind`, beside the options of that entry."""
     kinds = []
-    for name, mechanism in MECHANISMS.items():
-        schema = _object(mechanism)
-        schema["properties"] = {"mechanism": {"const": name}, **schema["properties"]}
-        kinds.append({"if": {"properties": {"mechanism": {"const": name}}}, "then": schema})
-    mapping = {"type": "object", "required": ["mechanism"], "properties": {"mechanism": {"enum": list(MECHANISMS)}}}
-    return {"anyOf": [{"enum": list(MECHANISMS)}, {**mapping, "allOf": kinds}]}
+    for name, settings in table.items():
+        schema = _object(settings)
+        schema["properties"] = {kind: {"const": name}, **schema["properties"]}
+        kinds.append({"if": {"properties": {kind: {"const": name}}}, "then": schema})
+    mapping = {"type": "object", "required": [kind], "properties": {kind: {"enum": list(table)}}}
+    return {"anyOf": [{"enum": list(table)}, {**mapping, "allOf": kinds}]}
 
 
 def _limits(limit: Any) -> dict[str, Any]:
@@ -201,10 +209,10 @@ def _limit_words(limit: Any) -> str:
 
 def _table(title: str, settings: Any, prefix: str) -> list[str]:
     texts = documentation(settings)
-    hints = LIMITS | {"attention": Any, "sentence_attention": Any} if settings is LongspanConfig else hints_of(settings)
+    hints = FIELDS if settings is LongspanConfig else hints_of(settings)
     lines = ["", f"## {title}", "", "| key | value | default | meaning |", "|---|---|---|---|"]
     for field in fields(settings):
-        if field.name not in hints or (settings is LongspanConfig and field.name not in LIMITS | {"attention": 0}):
+        if field.name not in hints:
             continue
         cells = (
             f"`{prefix}{key_of(field)}`",

@@ -48,6 +48,7 @@ class MaskedLM(Task):
 
     name: ClassVar[str] = "masked_lm"
     generates: ClassVar[bool] = False
+    head: ClassVar[str | None] = "masked_lm"
     counts_rows: ClassVar[bool] = False
     lower_is_better: ClassVar[tuple[str, ...]] = ("bits_per_masked_token", "perplexity")
     score_names: ClassVar[tuple[str, ...]] = (*lower_is_better, "accuracy")
@@ -69,15 +70,9 @@ class MaskedLM(Task):
                 f"mask_share={self.mask_share} and random_share={self.random_share} are more than 1 together; lower one"
             )
 
-    def model_class(self) -> Any:
-        """`LongspanForMaskedLM`."""
-        from longspan.models import LongspanForMaskedLM
-
-        return LongspanForMaskedLM
-
     def model_fields(self) -> dict[str, Any]:
         """Which tokens are global, so that the model does the same without a mask."""
-        return {"global_tokens": self.global_tokens}
+        return super().model_fields() | {"global_tokens": self.global_tokens}
 
     def check_model(self, config: Any) -> None:
         """Refuse chunks longer than the model reads; sinusoids have no end."""
