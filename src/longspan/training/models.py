@@ -55,12 +55,12 @@ def new_config(task: Any, model: Model, entries: int, special: Mapping[str, int 
         return LongspanConfig(**options)
 
 
-def _head(own: dict[str, Any] | None, given: Any, task: Any) -> Any:
-    """The task's head with the options of `model.new.head`, which need not name it again."""
-    options = given if isinstance(given, Mapping) else {"head": given}
-    if own is None or options.get("head", own["head"]) != own["head"]:
-        wanted = "the model has none" if own is None else f"it is {own['head']!r}"
-        raise InputError(f"model.new.head is {show(given)}, but for the task {task.name} {wanted}; leave it out")
+def _head(own: dict[str, Any] | None, given: Any, task: Any) -> dict[str, Any]:
+    """The task's head with the options that `model.new.head` gives it."""
+    options = dict(given) if isinstance(given, Mapping) else {"head": given}
+    if own is None or options.get("head") != own["head"]:
+        wanted = "no head" if own is None else f"the head {own['head']!r}"
+        raise InputError(f"model.new.head is {show(given)}, but the model of {task.name} has {wanted}; correct it")
     return {**own, **options}
 
 

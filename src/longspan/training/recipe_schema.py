@@ -169,8 +169,7 @@ def _is_required(field: Any) -> bool:
 def _new_model() -> dict[str, Any]:
     texts = documentation(LongspanConfig)
     properties = {name: {**schema_of(hint), "description": texts.get(name, "")} for name, hint in FIELDS.items()}
-    # A recipe's task has named the head already.
-    properties["head"] |= {"anyOf": [_spec(HEADS, "head"), *map(_object, HEADS.values())]}
+    properties["head"] |= _spec(HEADS, "head")
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
