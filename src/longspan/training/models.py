@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from longspan.checkpoints.folder_fields import CONFIG, check_fields
+from longspan.checkpoints.folder_fields import CONFIG
 from longspan.errors import InputError, one_sentence
-from longspan.settings import show
+from longspan.settings import convert, show
 from longspan.training.recipe import Model
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,8 @@ def new_config(task: Any, model: Model, entries: int, special: Mapping[str, int 
     if model.attention is not None:
         layers = options.get("num_hidden_layers", LongspanConfig.num_hidden_layers)
         options["attention"] = attention_of_layers(model.attention, layers, model.two_level_layers)
-    check_fields(model.new or {}, CONFIG, "model.new", finite=False)
+    for name, value in new.items():
+        convert(CONFIG.get(name, Any), value, f"model.new.{name}")
     with one_sentence("model.new is no configuration of a model"):
         return LongspanConfig(**options)
 
