@@ -26,12 +26,12 @@ import torch
 import transformers
 
 import longspan
+from longspan.tasks.summaries.base import texts_of
 from longspan.tasks.summaries.summarization import Summarization
-from longspan.training.data import load_rows, texts_of
 from longspan.training.evaluate import evaluate
 from longspan.training.recipe import Data, Recipe
 from longspan.training.tokenizers import train_tokenizer
-from longspan.training.train import train
+from longspan.training.train import load_rows, train
 
 RESULTS = Path(__file__).parent / "results"
 

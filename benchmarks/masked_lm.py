@@ -24,11 +24,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from longspan.checkpoints.loading import load_tokenizer
 from longspan.data.corpus.sources import Corpus
 from longspan.tasks.language_modelling.masked_lm import MaskedLM
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
-from longspan.training.tokenizers import load_tokenizer, train_tokenizer
+from longspan.training.tokenizers import train_tokenizer
 from measure import RESULTS, machine, table
 
 ARMS = {

@@ -154,7 +154,10 @@ def test_mistakes_are_one_sentence_and_write_nothing(source: Path, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"words": 50}, "has 54 tokens but the model embeds 40"), ({"words": 9, "pad": "<s>"}, "pads with token 0")],
+    [
+        ({"words": 50}, "has 54 entries but the model's vocabulary 40"),
+        ({"words": 9, "pad": "<s>"}, "tokenizer's pad_token_id is 0 but the model's is 1"),
+    ],
 )
 def test_a_tokenizer_of_another_model(options, message, source: Path, tmp_path: Path, capsys):
     write_tokenizer(source, **options)

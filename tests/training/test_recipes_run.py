@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from longspan.cli import main
-from longspan.training.data import synthetic_rows, texts_of
+from longspan.data.summaries.synthetic import synthetic_rows
+from longspan.tasks.summaries.base import texts_of
 from longspan.training.models import published_model, write_random_bart
 from longspan.training.recipe_file import load_recipe
 from longspan.training.tokenizers import train_tokenizer

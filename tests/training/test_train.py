@@ -13,11 +13,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from longspan.checkpoints.loading import load_tokenizer
 from longspan.errors import InputError
 from longspan.models import LongspanForConditionalGeneration
 from longspan.training.checkpoints import complete_checkpoints
 from longspan.training.recipe_file import load_recipe
-from longspan.training.tokenizers import load_tokenizer
 from longspan.training.train import train
 
 

@@ -40,13 +40,14 @@ def lengthen(
     chosen = None if layers is None else _layers(layers)
 
     from longspan.checkpoints.lengthening.lengthen import lengthen as run
+    from longspan.checkpoints.loading import tokenizer_beside
     from longspan.checkpoints.registry import load_any
-    from longspan.checkpoints.saving import load_tokenizer, save_whole
+    from longspan.checkpoints.saving import save_whole
     from longspan.files import new_folder
 
     folder = new_folder(output)
     model = load_any(source)
-    tokenizer = load_tokenizer(source, model.config)
+    tokenizer = tokenizer_beside(source, model.config)
     model = run(model, attention, max_tokens, chosen, **settings)
     if tokenizer is not None:
         tokenizer.model_max_length = max_tokens

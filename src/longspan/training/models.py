@@ -67,17 +67,18 @@ def _head(own: dict[str, Any] | None, given: Any, task: Any) -> dict[str, Any]:
 
 def published_model(task: Any, model: Model, source: str | Path) -> Any:
     """A model with published weights: taken as it is, or with another attention and a longer input."""
-    import longspan
+    from longspan.checkpoints.lengthening.lengthen import lengthen
+    from longspan.checkpoints.loading import load_model
 
     if model.attention is None and model.max_tokens is None:
-        loaded = open_model(source)
+        loaded = load_model(source)
     else:
         options: dict[str, Any] = {} if model.max_tokens is None else {"max_tokens": model.max_tokens}
         if model.attention is not None:
             options["attention"] = model.attention
         if model.two_level_layers is not None:
             options["layers"] = list(model.two_level_layers)
-        loaded = longspan.lengthen(source, **options)
+        loaded = lengthen(source, **options)
     return for_task(loaded, task, source)
 
 
@@ -121,16 +122,6 @@ def make_room(model: Any, entries: int, task: Any) -> bool:
     if needed:
         model.resize_token_embeddings(entries, mean_resizing=False)
     return needed
-
-
-def open_model(source: str | Path) -> Any:
-    """A Longspan model as it is, or a published one of transformers turned into one."""
-    from longspan.checkpoints.incoming import from_transformers
-    from longspan.checkpoints.registry import load_any
-    from longspan.models.pretrained import LongspanPreTrainedModel
-
-    loaded = load_any(source)
-    return loaded if isinstance(loaded, LongspanPreTrainedModel) else from_transformers(loaded)
 
 
 def attention_of_layers(spec: Any, layers: int, two_level_layers: Sequence[int] | None) -> Any:

@@ -304,12 +304,9 @@ class Recipe:
 
     def build_task(self) -> Any:
         """The task of the recipe with its options; unknown options raise."""
-        from longspan.tasks.base import task_class
+        from longspan.tasks import build_task
 
-        options = dict(self.task)
-        if not isinstance(options.get("name"), str):
-            raise InputError(f"task.name is {show(options.get('name'))}; give a task, such as summarization")
-        return from_plain(task_class(options.pop("name")), options, "task")
+        return build_task(self.task)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, every default written out; `Recipe.from_dict` reverses it."""

@@ -18,7 +18,7 @@ from longspan.models.configuration import LongspanConfig
 from longspan.models.fields import FIELDS
 from longspan.models.heads import HEADS
 from longspan.settings import Form, Range, hints_of, key_of
-from longspan.tasks.base import TASKS, task_class
+from longspan.tasks import TASKS, task_class
 from longspan.training.recipe import Data, Generation, Lora, Model, Optimisation, Published, Recipe, Tokenizer
 
 SECTIONS: dict[str, Any] = {
