@@ -1,8 +1,7 @@
 """What the fields of a checkpoint's JSON files may hold, by their names: every wrong type and size is one sentence.
 
 The names are those of transformers and of `LongspanConfig`, whose own statements count for them; a name that is not
-listed is left to the class that reads it. Nothing heavy is imported here, so that a folder can be refused before torch
-is.
+listed is left to the class that reads it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ MOST_LABELS = 100_000
 Flag = bool | None
 Name = Annotated[str, Rule(lambda text: text.isprintable() and bool(text.strip()), "a name")]
 Tokens = Token | Annotated[list[Token], Rule(bool, "a token, or a list of them")] | None
-Index = Annotated[int, Range(-1, LARGEST)] | None
+Index = Annotated[int, Range(-1, LARGEST)]
 Object = dict[str, Any] | None
 
 
@@ -33,9 +32,13 @@ def _rule(holds: Callable[[Any], bool], words: str) -> Any:
     return Annotated[Any, Rule(lambda value: value is None or holds(value), words)]
 
 
+def _optional(hint: Any) -> Any:
+    return hint | None
+
+
 def _one_of(*names: Any) -> Any:
     """One of these, or nothing."""
-    return Literal[names] | None
+    return _optional(Literal[names])
 
 
 def _are_labels(value: Any) -> bool:
@@ -65,7 +68,7 @@ CONFIG: dict[str, Any] = {
     **dict.fromkeys(("d_model", "dim", "hidden_dim", "encoder_ffn_dim", "decoder_ffn_dim"), Count),
     **dict.fromkeys(("encoder_attention_heads", "n_heads", "max_encoder_position_embeddings"), Count),
     "chunk_size_feed_forward": Whole | None,
-    **dict.fromkeys(("max_relative_positions", "position_buckets"), Index),
+    **dict.fromkeys(("max_relative_positions", "position_buckets"), _optional(Index)),
     **dict.fromkeys(("cls_token_id", "mask_token_id"), Token | None),
     **dict.fromkeys(("eos_token_id", "forced_eos_token_id"), Tokens),
     **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), Dropout | None),
@@ -76,10 +79,10 @@ CONFIG: dict[str, Any] = {
     **dict.fromkeys(("add_cross_attention", "is_decoder", "is_encoder_decoder", "position_biased_input"), Flag),
     **dict.fromkeys(("relative_attention", "output_attentions", "output_hidden_states", "return_dict"), Flag),
     **dict.fromkeys(("hidden_act", "activation_function", "pooler_hidden_act", "model_type"), Name),
-    **dict.fromkeys(("hidden_activation", "attn_implementation", "_attn_implementation"), Name | None),
+    **dict.fromkeys(("hidden_activation", "attn_implementation", "_attn_implementation"), _optional(Name)),
     "architectures": _rule(_are_names, "a list of names"),
     **dict.fromkeys(("dtype", "torch_dtype"), _one_of(*_TYPES, *(f"torch.{name}" for name in _TYPES))),
-    "num_labels": Annotated[int, Range(1, MOST_LABELS)] | None,
+    "num_labels": _optional(Annotated[int, Range(1, MOST_LABELS)]),
     "id2label": _rule(_are_labels, f"an object of at most {MOST_LABELS} labels, from numbers to names"),
     "label2id": _rule(_are_numbers, "an object from label names to numbers"),
     "problem_type": _one_of("regression", "single_label_classification", "multi_label_classification"),
@@ -90,15 +93,17 @@ CONFIG: dict[str, Any] = {
 """Fields of `config.json`."""
 
 GENERATION: dict[str, Any] = {
-    **dict.fromkeys(("num_beams", "num_return_sequences", "num_beam_groups"), Annotated[int, Range(1, 1000)] | None),
+    **dict.fromkeys(
+        ("num_beams", "num_return_sequences", "num_beam_groups"), _optional(Annotated[int, Range(1, 1000)])
+    ),
     **dict.fromkeys(("max_length", "max_new_tokens"), Count | None),
     **dict.fromkeys(("min_length", "min_new_tokens", "top_k"), Whole | None),
     **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), Whole | None),
     **dict.fromkeys(
         ("temperature", "repetition_penalty", "encoder_repetition_penalty"),
-        Annotated[float, Range(above=0, maximum=1e6)] | None,
+        _optional(Annotated[float, Range(above=0, maximum=1e6)]),
     ),
-    **dict.fromkeys(("length_penalty", "diversity_penalty"), Annotated[float, Range(-1e6, 1e6)] | None),
+    **dict.fromkeys(("length_penalty", "diversity_penalty"), _optional(Annotated[float, Range(-1e6, 1e6)])),
     **dict.fromkeys(("top_p", "typical_p", "min_p", "epsilon_cutoff", "eta_cutoff"), Share | None),
     **dict.fromkeys(("do_sample", "use_cache", "remove_invalid_values", "renormalize_logits"), Flag),
     **dict.fromkeys(("output_scores", "output_logits", "output_attentions", "output_hidden_states"), Flag),
@@ -116,10 +121,10 @@ TOKENIZER: dict[str, Any] = {
         for name in ("pad", "bos", "eos", "unk", "sep", "cls", "mask")
     },
     **dict.fromkeys(("padding_side", "truncation_side"), _one_of("left", "right")),
-    **dict.fromkeys(("tokenizer_class", "backend"), Name | None),
+    **dict.fromkeys(("tokenizer_class", "backend"), _optional(Name)),
     **dict.fromkeys(("auto_map", "added_tokens_decoder"), Object),
     # Tokenizers without a limit say 1e30.
-    "model_max_length": Annotated[float, Range(1, 1e31)] | None,
+    "model_max_length": _optional(Annotated[float, Range(1, 1e31)]),
     "model_input_names": _rule(_are_names, "a list of names"),
 }
 """Fields of `tokenizer_config.json` and `special_tokens_map.json`."""

@@ -53,7 +53,8 @@ def from_transformers(
             "or change it with longspan.lengthen"
         )
     architecture, head = describe(source)
-    fields = architecture.fields(source.config) | {"pooler": _has_pooler(source, architecture, head)}
+    fields: dict[str, Any] = architecture.fields(source.config)
+    fields |= {"pooler": _has_pooler(source, architecture, head)}
     fields |= head.fields_of(source.config)
     native = LongspanConfig(**fields)
     known = architecture.export(native) | head.export(native)

@@ -1,23 +1,19 @@
 """The fields of a model's configuration with their defaults and checks, as plain data without transformers.
 
 `LongspanConfig` adds to them what transformers' models need; networks that only run read these alone, since importing
-transformers takes longer than reading a short document. Nothing here needs PyTorch before a mechanism is asked for, so
-that a damaged configuration is refused at once.
+transformers takes longer than reading a short document.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
+from longspan.attention import AttentionConfig, FusionConfig, attention_config
+from longspan.attention.layers import plain_layers
 from longspan.errors import InputError
 from longspan.models.heads import HeadSpec, head_spec
 from longspan.settings import Count, Dropout, Range, Whole, convert, hints_of
-
-if TYPE_CHECKING:
-    from longspan.attention import AttentionConfig
 
 Spec = TypeVar("Spec", bound=HeadSpec)
 
@@ -94,7 +90,7 @@ class ModelFields:
         if starts and self.decoder_start_token_id is None and isinstance(self.eos_token_id, int):
             self.decoder_start_token_id = self.eos_token_id
         _check_sizes(self)
-        self.attention = plain_attention(self.attention, self.num_hidden_layers)
+        self.attention = plain_layers(self.attention, self.num_hidden_layers)
         _check_shared_tables(self)
         if self.head is not None:
             spec = head_spec(self.head)
@@ -116,8 +112,6 @@ class ModelFields:
 
     def layer_attention(self, layer: int) -> AttentionConfig:
         """The mechanism of encoder layer `layer`, with `attention_dropout` where its spec gives no dropout."""
-        from longspan.attention import attention_config
-
         spec = self.attention[layer] if isinstance(self.attention, list) else self.attention
         return attention_config({"dropout": self.attention_dropout, **spec})
 
@@ -155,8 +149,6 @@ def _check_sizes(config: ModelFields) -> None:
 
 def _check_shared_tables(config: ModelFields) -> None:
     """Raise `InputError` where fusion layers ask for different tables of relative positions: they share one."""
-    from longspan.attention import FusionConfig
-
     layers = range(config.num_hidden_layers if isinstance(config.attention, list) else 0)
     fusions = [(layer, config.layer_attention(layer)) for layer in layers]
     fusions = [(layer, fusion) for layer, fusion in fusions if isinstance(fusion, FusionConfig)]
@@ -168,25 +160,3 @@ def _check_shared_tables(config: ModelFields) -> None:
                     f"attention of layer {layer} has {name}={value}, that of layer {fusions[0][0]} has {first}; all "
                     "fusion layers share one table of relative positions, so give them the same"
                 )
-
-
-def plain_attention(spec: Any, layers: int) -> dict[str, Any] | list[dict[str, Any]]:
-    """One mechanism spec, or a list of one per layer, as plain JSON data with every option filled in."""
-    if isinstance(spec, Sequence) and not isinstance(spec, str):
-        if len(spec) != layers:
-            raise InputError(
-                f"attention lists {len(spec)} mechanisms for num_hidden_layers={layers}; give one per layer"
-            )
-        return [_plain_spec(entry) for entry in spec]
-    return _plain_spec(spec)
-
-
-def _plain_spec(spec: Any) -> dict[str, Any]:
-    from longspan.attention import attention_config
-
-    data = attention_config(spec).to_dict()
-    # A dropout that nobody chose is left open, so that `attention_dropout` keeps deciding it.
-    chosen = isinstance(spec, dict) and "dropout" in spec
-    if not chosen and not data.get("dropout"):
-        data.pop("dropout", None)
-    return json.loads(json.dumps(data))

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from longspan.errors import InputError
 from longspan.settings import Dropout, Range, check, from_spec, show
-
-if TYPE_CHECKING:
-    from longspan.models.fields import ModelFields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +30,7 @@ class HeadSpec:
         """Refuse what is not of its field's type, or outside its limits."""
         check(self)
 
-    def check_model(self, config: ModelFields) -> None:
+    def check_model(self, config: Any) -> None:
         """Raise `InputError` where a model of `config` cannot carry this head."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,7 +85,7 @@ class SequenceClassification(HeadSpec):
     dropout: Dropout | None = None
     input_dropout: Dropout | None = None
 
-    def check_model(self, config: ModelFields) -> None:
+    def check_model(self, config: Any) -> None:
         """Refuse to read a pooler that is not there."""
         if self.layers == "pooler" and not config.pooler:
             raise InputError("head.layers='pooler' needs pooler=True; set it, or choose 'dense'")
@@ -174,10 +171,10 @@ class SentenceScoring(HeadSpec):
 
     def __post_init__(self) -> None:
         """Fill in every option of the mechanism."""
-        from longspan.models.fields import plain_attention
+        from longspan.attention.layers import plain_layers
 
         super().__post_init__()
-        object.__setattr__(self, "attention", plain_attention(self.attention, self.layers))
+        object.__setattr__(self, "attention", plain_layers(self.attention, self.layers))
 
 
 HEADS: dict[str, type[HeadSpec]] = {
