@@ -16,6 +16,7 @@ from longspan.settings import LARGEST, Count, Dropout, Range, Rule, Share, Whole
 MOST_LABELS = 100_000
 
 Flag = bool | None
+Beams = Annotated[int, Range(1, 1000)]
 Name = Annotated[str, Rule(lambda text: text.isprintable() and bool(text.strip()), "a name")]
 Tokens = Token | Annotated[list[Token], Rule(bool, "a token, or a list of them")] | None
 Index = Annotated[int, Range(-1, LARGEST)]
@@ -69,7 +70,7 @@ CONFIG: dict[str, Any] = {
     **dict.fromkeys(("encoder_attention_heads", "n_heads", "max_encoder_position_embeddings"), Count),
     "chunk_size_feed_forward": Whole | None,
     **dict.fromkeys(("max_relative_positions", "position_buckets"), _optional(Index)),
-    **dict.fromkeys(("cls_token_id", "mask_token_id"), Token | None),
+    **dict.fromkeys(("cls_token_id", "mask_token_id"), _optional(Token)),
     **dict.fromkeys(("eos_token_id", "forced_eos_token_id"), Tokens),
     **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), Dropout | None),
     **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"), Dropout | None),

@@ -54,19 +54,19 @@ class LongspanForMaskedLM(LongspanWithHead):
         *,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        only_labelled: bool | None = None,
+        only_masked: bool | None = None,
     ) -> MaskedLMOutput:
         """`logits` `(B, T, V)`; `labels` `(B, T)` int64, −100 = not masked.
 
         Args:
             num_items_in_batch: divisor of the loss; `None` means the number of labels of this batch.
-            only_labelled: compute the vocabulary's scores only where there are labels: `logits` are `(M, V)`, M the
+            only_masked: compute the vocabulary's scores only where there are labels: `logits` are `(M, V)`, M the
                 number of labels in row-major order. The loss is the same. `None` does so in training with labels.
         """
         hidden = encoded.last_hidden_state
-        if only_labelled or (only_labelled is None and self.training and labels is not None):
+        if only_masked or (only_masked is None and self.training and labels is not None):
             if labels is None:
-                raise InputError("only_labelled=True needs labels; give them, or leave it out")
+                raise InputError("only_masked=True needs labels; give them, or leave it out")
             hidden, labels = labelled(hidden, labels)
         logits = self.lm_head(hidden)
         loss = None if labels is None else token_loss(logits, labels, count=num_items_in_batch)

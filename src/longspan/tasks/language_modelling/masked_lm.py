@@ -150,7 +150,7 @@ def _sums(model: Any, batch: dict[str, Any]) -> Tensor:
     """For each chunk: the bits of its hidden tokens, how many are guessed, how many there are; `(B, 3)` float64."""
     hidden = batch["labels"] != IGNORED
     labels = batch["labels"][hidden]
-    logits = model(**batch, only_labelled=True).logits.float()
+    logits = model(**batch, only_masked=True).logits.float()
     bits = cross_entropy(logits, labels, reduction="none").double() / math.log(2)
     each = torch.stack([bits, (logits.argmax(-1) == labels).double(), torch.ones_like(bits)], dim=1)
     chunk = hidden.nonzero()[:, 0]
