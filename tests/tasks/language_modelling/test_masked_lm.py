@@ -161,7 +161,7 @@ def test_an_interrupted_run_resumes_to_the_same_losses(recipe: Path, tmp_path: P
         )
     ]
     assert curves[0] == curves[1]
-    steps_of_an_epoch = json.loads((tmp_path / "whole" / "tokens-train" / "index.json").read_text())["tokens"] / 59 / 4
+    steps_of_an_epoch = json.loads((tmp_path / "whole" / "tokens-train" / "index.json").read_text())["values"] / 59 / 4
     assert 2 < steps_of_an_epoch < 12  # the interruption lies within the first epoch, and others follow
 
 
