@@ -153,6 +153,19 @@ def test_it_exports_with_a_dynamic_length(spec: dict[str, Any]) -> None:
                 torch.testing.assert_close(program(**batch, **static)[name], value, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
+def test_it_compiles_as_one_graph(spec: dict[str, Any]) -> None:
+    model, counts = make(spec), {"natural_questions": "max_paragraphs", "sentence_scoring": "max_sentences"}
+    static = {counts[spec["head"]]: 3} if spec["head"] in counts else {}
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    given = of(INPUTS, spec) | of(LABELS, spec) | static
+    with torch.no_grad():
+        wanted, found = tensors(model(IDS, MASK, **given)), tensors(compiled(IDS, MASK, **given))
+    for name, value in wanted.items():
+        torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", HEADS)
 def test_trainer_finds_labels_and_inputs_by_their_names(name: str, tmp_path) -> None:
     model = make({"head": name})
