@@ -82,7 +82,7 @@ def test_an_existing_run_is_neither_overwritten_nor_mixed(tiny_recipe: Path, tmp
         ("model.attention.kernel=0", "kernel"),
         ("model.attention.left_tokens=-1", "left_tokens"),
         ("model.attention.mechanism=poolformer", "poolformer"),
-        ("model.two_level_layers=[2]", "two_level_layers"),
+        ("model.attention=[{layers: 0-2, mechanism: full}]", "layers names layer 2"),
         ("model.new.vocab_size=7", "vocab_size"),
         ("optimisation.schedule=linaer", "linaer"),
         ("data.train=nowhere", "nowhere"),

@@ -62,8 +62,9 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         attention_dropout: of attention weights, wherever `attention` itself gives no `dropout`.
         activation_dropout: inside the feed-forward layers.
         pooler: give `LongspanModel` a dense-tanh pooler over the first token (BERT, RoBERTa).
-        attention: an encoder mechanism: a name, a dict `{"mechanism": name, option: value, ...}`, or a list of these
-            with one per encoder layer. Stored as plain data with every option filled in.
+        attention: an encoder mechanism: a name, or a dict `{"mechanism": name, option: value, ...}`; or a list of these
+            with one per encoder layer, or with the `layers` that each is for (`longspan.attention.layers`). Stored as
+            plain data with every option filled in.
         head: what stands on the encoder: the name of a head, or a dict `{"head": name, option: value, ...}` of its
             options, see `longspan.models.heads`; `None` for the encoder alone and for models with a decoder. A model
             class with another head takes the defaults of its own. Stored as plain data.
@@ -76,8 +77,8 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
             when its inputs are made from labels (mBART).
         position_embedding: "learned" (a table of `max_position_embeddings` rows) or "sinusoidal" (no weights, and then
             no longest input: positions repeat nothing and need nothing of a length never trained on), or "none": the
-            encoder knows places only by the relative positions of `fusion`, as DeBERTa does, and a decoder keeps its
-            table.
+            encoder knows places only by the relative positions of its attention, as DeBERTa does, and a decoder keeps
+            its table.
         position_period: longest wavelength of the sinusoids, in tokens; a short one tells order within a neighbourhood
             only, which is the same at any length of the document.
         init_std: standard deviation of the normal initialisation.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from longspan.attention import AttentionConfig, FusionConfig, attention_config
-from longspan.attention.layers import plain_layers
+from longspan.attention import AttentionConfig, attention_config
+from longspan.attention.layers import check_shared_tables, plain_layers, spread
 from longspan.errors import InputError
 from longspan.models.heads import HeadSpec, head_spec
 from longspan.settings import Count, Dropout, Range, Whole, convert, hints_of
@@ -91,7 +91,7 @@ class ModelFields:
             self.decoder_start_token_id = self.eos_token_id
         _check_sizes(self)
         self.attention = plain_layers(self.attention, self.num_hidden_layers)
-        _check_shared_tables(self)
+        check_shared_tables([self.layer_attention(layer) for layer in range(self.num_hidden_layers)])
         if self.head is not None:
             spec = head_spec(self.head)
             spec.check_model(self)
@@ -112,7 +112,7 @@ class ModelFields:
 
     def layer_attention(self, layer: int) -> AttentionConfig:
         """The mechanism of encoder layer `layer`, with `attention_dropout` where its spec gives no dropout."""
-        spec = self.attention[layer] if isinstance(self.attention, list) else self.attention
+        spec = spread(self.attention, self.num_hidden_layers)[layer]
         return attention_config({"dropout": self.attention_dropout, **spec})
 
 
@@ -145,18 +145,3 @@ def _check_sizes(config: ModelFields) -> None:
             f"positions_skip_padding=True needs a pad_token_id and a position_offset of at least 1 (given "
             f"{config.pad_token_id} and {config.position_offset}); padding uses row position_offset - 1"
         )
-
-
-def _check_shared_tables(config: ModelFields) -> None:
-    """Raise `InputError` where fusion layers ask for different tables of relative positions: they share one."""
-    layers = range(config.num_hidden_layers if isinstance(config.attention, list) else 0)
-    fusions = [(layer, config.layer_attention(layer)) for layer in layers]
-    fusions = [(layer, fusion) for layer, fusion in fusions if isinstance(fusion, FusionConfig)]
-    for layer, fusion in fusions[1:]:
-        for name in ("relative_span", "position_buckets", "position_norm_eps", "global_buckets", "global_span"):
-            first, value = getattr(fusions[0][1], name), getattr(fusion, name)
-            if first != value:
-                raise InputError(
-                    f"attention of layer {layer} has {name}={value}, that of layer {fusions[0][0]} has {first}; all "
-                    "fusion layers share one table of relative positions, so give them the same"
-                )

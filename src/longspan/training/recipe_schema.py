@@ -54,9 +54,10 @@ def recipe_schema() -> dict[str, Any]:
     }
     model = properties["model"]["properties"]
     model["new"] = {"anyOf": [_new_model(), {"type": "null"}], "description": model["new"]["description"]}
-    attention = _spec(MECHANISMS, "mechanism")
-    model["attention"] |= {"anyOf": [attention, {"type": "array", "items": attention}, {"type": "null"}]}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Longspan recipe", **schema}
+    one = {"$ref": "#/$defs/attention"}
+    model["attention"] |= {"anyOf": [one, {"type": "array", "items": one}, {"type": "null"}]}
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Longspan recipe"}
+    return {**head, **schema, "$defs": {"attention": _attention()}}
 
 
 def recipe_keys() -> str:
@@ -169,19 +170,41 @@ def _is_required(field: Any) -> bool:
 def _new_model() -> dict[str, Any]:
     texts = documentation(LongspanConfig)
     properties = {name: {**schema_of(hint), "description": texts.get(name, "")} for name, hint in FIELDS.items()}
-    properties["head"] |= _spec(HEADS, "head")
+    properties["head"] |= _spec({name: _object(head) for name, head in HEADS.items()}, "head")
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _spec(table: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """A nested spec: a name of the table, or a mapping with it under `kind`, beside the options of that entry."""
+_LAYERS = {
+    "description": "Which layers: a number, a text such as '0-5', '6-' or '0,2,-1', or a list of these.",
+    "anyOf": [{"type": ["integer", "string"]}, {"type": "array", "items": {"type": ["integer", "string"]}}],
+}
+
+
+def _by_layer(option: dict[str, Any]) -> dict[str, Any]:
+    """An option that is one value for all layers, or a mapping: `{per_layer: [...]}`, or a value for each range."""
+    about = {name: option[name] for name in ("description", "default") if name in option}
+    return {
+        "anyOf": [{name: value for name, value in option.items() if name not in about}, {"type": "object"}],
+        **about,
+    }
+
+
+def _attention() -> dict[str, Any]:
+    layered = {name: _object(mechanism) for name, mechanism in MECHANISMS.items()}
+    for schema in layered.values():
+        options = {option: _by_layer(each) for option, each in schema["properties"].items()}
+        schema["properties"] = {"layers": _LAYERS, **options}
+    return _spec(layered, "mechanism")
+
+
+def _spec(schemas: Mapping[str, dict[str, Any]], kind: str) -> dict[str, Any]:
+    """A nested spec: a name, or a mapping with it under `kind`, beside what the schema of that name allows."""
     kinds = []
-    for name, settings in table.items():
-        schema = _object(settings)
-        schema["properties"] = {kind: {"const": name}, **schema["properties"]}
+    for name, schema in schemas.items():
+        schema = {**schema, "properties": {kind: {"const": name}, **schema["properties"]}}
         kinds.append({"if": {"properties": {kind: {"const": name}}}, "then": schema})
-    mapping = {"type": "object", "required": [kind], "properties": {kind: {"enum": list(table)}}}
-    return {"anyOf": [{"enum": list(table)}, {**mapping, "allOf": kinds}]}
+    mapping = {"type": "object", "required": [kind], "properties": {kind: {"enum": list(schemas)}}}
+    return {"anyOf": [{"enum": list(schemas)}, {**mapping, "allOf": kinds}]}
 
 
 def _limits(limit: Any) -> dict[str, Any]:

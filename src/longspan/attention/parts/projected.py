@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, AttentionConfig
@@ -15,6 +17,8 @@ class ProjectedAttention(Attention):
     They are always called `query`, `key`, `value` and `output` (`nn.Linear(E, E)` with bias), so that published weights
     map onto every such mechanism in the same way.
     """
+
+    inherits: ClassVar[tuple[str, ...]] = ("query", "key", "value", "output")
 
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
