@@ -45,8 +45,8 @@ def test_round_trip_through_a_file(make_config, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"attention": ["full"] * 3}, "3 mechanisms for num_hidden_layers=2"),
-        ({"attention": []}, "0 mechanisms for num_hidden_layers=2"),
+        ({"attention": ["full"] * 3}, "3 mechanisms for 2 layers"),
+        ({"attention": []}, "0 mechanisms for 2 layers"),
         ({"attention": "longformr"}, "did you mean 'longformer'"),
         ({"attention": {"mechanism": "longformer", "window": 4}}, "no option 'window'"),
         ({"attention": {"mechanism": "longformer", "left_tokens": -1}}, "left_tokens is -1"),
@@ -77,7 +77,7 @@ def test_round_trip_through_a_file(make_config, tmp_path):
         ({"position_embedding": "sinusoidal", "position_period": 1}, "position_period is 1"),
         (
             {"head": {"head": "sentence_scoring", "layers": 2, "attention": ["full"]}},
-            "1 mechanisms for num_hidden_layers=2",
+            "1 mechanisms for 2 layers",
         ),
     ],
 )
