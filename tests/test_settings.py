@@ -26,7 +26,7 @@ class Outer:
 
 
 def test_round_trip_with_a_key_that_is_no_python_name() -> None:
-    data = {"name": "x", "inner": {"count": 5, "from": "here"}, "numbers": [1, "2e-3"], "free": {"a": [1, None]}}
+    data = {"name": "x", "inner": {"count": 5, "from": "here"}, "numbers": [1, 2e-3], "free": {"a": [1, None]}}
     outer = from_plain(Outer, data)
     assert outer == Outer(name="x", inner=Inner(count=5, origin="here"), numbers=(1.0, 0.002), free={"a": [1, None]})
     assert from_plain(Outer, to_plain(outer)) == outer
@@ -41,6 +41,7 @@ def test_round_trip_with_a_key_that_is_no_python_name() -> None:
         ({"name": "x", "inner": {"count": True}}, "inner.count is True; it must be a whole number"),
         ({"name": "x", "inner": {"count": 1.5}}, "inner.count is 1.5"),
         ({"name": "x", "numbers": ["a"]}, r"numbers\[0\] is 'a'; it must be a number"),
+        ({"name": "x", "numbers": [1, "2e-3"]}, r"numbers\[1\] is '2e-3'; it must be a number"),
         ({"name": "x", "zzz": 1}, "unknown key 'zzz'; known keys here: name, inner, numbers, free"),
         ([], "must be a mapping"),
     ],

@@ -68,7 +68,7 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
         )
         return MECHANISMS, thing.mechanism, "mechanism"
     if Task in bases:
-        needed = ("model_class", "read", "corpus", "dataset", "collator", "evaluate")
+        needed = (*(() if thing.head else ("model_class",)), "read", "corpus", "dataset", "collator", "evaluate")
         _check_class(thing, "task", ("name", "generates"), needed, Task)
         return TASKS, thing.name, "task"
     if callable(thing) and not isinstance(thing, type):

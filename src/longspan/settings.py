@@ -21,8 +21,10 @@ from __future__ import annotations
 
 import math
 import re
+import reprlib
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -34,6 +36,9 @@ Settings = TypeVar("Settings")
 
 SHOWN = 80
 """Characters of a value that an error shows."""
+
+MOST_NAMED = 40
+"""Names that an error lists."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,19 @@ class Form:
             raise InputError(f"{path} is {show(value)}; it must be {self.words}")
 
 
+@dataclass(frozen=True)
+class Rule:
+    """What else a value must be: a function that says whether it is, and what it must be in words."""
+
+    holds: Callable[[Any], bool]
+    words: str
+
+    def check(self, value: Any, path: str) -> None:
+        """Raise `InputError` where it is not."""
+        if not self.holds(value):
+            raise InputError(f"{path} is {show(value)}; it must be {self.words}")
+
+
 LARGEST = 2**31 - 1
 """The largest count of tokens, rows or entries."""
 
@@ -108,9 +126,7 @@ def from_plain(settings: type[Settings], data: Any, path: str = "") -> Settings:
     if not isinstance(data, dict):
         raise InputError(f"{path or 'the recipe'} is {show(data)}; it must be a mapping of keys to values")
     known = {key_of(field): field for field in fields(settings)}  # pyright: ignore[reportArgumentType]
-    for key in data:
-        if key not in known:
-            raise InputError(f"unknown key {join(path, show_key(key))!r}; {near(str(key), list(known))}")
+    check_keys(data, known, path)
     hints = hints_of(settings)
     values = {
         field.name: convert(hints[field.name], data[key], join(path, key))
@@ -134,11 +150,33 @@ def to_plain(value: Any) -> Any:
     return value
 
 
+def check_keys(given: Iterable[Any], known: Iterable[str], path: str = "") -> None:
+    """Raise `InputError` for the first key that is not known, with the known one that is like it."""
+    names = list(known)
+    for key in given:
+        if key not in names:
+            raise InputError(f"unknown key {join(path, show_key(key))!r}; {near(str(key), names)}")
+
+
+def from_spec(table: Mapping[str, type[Settings]], kind: str, spec: Any, path: str) -> Settings:
+    """The dataclass that a nested spec stands for: a name, a mapping with the name under `kind`, or one made already.
+
+    `table` holds the classes by name, whose keys are the fields; `path` is where the spec stands, for error messages.
+    """
+    if isinstance(spec, tuple(table.values())):
+        return spec
+    data = {kind: spec} if isinstance(spec, str) else spec
+    if not isinstance(data, Mapping) or not isinstance(data.get(kind), str):
+        raise InputError(f"{path} is {show(spec)}; give a name of {', '.join(table)}, or a mapping with it as {kind!r}")
+    if data[kind] not in table:
+        raise InputError(f"{path} is {show(data[kind])}, which is unknown; {near(data[kind], list(table))}")
+    return from_plain(table[data[kind]], {key: value for key, value in data.items() if key != kind}, path)
+
+
 def check(settings: Any) -> None:
     """Raise `InputError` for the first field of a dataclass whose value is not of its type, or outside its limits."""
-    hints = hints_of(type(settings))
     for field in fields(settings):
-        convert(hints[field.name], getattr(settings, field.name), key_of(field))
+        convert(hints_of(type(settings))[field.name], getattr(settings, field.name), key_of(field))
 
 
 def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> None:
@@ -169,8 +207,21 @@ def show(value: Any) -> str:
     """A value as an error names it: its beginning, however large it is, and nothing that a terminal would obey."""
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
         return f"a number of about {int(value.bit_length() * math.log10(2)) + 1:,} digits"
-    text = repr(value[: SHOWN + 1] if isinstance(value, (str, bytes, list, tuple)) else value)
+    text = (
+        _Short().repr(value)
+        if isinstance(value, (dict, list, tuple))
+        else repr(value[: SHOWN + 1] if isinstance(value, (str, bytes)) else value)
+    )
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+class _Short(reprlib.Repr):
+    """Shows what holds other things: its beginning, however many there are and however deep they lie."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxdict = self.maxlist = self.maxtuple = self.maxstring = self.maxother = self.maxlong = SHOWN
 
 
 def show_key(key: Any) -> str:
@@ -185,7 +236,7 @@ def convert(hint: Any, value: Any, path: str) -> Any:
     if origin is Annotated:
         converted = convert(choices[0], value, path)
         for limit in choices[1:]:
-            if isinstance(limit, Range | Form):
+            if isinstance(limit, Range | Form | Rule):
                 limit.check(converted, path)
         return converted
     if origin in (Union, types.UnionType):
@@ -194,8 +245,8 @@ def convert(hint: Any, value: Any, path: str) -> Any:
         if value not in choices or isinstance(value, bool):
             raise InputError(f"{path} is {show(value)}; choose {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}")
         return value
-    if origin is tuple:
-        return _tuple(choices[0], value, path)
+    if origin in (tuple, list):
+        return origin(_items(choices[0], value, path))
     if origin is dict:
         if not isinstance(value, dict):
             raise InputError(f"{path} is {show(value)}; it must be a mapping")
@@ -208,6 +259,8 @@ def convert(hint: Any, value: Any, path: str) -> Any:
 def near(key: str, known: list[str]) -> str:
     """The remedy for an unknown key: the known one that is like it, or all of them."""
     found = get_close_matches(key[:SHOWN], known, n=1)
+    if not found and len(known) > MOST_NAMED:
+        return f"none of the {len(known)} known keys is like it"
     return f"did you mean {found[0]!r}?" if found else f"known keys here: {', '.join(known)}"
 
 
@@ -217,7 +270,7 @@ _WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 def _union(choices: tuple[Any, ...], value: Any, path: str) -> Any:
     if value is None and type(None) in choices:
         return None
-    lists = [choice for choice in choices if get_origin(choice) is tuple]
+    lists = [choice for choice in choices if get_origin(choice) in (tuple, list)]
     errors = []
     for choice in lists if lists and isinstance(value, (list, tuple)) else choices:
         if choice is type(None):
@@ -229,19 +282,19 @@ def _union(choices: tuple[Any, ...], value: Any, path: str) -> Any:
     raise errors[0]
 
 
-def _tuple(item: Any, value: Any, path: str) -> tuple[Any, ...]:
-    if isinstance(value, (list, tuple)):
-        return tuple(convert(item, element, f"{path}[{index}]") for index, element in enumerate(value))
-    return (convert(item, value, path),)  # one value stands for a list of one
+def _items(item: Any, value: Any, path: str) -> Iterator[Any]:
+    if not isinstance(value, (list, tuple)):
+        yield convert(item, value, path)  # one value stands for a list of one
+        return
+    for index, element in enumerate(value):
+        yield convert(item, element, f"{path}[{index}]")
 
 
 def _scalar(hint: Any, value: Any, path: str) -> Any:
     found: Any = value
-    if hint is float and isinstance(value, (int, str)) and not isinstance(value, bool):
-        try:
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        with suppress(OverflowError):
             found = float(value)
-        except (ValueError, OverflowError):
-            found = value
     if not isinstance(found, hint) or (isinstance(found, bool) and hint is not bool):
         raise InputError(f"{path} is {show(value)}; it must be {_WORDS[hint]}")
     if hint is float and not math.isfinite(found):

@@ -67,7 +67,7 @@ def test_what_longspan_does_read_is_read(published):
 
 def test_a_change_made_here_wins_over_what_the_source_said(published):
     ours = from_transformers(published("BertForSequenceClassification", classifier_dropout=None, cls_token_id=7))
-    ours.config.classifier_dropout, ours.config.use_cache = 0.4, False
+    ours.config.head["dropout"], ours.config.use_cache = 0.4, False
     back = to_transformers(ours).config
     assert (back.classifier_dropout, back.use_cache, back.cls_token_id) == (0.4, False, 7)
 

@@ -188,7 +188,7 @@ def test_every_class_of_the_tables_exists_and_is_tested():
             {"embedding_projection": "between"},
             "embedding_projection is 'between'; choose 'after_norm' or 'before_norm'",
         ),
-        ({"span_dropout": 1.0}, r"span_dropout is 1\.0; it must be below 1"),
+        ({"head": {"head": "question_answering", "dropout": 1.0}}, r"head.dropout is 1\.0; it must be below 1"),
     ],
 )
 def test_what_no_model_can_have_is_refused(options, message):

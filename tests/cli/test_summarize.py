@@ -58,7 +58,8 @@ def small_config(vocab_size: int, **options: Any) -> LongspanConfig:
 @pytest.fixture(scope="module")
 def scorer(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(3)
-    config = small_config(len(tokenizer), position_embedding="sinusoidal", attention="poolingformer", sentence_layers=1)
+    head = {"head": "sentence_scoring", "layers": 1}
+    config = small_config(len(tokenizer), position_embedding="sinusoidal", attention="poolingformer", head=head)
     return write(tmp_path_factory.mktemp("scorer"), LongspanForSentenceScoring(config), tokenizer)
 
 

@@ -37,6 +37,8 @@ ROBERTA = VERBS["lengthen"]
 READER = VERBS["answer"]
 BUNDLED = {"run": SUMMARIZE, "checkpoint": "bundled", "files": {"a.txt": TEXT}}
 
+READS: list[dict[str, Any]] = [{"answer_types": wrong} for wrong in (3, "x", NULL)]
+READS += [{"loss_weights": wrong} for wrong in ([1], "abcd", 7)]
 # Field by field: a checkpoint, a field of its config.json, values that no model can have.
 CONFIG_FIELDS: list[tuple[str, dict[str, Any], str, list[Any]]] = [
     ("bart", BART, "d_model", [NULL, "x", 0, -1, 10**9, 1.5, [], float("nan")]),
@@ -68,10 +70,9 @@ CONFIG_FIELDS: list[tuple[str, dict[str, Any], str, list[Any]]] = [
     ("roberta", ROBERTA, "per_layer_config", [1.5]),
     ("reader", READER, "hidden_size", [0, 10**9, "x"]),
     ("reader", READER, "attention", ["nothing", 7, [], {"mechanism": "full", "left": 3}, [["full"]]]),
-    ("reader", READER, "sentence_layers", [10**9, -1]),
     ("reader", READER, "max_global_tokens", [-1, "all"]),
-    ("reader", READER, "answer_types", [3, "x", NULL]),
-    ("reader", READER, "question_loss_weights", [[1], "abcd", 7]),
+    ("reader", READER, "head", ["nothing", 7, {}, *({"head": "natural_questions", **wrong} for wrong in READS)]),
+    ("reader", READER, "head", [{"head": "sentence_scoring", "layers": wrong} for wrong in (10**9, -1)]),
     ("reader", READER, "hiden_size", [96]),
 ]
 GENERATION_FIELDS = {

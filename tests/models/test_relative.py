@@ -107,7 +107,8 @@ def test_tables_that_were_not_saved_start_like_new_ones(make_config, tmp_path):
 
 
 def test_sentence_layers_have_tables_of_their_own(make_config, make_batch):
-    config = make_config(attention=FUSION, sentence_layers=1, sentence_attention=ONE_LEVEL | {"relative_span": 7})
+    head = {"head": "sentence_scoring", "layers": 1, "attention": ONE_LEVEL | {"relative_span": 7}}
+    config = make_config(attention=FUSION, head=head)
     model = randomise(LongspanForSentenceScoring(config))
     names = [name for name in model.state_dict() if name.endswith("near.weight")]
     assert len(names) == 2

@@ -14,7 +14,7 @@ from longspan.attention.parts.relative import RelativePositions
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
 from longspan.ops.slots import check_slots
-from longspan.settings import Dropout, check
+from longspan.settings import Dropout, check, near
 
 if TYPE_CHECKING:
     from transformers.cache_utils import CacheLayerMixin
@@ -177,9 +177,7 @@ class AttentionConfig:
         known = [field.name for field in fields(cls)]
         unknown = sorted(set(data) - set(known) - {"mechanism"})
         if unknown:
-            raise InputError(
-                f"attention {cls.mechanism!r} has no option {unknown[0]!r}; its options are {', '.join(known)}"
-            )
+            raise InputError(f"attention {cls.mechanism!r} has no option {unknown[0]!r}; {near(unknown[0], known)}")
         return cls(**{name: value for name, value in data.items() if name != "mechanism"})
 
 

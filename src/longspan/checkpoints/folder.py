@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from longspan.checkpoints.folder_fields import CONFIG, GENERATION, TOKENIZER, check_fields, is_whole, shown
+from longspan.checkpoints.folder_fields import CONFIG, GENERATION, TOKENIZER, check_fields, is_whole
 from longspan.errors import InputError, last_line
+from longspan.settings import show
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -151,13 +152,13 @@ def _shards(directory: Path) -> list[Path]:
         raise InputError(f"'{index}' is not a valid index of safetensors shards: metadata is no object; {AGAIN}")
     for name in sorted(set(names.values())):
         if name != Path(name).name or not name.isprintable() or not name.endswith(".safetensors"):
-            raise InputError(f"'{index}' names the shard {shown(name)}, which is no file of this folder; {AGAIN}")
+            raise InputError(f"'{index}' names the shard {show(name)}, which is no file of this folder; {AGAIN}")
         if not _exists(directory / name):
             raise InputError(f"'{directory / name}' is named by the index but is missing; {AGAIN}")
     files = {name: read_header(directory / name) for name in sorted(set(names.values()))}
     for tensor, name in names.items():
         if tensor not in files[name]:
-            raise InputError(f"'{directory / name}' lacks {shown(tensor)}, which the index says it has; {AGAIN}")
+            raise InputError(f"'{directory / name}' lacks {show(tensor)}, which the index says it has; {AGAIN}")
     return [directory / name for name in files]
 
 
@@ -184,7 +185,7 @@ def read_header(file: Path) -> dict[str, tuple[int, ...]]:
     for start, stop, name in sorted(_places(file, header)):
         if start != end:
             raise InputError(
-                f"'{file}' is damaged or cut short (tensor {shown(name)} is not where it should be); {AGAIN}"
+                f"'{file}' is damaged or cut short (tensor {show(name)} is not where it should be); {AGAIN}"
             )
         end = stop
     if end != size - 8 - length:
@@ -200,11 +201,11 @@ def _places(file: Path, header: dict[str, Any]) -> Iterator[tuple[int, int, str]
         entry = entry if isinstance(entry, dict) else {}
         kind, shape, place = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
         if isinstance(kind, str) and kind not in BYTES:
-            raise InputError(f"'{file}' stores {shown(name)} as {shown(kind)}; Longspan reads unquantised weights only")
+            raise InputError(f"'{file}' stores {show(name)} as {show(kind)}; Longspan reads unquantised weights only")
         if not isinstance(kind, str) or not _counts(shape) or not _counts(place) or len(place) != 2:
-            raise InputError(f"'{file}' is damaged or cut short (what it says of {shown(name)} is no tensor); {AGAIN}")
+            raise InputError(f"'{file}' is damaged or cut short (what it says of {show(name)} is no tensor); {AGAIN}")
         if place[1] - place[0] != math.prod(shape) * BYTES[kind]:
-            raise InputError(f"'{file}' is damaged or cut short ({shown(name)} does not have its size); {AGAIN}")
+            raise InputError(f"'{file}' is damaged or cut short ({show(name)} does not have its size); {AGAIN}")
         yield place[0], place[1], name
 
 
@@ -213,7 +214,7 @@ def _counts(numbers: Any) -> TypeGuard[list[int]]:
     return isinstance(numbers, list) and all(is_whole(number, 0, 2**62) for number in numbers)
 
 
-LAYERS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layers", "sentence_layers")
+LAYERS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layers")
 WIDTHS = ("hidden_size", "d_model", "dim", "intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "hidden_dim")
 INDEXING = ("pad_token_id", "decoder_start_token_id", "forced_bos_token_id")
 """Tokens that are looked up by their number."""

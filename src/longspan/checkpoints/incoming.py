@@ -53,9 +53,12 @@ def from_transformers(
             "or change it with longspan.lengthen"
         )
     architecture, head = describe(source)
-    native = architecture.fields(source.config)
-    fields = native | _origin(source.config, architecture.export(LongspanConfig(**native)), architecture.model_type)
-    fields |= {"pooler": _has_pooler(source, architecture, head), **head.fields}
+    fields: dict[str, Any] = architecture.fields(source.config)
+    fields |= {"pooler": _has_pooler(source, architecture, head)}
+    fields |= head.fields_of(source.config)
+    native = LongspanConfig(**fields)
+    known = architecture.export(native) | head.export(native)
+    fields |= _origin(source.config, known, architecture.model_type)
     if attention is not None:
         fields["attention"] = keep_table(attention, fields["attention"], fields["num_hidden_layers"])
     target = getattr(longspan.models, head.longspan)(LongspanConfig(**fields))

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from longspan.checkpoints.folder_fields import shown
+import longspan.models
 from longspan.errors import InputError
+from longspan.settings import show
 
 Pairs = tuple[tuple[str, str], ...]
 """(theirs, ours): module or tensor names. `{i}` stands for a layer number, `.weight` and `.bias` are understood."""
@@ -28,6 +29,8 @@ class Head:
         ignored: prefixes of their tensors that have no counterpart here and change no output that ours has.
         fresh: tensors of ours that keep their initial value.
         fields: configuration fields that this head fixes.
+        options: their configuration → the options of our head.
+        export: our configuration → the fields of theirs that say these options.
     """
 
     longspan: str
@@ -35,6 +38,13 @@ class Head:
     ignored: tuple[str, ...] = ()
     fresh: tuple[str, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
+    options: Callable[[Any], dict[str, Any]] = lambda config: {}
+    export: Callable[[Any], dict[str, Any]] = lambda config: {}
+
+    def fields_of(self, config: Any) -> dict[str, Any]:
+        """What this head says of ours, from their configuration: the fields that it fixes, and its spec."""
+        spec = getattr(getattr(longspan.models, self.longspan), "spec", None)
+        return {**self.fields, "head": None if spec is None else {"head": spec.head, **self.options(config)}}
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ class Architecture:
         """
         if name not in self.heads:
             raise InputError(
-                f"architecture {shown(name)} has no counterpart in Longspan; of {self.model_type!r} it loads "
+                f"architecture {show(name)} has no counterpart in Longspan; of {self.model_type!r} it loads "
                 f"{', '.join(self.heads)}"
             )
         return self.heads[name]

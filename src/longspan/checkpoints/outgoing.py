@@ -70,7 +70,9 @@ def _exported(model: LongspanPreTrainedModel, architecture: str | None) -> tuple
     known = registry.architecture(natural)
     name, head = _class_with(known, type(model).__name__)
     kept = (model.config.source_fields or {}) if known.model_type == source else {}
-    config = getattr(transformers, name).config_class(**{**kept, **known.export(model.config)})
+    config = getattr(transformers, name).config_class(
+        **{**kept, **known.export(model.config), **head.export(model.config)}
+    )
     _check_says_everything(model.config, known, head, config)
     return known, name, head, config
 
@@ -85,7 +87,7 @@ def _class_with(known: Architecture, ours: str) -> tuple[str, Head]:
 
 def _check_says_everything(config: LongspanConfig, known: Architecture, head: Head, exported: Any) -> None:
     """Read the exported configuration back: whatever does not return as it was cannot be represented."""
-    fields = {**known.fields(exported), **head.fields}
+    fields = {**known.fields(exported), **head.fields_of(exported)}
     back = LongspanConfig(**fields)
     for name in fields:
         ours, theirs = _value(config, name), _value(back, name)
@@ -104,9 +106,22 @@ def _value(config: LongspanConfig, name: str) -> Any:
         return [config.layer_attention(layer).to_dict() for layer in range(config.num_hidden_layers)]
     if name == "embedding_size":
         return config.embedding_width
-    if name == "masked_lm_activation":
-        return config.masked_lm_activation or config.activation_function
-    return getattr(config, name)
+    return _head(config) if name == "head" else getattr(config, name)
+
+
+def _head(config: LongspanConfig) -> dict[str, Any] | None:
+    """The head's options with what they mean where they leave it to others, without those that nothing reads."""
+    if config.head is None:
+        return None
+    options = dict(config.head)
+    if "activation" in options:
+        options["activation"] = options["activation"] or config.activation_function
+    otherwise = config.dropout
+    for name in ("dropout", "input_dropout"):
+        if name in options:
+            options[name] = otherwise = otherwise if options[name] is None else options[name]
+    pooled = options.get("layers") == "pooler"
+    return {name: value for name, value in options.items() if not (pooled and name in ("activation", "input_dropout"))}
 
 
 def _drop_reserved_rows(config: LongspanConfig) -> Any:

@@ -17,11 +17,11 @@ from longspan.checkpoints.architectures.electra import ELECTRA
 from longspan.checkpoints.architectures.led import LED
 from longspan.checkpoints.architectures.longformer import LONGFORMER
 from longspan.checkpoints.architectures.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
-from longspan.checkpoints.folder_fields import shown
 from longspan.checkpoints.mapping import Architecture, Head
 from longspan.checkpoints.sources import open_model
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
+from longspan.settings import show
 
 ARCHITECTURES: dict[str, Architecture] = {
     architecture.model_type: architecture
@@ -55,7 +55,7 @@ def architecture(model_type: str) -> Architecture:
         raise InputError(f"model_type={model_type!r} is not supported: {REFUSED[model_type]}")
     if model_type not in ARCHITECTURES:
         raise InputError(
-            f"model_type={shown(model_type)} is not supported; choose one of {', '.join(sorted(ARCHITECTURES))}"
+            f"model_type={show(model_type)} is not supported; choose one of {', '.join(sorted(ARCHITECTURES))}"
         )
     return ARCHITECTURES[model_type]
 

@@ -12,21 +12,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from longspan.models.heads import HEADS
+
 if TYPE_CHECKING:
     from longspan.models.configuration import LongspanConfig
     from longspan.models.encoder import LongspanModel
     from longspan.models.encoder_decoder import LongspanForConditionalGeneration
-    from longspan.models.heads.classification import (
-        LongspanForMaskedLM,
-        LongspanForQuestionAnswering,
-        LongspanForSequenceClassification,
-        LongspanForTokenClassification,
-    )
-    from longspan.models.heads.natural_questions import LongspanForNaturalQuestions
+    from longspan.models.heads.masked_lm import LongspanForMaskedLM
+    from longspan.models.heads.natural_questions import LongspanForNaturalQuestions, NaturalQuestionsOutput
+    from longspan.models.heads.question_answering import LongspanForQuestionAnswering
     from longspan.models.heads.replaced_tokens import LongspanForReplacedTokens
-    from longspan.models.heads.sentence_scoring import LongspanForSentenceScoring
+    from longspan.models.heads.sentence_scoring import LongspanForSentenceScoring, SentenceScoringOutput
+    from longspan.models.heads.sequence_classification import LongspanForSequenceClassification
+    from longspan.models.heads.token_classification import LongspanForTokenClassification
     from longspan.models.language_model import LongspanForCausalLM
-    from longspan.models.outputs import NaturalQuestionsOutput, SentenceScoringOutput
     from longspan.models.pretrained import LongspanPreTrainedModel
 
 __all__ = [
@@ -51,20 +50,23 @@ _HOMES = {
     "LongspanModel": "encoder",
     "LongspanForCausalLM": "language_model",
     "LongspanForConditionalGeneration": "encoder_decoder",
-    "LongspanForNaturalQuestions": "heads.natural_questions",
-    "LongspanForReplacedTokens": "heads.replaced_tokens",
-    "LongspanForSentenceScoring": "heads.sentence_scoring",
     "LongspanPreTrainedModel": "pretrained",
-    "NaturalQuestionsOutput": "outputs",
-    "SentenceScoringOutput": "outputs",
+    "NaturalQuestionsOutput": "heads.natural_questions",
+    "SentenceScoringOutput": "heads.sentence_scoring",
 }
-"""Public name → module that defines it; the others live in `heads`."""
+_HOMES |= {name: f"heads.{home}" for home, _, name in (spec.model.partition(":") for spec in HEADS.values())}
+"""Public name → module that defines it."""
+
+
+def model_with(head: str) -> type[LongspanPreTrainedModel]:
+    """The model class with the head of that name in `HEADS`."""
+    return __getattr__(HEADS[head].model.partition(":")[2])
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module 'longspan.models' has no attribute {name!r}")
-    value = getattr(import_module(f"longspan.models.{_HOMES.get(name, 'heads.classification')}"), name)
+    value = getattr(import_module(f"longspan.models.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

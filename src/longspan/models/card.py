@@ -7,18 +7,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from longspan.models.heads import HEADS
+
 NAME = "README.md"
 MARK = "<!-- This card was written by Longspan when the model was saved; a card without this line is left alone. -->"
-KINDS = {
+KINDS: dict[str, tuple[str | None, str | None]] = {
     "LongspanModel": ("AutoModel", "feature-extraction"),
-    "LongspanForMaskedLM": ("AutoModelForMaskedLM", "fill-mask"),
-    "LongspanForSequenceClassification": ("AutoModelForSequenceClassification", "text-classification"),
-    "LongspanForTokenClassification": ("AutoModelForTokenClassification", "token-classification"),
-    "LongspanForQuestionAnswering": ("AutoModelForQuestionAnswering", "question-answering"),
     "LongspanForCausalLM": ("AutoModelForCausalLM", "text-generation"),
     "LongspanForConditionalGeneration": ("AutoModelForSeq2SeqLM", "summarization"),
-    "LongspanForSentenceScoring": (None, "summarization"),
-    "LongspanForNaturalQuestions": (None, "question-answering"),
+    **{spec.model.partition(":")[2]: (spec.auto, spec.pipeline) for spec in HEADS.values()},
 }
 """Our class → the Auto class that loads it, and the Hub's name for what it does."""
 

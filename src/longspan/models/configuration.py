@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import fields
 from typing import Any
 
 from transformers import GenerationConfig, PreTrainedConfig
 
-from longspan.errors import InputError
 from longspan.models.fields import ModelFields
-from longspan.settings import show
+from longspan.settings import check_keys
 
 # Keys, besides the fields below, that transformers itself writes into a config.json or passes to a configuration.
 _TRANSFORMERS_KEYS = frozenset(
@@ -60,18 +58,10 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         normalization: "post" (BART, RoBERTa, BERT) or "pre" (mBART; adds a final LayerNorm to encoder and decoder).
         layer_norm_eps: ε of every LayerNorm: 1e-5 (BART, RoBERTa), 1e-12 (BERT).
         activation_function: of the feed-forward layers, by its transformers name.
-        masked_lm_activation: of the masked-LM head; `None` means `activation_function`.
         dropout: after embeddings, attention and feed-forward layers.
         attention_dropout: of attention weights, wherever `attention` itself gives no `dropout`.
         activation_dropout: inside the feed-forward layers.
-        classifier_dropout: of the classification heads; `None` means `dropout`.
-        classifier_input_dropout: before the dense layer of the "dense" classification head; `None` means
-            `classifier_dropout` (RoBERTa), DeBERTa has its own.
-        classifier_activation: after that layer: "tanh" (RoBERTa), "gelu" (DeBERTa, ELECTRA), "relu" (DistilBERT).
-        span_dropout: before the outputs of `LongspanForQuestionAnswering` (DistilBERT).
         pooler: give `LongspanModel` a dense-tanh pooler over the first token (BERT, RoBERTa).
-        classification_head: what `LongspanForSequenceClassification` puts on the first token: "dense"
-            (dropout-dense-tanh-dropout-linear: RoBERTa, Longformer, DeBERTa) or "pooler" (pooler-dropout-linear: BERT).
         attention: an encoder mechanism: a name, or a dict `{"mechanism": name, option: value, ...}`; or a list of these
             with one per encoder layer, or with the `layers` that each is for (`longspan.attention.layers`). Stored as
             plain data with every option filled in. `LongspanForCausalLM`, which has no encoder, builds its layers from
@@ -79,6 +69,9 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         decoder_attention: the mechanism over the output in an encoder–decoder, in the same forms with one per decoder
             layer; any that has a causal form.
         stack: how blocks are put together: a name, or a dict `{"stack": name, option: value, ...}`.
+        head: what stands on the encoder: the name of a head, or a dict `{"head": name, option: value, ...}` of its
+            options, see `longspan.models.heads`; `None` for the encoder alone and for models with a decoder. A model
+            class with another head takes the defaults of its own. Stored as plain data.
         global_tokens: which tokens are global when no `global_attention_mask` is passed: "none", "first" (LED,
             classification) or "question" (every token before the first `sep_token_id`).
         max_global_tokens: static number of slots for the global tokens of a `global_attention_mask`, needed only to
@@ -92,14 +85,6 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
             its table.
         position_period: longest wavelength of the sinusoids, in tokens; a short one tells order within a neighbourhood
             only, which is the same at any length of the document.
-        sentence_layers: blocks over the sequence of sentences in `LongspanForSentenceScoring`; 0 scores each sentence
-            from its own tokens.
-        sentence_attention: mechanism of these blocks; its windows count sentences.
-        answer_types: outputs of `LongspanForNaturalQuestions` about a chunk: 2 (no answer, answer) or 5 (no answer,
-            yes, no, short answer, long answer only).
-        null_paragraph: there, chunks without a long answer are trained to choose "none of these paragraphs"; False
-            leaves them out of the paragraph loss.
-        question_loss_weights: there, weights of the losses of start, end, paragraph and answer type.
         init_std: standard deviation of the normal initialisation.
         source_model_type: `model_type` of the published model that the weights came from, as which `to_transformers`
             gives them back; `None` for a model made here.
@@ -124,11 +109,6 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
 
 def _refuse_unknown(keywords: dict[str, Any]) -> None:
     """Raise on a key that is neither a field nor one of transformers' own, which would otherwise be ignored."""
-    names = [field.name for field in fields(LongspanConfig)]
-    generation = set(GenerationConfig().to_dict())
-    for key in keywords:
-        if key in _TRANSFORMERS_KEYS or key in generation or key.startswith("_"):
-            continue
-        close = difflib.get_close_matches(key, names, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "see LongspanConfig for the fields it has"
-        raise InputError(f"LongspanConfig has no field {key!r} (given {show(keywords[key])}); {hint}")
+    own = _TRANSFORMERS_KEYS | set(GenerationConfig().to_dict())
+    given = (key for key in keywords if key not in own and not key.startswith("_"))
+    check_keys(given, [field.name for field in fields(LongspanConfig)])

@@ -6,15 +6,17 @@ transformers takes longer than reading a short document.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from longspan.attention import AttentionConfig, attention_config
 from longspan.attention.layers import check_shared_tables, plain_layers, spread
 from longspan.errors import InputError
-from longspan.settings import Count, Dropout, Range, Whole, convert, hints_of, show
+from longspan.models.heads import HeadSpec, head_spec
+from longspan.settings import Count, Dropout, Range, Whole, convert, hints_of
 from longspan.stacks import stack_config
+
+Spec = TypeVar("Spec", bound=HeadSpec)
 
 Layers = Annotated[int, Range(1, 1000)]
 Width = Annotated[int, Range(1, 65_536)]
@@ -22,129 +24,57 @@ Heads = Annotated[int, Range(1, 1024)]
 Token = Annotated[int, Range(0, 2**31 - 1)]
 
 
-class _Limits:
-    """The fields of `ModelFields` with their limits: beside it, since transformers reads its own annotations."""
-
-    vocab_size: Annotated[int, Range(1, 100_000_000)]
-    hidden_size: Width
-    num_hidden_layers: Layers
-    num_attention_heads: Heads
-    intermediate_size: Annotated[int, Range(1, 1_000_000)]
-    decoder_layers: Annotated[int, Range(0, 1000)]
-    decoder_attention_heads: Heads
-    decoder_intermediate_size: Annotated[int, Range(1, 1_000_000)]
-    max_position_embeddings: Count
-    max_decoder_position_embeddings: Count
-    position_offset: Annotated[int, Range(0, 1000)]
-    positions_skip_padding: bool
-    type_vocab_size: Annotated[int, Range(0, 1_000_000)]
-    embedding_size: Width | None
-    embedding_projection: Literal["after_norm", "before_norm"]
-    embedding_norm: bool
-    scale_embedding: bool
-    normalization: Literal["post", "pre"]
-    layer_norm_eps: Annotated[float, Range(above=0, maximum=1)]
-    activation_function: str
-    masked_lm_activation: str | None
-    dropout: Dropout
-    attention_dropout: Dropout
-    activation_dropout: Dropout
-    classifier_dropout: Dropout | None
-    classifier_input_dropout: Dropout | None
-    classifier_activation: str
-    span_dropout: Dropout
-    pooler: bool
-    classification_head: Literal["dense", "pooler"]
-    global_tokens: Literal["none", "first", "question"]
-    max_global_tokens: Whole | None
-    label_smoothing: Dropout
-    wrap_labels: bool
-    position_embedding: Literal["learned", "sinusoidal", "none"]
-    position_period: Annotated[float, Range(above=2, maximum=1e12)]
-    sentence_layers: Annotated[int, Range(0, 1000)]
-    answer_types: Literal[2, 5]
-    null_paragraph: bool
-    question_loss_weights: tuple[Annotated[float, Range(0, 1e6)], ...]
-    init_std: Annotated[float, Range(0, 100)]
-    source_model_type: str | None
-    source_name: str | None
-    source_fields: dict[str, Any] | None
-    use_cache: bool
-    tie_word_embeddings: bool
-    pad_token_id: Token | None
-    bos_token_id: Token | None
-    eos_token_id: Token | tuple[Token, ...] | None
-    sep_token_id: Token | None
-    decoder_start_token_id: Token | None
-    forced_bos_token_id: Token | None
-    forced_eos_token_id: Token | tuple[Token, ...] | None
-
-
-LIMITS = hints_of(_Limits)
-"""Field → its type with its limits."""
-
-
 @dataclass(kw_only=True, repr=False, eq=False)
 class ModelFields:
     """What a model is made of; `LongspanConfig` says what each field means, and which values are refused."""
 
-    vocab_size: int = 50265
-    hidden_size: int = 768
-    num_hidden_layers: int = 6
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    decoder_layers: int = 0
-    decoder_attention_heads: int | None = None
-    decoder_intermediate_size: int | None = None
-    max_position_embeddings: int = 16384
-    max_decoder_position_embeddings: int | None = None
-    position_offset: int = 2
+    vocab_size: Annotated[int, Range(1, 100_000_000)] = 50265
+    hidden_size: Width = 768
+    num_hidden_layers: Layers = 6
+    num_attention_heads: Heads = 12
+    intermediate_size: Annotated[int, Range(1, 1_000_000)] = 3072
+    decoder_layers: Annotated[int, Range(0, 1000)] = 0
+    decoder_attention_heads: Heads | None = None
+    decoder_intermediate_size: Annotated[int, Range(1, 1_000_000)] | None = None
+    max_position_embeddings: Count = 16384
+    max_decoder_position_embeddings: Count | None = None
+    position_offset: Annotated[int, Range(0, 1000)] = 2
     positions_skip_padding: bool = False
-    type_vocab_size: int = 0
-    embedding_size: int | None = None
+    type_vocab_size: Annotated[int, Range(0, 1_000_000)] = 0
+    embedding_size: Width | None = None
     embedding_projection: Literal["after_norm", "before_norm"] = "after_norm"
     embedding_norm: bool = True
     scale_embedding: bool = False
     normalization: Literal["post", "pre"] = "post"
-    layer_norm_eps: float = 1e-5
+    layer_norm_eps: Annotated[float, Range(above=0, maximum=1)] = 1e-5
     activation_function: str = "gelu"
-    masked_lm_activation: str | None = None
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
-    classifier_dropout: float | None = None
-    classifier_input_dropout: float | None = None
-    classifier_activation: str = "tanh"
-    span_dropout: float = 0.0
+    dropout: Dropout = 0.1
+    attention_dropout: Dropout = 0.0
+    activation_dropout: Dropout = 0.0
     pooler: bool = False
-    classification_head: Literal["dense", "pooler"] = "dense"
     attention: Any = "longformer"
     decoder_attention: Any = "full"
     stack: Any = "sequential"
+    head: Any = None
     global_tokens: Literal["none", "first", "question"] = "none"
-    max_global_tokens: int | None = None
-    label_smoothing: float = 0.0
+    max_global_tokens: Whole | None = None
+    label_smoothing: Dropout = 0.0
     wrap_labels: bool = False
     position_embedding: Literal["learned", "sinusoidal", "none"] = "learned"
-    position_period: float = 10000.0
-    sentence_layers: int = 0
-    sentence_attention: Any = "longformer"
-    answer_types: Literal[2, 5] = 2
-    null_paragraph: bool = False
-    question_loss_weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0)
-    init_std: float = 0.02
+    position_period: Annotated[float, Range(above=2, maximum=1e12)] = 10000.0
+    init_std: Annotated[float, Range(0, 100)] = 0.02
     source_model_type: str | None = None
     source_name: str | None = None
     source_fields: dict[str, Any] | None = None
     use_cache: bool = True
     tie_word_embeddings: bool = True
-    pad_token_id: int | None = 1
-    bos_token_id: int | None = 0
-    eos_token_id: int | list[int] | None = 2
-    sep_token_id: int | None = None
-    decoder_start_token_id: int | None = None
-    forced_bos_token_id: int | None = None
-    forced_eos_token_id: int | list[int] | None = None
+    pad_token_id: Token | None = 1
+    bos_token_id: Token | None = 0
+    eos_token_id: Token | list[Token] | None = 2
+    sep_token_id: Token | None = None
+    decoder_start_token_id: Token | None = None
+    forced_bos_token_id: Token | None = None
+    forced_eos_token_id: Token | list[Token] | None = None
 
     def settle(self) -> None:
         """Fill in what follows from other fields, and refuse what no model can have."""
@@ -166,13 +96,24 @@ class ModelFields:
         self.attention = plain_layers(self.attention, self.num_hidden_layers)
         self.decoder_attention = plain_layers(self.decoder_attention, self.decoder_layers)
         self.stack = stack_config(self.stack).to_dict()
-        self.sentence_attention = plain_layers(self.sentence_attention, self.sentence_layers)
         check_shared_tables([self.layer_attention(layer) for layer in range(self.num_hidden_layers)])
+        if self.head is not None:
+            spec = head_spec(self.head)
+            spec.check_model(self)
+            self.head = spec.to_dict()
 
     @property
     def embedding_width(self) -> int:
         """Width of the encoder's embeddings before any projection."""
         return self.hidden_size if self.embedding_size is None else self.embedding_size
+
+    def head_options(self, kind: type[Spec]) -> Spec:
+        """The options of a head of this kind: those of `head`, or the defaults where that is none or another one."""
+        return head_spec(self.head) if self.is_for(kind) else kind()  # pyright: ignore[reportReturnType]
+
+    def is_for(self, kind: type[HeadSpec]) -> bool:
+        """Whether `head` is of this kind."""
+        return self.head is not None and self.head["head"] == kind.head
 
     def layer_attention(self, layer: int) -> AttentionConfig:
         """The mechanism of encoder layer `layer`, with `attention_dropout` where its spec gives no dropout."""
@@ -187,9 +128,13 @@ class ModelFields:
         return attention_config({"dropout": self.attention_dropout, **spec})
 
 
+FIELDS = hints_of(ModelFields)
+"""Field → its type with its limits."""
+
+
 def _check_sizes(config: ModelFields) -> None:
     """Raise `InputError` for the first size, probability or choice that no model can have."""
-    for name, hint in LIMITS.items():
+    for name, hint in FIELDS.items():
         convert(hint, getattr(config, name), name)
     for name in ("num_attention_heads", "decoder_attention_heads"):
         heads = getattr(config, name)
@@ -202,18 +147,11 @@ def _check_sizes(config: ModelFields) -> None:
             f"embedding_size={config.embedding_size} differs from hidden_size={config.hidden_size} in a model with a "
             "decoder, which shares its token table; leave it out"
         )
-    if len(config.question_loss_weights) != 4:
-        raise InputError(
-            f"question_loss_weights is {show(config.question_loss_weights)}; it must be four numbers: for start, end, "
-            "paragraph and type"
-        )
     if config.pad_token_id is not None and config.pad_token_id >= config.vocab_size:
         raise InputError(
             f"pad_token_id is {config.pad_token_id}, but vocab_size is {config.vocab_size}; "
             "give a token of the vocabulary"
         )
-    if config.classification_head == "pooler" and not config.pooler:
-        raise InputError("classification_head='pooler' needs pooler=True; set it, or choose 'dense'")
     if config.positions_skip_padding and (config.position_offset < 1 or config.pad_token_id is None):
         raise InputError(
             f"positions_skip_padding=True needs a pad_token_id and a position_offset of at least 1 (given "

@@ -1,35 +1,17 @@
 """Importing this module makes the models known to transformers' Auto classes; `import longspan` does it."""
 
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoModelForPreTraining,
-    AutoModelForQuestionAnswering,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-)
+import transformers
 
-from longspan.models import (
-    LongspanConfig,
-    LongspanForCausalLM,
-    LongspanForConditionalGeneration,
-    LongspanForMaskedLM,
-    LongspanForQuestionAnswering,
-    LongspanForReplacedTokens,
-    LongspanForSequenceClassification,
-    LongspanForTokenClassification,
-    LongspanModel,
-)
+from longspan import models
+from longspan.models.heads import HEADS
 
-AutoConfig.register(LongspanConfig.model_type, LongspanConfig, exist_ok=True)
-AutoModel.register(LongspanConfig, LongspanModel, exist_ok=True)
-AutoModelForCausalLM.register(LongspanConfig, LongspanForCausalLM, exist_ok=True)
-AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM, exist_ok=True)
-AutoModelForPreTraining.register(LongspanConfig, LongspanForReplacedTokens, exist_ok=True)
-AutoModelForSeq2SeqLM.register(LongspanConfig, LongspanForConditionalGeneration, exist_ok=True)
-AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceClassification, exist_ok=True)
-AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassification, exist_ok=True)
-AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswering, exist_ok=True)
+transformers.AutoConfig.register(models.LongspanConfig.model_type, models.LongspanConfig, exist_ok=True)
+transformers.AutoModel.register(models.LongspanConfig, models.LongspanModel, exist_ok=True)
+transformers.AutoModelForCausalLM.register(models.LongspanConfig, models.LongspanForCausalLM, exist_ok=True)
+transformers.AutoModelForSeq2SeqLM.register(
+    models.LongspanConfig, models.LongspanForConditionalGeneration, exist_ok=True
+)
+for _spec in HEADS.values():
+    if _spec.auto is not None:
+        _auto = getattr(transformers, _spec.auto)
+        _auto.register(models.LongspanConfig, models.model_with(_spec.head), exist_ok=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Self
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 from torch import nn
 
-from longspan.errors import InputError
 from longspan.settings import check
 from longspan.stacks.block import Block
 
@@ -29,15 +28,5 @@ class StackConfig:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data with the stack's name first; `StackConfig.from_dict` reverses it."""
+        """Plain data with the stack's name first; `stack_config` reverses it."""
         return {"stack": self.stack, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Build this configuration from plain data; unknown keys raise."""
-        known = [field.name for field in fields(cls)]
-        unknown = sorted(set(data) - set(known) - {"stack"})
-        if unknown:
-            has = f"its options are {', '.join(known)}" if known else "it has no options"
-            raise InputError(f"stack {cls.stack!r} has no option {unknown[0]!r}; {has}")
-        return cls(**{name: value for name, value in data.items() if name != "stack"})

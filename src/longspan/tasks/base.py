@@ -58,13 +58,20 @@ class Task(Protocol):
         """Refuse options out of range; whoever adds to this calls it first."""
         check(self)
 
+    head: ClassVar[str | None] = None
+    """The head that the task trains, by its name in `HEADS`; None where `model_class` says it all."""
+
     def model_class(self) -> Any:
-        """The `PreTrainedModel` class this task trains; it is built from a `LongspanConfig`."""
-        ...
+        """The `PreTrainedModel` class this task trains, by default that of its head; built from a `LongspanConfig`."""
+        from longspan.models import model_with
+
+        assert self.head is not None
+        return model_with(self.head)
 
     def model_fields(self) -> dict[str, Any]:
-        """Fields of `LongspanConfig` that the task needs; those that a recipe gives in `model.new` come first."""
-        return {}
+        """Fields of `LongspanConfig` that the task needs, its head among them; those that a recipe gives in `model.new`
+        come first."""
+        return {} if self.head is None else {"head": {"head": self.head}}
 
     def new_tokens(self) -> Sequence[str]:
         """Tokens with a meaning of their own in this task; training appends those that the tokenizer lacks."""

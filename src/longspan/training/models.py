@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from longspan.checkpoints.folder_fields import CONFIG, check_fields
+from longspan.checkpoints.folder_fields import CONFIG
 from longspan.errors import InputError, one_sentence
+from longspan.settings import convert, show
 from longspan.training.recipe import Model
 
 logger = logging.getLogger(__name__)
@@ -37,14 +38,27 @@ def new_config(task: Any, model: Model, entries: int, special: Mapping[str, int 
     """
     from longspan.models import LongspanConfig
 
-    options = {**(special or {}), **task.model_fields(), **(model.new or {}), "vocab_size": entries}
+    fields, new = task.model_fields(), dict(model.new or {})
+    if new.get("head") is not None:
+        new["head"] = _head(fields.get("head"), new["head"], task)
+    options = {**(special or {}), **fields, **new, "vocab_size": entries}
     if model.max_tokens is not None:
         options.setdefault("max_position_embeddings", model.max_tokens)
     if model.attention is not None:
         options["attention"] = model.attention
-    check_fields(model.new or {}, CONFIG, "model.new", finite=False)
+    for name, value in new.items():
+        convert(CONFIG.get(name, Any), value, f"model.new.{name}")
     with one_sentence("model.new is no configuration of a model"):
         return LongspanConfig(**options)
+
+
+def _head(own: dict[str, Any] | None, given: Any, task: Any) -> dict[str, Any]:
+    """The task's head with the options that `model.new.head` gives it."""
+    options = dict(given) if isinstance(given, Mapping) else {"head": given}
+    if own is None or options.get("head") != own["head"]:
+        wanted = "no head" if own is None else f"the head {own['head']!r}"
+        raise InputError(f"model.new.head is {show(given)}, but the model of {task.name} has {wanted}; correct it")
+    return {**own, **options}
 
 
 def published_model(task: Any, model: Model, source: str | Path) -> Any:
@@ -70,6 +84,8 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
     from longspan.models import LongspanModel
 
     model_class, fields = task.model_class(), task.model_fields()
+    if (held := loaded.config.head) is not None and fields.get("head", {}).get("head") == held["head"]:
+        fields["head"] = {**held, **fields["head"]}
     known = {name: value for name, value in fields.items() if getattr(loaded.config, name) != value}
     if isinstance(loaded, model_class) and not known:
         return loaded

@@ -117,11 +117,11 @@ def check_attention(model: Model) -> None:
 
 def _check_new(recipe: Recipe, task: Any) -> None:
     """Build the configuration of a new model, with the largest vocabulary that it can have, and weigh the model."""
-    from longspan.models.fields import LIMITS
+    from longspan.models.fields import FIELDS
     from longspan.training.models import new_config
 
     if "vocab_size" in (recipe.model.new or {}):
-        convert(LIMITS["vocab_size"], (recipe.model.new or {})["vocab_size"], "model.new.vocab_size")
+        convert(FIELDS["vocab_size"], (recipe.model.new or {})["vocab_size"], "model.new.vocab_size")
     size = recipe.tokenizer.train
     entries = 100_000_000 if size is None else size + len(task.new_tokens())
     config = new_config(task, recipe.model, entries)

@@ -8,13 +8,15 @@ import json
 import re
 import textwrap
 import types
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from longspan.attention import MECHANISMS
 from longspan.models.configuration import LongspanConfig
-from longspan.models.fields import LIMITS
+from longspan.models.fields import FIELDS
+from longspan.models.heads import HEADS
 from longspan.settings import Form, Range, hints_of, key_of
 from longspan.tasks import TASKS, task_class
 from longspan.training.recipe import Data, Generation, Lora, Model, Optimisation, Published, Recipe, Tokenizer
@@ -72,6 +74,9 @@ def recipe_keys() -> str:
     for name in TASKS:
         parts += _table(f"`task` with `name: {name}`", task_class(name), "task.")
     parts += _table("`model.new`", LongspanConfig, "model.new.")
+    for name, head in HEADS.items():
+        if fields(head):
+            parts += _table(f"`model.new.head` with `head: {name}`", head, "")
     for name, mechanism in MECHANISMS.items():
         parts += _table(f"`model.attention` with `mechanism: {name}`", mechanism, "")
     return "\n".join(parts) + "\n"
@@ -164,8 +169,8 @@ def _is_required(field: Any) -> bool:
 
 def _new_model() -> dict[str, Any]:
     texts = documentation(LongspanConfig)
-    properties = {name: {**schema_of(hint), "description": texts.get(name, "")} for name, hint in LIMITS.items()}
-    properties |= {"attention": {}, "sentence_attention": {}}
+    properties = {name: {**schema_of(hint), "description": texts.get(name, "")} for name, hint in FIELDS.items()}
+    properties["head"] |= _spec({name: _object(head) for name, head in HEADS.items()}, "head")
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
@@ -185,14 +190,21 @@ def _by_layer(option: dict[str, Any]) -> dict[str, Any]:
 
 
 def _attention() -> dict[str, Any]:
-    kinds = []
-    for name, mechanism in MECHANISMS.items():
-        schema = _object(mechanism)
+    layered = {name: _object(mechanism) for name, mechanism in MECHANISMS.items()}
+    for schema in layered.values():
         options = {option: _by_layer(each) for option, each in schema["properties"].items()}
-        schema["properties"] = {"mechanism": {"const": name}, "layers": _LAYERS, **options}
-        kinds.append({"if": {"properties": {"mechanism": {"const": name}}}, "then": schema})
-    mapping = {"type": "object", "required": ["mechanism"], "properties": {"mechanism": {"enum": list(MECHANISMS)}}}
-    return {"anyOf": [{"enum": list(MECHANISMS)}, {**mapping, "allOf": kinds}]}
+        schema["properties"] = {"layers": _LAYERS, **options}
+    return _spec(layered, "mechanism")
+
+
+def _spec(schemas: Mapping[str, dict[str, Any]], kind: str) -> dict[str, Any]:
+    """A nested spec: a name, or a mapping with it under `kind`, beside what the schema of that name allows."""
+    kinds = []
+    for name, schema in schemas.items():
+        schema = {**schema, "properties": {kind: {"const": name}, **schema["properties"]}}
+        kinds.append({"if": {"properties": {kind: {"const": name}}}, "then": schema})
+    mapping = {"type": "object", "required": [kind], "properties": {kind: {"enum": list(schemas)}}}
+    return {"anyOf": [{"enum": list(schemas)}, {**mapping, "allOf": kinds}]}
 
 
 def _limits(limit: Any) -> dict[str, Any]:
@@ -219,10 +231,10 @@ def _limit_words(limit: Any) -> str:
 
 def _table(title: str, settings: Any, prefix: str) -> list[str]:
     texts = documentation(settings)
-    hints = LIMITS | {"attention": Any, "sentence_attention": Any} if settings is LongspanConfig else hints_of(settings)
+    hints = FIELDS if settings is LongspanConfig else hints_of(settings)
     lines = ["", f"## {title}", "", "| key | value | default | meaning |", "|---|---|---|---|"]
     for field in fields(settings):
-        if field.name not in hints or (settings is LongspanConfig and field.name not in LIMITS | {"attention": 0}):
+        if field.name not in hints:
             continue
         cells = (
             f"`{prefix}{key_of(field)}`",

@@ -21,7 +21,7 @@ def batch(make_batch):
 
 
 def test_masked_lm(make_config, batch):
-    model = LongspanForMaskedLM(make_config(masked_lm_activation="relu")).eval()
+    model = LongspanForMaskedLM(make_config(head={"head": "masked_lm", "activation": "relu"})).eval()
     ids, mask = batch
     labels = ids.masked_fill(torch.rand(ids.shape) < 0.7, -100)
     output = model(ids, mask, labels=labels)
@@ -32,10 +32,15 @@ def test_masked_lm(make_config, batch):
     assert model.lm_head.decoder.weight is model.model.encoder.embeddings.token.weight
 
 
-@pytest.mark.parametrize("head", ["dense", "pooler"])
-def test_sequence_classification(head, make_config, batch):
+@pytest.mark.parametrize("layers", ["dense", "pooler"])
+def test_sequence_classification(layers, make_config, batch):
     ids, mask = batch
-    config = make_config(classification_head=head, pooler=head == "pooler", num_labels=5, global_tokens="first")
+    config = make_config(
+        head={"head": "sequence_classification", "layers": layers},
+        pooler=layers == "pooler",
+        num_labels=5,
+        global_tokens="first",
+    )
     model = LongspanForSequenceClassification(config).eval()
     output = model(ids, mask, labels=torch.tensor([4, 0]))
     assert output.logits.shape == (2, 5)

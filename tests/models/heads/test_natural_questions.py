@@ -29,8 +29,10 @@ LABELS = {
 
 @pytest.fixture
 def make_model(make_config):
-    def make(**changes) -> LongspanForNaturalQuestions:
-        return LongspanForNaturalQuestions(make_config(global_tokens="first", dropout=0.0, **changes)).eval()
+    def make(head: dict | None = None, **changes) -> LongspanForNaturalQuestions:
+        chosen = {"head": "natural_questions"} | (head or {})
+        config = make_config(global_tokens="first", dropout=0.0, head=chosen, **changes)
+        return LongspanForNaturalQuestions(config).eval()
 
     return make
 
@@ -44,7 +46,7 @@ def batch(make_batch):
 def loop_reference(model: LongspanForNaturalQuestions, batch: dict, labels: dict) -> tuple[list[dict], Tensor]:
     """Logits of every chunk and the loss, token by token, with nothing but lists and Python's own loops."""
     logits, losses = [], []
-    weights = model.config.question_loss_weights
+    weights = model.config.head["loss_weights"]
     for row, mask in enumerate(batch["attention_mask"]):
         length = int(mask.sum())
         ids = batch["input_ids"][row : row + 1, :length]
@@ -63,10 +65,10 @@ def loop_reference(model: LongspanForNaturalQuestions, batch: dict, labels: dict
         at = {name: int(label[row]) for name, label in labels.items()}
         loss = -weights[0] * start.log_softmax(0)[at["start_positions"]]
         loss = loss - weights[1] * end.log_softmax(0)[at["end_positions"]]
-        choices = [*scores.values()] + ([torch.tensor(0.0)] if model.config.null_paragraph else [])
+        choices = [*scores.values()] + ([torch.tensor(0.0)] if model.config.head["null_paragraph"] else [])
         if at["paragraph_labels"] != NONE:
             loss = loss - weights[2] * (scores[at["paragraph_labels"]] - torch.stack(choices).logsumexp(0))
-        elif model.config.null_paragraph:
+        elif model.config.head["null_paragraph"]:
             loss = loss - weights[2] * (0 - torch.stack(choices).logsumexp(0))
         losses.append(loss - weights[3] * answer.log_softmax(0)[at["answer_types"]])
     return logits, sum(losses) / len(losses)
@@ -75,7 +77,7 @@ def loop_reference(model: LongspanForNaturalQuestions, batch: dict, labels: dict
 @pytest.mark.parametrize("null", [False, True], ids=["dropped", "null-slot"])
 @pytest.mark.parametrize("kinds", [2, 5])
 def test_logits_and_loss_equal_a_loop(null, kinds, make_model, batch):
-    model = make_model(null_paragraph=null, answer_types=kinds, question_loss_weights=(1.0, 0.5, 2.0, 3.0))
+    model = make_model({"null_paragraph": null, "answer_types": kinds, "loss_weights": (1.0, 0.5, 2.0, 3.0)})
     if null:
         torch.nn.init.constant_(model.paragraph.bias, 0.7)
     output = model(**batch, **LABELS)
@@ -145,7 +147,7 @@ def test_the_loss_of_choices_worked_by_hand():
     ids=["some", "none-anywhere", "only-on-padding", "a-gap"],
 )
 def test_gradients_are_finite(null, paragraphs, make_model, make_batch):
-    model = make_model(null_paragraph=null).train()
+    model = make_model({"null_paragraph": null}).train()
     ids, mask = make_batch(13, 1)
     labels = {name: torch.zeros(2, dtype=torch.long) for name in LABELS}
     labels["paragraph_labels"] = torch.full((2,), NONE)
@@ -159,7 +161,7 @@ def test_gradients_are_finite(null, paragraphs, make_model, make_batch):
 
 
 def test_every_parameter_learns(make_model, batch):
-    model = make_model(null_paragraph=True, answer_types=5)
+    model = make_model({"null_paragraph": True, "answer_types": 5})
     model(**batch, **LABELS).loss.backward()
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
     heads = {"qa_outputs": model.qa_outputs, "paragraph": model.paragraph, "answer": model.answer}
@@ -240,7 +242,7 @@ def test_no_tensor_of_tokens_by_paragraphs(make_config):
 
 
 def test_saved_and_loaded(make_model, batch, tmp_path):
-    model = make_model(answer_types=5, null_paragraph=True)
+    model = make_model({"null_paragraph": True, "answer_types": 5})
     torch.nn.init.constant_(model.paragraph.bias, 0.3)
     model.save_pretrained(tmp_path)
     loaded = LongspanForNaturalQuestions.from_pretrained(tmp_path)
@@ -268,11 +270,19 @@ def test_mistakes_are_named(changes, words, make_model, batch):
         make_model()(**(batch | LABELS | changes))
 
 
-def test_impossible_configurations(make_config):
-    with pytest.raises(InputError, match="answer_types is 3"):
-        make_config(answer_types=3)
-    with pytest.raises(InputError, match="question_loss_weights"):
-        make_config(question_loss_weights=[1, 1])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"answer_types": 3}, "head.answer_types is 3; choose 2 or 5"),
+        ({"null_paragraph": 3}, "head.null_paragraph is 3; it must be true or false"),
+        ({"loss_weights": [1, 1]}, r"loss_weights is \(1\.0, 1\.0\); give four"),
+        ({"loss_weights": ["1", 1, 1, 1]}, r"head.loss_weights\[0\] is '1'; it must be a number"),
+        ({"null_paragraphs": True}, "unknown key 'head.null_paragraphs'; did you mean 'null_paragraph'"),
+    ],
+)
+def test_impossible_options(options, words, make_model):
+    with pytest.raises(InputError, match=words):
+        make_model(options)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ SENTENCES = torch.tensor([[-1, 0, 0, 0, 1, 1, 2, 3, 3, 3, -1], [-1, 0, 0, 2, 2, 
 
 @pytest.fixture(params=[0, 2], ids=["tokens-alone", "with-sentence-layers"])
 def model(make_config, request):
-    config = make_config(global_tokens="first", sentence_layers=request.param)
+    config = make_config(global_tokens="first", head={"head": "sentence_scoring", "layers": request.param})
     return LongspanForSentenceScoring(config).eval()
 
 
@@ -79,7 +79,7 @@ def test_sentence_layers_show_each_sentence_the_document(make_config, make_batch
     for layers, same in ((0, True), (1, False)):
         # No token sees another sentence's here, so only sentence layers can carry anything across.
         config = make_config(attention={"mechanism": "longformer", "left_tokens": 0, "right_tokens": 0}, dropout=0.0)
-        config.sentence_layers = layers
+        config.head = {"head": "sentence_scoring", "layers": layers}
         model = LongspanForSentenceScoring(config).eval()
         first, second = (model(x, mask, sentence_ids=SENTENCES).scores[0, :3] for x in (ids, changed))
         assert torch.equal(first, second) is same

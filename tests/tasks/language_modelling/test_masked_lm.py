@@ -110,7 +110,7 @@ def test_the_loss_at_hidden_tokens_alone_is_the_loss_and_so_are_its_gradients(to
     losses, gradients = [], []
     for only in (False, None):  # None: in training, only hidden tokens
         model.zero_grad()
-        output = model(**batch, only_labelled=only)
+        output = model(**batch, only_masked=only)
         output.loss.backward()
         losses.append(output.loss.detach())
         gradients.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
@@ -119,8 +119,8 @@ def test_the_loss_at_hidden_tokens_alone_is_the_loss_and_so_are_its_gradients(to
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
     assert model.eval()(**batch).logits.shape == (2, 61, len(tokenizer))
-    with pytest.raises(InputError, match="only_labelled=True needs labels"):
-        model(batch["input_ids"], only_labelled=True)
+    with pytest.raises(InputError, match="only_masked=True needs labels"):
+        model(batch["input_ids"], only_masked=True)
 
 
 def test_training_writes_the_bits_and_uses_the_tokens_again(recipe: Path, tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def same(answer: Answer, expected: Answer) -> None:
 @pytest.mark.parametrize("kinds", [2, 5])
 def test_equals_brute_force_in_any_batch(kinds, markers, tokenizer):
     options = dataclasses.replace(SMALL, answer_types=kinds, markers=markers)
-    model = tiny_model(tokenizer, answer_types=kinds)
+    model = tiny_model(tokenizer, head={"head": "natural_questions", "answer_types": kinds})
     rows = synthetic_questions(5, seed=5)
     expected = [brute_force(model, tokenizer, row, options) for row in rows]
     assert len(chunk_features(rows[0], tokenizer, options)) > 5  # passages lie in several chunks, and across borders

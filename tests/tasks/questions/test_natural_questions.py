@@ -121,7 +121,7 @@ def test_the_batch_changes_nothing(run: Path, tmp_path: Path) -> None:
 def test_the_run_keeps_what_answering_needs(run: Path) -> None:
     tokenizer, config = load_tokenizer(run), LongspanForNaturalQuestions.from_pretrained(run).config
     assert tokenizer.convert_tokens_to_ids("[Candidate=7]") == tokenizer.convert_tokens_to_ids("[Candidate=1]") + 6
-    assert (config.global_tokens, config.answer_types, config.vocab_size) == ("question", 2, len(tokenizer))
+    assert (config.global_tokens, config.head["answer_types"], config.vocab_size) == ("question", 2, len(tokenizer))
     history = json.loads((run / "metrics.json").read_text())["history"]
     assert any("eval_long_f1" in entry and entry["eval_loss"] > 0 for entry in history)
 
@@ -132,7 +132,7 @@ def test_by_loss_and_with_every_option(recipe: Path, tmp_path: Path) -> None:
     result = train(load_recipe(recipe, changes), tmp_path / "run")
     assert result.best["eval_loss"] > 0
     config = LongspanForNaturalQuestions.from_pretrained(tmp_path / "run").config
-    assert (config.answer_types, config.null_paragraph, config.type_vocab_size) == (5, True, 3)
+    assert (config.head["answer_types"], config.head["null_paragraph"], config.type_vocab_size) == (5, True, 3)
     assert evaluate(tmp_path / "run", "synthetic", limit=2).report["rows"] == 2
 
 
@@ -166,7 +166,8 @@ def test_without_a_recipe_the_model_says_what_it_reads(recipe: Path, run: Path, 
 
 
 def test_fitted() -> None:
-    config = LongspanConfig(max_position_embeddings=300, answer_types=5, null_paragraph=True, type_vocab_size=3)
+    head = {"head": "natural_questions", "answer_types": 5, "null_paragraph": True}
+    config = LongspanConfig(max_position_embeddings=300, head=head, type_vocab_size=3)
     task = NaturalQuestions().fitted(config)
     assert (task.max_tokens, task.stride, task.answer_types, task.null_paragraph) == (300, 150, 5, True)
     task.check_model(config)

@@ -50,8 +50,7 @@ def tiny(vocab_size: int, **options: Any) -> LongspanForSentenceScoring:
         "position_embedding": "sinusoidal",
         "position_period": 40,
         "attention": pooled,
-        "sentence_layers": 2,
-        "sentence_attention": pooled,
+        "head": {"head": "sentence_scoring", "layers": 2, "attention": pooled},
         "init_std": 0.3,
     }
     return LongspanForSentenceScoring(LongspanConfig(**(fields | options))).eval()
@@ -209,7 +208,8 @@ def test_default_count_and_ranking() -> None:
 
 def test_a_tiny_model_learns_what_is_notable(tokenizer: Any) -> None:
     task = Extraction()
-    model = tiny(len(tokenizer), init_std=0.05, num_hidden_layers=1, sentence_layers=1, dropout=0.0).train()
+    head = {"head": "sentence_scoring", "layers": 1}
+    model = tiny(len(tokenizer), init_std=0.05, num_hidden_layers=1, head=head, dropout=0.0).train()
     rows = synthetic_rows(8, seed=0, sentences=16)
     batch = task.collator(tokenizer)([task.features(row, tokenizer) for row in rows])
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)

@@ -10,6 +10,7 @@ from longspan.checkpoints.architectures.encoder_tables import (
     BODY,
     SPAN,
     TOKEN_CLASSIFIER,
+    classifier,
     encoder_fields,
     export_encoder,
 )
@@ -38,12 +39,10 @@ BERT = Architecture(
         "BertForPreTraining": Head(
             "LongspanForMaskedLM", BERT_MASKED_LM, ignored=("bert.pooler.", "cls.seq_relationship.")
         ),
-        "BertForSequenceClassification": Head(
-            "LongspanForSequenceClassification",
-            BERT_CLASSIFIER,
-            fields={"classification_head": "pooler", "pooler": True},
+        "BertForSequenceClassification": classifier(
+            "LongspanForSequenceClassification", BERT_CLASSIFIER, {"pooler": True}, layers="pooler"
         ),
-        "BertForTokenClassification": Head("LongspanForTokenClassification", TOKEN_CLASSIFIER),
+        "BertForTokenClassification": classifier("LongspanForTokenClassification", TOKEN_CLASSIFIER),
         "BertForQuestionAnswering": Head("LongspanForQuestionAnswering", SPAN),
     },
     fields=_fields,

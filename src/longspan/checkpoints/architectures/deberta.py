@@ -59,9 +59,6 @@ def _fields(config: Any) -> dict[str, Any]:
         "position_offset": 0,
         "positions_skip_padding": False,
         "position_embedding": "learned" if config.position_biased_input else "none",
-        "classifier_activation": config.pooler_hidden_act,
-        "classifier_input_dropout": float(config.pooler_dropout),
-        "classifier_dropout": getattr(config, "cls_dropout", None),
         "attention": _attention(config),
     }
     # The newer masked-LM head has no output weights but the token table.
@@ -182,20 +179,12 @@ def export_relative(config: Any) -> dict[str, Any]:
             f"global_tokens={config.global_tokens!r} cannot be represented by transformers' deberta, which has none; "
             "set it to 'none' if the model does without"
         )
-    fields = export_encoder(config)
-    dropout = fields.pop("classifier_dropout", None)
     span = spans.pop() if spans else config.max_position_embeddings
-    first = config.classifier_input_dropout
-    if first is None:
-        first = config.dropout if dropout is None else dropout
-    return fields | {
+    return export_encoder(config) | {
         "relative_attention": relative,
         "max_relative_positions": -1 if span == config.max_position_embeddings else span,
         "pos_att_type": list(KINDS) if relative else [],
         "position_biased_input": config.position_embedding == "learned",
-        "pooler_hidden_act": config.classifier_activation,
-        "pooler_dropout": first,
-        **({} if dropout is None else {"cls_dropout": dropout}),
     }
 
 
@@ -220,17 +209,31 @@ def _exported_span(config: Any, layer: int) -> int:
     return attention.relative_span
 
 
+def _classifier(config: Any) -> dict[str, Any]:
+    return {
+        "activation": config.pooler_hidden_act,
+        "input_dropout": float(config.pooler_dropout),
+        "dropout": getattr(config, "cls_dropout", None),
+    }
+
+
+def _export_classifier(config: Any) -> dict[str, Any]:
+    dropout, first = config.head["dropout"], config.head["input_dropout"]
+    if first is None:
+        first = config.dropout if dropout is None else dropout
+    chosen = {} if dropout is None else {"cls_dropout": dropout}
+    return {"pooler_hidden_act": config.head["activation"], "pooler_dropout": first, **chosen}
+
+
 def heads_of(prefix: str) -> dict[str, Head]:
     """The transformers classes of DeBERTa or DeBERTa-v2, which begin with `prefix`, and what they become."""
     return {
         f"{prefix}Model": Head("LongspanModel"),
         f"{prefix}ForMaskedLM": Head("LongspanForMaskedLM", MASKED_LM),
         f"{prefix}ForSequenceClassification": Head(
-            "LongspanForSequenceClassification", CLASSIFIER, fields={"classification_head": "dense"}
+            "LongspanForSequenceClassification", CLASSIFIER, options=_classifier, export=_export_classifier
         ),
-        f"{prefix}ForTokenClassification": Head(
-            "LongspanForTokenClassification", TOKEN_CLASSIFIER, fields={"classifier_dropout": None}
-        ),
+        f"{prefix}ForTokenClassification": Head("LongspanForTokenClassification", TOKEN_CLASSIFIER),
         f"{prefix}ForQuestionAnswering": Head("LongspanForQuestionAnswering", SPAN),
     }
 
@@ -246,5 +249,5 @@ DEBERTA = Architecture(
     unpack=_unpack,
     pack=_pack,
     unread=GLOBAL_ONLY,
-    checked=("attention", "classifier_input_dropout"),
+    checked=("attention",),
 )

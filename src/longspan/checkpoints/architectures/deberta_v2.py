@@ -43,9 +43,6 @@ def _fields(config: Any) -> dict[str, Any]:
         "position_offset": 0,
         "positions_skip_padding": False,
         "position_embedding": "learned" if config.position_biased_input else "none",
-        "classifier_activation": config.pooler_hidden_act,
-        "classifier_input_dropout": float(config.pooler_dropout),
-        "classifier_dropout": getattr(config, "cls_dropout", None),
         "attention": _attention(config),
         # The newer masked-LM head has no output weights but the token table.
         **({} if config.legacy else {"tie_word_embeddings": True}),

@@ -29,11 +29,6 @@ MASKED_LM: Pairs = (
     ("vocab_projector", "lm_head.decoder"),
 )
 CLASSIFIER: Pairs = (("pre_classifier", "classifier.dense"), ("classifier", "classifier.output"))
-CLASSIFIER_FIELDS = {
-    "classification_head": "dense",
-    "classifier_activation": "relu",
-    "classifier_input_dropout": 0.0,
-}
 
 
 def _fields(config: Any) -> dict[str, Any]:
@@ -57,15 +52,12 @@ def _fields(config: Any) -> dict[str, Any]:
         "dropout": float(config.dropout),
         "attention_dropout": float(config.attention_dropout),
         "activation_dropout": 0.0,
-        "classifier_dropout": float(config.seq_classif_dropout),
-        "span_dropout": float(config.qa_dropout),
         "init_std": config.initializer_range,
         "attention": "full",
     }
 
 
 def _export(config: Any) -> dict[str, Any]:
-    dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
     return common_fields(config) | {
         "dim": config.hidden_size,
         "n_layers": config.num_hidden_layers,
@@ -75,10 +67,17 @@ def _export(config: Any) -> dict[str, Any]:
         "activation": config.activation_function,
         "dropout": config.dropout,
         "attention_dropout": config.attention_dropout,
-        "seq_classif_dropout": dropout,
-        "qa_dropout": config.span_dropout,
         "initializer_range": config.init_std,
     }
+
+
+def _classifier(config: Any) -> dict[str, Any]:
+    return {"activation": "relu", "dropout": float(config.seq_classif_dropout), "input_dropout": 0.0}
+
+
+def _export_classifier(config: Any) -> dict[str, Any]:
+    dropout = config.head["dropout"]
+    return {"seq_classif_dropout": config.dropout if dropout is None else dropout}
 
 
 DISTILBERT = Architecture(
@@ -90,14 +89,16 @@ DISTILBERT = Architecture(
         "DistilBertModel": Head("LongspanModel"),
         "DistilBertForMaskedLM": Head("LongspanForMaskedLM", MASKED_LM),
         "DistilBertForSequenceClassification": Head(
-            "LongspanForSequenceClassification", CLASSIFIER, fields=CLASSIFIER_FIELDS
+            "LongspanForSequenceClassification", CLASSIFIER, options=_classifier, export=_export_classifier
         ),
-        "DistilBertForTokenClassification": Head(
-            "LongspanForTokenClassification", TOKEN_CLASSIFIER, fields={"classifier_dropout": None}
+        "DistilBertForTokenClassification": Head("LongspanForTokenClassification", TOKEN_CLASSIFIER),
+        "DistilBertForQuestionAnswering": Head(
+            "LongspanForQuestionAnswering",
+            SPAN,
+            options=lambda config: {"dropout": float(config.qa_dropout)},
+            export=lambda config: {"qa_dropout": config.head["dropout"]},
         ),
-        "DistilBertForQuestionAnswering": Head("LongspanForQuestionAnswering", SPAN),
     },
     fields=_fields,
     export=_export,
-    checked=("classifier_dropout",),
 )

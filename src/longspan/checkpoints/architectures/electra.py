@@ -9,8 +9,10 @@ from longspan.checkpoints.architectures.encoder_tables import (
     ROBERTA_CLASSIFIER,
     SPAN,
     TOKEN_CLASSIFIER,
+    classifier,
     encoder_fields,
     export_encoder,
+    gelu_activation,
 )
 from longspan.checkpoints.mapping import Architecture, Head, Pairs
 
@@ -48,17 +50,11 @@ ELECTRA = Architecture(
     heads={
         "ElectraModel": Head("LongspanModel"),
         "ElectraForPreTraining": Head("LongspanForReplacedTokens", REPLACED_TOKENS),
-        "ElectraForMaskedLM": Head("LongspanForMaskedLM", MASKED_LM, fields={"masked_lm_activation": "gelu"}),
-        "ElectraForSequenceClassification": Head(
-            "LongspanForSequenceClassification",
-            ROBERTA_CLASSIFIER,
-            fields={
-                "classification_head": "dense",
-                "classifier_activation": "gelu",
-                "classifier_input_dropout": None,
-            },
+        "ElectraForMaskedLM": Head("LongspanForMaskedLM", MASKED_LM, options=gelu_activation),
+        "ElectraForSequenceClassification": classifier(
+            "LongspanForSequenceClassification", ROBERTA_CLASSIFIER, activation="gelu"
         ),
-        "ElectraForTokenClassification": Head("LongspanForTokenClassification", TOKEN_CLASSIFIER),
+        "ElectraForTokenClassification": classifier("LongspanForTokenClassification", TOKEN_CLASSIFIER),
         "ElectraForQuestionAnswering": Head("LongspanForQuestionAnswering", SPAN),
     },
     fields=_fields,

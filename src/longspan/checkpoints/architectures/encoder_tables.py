@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from longspan.checkpoints.mapping import Head, Pairs, common_fields
@@ -41,6 +42,27 @@ TOKEN_CLASSIFIER: Pairs = (("classifier", "classifier"),)
 SPAN: Pairs = (("qa_outputs", "qa_outputs"),)
 
 
+def classifier(longspan: str, pairs: Pairs, fields: Mapping[str, Any] | None = None, **fixed: Any) -> Head:
+    """A classification head whose dropout published configurations call `classifier_dropout`."""
+    return Head(
+        longspan,
+        pairs,
+        fields=fields or {},
+        options=lambda config: {**fixed, "dropout": getattr(config, "classifier_dropout", None)},
+        export=lambda config: _given(classifier_dropout=config.head["dropout"]),
+    )
+
+
+def gelu_activation(config: Any) -> dict[str, Any]:
+    """The options of a masked-LM head with an activation of its own."""
+    return {"activation": "gelu"}
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    """The fields that say something."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
 def roberta_heads(name: str, *, own_globals: bool = False) -> dict[str, Head]:
     """The heads of the classes `{name}Model`, `{name}ForMaskedLM`, …
 
@@ -52,11 +74,9 @@ def roberta_heads(name: str, *, own_globals: bool = False) -> dict[str, Head]:
     question = {"global_tokens": "question"} if own_globals else {}
     return {
         f"{name}Model": Head("LongspanModel"),
-        f"{name}ForMaskedLM": Head("LongspanForMaskedLM", ROBERTA_MASKED_LM, fields={"masked_lm_activation": "gelu"}),
-        f"{name}ForSequenceClassification": Head(
-            "LongspanForSequenceClassification", ROBERTA_CLASSIFIER, fields={"classification_head": "dense"} | first
-        ),
-        f"{name}ForTokenClassification": Head("LongspanForTokenClassification", TOKEN_CLASSIFIER),
+        f"{name}ForMaskedLM": Head("LongspanForMaskedLM", ROBERTA_MASKED_LM, options=gelu_activation),
+        f"{name}ForSequenceClassification": classifier("LongspanForSequenceClassification", ROBERTA_CLASSIFIER, first),
+        f"{name}ForTokenClassification": classifier("LongspanForTokenClassification", TOKEN_CLASSIFIER),
         f"{name}ForQuestionAnswering": Head("LongspanForQuestionAnswering", SPAN, fields=question),
     }
 
@@ -93,7 +113,6 @@ def encoder_fields(config: Any) -> dict[str, Any]:
         "dropout": config.hidden_dropout_prob,
         "attention_dropout": config.attention_probs_dropout_prob,
         "activation_dropout": 0.0,
-        "classifier_dropout": getattr(config, "classifier_dropout", None),
         "init_std": config.initializer_range,
     }
 
@@ -123,5 +142,4 @@ def export_encoder(config: Any) -> dict[str, Any]:
         "attention_probs_dropout_prob": config.attention_dropout,
         "initializer_range": config.init_std,
         "max_position_embeddings": config.max_position_embeddings + config.position_offset,
-        **({} if config.classifier_dropout is None else {"classifier_dropout": config.classifier_dropout}),
     }

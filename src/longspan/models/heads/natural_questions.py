@@ -13,88 +13,87 @@ start and end at token 0 (the practice of BERT-joint, Alberti et al. 2019).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.utils import ModelOutput
 
 from longspan.errors import InputError
-from longspan.models.configuration import LongspanConfig
-from longspan.models.heads.classification import LongspanWithHead
+from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.question_network import ReadsChunks
+from longspan.models.heads.specs import NaturalQuestions
 from longspan.models.losses import IGNORED, token_loss
-from longspan.models.outputs import NaturalQuestionsOutput
+
+
+@dataclass
+class NaturalQuestionsOutput(ModelOutput):
+    """What a chunk of a document says to a question.
+
+    Attributes:
+        loss: scalar, see `LongspanForNaturalQuestions.loss`.
+        start_logits: `(B, T)` of the short answer's first token; `-inf` on padding.
+        end_logits: `(B, T)` of its last token; `-inf` on padding.
+        paragraph_logits: `(B, C)` of the long answer; `-inf` for paragraphs that a chunk does not have.
+        answer_logits: `(B, 2)` no answer, answer; or `(B, 5)` no answer, yes, no, short answer, long answer only.
+        hidden_states: per layer `(B, T, E)`, when asked for.
+    """
+
+    loss: Tensor | None = None
+    start_logits: Tensor | None = None
+    end_logits: Tensor | None = None
+    paragraph_logits: Tensor | None = None
+    answer_logits: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
 
 
 class LongspanForNaturalQuestions(LongspanWithHead, ReadsChunks):
     """Long answer, short answer and answerability of one chunk of a document.
 
-    With `config.null_paragraph` the choice among paragraphs has one more slot, "none of them", whose logit is 0; the
-    paragraph layer then has a bias, so that this is a learned logit, and `paragraph_logits` are log-odds against it.
+    With `null_paragraph` the choice among paragraphs has one more slot, "none of them", whose logit is 0; the paragraph
+    layer then has a bias, so that this is a learned logit, and `paragraph_logits` are log-odds against it.
     """
 
-    def __init__(self, config: LongspanConfig) -> None:
-        super().__init__(config)
-        self.add_layers(config)
-        self.post_init()
+    spec = NaturalQuestions
 
-    def forward(
+    def add_layers(self, config: Any) -> None:
+        self.add_outputs(config)
+
+    def predict(
         self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        global_attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
+        encoded: Any,
+        attention_mask: Tensor | None,
+        *,
         paragraph_ids: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         paragraph_labels: Tensor | None = None,
         answer_types: Tensor | None = None,
         max_paragraphs: int | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-        position_ids: Tensor | None = None,
-        output_attentions: bool | None = None,
-        **others: Any,
-    ) -> NaturalQuestionsOutput | tuple[Any, ...]:
+    ) -> NaturalQuestionsOutput:
         """Logits of B chunks with up to C paragraphs, and the loss where all four labels are given.
 
-        Other inputs are as in `LongspanModel.forward`. A paragraph that a chunk cuts through counts with the tokens
-        that are in the chunk. A chunk without any paragraph takes the mean of all its tokens for the document's.
+        A paragraph that a chunk cuts through counts with the tokens that are in the chunk. A chunk without any
+        paragraph takes the mean of all its tokens for the document's.
 
         Args:
             paragraph_ids: `(B, T)` int64, the index of each token's paragraph in its chunk, −1 = none.
             start_positions: `(B,)` int64, the first token of the short answer; 0 = none, −100 = not counted.
             end_positions: `(B,)`, its last token, likewise.
             paragraph_labels: `(B,)`, the paragraph that is the long answer, −100 = none.
-            answer_types: `(B,)` in [0, `config.answer_types`): 0 no answer; 1 answer, or 1 yes, 2 no, 3 short, 4 long
-                only; −100 = not counted.
+            answer_types: `(B,)` in [0, the head's `answer_types`): 0 no answer; 1 answer, or 1 yes, 2 no, 3 short, 4
+                long only; −100 = not counted.
             max_paragraphs: C; `None` means the largest index plus one.
 
         Raises:
             InputError: no `paragraph_ids`, some labels without the others, a label that names no real token, no
                 paragraph with tokens or no answer type, an empty input.
         """
-        output = self.encode(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            inputs_embeds,
-            output_hidden_states,
-            output_attentions,
-            position_ids=position_ids,
-            **others,
-        )
-        found = self.logits(output.last_hidden_state, attention_mask, paragraph_ids, max_paragraphs)
-        result = NaturalQuestionsOutput(
-            **found._asdict(),
-            hidden_states=output.hidden_states,
-        )
+        found = self.logits(encoded.last_hidden_state, attention_mask, paragraph_ids, max_paragraphs)
+        output = NaturalQuestionsOutput(**found._asdict())
         labels = _given(start_positions, end_positions, paragraph_labels, answer_types)
-        if labels is not None:
-            result = NaturalQuestionsOutput(loss=self.loss(result, *labels), **result)
-        return self.finish(result, return_dict)
+        return output if labels is None else NaturalQuestionsOutput(loss=self.loss(output, *labels), **output)
 
     def loss(
         self,
@@ -115,9 +114,9 @@ class LongspanForNaturalQuestions(LongspanWithHead, ReadsChunks):
         terms += ("paragraph_labels", output.paragraph_logits), ("answer_types", output.answer_logits)
         labels = (start_positions, end_positions, paragraph_labels, answer_types)
         total = start_positions.new_zeros((), dtype=torch.float32)
-        for weight, (name, logits), wanted in zip(self.config.question_loss_weights, terms, labels, strict=True):
+        for weight, (name, logits), wanted in zip(self.options.loss_weights, terms, labels, strict=True):
             assert logits is not None
-            null = name == "paragraph_labels" and self.config.null_paragraph
+            null = name == "paragraph_labels" and self.options.null_paragraph
             total = total + weight * choice_loss(logits, wanted.flatten(), name, null_slot=null)
         return total
 

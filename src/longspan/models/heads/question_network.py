@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from longspan.errors import InputError
 from longspan.models.heads.sentence_network import mean_by_sentence
+from longspan.models.heads.specs import NaturalQuestions
 from longspan.models.network import EncoderBody, first_token
 
 if TYPE_CHECKING:
@@ -31,12 +32,13 @@ class ReadsChunks(nn.Module):
     paragraph: nn.Linear
     answer: nn.Linear
 
-    def add_layers(self, config: ModelFields) -> None:
+    def add_outputs(self, config: ModelFields) -> None:
         """Make the layers above the encoder."""
+        options = config.head_options(NaturalQuestions)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         # Without the null slot a bias would shift all paragraphs alike, and never learn anything.
-        self.paragraph = nn.Linear(config.hidden_size, 1, bias=config.null_paragraph)
-        self.answer = nn.Linear(config.hidden_size, config.answer_types)
+        self.paragraph = nn.Linear(config.hidden_size, 1, bias=options.null_paragraph)
+        self.answer = nn.Linear(config.hidden_size, options.answer_types)
 
     def logits(
         self, hidden: Tensor, attention_mask: Tensor | None, paragraph_ids: Tensor | None, max_paragraphs: int | None
@@ -61,7 +63,7 @@ class QuestionNetwork(ReadsChunks):
         super().__init__()
         self.config = config
         self.model = EncoderBody(config)
-        self.add_layers(config)
+        self.add_outputs(config)
 
     @property
     def device(self) -> torch.device:

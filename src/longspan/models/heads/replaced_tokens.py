@@ -10,8 +10,8 @@ from torch.nn import functional
 from transformers.utils import ModelOutput
 
 from longspan.errors import InputError
-from longspan.models.configuration import LongspanConfig
-from longspan.models.heads.classification import LongspanWithHead
+from longspan.models.heads.base import LongspanWithHead
+from longspan.models.heads.specs import ReplacedTokens
 from longspan.models.losses import IGNORED
 from longspan.stacks.block import activation
 
@@ -34,7 +34,7 @@ class ReplacedTokensOutput(ModelOutput):
 class ReplacedTokensHead(nn.Module):
     """`output(activation(dense(x)))`: `(B, T, E)` → `(B, T)`."""
 
-    def __init__(self, config: LongspanConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.activation = activation(config.activation_function)
@@ -47,45 +47,18 @@ class ReplacedTokensHead(nn.Module):
 class LongspanForReplacedTokens(LongspanWithHead):
     """Tell replaced tokens from original ones (Clark et al. 2020, ELECTRA, arXiv 2003.10555, section 3)."""
 
-    def __init__(self, config: LongspanConfig) -> None:
-        super().__init__(config)
-        self.discriminator = ReplacedTokensHead(config)
-        self.post_init()
+    spec = ReplacedTokens
 
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        global_attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-        position_ids: Tensor | None = None,
-        output_attentions: bool | None = None,
-        **others: Any,
-    ) -> ReplacedTokensOutput | tuple[Any, ...]:
-        """`logits` `(B, T)`; `labels` `(B, T)`, 1 = replaced, 0 = original, −100 = not counted, as is padding.
-        Inputs as in `LongspanModel.forward`."""
-        output = self.encode(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            inputs_embeds,
-            output_hidden_states,
-            output_attentions,
-            position_ids=position_ids,
-            **others,
-        )
-        logits = self.discriminator(output.last_hidden_state)
-        result = ReplacedTokensOutput(
-            loss=None if labels is None else replaced_loss(logits, labels, attention_mask),
-            logits=logits,
-            hidden_states=output.hidden_states,
-        )
-        return self.finish(result, return_dict)
+    def add_layers(self, config: Any) -> None:
+        self.discriminator = ReplacedTokensHead(config)
+
+    def predict(
+        self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None
+    ) -> ReplacedTokensOutput:
+        """`logits` `(B, T)`; `labels` `(B, T)`, 1 = replaced, 0 = original, −100 = not counted, as is padding."""
+        logits = self.discriminator(encoded.last_hidden_state)
+        loss = None if labels is None else replaced_loss(logits, labels, attention_mask)
+        return ReplacedTokensOutput(loss=loss, logits=logits)
 
 
 def replaced_loss(logits: Tensor, labels: Tensor, attention_mask: Tensor | None) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from longspan.attention import Tokens
 from longspan.models.fields import ModelFields
+from longspan.models.heads.specs import SentenceScoring
 from longspan.models.network import encoder_block, layer_norm
 from longspan.stacks.block import Block
 
@@ -20,9 +21,10 @@ LONGEST_WAVE = 512.0
 
 
 def sentence_fields(config: ModelFields) -> ModelFields:
-    """The fields of the sentence layers: the model's own sizes, `sentence_layers` and `sentence_attention`."""
+    """The fields of the sentence layers: the model's own sizes with the layers and the mechanism of the head."""
+    options = config.head_options(SentenceScoring)
     data: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(ModelFields)}
-    data.update(num_hidden_layers=config.sentence_layers, attention=config.sentence_attention, sentence_layers=0)
+    data.update(num_hidden_layers=options.layers, attention=options.attention, head=None)
     return ModelFields(**data)
 
 
@@ -55,7 +57,7 @@ class SentenceLayers(nn.Module):
         inner = sentence_fields(config)
         width = config.hidden_size
         self.place = nn.Linear(4 * WAVES + 1, width)
-        self.layers = nn.ModuleList(encoder_block(inner, layer, block) for layer in range(config.sentence_layers))
+        self.layers = nn.ModuleList(encoder_block(inner, layer, block) for layer in range(inner.num_hidden_layers))
         self.final_norm = layer_norm(config)
         self.mix = nn.Linear(3 * width, width)
         self.activation = nn.GELU()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.models.heads.sentence_layers import SentenceLayers
+from longspan.models.heads.specs import SentenceScoring
 from longspan.models.network import EncoderBody, EncoderNetwork
 from longspan.models.segments import sums_by_sentence
 from longspan.stacks.block import Block
@@ -23,7 +24,7 @@ class SentenceScorer(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.activation = nn.GELU()
-        dropout = config.classifier_dropout
+        dropout = config.head_options(SentenceScoring).dropout
         self.dropout = nn.Dropout(config.dropout if dropout is None else dropout)
         self.output = nn.Linear(config.hidden_size, 1)
 
@@ -74,7 +75,7 @@ class ScoresSentences(nn.Module):
 
     def add_scorer(self, config: ModelFields, block: type[Block]) -> None:
         """Make the layers above the encoder; `block` is the class of those over the sentences."""
-        self.sentence_layers = SentenceLayers(config, block) if config.sentence_layers else None
+        self.sentence_layers = SentenceLayers(config, block) if config.head_options(SentenceScoring).layers else None
         self.scorer = SentenceScorer(config)
 
     def encoder_network(self) -> EncoderNetwork:

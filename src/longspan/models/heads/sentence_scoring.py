@@ -2,47 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.utils import ModelOutput
 
 from longspan.errors import InputError
-from longspan.models.configuration import LongspanConfig
-from longspan.models.encoder import Encoder, LongspanModel
+from longspan.models.encoder import Encoder
+from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.sentence_network import ScoresSentences, mean_by_sentence, tokens_by_sentence
+from longspan.models.heads.specs import SentenceScoring
 from longspan.models.layers import CheckpointedBlock
 from longspan.models.losses import sentence_loss
-from longspan.models.outputs import SentenceScoringOutput
-from longspan.models.pretrained import LongspanPreTrainedModel
 
 
-class LongspanForSentenceScoring(LongspanPreTrainedModel, ScoresSentences):
-    """Score each sentence by the mean state of its tokens, after `config.sentence_layers` blocks over the sentences."""
+@dataclass
+class SentenceScoringOutput(ModelOutput):
+    """Scores of a document's sentences.
 
-    def __init__(self, config: LongspanConfig) -> None:
-        super().__init__(config)
-        self.model = LongspanModel(config)
+    Attributes:
+        loss: scalar, mean binary cross-entropy over the sentences that have a label.
+        scores: `(B, N)` one score per sentence (before the sigmoid); `-inf` for sentences that a row does not have.
+        sentence_mask: `(B, N)` bool, True where the row has that sentence.
+        hidden_states: per layer `(B, T, E)`, when asked for.
+    """
+
+    loss: Tensor | None = None
+    scores: Tensor | None = None
+    sentence_mask: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+class LongspanForSentenceScoring(LongspanWithHead, ScoresSentences):
+    """Score each sentence by the mean state of its tokens, after blocks over the sentences where the head has them."""
+
+    spec = SentenceScoring
+
+    def add_layers(self, config: Any) -> None:
         self.add_scorer(config, CheckpointedBlock)
-        self.post_init()
 
-    def forward(
+    def predict(
         self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        global_attention_mask: Tensor | None = None,
+        encoded: Any,
+        attention_mask: Tensor | None,
+        *,
         sentence_ids: Tensor | None = None,
         labels: Tensor | None = None,
         max_sentences: int | None = None,
-        token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
-        position_ids: Tensor | None = None,
-        output_attentions: bool | None = None,
-        **others: Any,
-    ) -> SentenceScoringOutput | tuple[Any, ...]:
-        """Scores `(B, N)`, and the loss when `labels` are given; inputs otherwise as in `LongspanModel.forward`.
+    ) -> SentenceScoringOutput:
+        """Scores `(B, N)`, and the loss when `labels` are given.
 
         Args:
             sentence_ids: `(B, T)` int64, the index of the sentence that each token belongs to, −1 = none.
@@ -52,32 +62,18 @@ class LongspanForSentenceScoring(LongspanPreTrainedModel, ScoresSentences):
         Raises:
             InputError: no `sentence_ids`, another shape than the input, or an index of at least N.
         """
-        output: Any = self.model(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            inputs_embeds,
-            output_hidden_states,
-            output_attentions,
-            return_dict=True,
-            position_ids=position_ids,
-            **others,
-        )
-        hidden = output.last_hidden_state
+        hidden = encoded.last_hidden_state
         sentence_ids = _checked_ids(sentence_ids, attention_mask, hidden)
         count = _sentence_count(sentence_ids, labels, max_sentences)
         means, exists = mean_by_sentence(hidden, sentence_ids, count)
         if self.sentence_layers is not None:
             means = self.sentence_layers(means, exists, tokens_by_sentence(sentence_ids, count))
         scores = self.scorer(means)
-        result = SentenceScoringOutput(
+        return SentenceScoringOutput(
             loss=None if labels is None else sentence_loss(scores, labels, exists),
             scores=scores.masked_fill(~exists, float("-inf")),
             sentence_mask=exists,
-            hidden_states=output.hidden_states,
         )
-        return self.finish(result, return_dict)
 
     def encoder_network(self) -> Encoder:
         """The encoder whose states are scored."""

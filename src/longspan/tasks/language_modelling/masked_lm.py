@@ -38,6 +38,7 @@ class MaskedLM(CorpusTask):
     """
 
     name: ClassVar[str] = "masked_lm"
+    head: ClassVar[str | None] = "masked_lm"
     lower_is_better: ClassVar[tuple[str, ...]] = ("bits_per_masked_token", "perplexity")
     score_names: ClassVar[tuple[str, ...]] = (*lower_is_better, "accuracy")
 
@@ -55,15 +56,9 @@ class MaskedLM(CorpusTask):
                 f"mask_share={self.mask_share} and random_share={self.random_share} are more than 1 together; lower one"
             )
 
-    def model_class(self) -> Any:
-        """`LongspanForMaskedLM`."""
-        from longspan.models import LongspanForMaskedLM
-
-        return LongspanForMaskedLM
-
     def model_fields(self) -> dict[str, Any]:
         """Which tokens are global, so that the model does the same without a mask."""
-        return {"global_tokens": self.global_tokens}
+        return super().model_fields() | {"global_tokens": self.global_tokens}
 
     def fitted(self, config: Any) -> Self:
         """Chunks as long as the model has positions for, at most, and its global token."""
@@ -142,7 +137,7 @@ def _sums(model: Any, batch: dict[str, Any]) -> Tensor:
     """For each chunk: the bits of its hidden tokens, how many are guessed, how many there are; `(B, 3)` float64."""
     hidden = batch["labels"] != IGNORED
     labels = batch["labels"][hidden]
-    logits = model(**batch, only_labelled=True).logits.float()
+    logits = model(**batch, only_masked=True).logits.float()
     bits = cross_entropy(logits, labels, reduction="none").double() / math.log(2)
     each = torch.stack([bits, (logits.argmax(-1) == labels).double(), torch.ones_like(bits)], dim=1)
     chunk = hidden.nonzero()[:, 0]

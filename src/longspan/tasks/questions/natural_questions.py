@@ -18,6 +18,7 @@ from longspan.data.questions.rows import QuestionRow
 from longspan.data.ragged import Ragged
 from longspan.data.sources import find_source
 from longspan.errors import InputError
+from longspan.models.heads.specs import NaturalQuestions as Head
 from longspan.settings import Count
 from longspan.tasks.base import Outcome, Task
 from longspan.tasks.metrics.natural_questions import (
@@ -70,11 +71,12 @@ class NaturalQuestions(QuestionOptions, Task):
 
     Attributes:
         max_answer_tokens: the longest short answer.
-        null_paragraph: chunks without the answer are trained to choose none of their passages, see `LongspanConfig`.
+        null_paragraph: chunks without the answer are trained to choose none of their passages, see its head.
     """
 
     name: ClassVar[str] = "natural_questions"
     generates: ClassVar[bool] = False
+    head: ClassVar[str | None] = "natural_questions"
     counts_rows: ClassVar[bool] = False
     label_names: ClassVar[tuple[str, ...]] = LABELS
     score_names: ClassVar[tuple[str, ...]] = SCORES
@@ -82,19 +84,10 @@ class NaturalQuestions(QuestionOptions, Task):
     max_answer_tokens: Count = 30
     null_paragraph: bool = False
 
-    def model_class(self) -> Any:
-        """`LongspanForNaturalQuestions`."""
-        from longspan.models import LongspanForNaturalQuestions
-
-        return LongspanForNaturalQuestions
-
     def model_fields(self) -> dict[str, Any]:
-        """Question tokens are global; the heads and token types that the options ask for."""
-        fields = {
-            "global_tokens": "question",
-            "answer_types": self.answer_types,
-            "null_paragraph": self.null_paragraph,
-        }
+        """Question tokens are global; the head and the token types that the options ask for."""
+        head = {"head": self.head, "answer_types": self.answer_types, "null_paragraph": self.null_paragraph}
+        fields = {"global_tokens": "question", "head": head}
         return fields | ({"type_vocab_size": self._types} if self._types else {})
 
     @property
@@ -114,10 +107,9 @@ class NaturalQuestions(QuestionOptions, Task):
                 f"task.max_tokens is {self.max_tokens} but the model has positions for {room} tokens; "
                 "raise model.max_tokens, or lower it"
             )
-        if self.answer_types != config.answer_types:
-            raise InputError(
-                f"task.answer_types is {self.answer_types} but the model's is {config.answer_types}; make them agree"
-            )
+        known = config.head_options(Head).answer_types
+        if self.answer_types != known:
+            raise InputError(f"task.answer_types is {self.answer_types} but the model's is {known}; make them agree")
         if config.type_vocab_size < self._types:
             option = "passage_types" if self.passage_types else "match_types"
             raise InputError(
@@ -130,12 +122,13 @@ class NaturalQuestions(QuestionOptions, Task):
         most = self.max_tokens
         if config.position_embedding != "sinusoidal":
             most = min(most, config.max_position_embeddings)
+        head = config.head_options(Head)
         return replace(
             self,
             max_tokens=most,
             stride=min(self.stride, max(1, most // 2)),
-            answer_types=config.answer_types,
-            null_paragraph=config.null_paragraph,
+            answer_types=head.answer_types,
+            null_paragraph=head.null_paragraph,
             match_types=config.type_vocab_size >= PassageTypes.MATCHES,
             passage_types=config.type_vocab_size >= PassageTypes.COUNT,
         )

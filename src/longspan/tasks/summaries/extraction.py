@@ -39,18 +39,13 @@ class Extraction(SummaryTask):
 
     name: ClassVar[str] = "extraction"
     generates: ClassVar[bool] = False
+    head: ClassVar[str | None] = "sentence_scoring"
 
     score_names: ClassVar[tuple[str, ...]] = MEASURES
 
     max_source_tokens: Count | None = None
     summary_words: Count | None = None
     block_repeats: bool = False
-
-    def model_class(self) -> Any:
-        """`LongspanForSentenceScoring`."""
-        from longspan.models import LongspanForSentenceScoring
-
-        return LongspanForSentenceScoring
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
         """Score the sentences of every row, take the best, and compare them with the references by ROUGE."""

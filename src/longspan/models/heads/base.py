@@ -1,0 +1,119 @@
+"""What every head shares: the encoder below it, its inputs, and the arguments that the head adds to them."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from longspan.models.configuration import LongspanConfig
+from longspan.models.encoder import LongspanModel
+from longspan.models.heads.specs import HeadSpec
+from longspan.models.pretrained import LongspanPreTrainedModel
+
+
+class LongspanWithHead(LongspanPreTrainedModel):
+    """Base of the heads. A head says three things::
+
+        spec = TokenClassification                     # its options, see `specs`; `self.options` has their values
+
+        def add_layers(self, config): ...              # its modules, over the encoder in `self.model`
+
+        def predict(self, encoded, attention_mask, *, labels=None): ...   # its outputs, and the loss
+
+    The keyword arguments of `predict` become arguments of `forward`, by which transformers' Trainer knows the labels. A
+    configuration that is for another head, or for none, is copied, and the copy has the defaults of this one.
+    """
+
+    spec: ClassVar[type[HeadSpec]]
+    own_arguments: ClassVar[tuple[str, ...]] = ()
+    """Of `forward`, those that `predict` reads."""
+    model: LongspanModel
+    predict: Callable[..., Any]
+    """From the encoder's output and the `(B, T)` mask to a `ModelOutput`."""
+
+    def __init__(self, config: LongspanConfig) -> None:
+        super().__init__(config if config.is_for(self.spec) else _for_head(config, self.spec))
+        self.options: Any = self.config.head_options(self.spec)
+        self.model = LongspanModel(self.config)
+        self.add_layers(self.config)
+        self.post_init()
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        if "predict" in cls.__dict__:
+            _add_arguments(cls)
+
+    def add_layers(self, config: Any) -> None:
+        """Make the layers above the encoder."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        return_dict: bool | None = None,
+        position_ids: Tensor | None = None,
+        **others: Any,
+    ) -> Any:
+        """What the head says of a batch; inputs as in `LongspanModel.forward`, further arguments as in `predict`."""
+        own = {name: others.pop(name) for name in self.own_arguments if name in others}
+        encoded = self.model(
+            input_ids,
+            attention_mask,
+            global_attention_mask,
+            token_type_ids,
+            inputs_embeds,
+            output_hidden_states,
+            output_attentions,
+            return_dict=True,
+            position_ids=position_ids,
+            **others,
+        )
+        output = self.predict(encoded, attention_mask, **own)
+        if encoded.hidden_states is not None:
+            output["hidden_states"] = encoded.hidden_states
+        return self.finish(output, return_dict)
+
+
+def _for_head(config: LongspanConfig, spec: type[HeadSpec]) -> LongspanConfig:
+    """A copy of the configuration with the defaults of this head."""
+    changed = copy.deepcopy(config)
+    changed.head = spec().to_dict()
+    return changed
+
+
+def _add_arguments(cls: type[LongspanWithHead]) -> None:
+    """Give a head's `forward` the signature with the arguments of its `predict`: Trainer and pipelines read it."""
+    predicted = inspect.signature(cls.predict).parameters.values()
+    own = [parameter for parameter in predicted if parameter.kind is parameter.KEYWORD_ONLY]
+
+    def forward(self: LongspanWithHead, *inputs: Any, **named: Any) -> Any:
+        return LongspanWithHead.forward(self, *inputs, **named)
+
+    shared = inspect.signature(LongspanWithHead.forward)
+    *inputs, others = shared.parameters.values()
+    forward.__signature__ = shared.replace(parameters=[*inputs, *own, others])  # pyright: ignore[reportFunctionMemberAccess]
+    forward.__doc__ = cls.predict.__doc__
+    forward.__qualname__ = f"{cls.__qualname__}.forward"
+    cls.own_arguments = tuple(parameter.name for parameter in own)
+    cls.forward = forward
+
+
+def label_count(config: LongspanConfig) -> int:
+    """L, the number of labels (or of numbers to predict)."""
+    assert config.num_labels is not None
+    return config.num_labels
+
+
+def dropout_of(config: Any, chosen: float | None) -> nn.Dropout:
+    """A head's dropout: its own, or else the model's."""
+    return nn.Dropout(config.dropout if chosen is None else chosen)

@@ -1,0 +1,42 @@
+"""Start and end of an answer span."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import QuestionAnsweringModelOutput
+
+from longspan.errors import InputError
+from longspan.models.heads.base import LongspanWithHead
+from longspan.models.heads.specs import QuestionAnswering
+from longspan.models.losses import span_loss
+
+
+class LongspanForQuestionAnswering(LongspanWithHead):
+    """Start and end of an answer span."""
+
+    spec = QuestionAnswering
+
+    def add_layers(self, config: Any) -> None:
+        self.dropout = nn.Dropout(self.options.dropout)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+
+    def predict(
+        self,
+        encoded: Any,
+        attention_mask: Tensor | None,
+        *,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+    ) -> QuestionAnsweringModelOutput:
+        """`start_logits` and `end_logits` `(B, T)`; positions `(B,)` outside the input are ignored by the loss."""
+        start, end = torch.unbind(self.qa_outputs(self.dropout(encoded.last_hidden_state)), -1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = span_loss(start, end, start_positions, end_positions)
+        elif start_positions is not None or end_positions is not None:
+            missing = "start_positions" if start_positions is None else "end_positions"
+            raise InputError(f"{missing} is missing; give both ends of the answers, or neither")
+        return QuestionAnsweringModelOutput(loss=loss, start_logits=start, end_logits=end)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,52 @@
+"""A label, or a number, per document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from longspan.models.encoder import first_token
+from longspan.models.heads.base import LongspanWithHead, dropout_of, label_count
+from longspan.models.heads.specs import SequenceClassification
+from longspan.models.losses import document_loss
+from longspan.stacks.block import activation
+
+
+class ClassificationHead(nn.Module):
+    """dropout, dense, activation, dropout, output on the first token (RoBERTa, Longformer, DeBERTa); or, on a pooler's
+    output, dropout and output alone (BERT)."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        width, options = config.hidden_size, config.head_options(SequenceClassification)
+        self.dense = nn.Linear(width, width) if options.layers == "dense" else None
+        self.activation = activation(options.activation)
+        self.dropout = dropout_of(config, options.dropout)
+        self.input_dropout = self.dropout if options.input_dropout is None else nn.Dropout(options.input_dropout)
+        self.output = nn.Linear(width, label_count(config))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """`(B, E)` → `(B, L)`."""
+        if self.dense is not None:
+            hidden = self.activation(self.dense(self.input_dropout(hidden)))
+        return self.output(self.dropout(hidden))
+
+
+class LongspanForSequenceClassification(LongspanWithHead):
+    """A label, or a number, per document."""
+
+    spec = SequenceClassification
+
+    def add_layers(self, config: Any) -> None:
+        self.classifier = ClassificationHead(config)
+
+    def predict(
+        self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None
+    ) -> SequenceClassifierOutput:
+        """`logits` `(B, L)`; `labels` as `document_loss` reads them."""
+        dense = self.classifier.dense is not None
+        logits = self.classifier(first_token(encoded.last_hidden_state) if dense else encoded.pooler_output)
+        loss = None if labels is None else document_loss(self.config, logits, labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]

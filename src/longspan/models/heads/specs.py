@@ -1,0 +1,201 @@
+"""What each head can be told: its options as plain data, with their checks, before anything of it is built.
+
+Nothing heavy is imported here: recipes, folders of models and the networks that run without transformers read this.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from longspan.errors import InputError
+from longspan.settings import Dropout, Range, check, from_spec, show
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadSpec:
+    """Base of every head's options: frozen, keyword-only, every field with a default."""
+
+    head: ClassVar[str]
+    """The key under which `HEADS` lists it."""
+    model: ClassVar[str]
+    """The file beside this one and the model class in it, `file:Class`."""
+    auto: ClassVar[str | None] = None
+    """The Auto class of transformers that loads it."""
+    pipeline: ClassVar[str | None] = None
+    """The Hub's name for what it does."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is not of its field's type, or outside its limits."""
+        check(self)
+
+    def check_model(self, config: Any) -> None:
+        """Raise `InputError` where a model of `config` cannot carry this head."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data with the head's name first; `head_spec` reverses it."""
+        return {"head": self.head, **json.loads(json.dumps(asdict(self)))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedLM(HeadSpec):
+    """Predict masked tokens.
+
+    Attributes:
+        activation: between its two layers, by its transformers name; None means the model's `activation_function`.
+    """
+
+    head: ClassVar[str] = "masked_lm"
+    model: ClassVar[str] = "masked_lm:LongspanForMaskedLM"
+    auto: ClassVar[str | None] = "AutoModelForMaskedLM"
+    pipeline: ClassVar[str | None] = "fill-mask"
+
+    activation: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplacedTokens(HeadSpec):
+    """Tell replaced tokens from original ones."""
+
+    head: ClassVar[str] = "replaced_tokens"
+    model: ClassVar[str] = "replaced_tokens:LongspanForReplacedTokens"
+    auto: ClassVar[str | None] = "AutoModelForPreTraining"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceClassification(HeadSpec):
+    """A label, or a number, per document.
+
+    Attributes:
+        layers: what stands on the first token: "dense" (dropout-dense-activation-dropout-linear: RoBERTa, Longformer,
+            DeBERTa) or "pooler" (pooler-dropout-linear: BERT), which needs a model with `pooler=True`.
+        activation: after the dense layer: "tanh" (RoBERTa), "gelu" (DeBERTa, ELECTRA), "relu" (DistilBERT).
+        dropout: before the last layer; None means the model's.
+        input_dropout: before the dense layer; None means `dropout` (RoBERTa), DeBERTa has its own.
+    """
+
+    head: ClassVar[str] = "sequence_classification"
+    model: ClassVar[str] = "sequence_classification:LongspanForSequenceClassification"
+    auto: ClassVar[str | None] = "AutoModelForSequenceClassification"
+    pipeline: ClassVar[str | None] = "text-classification"
+
+    layers: Literal["dense", "pooler"] = "dense"
+    activation: str = "tanh"
+    dropout: Dropout | None = None
+    input_dropout: Dropout | None = None
+
+    def check_model(self, config: Any) -> None:
+        """Refuse to read a pooler that is not there."""
+        if self.layers == "pooler" and not config.pooler:
+            raise InputError("head.layers='pooler' needs pooler=True; set it, or choose 'dense'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenClassification(HeadSpec):
+    """A label per token.
+
+    Attributes:
+        dropout: before its one layer; None means the model's.
+    """
+
+    head: ClassVar[str] = "token_classification"
+    model: ClassVar[str] = "token_classification:LongspanForTokenClassification"
+    auto: ClassVar[str | None] = "AutoModelForTokenClassification"
+    pipeline: ClassVar[str | None] = "token-classification"
+
+    dropout: Dropout | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionAnswering(HeadSpec):
+    """Start and end of an answer span.
+
+    Attributes:
+        dropout: before its one layer (DistilBERT).
+    """
+
+    head: ClassVar[str] = "question_answering"
+    model: ClassVar[str] = "question_answering:LongspanForQuestionAnswering"
+    auto: ClassVar[str | None] = "AutoModelForQuestionAnswering"
+    pipeline: ClassVar[str | None] = "question-answering"
+
+    dropout: Dropout = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaturalQuestions(HeadSpec):
+    """Long answer, short answer and answerability of one chunk of a document.
+
+    Attributes:
+        answer_types: outputs about a chunk: 2 (no answer, answer) or 5 (no answer, yes, no, short answer, long answer
+            only).
+        null_paragraph: chunks without a long answer are trained to choose "none of these paragraphs"; False leaves
+            them out of the paragraph loss.
+        loss_weights: of the losses of start, end, paragraph and answer type.
+    """
+
+    head: ClassVar[str] = "natural_questions"
+    model: ClassVar[str] = "natural_questions:LongspanForNaturalQuestions"
+    pipeline: ClassVar[str | None] = "question-answering"
+
+    answer_types: Literal[2, 5] = 2
+    null_paragraph: bool = False
+    loss_weights: tuple[Annotated[float, Range(0, 1e6)], ...] = (1.0, 1.0, 1.0, 1.0)
+
+    def __post_init__(self) -> None:
+        """Refuse other than four weights."""
+        super().__post_init__()
+        weights = self.loss_weights if isinstance(self.loss_weights, tuple | list) else ()
+        if len(weights) != 4:
+            raise InputError(f"loss_weights is {show(self.loss_weights)}; give four: start, end, paragraph, type")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentenceScoring(HeadSpec):
+    """A score per sentence of a document.
+
+    Attributes:
+        layers: blocks over the sequence of sentences; 0 scores each sentence from its own tokens.
+        attention: mechanism of these blocks, as in the model's `attention`; its windows count sentences.
+        dropout: before the last layer of the scorer; None means the model's.
+    """
+
+    head: ClassVar[str] = "sentence_scoring"
+    model: ClassVar[str] = "sentence_scoring:LongspanForSentenceScoring"
+    pipeline: ClassVar[str | None] = "summarization"
+
+    layers: Annotated[int, Range(0, 1000)] = 0
+    attention: Any = "longformer"
+    dropout: Dropout | None = None
+
+    def __post_init__(self) -> None:
+        """Fill in every option of the mechanism."""
+        from longspan.attention.layers import plain_layers
+
+        super().__post_init__()
+        object.__setattr__(self, "attention", plain_layers(self.attention, self.layers))
+
+
+HEADS: dict[str, type[HeadSpec]] = {
+    spec.head: spec
+    for spec in (
+        MaskedLM,
+        ReplacedTokens,
+        SequenceClassification,
+        TokenClassification,
+        QuestionAnswering,
+        NaturalQuestions,
+        SentenceScoring,
+    )
+}
+"""Name → options, whose `model` names the class that has such a head."""
+
+
+def head_spec(spec: Any) -> HeadSpec:
+    """The options of a head from its name, a mapping with it under `"head"`, or options made already.
+
+    Raises:
+        InputError: an unknown head or option, or a value out of range.
+    """
+    return from_spec(HEADS, "head", spec, "head")
