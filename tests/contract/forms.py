@@ -67,6 +67,6 @@ CONFIGS: dict[str, AttentionConfig] = dict(variants(MECHANISMS, VARIANTS, SMALL)
 FORMS = [
     Form(name + "-causal" * causal, config, causal)
     for name, config in CONFIGS.items()
-    for causal, law in ((False, "bidirectional"), (True, "causal"))
-    if law not in config.exempt
+    for causal in (False, True)
+    if (config.causal if causal else config.bidirectional)
 ]

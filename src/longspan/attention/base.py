@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+import torch
 from torch import Tensor, nn
 
+from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.relative import RelativePositions
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
@@ -16,6 +18,9 @@ from longspan.settings import Dropout, check
 
 if TYPE_CHECKING:
     from transformers.cache_utils import CacheLayerMixin
+
+Start = Literal["from_local", "new"]
+"""How a weight that a source lacks starts: as a copy of another of the layer, or as the mechanism draws it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +37,10 @@ class AttentionConfig:
     """Scores per token, as a formula over the fields."""
     source: ClassVar[str]
     """Paper and equation."""
+    shared: ClassVar[tuple[str, ...]] = ()
+    """Options on which all layers of an encoder must agree, because they share the tables of `build_positions`."""
+    trained: ClassVar[tuple[str, ...]] = ()
+    """Options that trained weights decide, so that a longer model made from them cannot choose others."""
     exempt: ClassVar[Mapping[str, str]] = {}
     """Laws of `tests/contract` that do not apply, each with the reason, which stands in the refusal: `"bidirectional"`,
     `"causal"`, `"state"`, `"globals"`, and `"linear"`, of which only the cost speaks."""
@@ -47,6 +56,78 @@ class AttentionConfig:
         """Mean attention scores per token of `length` real tokens, `global_tokens` of them global: `cost`, counted."""
         raise NotImplementedError
 
+    @property
+    def projections(self) -> tuple[str, ...]:
+        """The linear maps `(E, E)` through which every token passes, one name for each time that it does."""
+        return ("query", "key", "value", "output")
+
+    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
+        """Count the cost of a layer, model width E and H heads, on a text of T tokens.
+
+        A projection costs E² per token and a score 2E in all heads: D each for the product and for the sum over values.
+        """
+        scores = round(self.scores_per_token(length, causal=causal) * length)
+        return AttentionCost(
+            tokens=length,
+            scores=scores,
+            projections=len(self.projections) * width**2 * length,
+            mixing=2 * width * scores,
+            pooling=0,
+            weights=heads * scores,
+        )
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        """The inputs of one layer, with its residual connection, that the `needed` ones of its outputs depend on.
+
+        Exact, over a text of T real tokens: `(T,)` bool all, `is_global` True at the global tokens.
+
+        Raises:
+            InputError: nobody has said for this mechanism.
+        """
+        raise InputError(f"attention {self.mechanism!r} has no known receptive field; define its depends_on()")
+
+    @property
+    def reach(self) -> tuple[int, int] | None:
+        """How far to the left and to the right one output of one layer depends on its input, without global tokens,
+        wherever it stands; `None` where nothing bounds it."""
+        return None
+
+    @property
+    def period(self) -> int:
+        """Shifting a text by so many tokens shifts the outputs with it (where `reach` is bounded)."""
+        return 1
+
+    def covers(self, tokens: int) -> bool:
+        """Whether no window ends inside a text of so many tokens, so that wider ones would give the same."""
+        return tokens <= 1
+
+    def widened(self, tokens: int) -> Self:
+        """The same mechanism, for the same weights, with windows that cover a text of so many tokens if they can."""
+        return self
+
+    def first_level(self) -> AttentionConfig:
+        """The mechanism without further levels, whose weights are some of its own; itself where it has one level."""
+        return self
+
+    @property
+    def starts_active(self) -> bool:
+        """Whether further levels, when their weights are new, change the output of the first."""
+        return False
+
+    @property
+    def idle(self) -> frozenset[str]:
+        """Options that mean nothing beside the values of the others."""
+        return frozenset()
+
+    @classmethod
+    def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Options whose default follows the longest input of a model, where `given` ones leave them open."""
+        return {}
+
+    def handed_on(self) -> dict[str, Any]:
+        """Options that a layer with trained weights hands on to the one that takes its place in a longer model."""
+        return {}
+
     def build(self, *, width: int, heads: int, causal: bool = False) -> Attention:
         """Make the module: `width` is the model width E, `heads` the number of heads H (E = H·D)."""
         raise NotImplementedError
@@ -55,6 +136,31 @@ class AttentionConfig:
         """Tables of relative positions that an encoder of `width` can share between its layers, `None` if there are
         none: it calls `share_positions` of each layer's attention, and passes the tables in `Tokens(relative=…)`."""
         return None
+
+    def start_positions(self, positions: RelativePositions, missing: Collection[str]) -> set[str]:
+        """Start those tensors of the shared tables that are `missing` in a source, in place; the names of those that
+        start from others.
+
+        Raises:
+            InputError: they could not start without disturbing what the source has learned.
+        """
+        return set()
+
+    def carry_positions(self, name: str, table: Tensor, source: AttentionConfig) -> Tensor:
+        """A tensor of the shared tables of `source` as the tables of this configuration have it."""
+        return table
+
+    def describe(self) -> str:
+        """The mechanism with the options that differ from its defaults, and its windows."""
+        default = type(self)()
+        shown = {
+            name: value
+            for name, value in asdict(self).items()
+            if name != "dropout" and name not in self.idle
+            if value != getattr(default, name) or name.endswith("_tokens")
+        }
+        options = ", ".join(f"{name}={value}" for name, value in shown.items())
+        return f"{self.mechanism}({options})" if options else self.mechanism
 
     @classmethod
     def since(cls, law: str) -> str:
@@ -82,6 +188,8 @@ class Attention(nn.Module):
     are a `ProjectedAttention`, which brings the usual four projections."""
 
     config: AttentionConfig
+    inherits: ClassVar[tuple[str, ...]] = ()
+    """Parts whose weights every source brings."""
 
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__()
@@ -112,8 +220,31 @@ class Attention(nn.Module):
         """Set the weights beyond the projections that every mechanism shares, as the configuration says.
 
         Called at construction, and by a model after it has initialised or loaded those projections. Weights that
-        transformers marked as loaded are left alone.
+        transformers marked as loaded are left alone. Here: the copies of `starts_from`.
         """
+        for name, source in self.starts_from.items():
+            copy_linear(getattr(self, source), getattr(self, name))
+
+    @property
+    def starts_from(self) -> Mapping[str, str]:
+        """Linear part with weights of its own → the part of which it starts as a copy."""
+        return {}
+
+    @torch.no_grad()
+    def warm_start(self, missing: Collection[str], std: float = 0.02) -> dict[str, Start]:
+        """Start the weights of `missing` names, which a source lacks, so that it is disturbed as little as can be.
+
+        Returns how each of them starts; what no source may lack is left out, and left as it is.
+        """
+        state = self.state_dict()
+        new = [name for name in missing if name.partition(".")[0] not in self.inherits]
+        if not new:
+            return {}
+        kept = {name: tensor.clone() for name, tensor in state.items() if name not in new}
+        self.init_extra_weights(std)
+        for name, tensor in kept.items():
+            state[name].copy_(tensor)
+        return {name: "from_local" if name.partition(".")[0] in self.starts_from else "new" for name in new}
 
     def share_positions(self) -> None:
         """Give up tables of relative positions of one's own, for those of `Tokens(relative=…)`; here there are none."""
@@ -165,3 +296,12 @@ class Attention(nn.Module):
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
         """Dense attention weights `(B, H, T, S)`, for pictures and tests on short inputs."""
         raise NotImplementedError
+
+
+def copy_linear(source: nn.Linear, target: nn.Linear) -> None:
+    """Copy weight and bias, if there is one, except into weights that transformers marked as loaded."""
+    for name in ("weight", "bias"):
+        parameter = getattr(target, name)
+        if parameter is not None and not getattr(parameter, "_is_hf_initialized", False):
+            with torch.no_grad():
+                parameter.copy_(getattr(source, name))

@@ -35,6 +35,14 @@ class FullConfig(AttentionConfig):
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         return (length + 1) / 2 if causal else float(length)
 
+    def covers(self, tokens: int) -> bool:
+        return True
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        if causal:  # everything up to the last of them
+            return needed.flip(0).cumsum(0).flip(0) > 0
+        return needed.any().expand(needed.shape)
+
     def build(self, *, width: int, heads: int, causal: bool = False) -> FullAttention:
         return FullAttention(self, width=width, heads=heads, causal=causal)
 

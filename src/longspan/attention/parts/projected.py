@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor, nn
 
@@ -21,6 +21,8 @@ class ProjectedAttention(Attention):
     They are always called `query`, `key`, `value` and `output` (`nn.Linear(E, E)` with bias), so that published weights
     map onto every such mechanism in the same way.
     """
+
+    inherits: ClassVar[tuple[str, ...]] = ("query", "key", "value", "output")
 
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
