@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from curve_pictures import draw_costs, draw_reach, draw_seconds
 from level_pictures import draw_levels, draw_pools, draw_token
+from rooms import draw_rooms
 
 from longspan.attention import PoolingformerConfig
 from longspan.attention.layers import layer_specs
@@ -110,6 +111,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "poolingformer-pools.png": lambda: draw_pools(PoolingformerConfig(), tokens=13),
     "poolingformer-reach.png": reach,
     "poolingformer-costs.png": costs,
+    "rooms.png": draw_rooms,
 }
 if (RESULTS / "lengths.md").is_file():
     FIGURES["poolingformer-seconds.png"] = seconds

@@ -114,7 +114,7 @@ OPTIONS = {
     ("kernel=5000",): "kernel is 5000",
     ("lefft=3",): "lefft",
     ("--attention", "longform"): "longform",
-    ("--layers", "9"): "9",
+    ("layers=9",): "layers names layer 9",
     ("--max-tokens", "10"): "max_tokens=10",
 }
 

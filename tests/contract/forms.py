@@ -7,9 +7,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from longspan.attention import MECHANISMS, Attention, AttentionConfig, KeyValueState, Tokens
+from longspan.attention import MECHANISMS, Attention, AttentionConfig, Tokens
 
 from .variants import SMALL, VARIANTS
 
@@ -51,16 +50,6 @@ class Form:
         elif globals_ != "none":
             is_global[:, : 1 if globals_ == "first" else None] = True
         return Tokens(mask=None if padding == "none" else mask, is_global=None if globals_ == "none" else is_global)
-
-
-def new_state(attention: Attention) -> KeyValueState:
-    """What a causal mechanism keeps between steps, still empty."""
-    return KeyValueState()
-
-
-def reorder(state: KeyValueState, rows: Tensor) -> None:
-    """Keep these rows of a state, in this order."""
-    state.reorder(rows)
 
 
 def variants(

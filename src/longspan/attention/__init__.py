@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from longspan.attention.base import Attention, AttentionConfig, KeyValueState
+from longspan.attention.base import Attention, AttentionConfig
 from longspan.attention.full import FullConfig
 from longspan.attention.fusion import FusionConfig
 from longspan.attention.longformer import LongformerConfig
@@ -32,7 +32,6 @@ __all__ = [
     "AttentionConfig",
     "FullConfig",
     "FusionConfig",
-    "KeyValueState",
     "LongformerConfig",
     "PoolingformerConfig",
     "ProjectedAttention",

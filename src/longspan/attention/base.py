@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -16,39 +16,11 @@ from longspan.errors import InputError
 from longspan.ops.slots import check_slots
 from longspan.settings import Dropout, check
 
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
+
 Start = Literal["from_local", "new"]
 """How a weight that a source lacks starts: as a copy of another of the layer, or as the mechanism draws it."""
-
-
-class KeyValueState:
-    """The keys and values a causal mechanism has seen, kept for incremental decoding: `(B, H, S, D)` each.
-
-    Attributes:
-        length: positions seen so far; a mechanism that looks back only so far keeps fewer of them.
-    """
-
-    def __init__(self) -> None:
-        self.key: Tensor | None = None
-        self.value: Tensor | None = None
-        self.length = 0
-
-    def update(self, key: Tensor, value: Tensor, keep: int | None = None) -> tuple[Tensor, Tensor]:
-        """Append new `(B, H, T, D)` keys and values; return the kept ones followed by these.
-
-        Args:
-            keep: how many of the last positions later tokens can still see; `None` keeps all.
-        """
-        self.length += key.shape[2]
-        if self.key is not None and self.value is not None:
-            key, value = torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2)
-        first = 0 if keep is None else max(0, key.shape[2] - keep)
-        self.key, self.value = key[:, :, first:], value[:, :, first:]
-        return key, value
-
-    def reorder(self, rows: Tensor) -> None:
-        """Keep the batch rows `(B',)` int64, in this order: what beam search does after each step."""
-        if self.key is not None and self.value is not None:
-            self.key, self.value = self.key.index_select(0, rows), self.value.index_select(0, rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +249,7 @@ class Attention(nn.Module):
     def share_positions(self) -> None:
         """Give up tables of relative positions of one's own, for those of `Tokens(relative=…)`; here there are none."""
 
-    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: KeyValueState | None = None) -> None:
+    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> None:
         """Raise `InputError` where `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""
         name = f"attention {self.config.mechanism!r}"
         if state is not None and not (self.causal and self.config.incremental):
@@ -293,7 +265,7 @@ class Attention(nn.Module):
                 f"{name} with causal=True takes no global tokens, which would see the future; pass is_global=None"
             )
         batch, length = hidden.shape[:2]
-        past = 0 if state is None else state.length
+        past = 0 if state is None else int(state.get_seq_length())
         for flags, label, expected in ((tokens.mask, "mask", past + length), (tokens.is_global, "is_global", length)):
             if flags is not None and (flags.shape[0] != batch or flags.shape[1] != expected):
                 raise InputError(
@@ -306,21 +278,18 @@ class Attention(nn.Module):
                 )
             check_slots("global_slots", tokens.global_slots, length)
 
-    def remember(
-        self, key: Tensor, value: Tensor, tokens: Tokens, state: KeyValueState | None, keep: int | None = None
-    ) -> tuple[Tensor, Tensor, Tensor | None, int]:
-        """Continue `state` with new `(B, H, T, D)` keys and values, of which later tokens see the last `keep`.
+    def new_state(self) -> CacheLayerMixin:
+        """What this layer keeps between steps, still empty: `attention(hidden, tokens, state)` continues it.
 
-        Returns the keys and values to attend to, their mask `(B, S)` and the index of the first query among them.
+        Raises:
+            InputError: the mechanism is not causal, or has no steps.
         """
-        new = key.shape[2]
-        if state is not None:
-            key, value = state.update(key, value, keep)
-        offset = key.shape[2] - new
-        mask = tokens.mask
-        return key, value, mask if mask is None else mask[:, mask.shape[1] - new - offset :], offset
+        raise InputError(
+            f"attention {self.config.mechanism!r} with causal={self.causal} keeps no state; build a mechanism that "
+            "decodes step by step, with causal=True"
+        )
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds."""
         raise NotImplementedError
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from longspan.attention.base import AttentionConfig, KeyValueState
+from longspan.attention.base import AttentionConfig
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend import attend
 from longspan.patterns import Causal, Full
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +54,15 @@ class FullAttention(ProjectedAttention):
         super().__init__(config, width=width, heads=heads, causal=causal)
         self.pattern = Causal() if causal else Full()
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
+    def new_state(self) -> CacheLayerMixin:
+        """Keys and values of every position so far, where the form is causal."""
+        if not self.causal:
+            return super().new_state()
+        from transformers.cache_utils import DynamicLayer
+
+        return DynamicLayer()
+
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds.
 
         Raises:

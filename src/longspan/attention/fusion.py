@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import AttentionConfig, KeyValueState, Start
+from longspan.attention.base import AttentionConfig, Start
 from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.global_rows import put_rows, slot_rows
 from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, bucket_middles, near_row
@@ -23,6 +23,11 @@ from longspan.ops.slots import gather_slots
 from longspan.ops.terms import ContentToPosition, GlobalKeyBias, PositionToContent, Term, content_scores
 from longspan.patterns import Window
 from longspan.settings import Count, Dropout, Range
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
+
+_OF_THE_TABLE = ("relative_span", "position_buckets", "position_norm_eps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +54,8 @@ class FusionConfig(PoolingformerConfig):
     cost: ClassVar[str] = PoolingformerConfig.cost
     source: ClassVar[str] = "He et al. 2020, DeBERTa, arXiv 2006.03654, equation 4; level 2: Poolingformer"
 
-    shared: ClassVar[tuple[str, ...]] = (
-        "relative_span",
-        "position_buckets",
-        "position_norm_eps",
-        "global_buckets",
-        "global_span",
-    )
-    trained: ClassVar[tuple[str, ...]] = (
-        "relative_span",
-        "position_buckets",
-        "position_norm_eps",
-        "tie_position_projections",
-    )
+    shared: ClassVar[tuple[str, ...]] = (*_OF_THE_TABLE, "global_buckets", "global_span")
+    trained: ClassVar[tuple[str, ...]] = (*_OF_THE_TABLE, "tie_position_projections")
 
     separate_global_projections: bool = False
     two_level: bool = True
@@ -252,7 +246,7 @@ class FusionAttention(PoolingformerAttention):
                 )
         return tables
 
-    def window_context(self, hidden: Tensor, tokens: Tokens, state: KeyValueState | None = None) -> Tensor:
+    def window_context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
         """The window and the globals, before the output projection: `(B, T, E)`, rows of padded tokens 0."""
         self.check_tokens(hidden, tokens, state)
         tokens = tokens.with_slots()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from torch import Tensor
 
-from longspan.attention.base import KeyValueState
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.attention.parts.windows import WindowedConfig
 from longspan.errors import InputError
 from longspan.patterns import PerHead, Window
 from longspan.settings import Count
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,7 @@ class LongformerAttention(WindowedAttention):
         )
         self.init_extra_weights()
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; padded tokens gather nothing. With `state`, the T tokens continue its sequence.
 
         Raises:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import AttentionConfig, KeyValueState
+from longspan.attention.base import AttentionConfig
 from longspan.attention.longformer import LongformerConfig
 from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.tokens import Tokens
@@ -22,6 +22,9 @@ from longspan.ops.pooling import pool, pool_shares, slot_mask
 from longspan.ops.reference import dense_weights
 from longspan.patterns import PooledWindow, Window
 from longspan.settings import Range, Whole
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
 
 OF_THE_POOLS = frozenset(
     ("pooled_left_tokens", "pooled_right_tokens", "kernel", "stride", "pooling", "windows", "init", "tie_levels")
@@ -242,7 +245,7 @@ class PoolingformerAttention(WindowedAttention):
         """The second level's `query`, `key` or `value` projection."""
         return getattr(self, name if self.config.tie_levels else f"pooled_{name}")
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; padded tokens gather nothing, and are in no pool.
 
         Raises:

@@ -14,7 +14,7 @@ def lengthen(
     source: Annotated[str, typer.Argument(help="A model directory (safetensors) or a Hub name.")],
     options: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Options of the mechanism, such as left_tokens=256."),
+        typer.Argument(metavar="KEY=VALUE", help="Options of the mechanism, such as left_tokens=256 or layers=6-11."),
     ] = None,
     *,
     output: Annotated[Path, typer.Option(help="Directory to write; it must not exist or be empty.")],
@@ -77,6 +77,6 @@ def _by_layers(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        from longspan.training.plain_yaml import read_yaml
+        from longspan.plain_yaml import read_yaml
 
         return read_yaml(text, "--attention")

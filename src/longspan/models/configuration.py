@@ -74,7 +74,11 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
             (dropout-dense-tanh-dropout-linear: RoBERTa, Longformer, DeBERTa) or "pooler" (pooler-dropout-linear: BERT).
         attention: an encoder mechanism: a name, or a dict `{"mechanism": name, option: value, ...}`; or a list of these
             with one per encoder layer, or with the `layers` that each is for (`longspan.attention.layers`). Stored as
-            plain data with every option filled in.
+            plain data with every option filled in. `LongspanForCausalLM`, which has no encoder, builds its layers from
+            it in their causal form.
+        decoder_attention: the mechanism over the output in an encoder–decoder, in the same forms with one per decoder
+            layer; any that has a causal form.
+        stack: how blocks are put together: a name, or a dict `{"stack": name, option: value, ...}`.
         global_tokens: which tokens are global when no `global_attention_mask` is passed: "none", "first" (LED,
             classification) or "question" (every token before the first `sep_token_id`).
         max_global_tokens: static number of slots for the global tokens of a `global_attention_mask`, needed only to

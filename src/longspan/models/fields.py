@@ -14,6 +14,7 @@ from longspan.attention import AttentionConfig, attention_config
 from longspan.attention.layers import check_shared_tables, plain_layers, spread
 from longspan.errors import InputError
 from longspan.settings import Count, Dropout, Range, Whole, convert, hints_of, show
+from longspan.stacks import stack_config
 
 Layers = Annotated[int, Range(1, 1000)]
 Width = Annotated[int, Range(1, 65_536)]
@@ -118,6 +119,8 @@ class ModelFields:
     pooler: bool = False
     classification_head: Literal["dense", "pooler"] = "dense"
     attention: Any = "longformer"
+    decoder_attention: Any = "full"
+    stack: Any = "sequential"
     global_tokens: Literal["none", "first", "question"] = "none"
     max_global_tokens: int | None = None
     label_smoothing: float = 0.0
@@ -161,6 +164,8 @@ class ModelFields:
             self.decoder_start_token_id = self.eos_token_id
         _check_sizes(self)
         self.attention = plain_layers(self.attention, self.num_hidden_layers)
+        self.decoder_attention = plain_layers(self.decoder_attention, self.decoder_layers)
+        self.stack = stack_config(self.stack).to_dict()
         self.sentence_attention = plain_layers(self.sentence_attention, self.sentence_layers)
         check_shared_tables([self.layer_attention(layer) for layer in range(self.num_hidden_layers)])
 
@@ -171,7 +176,14 @@ class ModelFields:
 
     def layer_attention(self, layer: int) -> AttentionConfig:
         """The mechanism of encoder layer `layer`, with `attention_dropout` where its spec gives no dropout."""
-        spec = spread(self.attention, self.num_hidden_layers)[layer]
+        return self._layer_attention(self.attention, self.num_hidden_layers, layer)
+
+    def decoder_layer_attention(self, layer: int) -> AttentionConfig:
+        """The mechanism of decoder layer `layer`, over the output; read like `layer_attention`."""
+        return self._layer_attention(self.decoder_attention, self.decoder_layers, layer)
+
+    def _layer_attention(self, specs: Any, layers: int, layer: int) -> AttentionConfig:
+        spec = spread(specs, layers)[layer]
         return attention_config({"dropout": self.attention_dropout, **spec})
 
 

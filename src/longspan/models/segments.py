@@ -51,6 +51,6 @@ def sums_by_sentence(encoder: EncoderNetwork, input_ids: Tensor, sentence_ids: T
         stop = min(start + segment, length)
         first = max(0, start - reach) // step * step
         piece = input_ids[first : stop + reach]
-        states = encoder.states(piece[None], first_position=first)[-1][0, start - first : stop - first]
+        states = encoder.states(piece[None], first_position=first)[0, start - first : stop - first]
         sums.index_add_(0, sentence_ids[start:stop], states.to(sums.dtype))
     return sums

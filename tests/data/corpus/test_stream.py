@@ -16,7 +16,7 @@ LENGTHS = [5, 1, 7, 3]
 
 @pytest.fixture
 def stream(tmp_path: Path) -> Stream:
-    """Four documents whose ids count on from 100, behind separators 9, as `longspan.data.ragged` keeps them."""
+    """Four documents whose ids count on from 100, behind separators 9; files as `Ragged` reads them."""
     np.arange(100, 116, dtype="<u2").tofile(tmp_path / "tokens.bin")
     np.cumsum(LENGTHS).astype("<i8").tofile(tmp_path / "rows.bin")
     index = {"rows": 4, "values": 16, "columns": {"tokens": "<u2"}, "numbers": [], "fingerprint": "x"}

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.base import KeyValueState
 from longspan.attention.parts.global_rows import global_context, put_rows
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windows import WindowedConfig
 from longspan.ops.attend import attend
 from longspan.patterns import Pattern
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
 
 
 class WindowedAttention(ProjectedAttention):
@@ -50,13 +53,21 @@ class WindowedAttention(ProjectedAttention):
         """Global projections start as copies of the local ones, as published."""
         return {f"global_{name}": name for name in ("query", "key", "value")} if self.separate else {}
 
-    def window_context(self, hidden: Tensor, tokens: Tokens, state: KeyValueState | None = None) -> Tensor:
+    def new_state(self) -> CacheLayerMixin:
+        """Keys and values of the positions within reach, where the form is causal."""
+        if not self.causal:
+            return super().new_state()
+        from longspan.attention.parts.state import WindowLayer
+
+        return WindowLayer(self.reach)
+
+    def window_context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
         """The window and the globals, before the output projection: `(B, T, E)`, rows of padded tokens 0."""
         self.check_tokens(hidden, tokens, state)
         tokens = tokens.with_slots()
         slots = tokens.real_slots() if hidden.shape[1] else None
         query, key, value = self.project(hidden)
-        key, value, key_mask, offset = self.remember(key, value, tokens, state, keep=self.reach)
+        key, value, key_mask, offset = self.remember(key, value, tokens, state)
         context = attend(
             query,
             key,

@@ -45,7 +45,7 @@ def lengthen(
             are. A bare name that the source already uses keeps its layout and options, except that DeBERTa, full
             attention with relative positions, becomes fusion with windows.
         max_tokens: the longest input afterwards; at least the source's.
-        **options: of the mechanism, such as `left_tokens=256`.
+        **options: of the mechanism, such as `left_tokens=256`, and the `layers` that it is for if these are not all.
 
     Returns:
         The model in evaluation mode; its `report` (`LengthenReport`) says what became of every parameter, and how far

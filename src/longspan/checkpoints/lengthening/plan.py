@@ -38,18 +38,17 @@ def plan_attention(config: LongspanConfig, attention: Any, max_tokens: int, opti
 
 
 def _plan(config: LongspanConfig, own: list[Spec], attention: Any, max_tokens: int, options: Spec) -> list[Spec]:
-    if isinstance(attention, list | tuple) or (isinstance(attention, Mapping) and "layers" in attention):
-        if options:
-            raise InputError(
-                f"{next(iter(options))} cannot be combined with a list of mechanisms; say it inside the list"
-            )
-        entries = spread(attention, len(own))
-        # A layer that no range names stays as it is.
-        return [
-            present if entry is None else _complete(as_spec(entry), own, max_tokens)
-            for entry, present in zip(entries, own, strict=True)
-        ]
-    given = [_complete(entry, own, max_tokens) for entry in spread(as_spec(attention) | options, len(own))]
+    listed = isinstance(attention, list | tuple)
+    if listed and options:
+        raise InputError(f"{next(iter(options))} cannot be combined with a list of mechanisms; say it inside the list")
+    asked = attention if listed else as_spec(attention) | options
+    # A layer that no range names stays as it is.
+    given = [
+        present if entry is None else _complete(as_spec(entry), own, max_tokens)
+        for entry, present in zip(spread(asked, len(own)), own, strict=True)
+    ]
+    if not isinstance(asked, dict) or "layers" in asked or any(isinstance(value, Mapping) for value in asked.values()):
+        return given
     firsts = [attention_config(spec).first_level() for spec in given]
     kinds = set() if _sees_everything(config, own) else {present["mechanism"] for present in own}
     if isinstance(attention, str) and attention in kinds and kinds <= {attention, firsts[-1].mechanism}:
