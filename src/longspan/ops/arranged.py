@@ -156,10 +156,17 @@ def _fill(call: Call) -> _Filled | None:
     slots = call.slots
     filled = replace(
         call,
-        key=F.pad(call.key, (0, 0, before, behind)),
-        value=F.pad(call.value, (0, 0, before, behind)),
+        key=_filled_up(call.key, before, behind),
+        value=_filled_up(call.value, before, behind),
         key_mask=mask,
         slots=None if slots is None else torch.where(slots < 0, slots, slots + before),
         query_offset=margin,
     )
     return _Filled(filled, before, behind)
+
+
+def _filled_up(tensor: Tensor, before: int, behind: int) -> Tensor:
+    """`(B, H, S, D)` with that many zeros at each end, or so many keys less; what is copied is not first set to 0."""
+    kept = tensor[:, :, max(0, -before) : tensor.shape[2] + min(0, behind)]
+    zeros = [tensor.new_zeros(*tensor.shape[:2], max(0, count), tensor.shape[3]) for count in (before, behind)]
+    return torch.cat([zeros[0], kept, zeros[1]], dim=2)

@@ -63,11 +63,17 @@ def blocked_kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
     """`(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`; the arguments are `ARGUMENTS`."""
     call = _tiled_call(*arguments)
     query, value = call.query, call.value
-    result = query.new_zeros(*query.shape[:-1], value.shape[-1])
-    if query.numel() and value.shape[2]:
-        for heads, part in _by_heads(call.pattern, query.shape[1]):
-            arranged = arrange(_heads_only(call, heads, part))
-            result[:, heads] = arranged.output(blocked.forward(arranged.call))
+    if not query.numel() or not value.shape[2]:
+        return query.new_zeros(*query.shape[:-1], value.shape[-1])
+    parts = []
+    for heads, part in _by_heads(call.pattern, query.shape[1]):
+        arranged = arrange(_heads_only(call, heads, part))
+        parts.append((heads, arranged.output(blocked.forward(arranged.call))))
+    if len(parts) == 1:
+        return parts[0][1].contiguous()  # never a view of working memory
+    result = query.new_empty(*query.shape[:-1], value.shape[-1])
+    for heads, found in parts:
+        result[:, heads] = found
     return result
 
 
@@ -92,6 +98,8 @@ def _backward_kernel(grad: Tensor, wanted: list[bool], *arguments) -> list[Tenso
     for heads, part in _by_heads(call.pattern, call.query.shape[1]):
         arranged = arrange(_heads_only(call, heads, part))
         found = arranged.gradients(blocked.backward(arranged.call, arranged.upstream(grad[:, heads]), wanted))
+        if isinstance(heads, slice):
+            return [each.contiguous() for each in found]
         axes = [1, 1, 1, *(term.head_axis for term in call.terms for _ in term.tensors)]
         for total, each, axis in zip(grads, found, axes, strict=True):
             if total.numel():
