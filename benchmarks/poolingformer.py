@@ -92,7 +92,7 @@ def check_layers(length: int) -> None:
         first = pooling.window_context(hidden, tokens)
         value = pooling.split_heads(pooling.second_level("value")(first))
         dense = pooling.merge_heads(pooling.weights(hidden, tokens, level=2) @ value)
-        check_close("second level", pooling.pooled_context(first, None), dense, 1e-4)
+        check_close("second level", pooling.pooled_context(first, Tokens()), dense, 1e-4)
 
 
 def scores(length: int) -> str:

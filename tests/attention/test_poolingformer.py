@@ -114,9 +114,9 @@ def test_the_second_level_equals_the_definition(config, length, padded, seed):
     module, mask = build(config), padding(length, padded)
     first = torch.randn(2, length, WIDTH, dtype=torch.float64)
     expected = naive_second_level(module, first, mask)
-    torch.testing.assert_close(module.pooled_context(first, mask), expected)
+    torch.testing.assert_close(module.pooled_context(first, Tokens(mask=mask)), expected)
     if padded == "none":
-        torch.testing.assert_close(module.pooled_context(first, None), expected)
+        torch.testing.assert_close(module.pooled_context(first, Tokens()), expected)
 
 
 @settings(max_examples=30)
@@ -125,7 +125,7 @@ def test_gradients_equal_those_of_the_definition(config, length, padded, seed):
     torch.manual_seed(seed)
     module, mask = build(config), padding(length, padded)
     first = torch.randn(2, length, WIDTH, dtype=torch.float64, requires_grad=True)
-    ours, theirs = module.pooled_context(first, mask), naive_second_level(module, first, mask)
+    ours, theirs = module.pooled_context(first, Tokens(mask=mask)), naive_second_level(module, first, mask)
     upstream = torch.randn_like(ours)
     parameters = [p for name, p in module.named_parameters() if name.startswith("pool")]
     inputs = [first, *parameters]
@@ -151,7 +151,7 @@ def test_pools_of_one_token_make_a_plain_window(windows, pooling, reach):
     query, key, value = (module.split_heads(module.second_level(n)(first)) for n in ("query", "key", "value"))
     distance = (torch.arange(29)[:, None] - torch.arange(29)).abs()
     plain = scaled_dot_product_attention(query, key, value, attn_mask=distance <= reach)
-    torch.testing.assert_close(module.pooled_context(first, None), module.merge_heads(plain))
+    torch.testing.assert_close(module.pooled_context(first, Tokens()), module.merge_heads(plain))
 
 
 @pytest.mark.parametrize("windows", ["shared", "per_query"])
@@ -197,7 +197,7 @@ def test_shared_equals_per_query_where_the_grids_meet(pooling):
     per_query.load_state_dict(shared.state_dict())
     first, mask = torch.randn(2, 53, WIDTH, dtype=torch.float64), padding(53, "end")
     aligned = torch.arange(53) % 4 == (14 - 5 // 2) % 4
-    ours, theirs = shared.pooled_context(first, mask), per_query.pooled_context(first, mask)
+    ours, theirs = shared.pooled_context(first, Tokens(mask=mask)), per_query.pooled_context(first, Tokens(mask=mask))
     torch.testing.assert_close(ours[:, aligned], theirs[:, aligned])
     assert not torch.allclose(ours[:, ~aligned], theirs[:, ~aligned])
 
@@ -215,7 +215,7 @@ def test_weights_are_the_shares_of_tokens(windows, pooling):
     assert not second[1, :, 19 // 3 :].any()
     if pooling != "max":
         values = module.split_heads(module.second_level("value")(first))
-        torch.testing.assert_close(module.merge_heads(second @ values), module.pooled_context(first, tokens.mask))
+        torch.testing.assert_close(module.merge_heads(second @ values), module.pooled_context(first, tokens))
     both = module.weights(hidden, tokens)
     torch.testing.assert_close(both, (module.weights(hidden, tokens, level=1) + second) / 2)
     with pytest.raises(InputError, match="level=3"):

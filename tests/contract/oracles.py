@@ -30,7 +30,18 @@ def one_level(module: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
 def two_levels(module: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
     """Poolingformer's `(Y + Z) W_o`, arXiv 2105.04371, every window and every pool by itself."""
     first = gathered(module, hidden, tokens, module.weights(hidden, tokens, level=1))
-    return module.output(first + second_level(module, first, tokens.mask) if module.config.has_pools else first)
+    return module.output(first + each_from_its_first(module, first, tokens.mask) if module.config.has_pools else first)
+
+
+def each_from_its_first(module: Any, first: Tensor, mask: Tensor | None) -> Tensor:
+    """The second level, each row by itself and without what is padded before its first real token: `(B, T, E)`."""
+    if mask is None:
+        return second_level(module, first, mask)
+    context = torch.zeros_like(first)
+    for row in range(len(first)):
+        start = int(mask[row].nonzero()[0]) if mask[row].any() else 0
+        context[row, start:] = second_level(module, first[row : row + 1, start:], mask[row : row + 1, start:])[0]
+    return context
 
 
 def second_level(module: Any, first: Tensor, mask: Tensor | None) -> Tensor:

@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
 from longspan.attention import Tokens
 from longspan.errors import InputError
 
 from .forms import PADDINGS, WIDTH
-from .variants import FAULTS
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 13, 101])
@@ -35,26 +33,23 @@ def test_an_empty_batch_is_fine(form):
     assert form.build(torch.float32)(torch.zeros(0, 5, WIDTH), replace(tokens, **none)).shape == (0, 5, WIDTH)
 
 
-def alone_and_together(form, side: str) -> list[tuple[Tensor, Tensor]]:
-    """Four documents of different lengths, each alone and all in one batch that is padded on one side."""
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_document_alone_padded_or_batched_gives_the_same(form, side):
+    """Four documents of different lengths, each alone and all in one batch: outputs and gradients."""
     lengths, longest = [1, 2, 47, 150], 157
-    module, hidden = form.build(), torch.randn(4, longest, WIDTH, dtype=torch.float64)
+    module, hidden = form.build(), torch.randn(4, longest, WIDTH, dtype=torch.float64, requires_grad=True)
     place = torch.arange(longest) if side == "right" else longest - 1 - torch.arange(longest)
     mask = place < torch.tensor(lengths)[:, None]
     is_global = (torch.rand(4, longest) < 0.1) & mask if len(form.globals) > 1 else None
-    together, pairs = module(hidden, Tokens(mask=mask, is_global=is_global)), []
+    together, towards = module(hidden, Tokens(mask=mask, is_global=is_global)), torch.randn(4, longest, WIDTH).double()
+    (gradient,) = torch.autograd.grad(together, hidden, towards * mask[:, :, None])
     for row, own in enumerate(mask):
         flags = None if is_global is None else is_global[row : row + 1, own]
-        pairs.append((module(hidden[row : row + 1, own], Tokens(is_global=flags)), together[row : row + 1, own]))
-    return pairs
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_a_document_alone_padded_or_batched_gives_the_same(form, side, request):
-    if (form.name, side) in FAULTS:
-        request.applymarker(pytest.mark.xfail(reason=FAULTS[form.name, side], strict=True))
-    for alone, together in alone_and_together(form, side):
-        torch.testing.assert_close(together, alone)
+        document = hidden[row : row + 1, own].detach().requires_grad_()
+        alone = module(document, Tokens(is_global=flags))
+        torch.testing.assert_close(together[row : row + 1, own], alone)
+        (expected,) = torch.autograd.grad(alone, document, towards[row : row + 1, own])
+        torch.testing.assert_close(gradient[row : row + 1, own], expected)
 
 
 def test_what_stands_on_padding_is_never_read(form):

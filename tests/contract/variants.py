@@ -45,9 +45,3 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 """Mechanism → name of the variant → options on top of `SMALL`."""
-
-_GRID = "pools lie at multiples of the stride from the first place of the input, so that padding on the left moves them"
-FAULTS: dict[tuple[str, str], str] = dict.fromkeys(
-    [("poolingformer", "left"), ("poolingformer-ahead", "left"), ("fusion", "left")], _GRID
-)
-"""What is known to break a law, and how: (form, law) → fault. A test of it must fail until it is repaired."""

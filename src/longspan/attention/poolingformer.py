@@ -42,8 +42,9 @@ class PoolingformerConfig(WindowedConfig):
             query sees the pools whose whole kernel lies inside it. Globals exist in the first level only.
         kernel, stride: tokens per pool and from one pool to the next (paper: κ = 5, ξ = 4).
         pooling: `"ldconv"` weighs a pool's tokens by a softmax predicted from its centre; `"mean"`, `"max"`.
-        windows: `"shared"` pools the sequence once, with centres at multiples of the stride; `"per_query"` pools each
-            query's own window, as the formula reads, at stride times the pools.
+        windows: `"shared"` pools the sequence once, with centres at multiples of the stride from each row's first real
+            token (padding further on counts as places); `"per_query"` pools each query's own window, as the formula
+            reads, at stride times the pools.
         init: `"zero_value"` starts exactly as the first level alone (for published weights), `"normal"` draws all
             second-level projections (from scratch), `"copy"` copies the first level's.
         separate_global_projections: global queries have projections of their own, as in `longformer`.
@@ -253,10 +254,20 @@ class PoolingformerAttention(WindowedAttention):
         """
         tokens = tokens or Tokens()
         first = self.window_context(hidden, tokens, state)
-        return self.output(first + self.pooled_context(first, tokens.mask) if self.config.has_pools else first)
+        return self.output(first + self.pooled_context(first, tokens) if self.config.has_pools else first)
 
-    def pooled_context(self, first: Tensor, mask: Tensor | None) -> Tensor:
+    def pooled_context(self, first: Tensor, tokens: Tokens) -> Tensor:
         """The second level Z from the first level's output Y, before the output projection: `(B, T, E)` both."""
+        places = tokens.places_from_the_first() if self.config.windows == "shared" else None
+        mask = tokens.mask
+        if places is None or mask is None:
+            return self._pooled_context(first, mask)
+        rows = places[:, :, None].expand_as(first)
+        context = self._pooled_context(first.gather(1, rows), mask.gather(1, places))
+        return torch.zeros_like(context).scatter(1, rows, context)
+
+    def _pooled_context(self, first: Tensor, mask: Tensor | None) -> Tensor:
+        """As `pooled_context`, of rows that begin with a real token."""
         query = self.split_heads(self.second_level("query")(first))
         key = self.split_heads(self.second_level("key")(first))
         value = self.split_heads(self.second_level("value")(first))
@@ -328,12 +339,15 @@ class PoolingformerAttention(WindowedAttention):
             return first
         if not self.config.has_pools:
             raise InputError("level=2 does not exist in this layer, which has two_level=False; give 1")
-        second = self._pooled_weights(self.window_context(hidden, tokens), tokens.mask)
+        second = self._pooled_weights(self.window_context(hidden, tokens), tokens)
         return second if level == 2 else (first + second) / 2
 
-    def _pooled_weights(self, first: Tensor, mask: Tensor | None) -> Tensor:
+    def _pooled_weights(self, first: Tensor, tokens: Tokens) -> Tensor:
         """The second level's weights, from the first level's output `(B, T, E)`, over its tokens: `(B, H, T, T)`."""
-        levels, length = self.config, first.shape[1]
+        levels, length, mask = self.config, first.shape[1], tokens.mask
+        places = tokens.places_from_the_first() if levels.windows == "shared" else None
+        if mask is not None and places is not None:
+            first, mask = first.gather(1, places[:, :, None].expand_as(first)), mask.gather(1, places)
         stride = levels.stride if levels.windows == "shared" else 1
         query = self.split_heads(self.second_level("query")(first))
         pools = self._pool("key", self.split_heads(self.second_level("key")(first)), mask, stride)
@@ -353,7 +367,12 @@ class PoolingformerAttention(WindowedAttention):
         shares = pool_shares(
             value, kernel=levels.kernel, stride=stride, pooling=levels.pooling, mask=mask, weight=weight
         )
-        return weights @ shares.to(weights.dtype)
+        weights = weights @ shares.to(weights.dtype)
+        if places is None:
+            return weights
+        back = places.argsort(1)[:, None]
+        weights = weights.gather(2, back[:, :, :, None].expand_as(weights))
+        return weights.gather(3, back[:, :, None].expand_as(weights))
 
 
 def _pooled_window(levels: PoolingformerConfig) -> PooledWindow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -76,6 +77,21 @@ class Tokens:
             return None
         slots = distinct_slots(self.global_slots)
         return slots if self.mask is None else torch.where(self.mask.gather(1, slots.clamp(min=0)), slots, -1)
+
+    def places_from_the_first(self) -> Tensor | None:
+        """`(B, T)` int64, each row's places from its first real token on, then those before it; `None` where every row
+        begins with a real token, which a compiled program, that cannot look, leaves open."""
+        if self.mask is None or (not torch.compiler.is_compiling() and self._begins_real):
+            return None
+        length = self.mask.shape[1]
+        before = (self.mask.cumsum(1) == 0).sum(1, keepdim=True)
+        places = torch.arange(length, device=self.mask.device) + before
+        return torch.where(places < length, places, places - length)
+
+    @cached_property
+    def _begins_real(self) -> bool:
+        """Looked at once for all layers, since on a GPU it waits for the data."""
+        return self.mask is None or bool(self.mask[:, :1].all())
 
     def global_mask(self, length: int) -> Tensor | None:
         """`(B, T)` bool, True at the real global positions; `None` when there are none."""
