@@ -31,8 +31,10 @@ from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from longspan.errors import InputError
+from longspan.plugins import find
 
 Settings = TypeVar("Settings")
+Entry = TypeVar("Entry")
 
 SHOWN = 80
 """Characters of a value that an error shows."""
@@ -168,9 +170,15 @@ def from_spec(table: Mapping[str, type[Settings]], kind: str, spec: Any, path: s
     data = {kind: spec} if isinstance(spec, str) else spec
     if not isinstance(data, Mapping) or not isinstance(data.get(kind), str):
         raise InputError(f"{path} is {show(spec)}; give a name of {', '.join(table)}, or a mapping with it as {kind!r}")
-    if data[kind] not in table:
-        raise InputError(f"{path} is {show(data[kind])}, which is unknown; {near(data[kind], list(table))}")
-    return from_plain(table[data[kind]], {key: value for key, value in data.items() if key != kind}, path)
+    return from_plain(entry(table, data[kind], path), {key: value for key, value in data.items() if key != kind}, path)
+
+
+def entry(table: Mapping[str, Entry], name: str, path: str) -> Entry:
+    """What a table holds under a name, plugins' included; an unknown one raises `InputError` with the near one."""
+    found = find(table, name)
+    if found is None:
+        raise InputError(f"{path} is {show(name)}, which is unknown; {near(name, list(table))}")
+    return found
 
 
 def check(settings: Any) -> None:
@@ -260,8 +268,8 @@ def near(key: str, known: list[str]) -> str:
     """The remedy for an unknown key: the known one that is like it, or all of them."""
     found = get_close_matches(key[:SHOWN], known, n=1)
     if not found and len(known) > MOST_NAMED:
-        return f"none of the {len(known)} known keys is like it"
-    return f"did you mean {found[0]!r}?" if found else f"known keys here: {', '.join(known)}"
+        return f"none of the {len(known)} known ones is like it"
+    return f"did you mean {found[0]!r}?" if found else f"choose one of {', '.join(known)}"
 
 
 _WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}

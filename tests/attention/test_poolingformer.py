@@ -17,8 +17,9 @@ WIDTH, HEADS, HEAD_WIDTH = 6, 2, 3
 POOLINGS = ("ldconv", "mean", "max")
 
 
-def centres_of(config: PoolingformerConfig, query: int, length: int) -> list[int]:
-    """The centres whose whole kernel lies in the query's window (also where the window leaves the sequence)."""
+def centres_of(config: PoolingformerConfig, query: int, start: int, length: int) -> list[int]:
+    """The centres whose whole kernel lies in the query's window (also where the window leaves the sequence, whose first
+    real token is `start`)."""
     first, last = query - config.pooled_left_tokens, query + config.pooled_right_tokens
     before, after = config.kernel // 2, config.kernel - 1 - config.kernel // 2
     if config.windows == "per_query":
@@ -26,7 +27,7 @@ def centres_of(config: PoolingformerConfig, query: int, length: int) -> list[int
         reach = config.pooled_left_tokens + config.pooled_right_tokens + 1
         assert len(centres) == (reach - config.kernel) // config.stride + 1
     else:
-        centres = [c for c in range(0, length, config.stride) if c - before >= first and c + after <= last]
+        centres = [c for c in range(start, length, config.stride) if c - before >= first and c + after <= last]
     return [c for c in centres if 0 <= c < length]
 
 
@@ -48,8 +49,9 @@ def naive_second_level(module: PoolingformerAttention, first: Tensor, mask: Tens
         module.second_level(name)(first).view(batch, length, HEADS, HEAD_WIDTH) for name in ("query", "key", "value")
     )
     for b in range(batch):
+        start = next((place for place in range(length) if mask[b, place]), 0)
         for i in range(length):
-            centres = [c for c in centres_of(config, i, length) if mask[b, c]]
+            centres = [c for c in centres_of(config, i, start, length) if mask[b, c]]
             if not mask[b, i] or not centres:
                 continue
             for h in range(HEADS):
@@ -204,15 +206,18 @@ def test_shared_equals_per_query_where_the_grids_meet(pooling):
 
 @pytest.mark.parametrize("windows", ["shared", "per_query"])
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_weights_are_the_shares_of_tokens(windows, pooling):
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_weights_are_the_shares_of_tokens(windows, pooling, side):
     config = PoolingformerConfig(
         left_tokens=2, right_tokens=2, pooled_left_tokens=7, pooled_right_tokens=5, windows=windows, pooling=pooling
     )
     module, hidden = build(config), torch.randn(2, 19, WIDTH, dtype=torch.float64)
-    tokens = Tokens(mask=padding(19, "end"))
+    mask = padding(19, "end")
+    tokens = Tokens(mask=mask if side == "right" else mask.flip(1))
     first = module.window_context(hidden, tokens)
     second = module.weights(hidden, tokens, level=2)
-    assert not second[1, :, 19 // 3 :].any()
+    assert not second[1][:, ~tokens.mask[1]].any()
+    assert not second[1][:, :, ~tokens.mask[1]].any()
     if pooling != "max":
         values = module.split_heads(module.second_level("value")(first))
         torch.testing.assert_close(module.merge_heads(second @ values), module.pooled_context(first, tokens))
@@ -235,7 +240,7 @@ def test_published_geometry():
 
 @given(config=configs(), length=st.integers(0, 40))
 def test_scores_are_counted_exactly(config, length):
-    seen = sum(len(centres_of(config, i, length)) for i in range(length))
+    seen = sum(len(centres_of(config, i, 0, length)) for i in range(length))
     assert config.level_scores(length)[1] * length == pytest.approx(seen)
     near = sum(min(length - 1, i + config.right_tokens) - max(0, i - config.left_tokens) + 1 for i in range(length))
     assert config.level_scores(length)[0] * length == pytest.approx(near)

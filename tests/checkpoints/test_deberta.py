@@ -340,7 +340,7 @@ def test_another_mechanism_at_loading_keeps_the_table_or_says_that_it_cannot(pub
             from_transformers(theirs, attention=other)
     with pytest.raises(InputError, match="'fusoin' is unknown"):
         from_transformers(theirs, attention="fusoin")
-    with pytest.raises(InputError, match="attention=3 is no mechanism"):
+    with pytest.raises(InputError, match="attention is 3; give a name"):
         from_transformers(theirs, attention=3)
 
 

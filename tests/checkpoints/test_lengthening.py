@@ -230,7 +230,7 @@ def test_a_dilated_window_is_compared_without_its_holes(published):
         ({"attention": {"layers": 2, "mechanism": "full"}}, "layers names layer 2, but there are layers 0 to 1"),
         ({"attention": {"layers": "x", "mechanism": "full"}}, "layers='x' is not understood"),
         ({"layers": 2}, "layers names layer 2, but there are layers 0 to 1"),
-        ({"left_token": 3}, "has no option 'left_token'"),
+        ({"left_token": 3}, "unknown key 'attention.left_token'; did you mean 'left_tokens'"),
         ({"left_tokens": -1}, "left_tokens is -1"),
         ({"stride": 9}, "stride=9 exceeds kernel=5"),
     ],

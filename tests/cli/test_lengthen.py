@@ -141,7 +141,7 @@ def test_mistakes_are_one_sentence_and_write_nothing(source: Path, tmp_path: Pat
         ((source, "--attention", "longfomer", *output), "did you mean 'longformer'"),
         ((source, "left_tokens", *output), "write KEY=VALUE"),
         ((source, "left_tokens=1", "left_tokens=2", *output), "left_tokens is given twice"),
-        ((source, "width=1", *output), "has no option 'width'"),
+        ((source, "width=1", *output), "unknown key 'attention.width'"),
         ((source, "left_tokens=wide", *output), "left_tokens is 'wide'"),
         ((tmp_path / "nowhere", *output), "does not exist"),
     ]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from longspan.attention import MECHANISMS
+from longspan.attention import MECHANISMS, attention_config
 from longspan.cli import main
 
 
@@ -26,4 +26,4 @@ def test_json_holds_the_facts_and_the_options(capsys: pytest.CaptureFixture[str]
         assert rows[name]["causal"] is config.causal
         assert rows[name]["cost"] == config.cost
         assert rows[name]["source"]
-        assert config.from_dict(rows[name]["options"]) == config()
+        assert attention_config({"mechanism": name, **rows[name]["options"]}) == config()

@@ -12,7 +12,6 @@ with hidden `(B, T, E)`, real and globals `(B, T)` bool gives `(B, T, E)`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from longspan.attention.base import Attention, AttentionConfig
@@ -23,8 +22,7 @@ from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.relative import RelativePositions, RelativeTables
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.poolingformer import PoolingformerConfig
-from longspan.errors import InputError
-from longspan.plugins import find
+from longspan.settings import from_spec
 
 __all__ = [
     "MECHANISMS",
@@ -56,19 +54,4 @@ def attention_config(spec: str | Mapping[str, Any] | AttentionConfig) -> Attenti
     Raises:
         InputError: an unknown mechanism or option, a value out of range, or something else altogether.
     """
-    if isinstance(spec, AttentionConfig):
-        return spec
-    if isinstance(spec, str):
-        spec = {"mechanism": spec}
-    if not isinstance(spec, Mapping) or not isinstance(spec.get("mechanism"), str):
-        raise InputError(
-            f"attention={spec!r} is no mechanism; give a name such as 'longformer', or "
-            "{'mechanism': 'longformer', …} with its options"
-        )
-    name = spec["mechanism"]
-    found = find(MECHANISMS, name)
-    if found is None:
-        close = get_close_matches(name, MECHANISMS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"choose one of {', '.join(MECHANISMS)}"
-        raise InputError(f"attention mechanism {name!r} is unknown; {hint}")
-    return found.from_dict(dict(spec))
+    return spec if isinstance(spec, AttentionConfig) else from_spec(MECHANISMS, "mechanism", spec, "attention")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
@@ -14,7 +14,7 @@ from longspan.attention.parts.relative import RelativePositions
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
 from longspan.ops.slots import check_slots
-from longspan.settings import Dropout, check, near
+from longspan.settings import Dropout, check
 
 if TYPE_CHECKING:
     from transformers.cache_utils import CacheLayerMixin
@@ -168,17 +168,8 @@ class AttentionConfig:
         return f", since {cls.exempt[law]}" if law in cls.exempt else ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data with the mechanism's name first; `AttentionConfig.from_dict` reverses it."""
+        """Plain data with the mechanism's name first; `attention_config` reverses it."""
         return {"mechanism": self.mechanism, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Build this configuration from plain data; unknown keys raise."""
-        known = [field.name for field in fields(cls)]
-        unknown = sorted(set(data) - set(known) - {"mechanism"})
-        if unknown:
-            raise InputError(f"attention {cls.mechanism!r} has no option {unknown[0]!r}; {near(unknown[0], known)}")
-        return cls(**{name: value for name, value in data.items() if name != "mechanism"})
 
 
 class Attention(nn.Module):

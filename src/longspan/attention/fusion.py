@@ -208,15 +208,13 @@ class FusionAttention(PoolingformerAttention):
                 nn.init.zeros_(parameter)
         return super().warm_start(missing, std)
 
-    def _near_projections(self) -> tuple[nn.Linear, nn.Linear]:
-        """What makes keys and queries of the table of the window."""
-        tied = self.config.tie_position_projections
-        return (self.key, self.query) if tied else (self.position_key, self.position_query)
-
-    def _far_projections(self) -> tuple[nn.Linear, nn.Linear]:
-        """What makes keys and queries of the table of pairs with a global token."""
-        tied = self.config.tie_position_projections
-        return (self.key, self.query) if tied else (self.global_position_key, self.global_position_query)
+    def _projections_of(self, table: Literal["near", "far"]) -> tuple[nn.Linear, nn.Linear]:
+        """What makes keys and queries of the table of the window, or of that of pairs with a global token."""
+        if self.config.tie_position_projections:
+            return self.key, self.query
+        if table == "near":
+            return self.position_key, self.position_query
+        return self.global_position_key, self.global_position_query
 
     def share_positions(self) -> None:
         """Give up the module's own tables: from now on they come in `Tokens(relative=…)`."""
@@ -290,7 +288,7 @@ class FusionAttention(PoolingformerAttention):
     def _near(self, table: Tensor, left: int, right: int) -> tuple[Tensor, Tensor]:
         """K^r and Q^r by offset j − i, from −left to right, `(H, left + 1 + right, D)`; no other row is projected."""
         ahead = torch.arange(-left, right + 1, device=table.device)
-        key, query = self._near_projections()
+        key, query = self._projections_of("near")
         key_rows = self._rows(-ahead)
         if self.config.p2c_index == "code" and self.config.position_buckets is None:
             rows = self._dropped(table[key_rows])  # of these, no two are the same row
@@ -311,7 +309,7 @@ class FusionAttention(PoolingformerAttention):
 
     def _far(self, table: Tensor) -> tuple[Tensor, Tensor]:
         """K^{r,g} and Q^{r,g} by bucket, `(H, 2k_g, D)`."""
-        rows, (key, query) = self._dropped(table), self._far_projections()
+        rows, (key, query) = self._dropped(table), self._projections_of("far")
         return self._table_heads(key(rows)), self._table_heads(query(rows))
 
     def _dropped(self, rows: Tensor) -> Tensor:
@@ -364,30 +362,18 @@ class FusionAttention(PoolingformerAttention):
             weights = F.dropout(scores.softmax(-1), self.dropout_prob)
             return self.merge_heads(weights @ value.to(wide)).to(value.dtype)
 
-    def window_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """Dense weights `(B, H, T, T)` of the window and the globals; rows of padded queries are 0."""
-        self.check_tokens(hidden, tokens)
-        is_global = tokens.global_mask(hidden.shape[1])
-        query, key, _ = self.project(hidden)
-        weights = self._dense_weights(query, key, tokens, is_global)
-        if self.separate and is_global is not None:
-            query, key = self.split_heads(self.global_query(hidden)), self.split_heads(self.global_key(hidden))
-            rows = self._dense_weights(query, key, tokens, is_global)
-            weights = torch.where(is_global[:, None, :, None], rows, weights)
-        return weights if tokens.mask is None else weights * tokens.mask[:, None, :, None]
-
-    def _dense_weights(self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None) -> Tensor:
+    def local_weights(self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None) -> Tensor:
         """Weights under one set of projections, from the formula: each pair reads its own row of a table."""
         length, tables = query.shape[2], self.tables(tokens)
         place = torch.arange(length, device=query.device)
         behind = place[:, None] - place[None, :]
         key_row = self._rows(behind)
         query_row = key_row if self.config.p2c_index == "code" else self._rows(-behind)
-        keys, queries = (self._table_heads(project(tables.near)) for project in self._near_projections())
+        keys, queries = (self._table_heads(project(tables.near)) for project in self._projections_of("near"))
         bias = content_scores(query, keys, key_row) + content_scores(key, queries, query_row.T).transpose(-1, -2)
         if is_global is not None:
             codes = self._codes(behind)
-            keys, queries = (self._table_heads(project(tables.far)) for project in self._far_projections())
+            keys, queries = (self._table_heads(project(tables.far)) for project in self._projections_of("far"))
             far = content_scores(query, keys, codes) + content_scores(key, queries, codes.T).transpose(-1, -2)
             bias = torch.where(is_global[:, None, :, None] | is_global[:, None, None, :], far, bias)
         seen = dense_mask(

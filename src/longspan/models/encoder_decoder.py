@@ -138,16 +138,19 @@ class LongspanForConditionalGeneration(LongspanWriter):
             source=encoded[0],
             source_mask=attention_mask,
         )
+        return self.finish(self._scored(encoded, decoded, labels, num_items_in_batch), return_dict)
+
+    def _scored(self, encoded: Any, decoded: Any, labels: Tensor | None, count: Tensor | int | None) -> Seq2SeqLMOutput:
+        """Logits of the decoder's states, and the loss."""
         logits = self.lm_head(decoded.last_hidden_state) + self.final_logits_bias
-        output = Seq2SeqLMOutput(
-            loss=self.language_loss(logits, labels, num_items_in_batch),
+        return Seq2SeqLMOutput(
+            loss=self.language_loss(logits, labels, count),
             logits=logits,
             past_key_values=decoded.past_key_values,
             decoder_hidden_states=decoded.hidden_states,
             encoder_last_hidden_state=encoded[0],
             encoder_hidden_states=getattr(encoded, "hidden_states", None),
         )
-        return self.finish(output, return_dict)
 
     def _expand_inputs_for_generation(
         self,

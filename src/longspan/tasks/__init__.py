@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from longspan.errors import InputError
 from longspan.plain_yaml import read_yaml_file
-from longspan.plugins import find
-from longspan.settings import from_plain, show
+from longspan.settings import entry, from_plain, show
 
 RECIPE = "recipe.yaml"
 """The recipe that a run keeps beside its model."""
@@ -32,11 +30,7 @@ TASKS: dict[str, Any] = {
 
 def task_class(name: str) -> Any:
     """The dataclass of the task called `name`; an unknown name raises `InputError` with the near match."""
-    found = find(TASKS, name) if isinstance(name, str) else None
-    if found is None:
-        near = get_close_matches(str(name), TASKS, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise InputError(f"there is no task {name!r}; {hint}known tasks: {', '.join(TASKS)}")
+    found = entry(TASKS, name, "task.name")
     if not isinstance(found, str):
         return found
     module, _, attribute = found.partition(":")

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from longspan.attention import MECHANISMS, attention_config
+from longspan.attention import attention_config
 from longspan.attention.layers import layer_specs, plain_spec, spread
 from longspan.checkpoints.lengthening.shared_tables import as_spec, check_trained, first_sharing
 from longspan.errors import InputError
 from longspan.models import LongspanConfig
-from longspan.plugins import find
 
 Spec = dict[str, Any]
 
@@ -72,10 +71,7 @@ def _sees_everything(config: LongspanConfig, own: list[Spec]) -> bool:
 
 def _complete(spec: Spec, own: list[Spec], max_tokens: int) -> Spec:
     """A spec with what else belongs to it here: options of the source's weights, and those that follow the length."""
-    kind = find(MECHANISMS, spec["mechanism"]) if isinstance(spec.get("mechanism"), str) else None
-    if kind is None:
-        attention_config(spec)  # says what is wrong
-        raise AssertionError(spec)
+    kind = type(attention_config({"mechanism": spec.get("mechanism")}))
     present = first_sharing(map(attention_config, own))
     kept = present.handed_on() if present is not None and present.mechanism == spec["mechanism"] else {}
     return kind.defaults_for(max_tokens, spec) | kept | spec
