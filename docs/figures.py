@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from curve_pictures import draw_costs, draw_reach, draw_seconds
 from level_pictures import draw_levels, draw_pools, draw_token
+from recipe_keys import recipe_keys
 from rooms import draw_rooms
 
 from longspan.attention import PoolingformerConfig
@@ -22,7 +23,7 @@ from longspan.attention.layers import layer_specs
 from longspan.attention.parts.reach import Layer
 from longspan.patterns import parse
 from longspan.pictures.patterns import draw_pattern, save_picture
-from longspan.training.recipe_schema import recipe_keys, recipe_schema
+from longspan.training.recipe_schema import recipe_schema
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""What a recipe may say, from the types, limits and docstrings of the settings: a JSON schema, and a page of keys."""
+"""What a recipe may say, from the types, limits and docstrings of the settings, as a JSON schema."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ SECTIONS: dict[str, Any] = {
 """Key → its settings, in the order of a recipe."""
 
 _KINDS = {int: "integer", float: "number", str: "string", bool: "boolean"}
-_WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 
 
 def recipe_schema() -> dict[str, Any]:
@@ -58,28 +57,6 @@ def recipe_schema() -> dict[str, Any]:
     model["attention"] |= {"anyOf": [one, {"type": "array", "items": one}, {"type": "null"}]}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Longspan recipe"}
     return {**head, **schema, "$defs": {"attention": _attention()}}
-
-
-def recipe_keys() -> str:
-    """The page of the documentation that lists every key."""
-    parts = [
-        "# Every key of a recipe",
-        "",
-        "Made from the settings in the code by `python docs/figures.py`; what a value may be is what is checked. "
-        "A key without a default must be given. `longspan recipes --schema` prints the same for editors.",
-    ]
-    parts += _table("The recipe", Recipe, "")
-    for path, settings in SECTIONS.items():
-        parts += _table(f"`{path}`", settings, f"{path}.")
-    for name in TASKS:
-        parts += _table(f"`task` with `name: {name}`", task_class(name), "task.")
-    parts += _table("`model.new`", LongspanConfig, "model.new.")
-    for name, head in HEADS.items():
-        if fields(head):
-            parts += _table(f"`model.new.head` with `head: {name}`", head, "")
-    for name, mechanism in MECHANISMS.items():
-        parts += _table(f"`model.attention` with `mechanism: {name}`", mechanism, "")
-    return "\n".join(parts) + "\n"
 
 
 @cache
@@ -126,25 +103,6 @@ def schema_of(hint: Any) -> dict[str, Any]:
     return {"type": "object"} if origin is dict else {}
 
 
-def words_of(hint: Any) -> str:
-    """A type in words."""
-    origin, choices = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        limits = " ".join(_limit_words(limit) for limit in choices[1:])
-        return limits if isinstance(choices[1], Form) else f"{words_of(choices[0])} {limits}".strip()
-    if origin in (Union, types.UnionType):
-        return " or ".join(words_of(choice) for choice in choices)
-    if origin is Literal:
-        return ", ".join(f"`{choice}`" for choice in choices)
-    if origin is tuple:
-        return f"list of: {words_of(choices[0])}"
-    if hint is type(None):
-        return "null"
-    if is_dataclass(hint) or origin is dict:
-        return "mapping"
-    return _WORDS.get(hint, "see below")
-
-
 def _object(settings: Any) -> dict[str, Any]:
     hints, texts = hints_of(settings), documentation(settings)
     properties = {}
@@ -158,12 +116,13 @@ def _object(settings: Any) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": properties,
-        "required": [key_of(field) for field in fields(settings) if _is_required(field)],
+        "required": [key_of(field) for field in fields(settings) if is_required(field)],
         "additionalProperties": False,
     }
 
 
-def _is_required(field: Any) -> bool:
+def is_required(field: Any) -> bool:
+    """Whether a field has no default."""
     return field.default is MISSING and field.default_factory is MISSING
 
 
@@ -219,37 +178,3 @@ def _limits(limit: Any) -> dict[str, Any]:
         "exclusiveMaximum": limit.below,
     }
     return {name: value for name, value in named.items() if value is not None}
-
-
-def _limit_words(limit: Any) -> str:
-    if isinstance(limit, Form):
-        return limit.words
-    low = f"from {limit.minimum:,}" if limit.minimum is not None else f"above {limit.above:,}"
-    high = f"to {limit.maximum:,}" if limit.maximum is not None else f"to below {limit.below:,}"
-    return f"{low} {high}"
-
-
-def _table(title: str, settings: Any, prefix: str) -> list[str]:
-    texts = documentation(settings)
-    hints = FIELDS if settings is LongspanConfig else hints_of(settings)
-    lines = ["", f"## {title}", "", "| key | value | default | meaning |", "|---|---|---|---|"]
-    for field in fields(settings):
-        if field.name not in hints:
-            continue
-        cells = (
-            f"`{prefix}{key_of(field)}`",
-            words_of(hints[field.name]),
-            _default(field),
-            texts.get(field.name, "as in transformers"),
-        )
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return lines
-
-
-def _default(field: Any) -> str:
-    if _is_required(field):
-        return ""
-    value = field.default if field.default is not MISSING else field.default_factory()
-    if is_dataclass(value):
-        return ""
-    return f"`{json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)}`"
