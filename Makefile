@@ -32,7 +32,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo '$(CURDIR)' > $(STAMP)
 
 demo: $(STAMP)  ## summarise a long text that every machine has, then ten times as much
-	$(BIN)/python -m longspan.demo
+	$(BIN)/python -m longspan.cli.demo
 
 test: $(STAMP)  ## all tests (PYTEST='-k window -x' passes options on)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST)

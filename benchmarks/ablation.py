@@ -26,7 +26,7 @@ import torch
 import transformers
 
 import longspan
-from longspan.tasks.summarization import Summarization
+from longspan.tasks.summaries.summarization import Summarization
 from longspan.training.data import load_rows, texts_of
 from longspan.training.evaluate import evaluate
 from longspan.training.recipe import Data, Recipe

@@ -21,15 +21,15 @@ from pathlib import Path
 
 import numpy as np
 
-from longspan.answers import BUNDLED, load_reader
 from longspan.data.cloze import ClozeOptions, cloze_rows, paragraphs_of
-from longspan.data.question_readers import parse_question, question_files, read_questions
-from longspan.data.questions import QuestionRow, Span
-from longspan.data.readers import read_rows
-from longspan.tasks.answering import answer_rows
-from longspan.tasks.bootstrap import bootstrap, bootstrap_difference
-from longspan.tasks.question_document import kept_candidates
-from longspan.tasks.question_options import QuestionOptions
+from longspan.data.questions.readers import parse_question, question_files, read_questions
+from longspan.data.questions.rows import QuestionRow, Span
+from longspan.data.summaries.readers import read_rows
+from longspan.inference.answer import BUNDLED, load_reader
+from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
+from longspan.tasks.questions.answering import answer_rows
+from longspan.tasks.questions.document import kept_candidates
+from longspan.tasks.questions.options import QuestionOptions
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 from measure import RESULTS, machine

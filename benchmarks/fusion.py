@@ -22,7 +22,7 @@ from transformers.models.deberta.modeling_deberta import DisentangledSelfAttenti
 from layers import OurLayer, document, first_token, step
 from longspan.attention import FusionConfig, LongformerConfig, RelativeTables, Tokens
 from longspan.attention.fusion import FusionAttention
-from longspan.attention.windowed import WindowedAttention
+from longspan.attention.parts.windowed import WindowedAttention
 from longspan.ops import attend
 from longspan.ops.relative import attend_relative
 from longspan.patterns import Window

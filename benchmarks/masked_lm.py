@@ -24,8 +24,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from longspan.data.corpus import Corpus
-from longspan.tasks.masked_lm import MaskedLM
+from longspan.data.corpus.sources import Corpus
+from longspan.tasks.language_modelling.masked_lm import MaskedLM
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
 from longspan.training.tokenizers import load_tokenizer, train_tokenizer

@@ -21,8 +21,8 @@ from transformers.models.led.modeling_led import LEDEncoderSelfAttention
 
 from layers import OurLayer, document, first_token, step
 from longspan.attention import LongformerConfig, PoolingformerConfig, Tokens
+from longspan.attention.parts.windowed import WindowedAttention
 from longspan.attention.poolingformer import PoolingformerAttention
-from longspan.attention.windowed import WindowedAttention
 from longspan.ops.attend import attend
 from measure import check_close, machine, paired_seconds, peak_bytes, table, write_page
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from longspan.data.questions import QuestionRow
-from longspan.tasks.question_document import kept_candidates, stem
-from longspan.tasks.question_options import QuestionOptions
+from longspan.data.questions.rows import QuestionRow
+from longspan.tasks.questions.document import kept_candidates, stem
+from longspan.tasks.questions.options import QuestionOptions
 
 PENALTY = 0.02
 WINDOW, STEP = 30, 12

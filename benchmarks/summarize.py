@@ -21,13 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from longspan.data.readers import read_rows
-from longspan.data.rows import SummaryRow
-from longspan.summaries import load_summarizer
-from longspan.tasks.bootstrap import bootstrap, bootstrap_difference
-from longspan.tasks.rouge import Rouge
-from longspan.tasks.salience import salience, words_of
-from longspan.tasks.selection import fill, ranking, simple_words
+from longspan.data.summaries.readers import read_rows
+from longspan.data.summaries.rows import SummaryRow
+from longspan.inference.summarize import load_summarizer
+from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
+from longspan.tasks.metrics.rouge import Rouge
+from longspan.tasks.summaries.salience import salience, words_of
+from longspan.tasks.summaries.selection import fill, ranking, simple_words
 from measure import RESULTS, machine
 
 DATA_SETS = ("pubmed", "scisummnet", "squality", "qmsum")

@@ -14,11 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from curve_pictures import draw_costs, draw_reach, draw_seconds
+from level_pictures import draw_levels, draw_pools, draw_token
+
 from longspan.attention import PoolingformerConfig
-from longspan.curve_pictures import draw_costs, draw_reach, draw_seconds
-from longspan.level_pictures import draw_levels, draw_pools, draw_token
 from longspan.patterns import parse
-from longspan.pictures import draw_pattern, save_picture
+from longspan.pictures.patterns import draw_pattern, save_picture
 from longspan.training.models import attention_of_layers
 from longspan.training.recipe_schema import recipe_keys, recipe_schema
 

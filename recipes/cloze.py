@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from longspan.data.cloze import ClozeOptions, cloze_rows, paragraphs_of
-from longspan.data.questions import QuestionRow
-from longspan.data.readers import read_rows
+from longspan.data.questions.rows import QuestionRow
+from longspan.data.summaries.readers import read_rows
 
 SOURCES = {"pg_novels": 0.35, "squality": 0.12, "scisummnet": 0.23, "pubmed": 0.18, "qmsum": 0.12}
 """Data set → its share of the questions."""

@@ -18,15 +18,15 @@ import longspan
 from longspan import plugins
 from longspan.attention import MECHANISMS, LongformerConfig
 from longspan.cli import main
-from longspan.data.question_readers import read_questions
-from longspan.data.questions import plain_row
-from longspan.data.readers import read_rows
-from longspan.data.rows import SummaryRow
+from longspan.data.questions.readers import read_questions
+from longspan.data.questions.rows import plain_row
+from longspan.data.summaries.readers import read_rows
+from longspan.data.summaries.rows import SummaryRow
 from longspan.errors import InputError
 from longspan.patterns import First, Pattern, PerHead, Window, parse
 from longspan.patterns.text import KINDS
 from longspan.tasks.base import TASKS, Task, task_class
-from longspan.tasks.extraction import Extraction
+from longspan.tasks.summaries.extraction import Extraction
 
 
 @dataclass(frozen=True)
@@ -230,9 +230,9 @@ from typing import ClassVar
 
 import longspan
 from longspan.attention import LongformerConfig
-from longspan.data.rows import SummaryRow
+from longspan.data.summaries.rows import SummaryRow
 from longspan.patterns import Pattern
-from longspan.tasks.extraction import Extraction
+from longspan.tasks.summaries.extraction import Extraction
 
 
 @longspan.register

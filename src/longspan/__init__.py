@@ -16,9 +16,10 @@ from longspan.errors import InputError
 
 if TYPE_CHECKING:
     from longspan import patterns
-    from longspan.answers import DocumentAnswer, answer
     from longspan.attention import MECHANISMS, Tokens
     from longspan.checkpoints import from_transformers, lengthen, to_onnx, to_transformers, use_attention
+    from longspan.inference.answer import DocumentAnswer, answer
+    from longspan.inference.summarize import Summary, summarize
     from longspan.models import (
         LongspanConfig,
         LongspanForConditionalGeneration,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     )
     from longspan.ops.attend import attend
     from longspan.registering import register
-    from longspan.summaries import Summary, summarize
 
 __version__ = "0.2.0"
 
@@ -72,10 +72,10 @@ _HOMES = {
     "lengthen": "longspan.checkpoints",
     "to_onnx": "longspan.checkpoints",
     "use_attention": "longspan.checkpoints",
-    "answer": "longspan.answers",
-    "DocumentAnswer": "longspan.answers",
-    "summarize": "longspan.summaries",
-    "Summary": "longspan.summaries",
+    "answer": "longspan.inference.answer",
+    "DocumentAnswer": "longspan.inference.answer",
+    "summarize": "longspan.inference.summarize",
+    "Summary": "longspan.inference.summarize",
 }
 """Public name → module that defines it; names that begin with `Longspan` live in `longspan.models`."""
 

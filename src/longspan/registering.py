@@ -80,8 +80,8 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
 
 
 def _data_sets() -> set[str]:
-    from longspan.data.question_readers import QUESTION_DATA_SETS, SYNTHETIC
-    from longspan.data.readers import DATA_SETS
+    from longspan.data.questions.readers import QUESTION_DATA_SETS, SYNTHETIC
+    from longspan.data.summaries.readers import DATA_SETS
 
     return {*DATA_SETS, *QUESTION_DATA_SETS, SYNTHETIC}
 

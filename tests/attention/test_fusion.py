@@ -21,7 +21,7 @@ from longspan.attention import (
     Tokens,
 )
 from longspan.attention.fusion import FusionAttention
-from longspan.attention.relative import bucket, clipped_offset
+from longspan.attention.parts.relative import bucket, clipped_offset
 from longspan.errors import InputError
 
 WIDTH, HEADS, HEAD_WIDTH = 6, 2, 3

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longspan.attention import KeyValueState, LongformerConfig, Tokens
-from longspan.attention.windowed import WindowedAttention
+from longspan.attention.parts.windowed import WindowedAttention
 from longspan.errors import InputError
 
 WIDTH, HEADS, HEAD_WIDTH = 6, 2, 3

@@ -10,7 +10,7 @@ import longspan
 from longspan import InputError, LongspanForMaskedLM
 from longspan.attention import LongformerConfig
 from longspan.checkpoints import from_transformers, lengthen, to_transformers
-from longspan.checkpoints.deberta import DEBERTA
+from longspan.checkpoints.architectures.deberta import DEBERTA
 
 HEADS = [name for name in DEBERTA.heads if name != "DebertaModel"]
 SMALL = {"left_tokens": 5, "right_tokens": 7}

@@ -13,9 +13,9 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_po
 
 import longspan
 from longspan import InputError
-from longspan.attention.relative import near_row
+from longspan.attention.parts.relative import near_row
 from longspan.checkpoints import from_transformers, lengthen, to_transformers
-from longspan.checkpoints.deberta_v2 import DEBERTA_V2
+from longspan.checkpoints.architectures.deberta_v2 import DEBERTA_V2
 
 HEADS = [name for name in DEBERTA_V2.heads if name != "DebertaV2Model"]
 SMALL = {"left_tokens": 5, "right_tokens": 7}

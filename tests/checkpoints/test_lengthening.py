@@ -8,7 +8,7 @@ import torch
 import longspan
 from longspan import InputError
 from longspan.checkpoints import LengthenReport, from_transformers, lengthen
-from longspan.checkpoints.lengthening import tile_positions
+from longspan.checkpoints.lengthening.lengthen import tile_positions
 
 NARROW = {"left_tokens": 2, "right_tokens": 3}
 SOURCES = [

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from longspan.cli import main
-from longspan.data.questions import QuestionRow, Span
+from longspan.data.questions.rows import QuestionRow, Span
 from longspan.models import LongspanConfig, LongspanForNaturalQuestions
-from longspan.tasks.answering import Answer
+from longspan.tasks.questions.answering import Answer
 from longspan.training.tokenizers import train_tokenizer
 
 TEXT = (
@@ -57,7 +57,7 @@ def said(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
     def answer_row(model: Any, tokenizer: Any, row: QuestionRow, options: Any, batch_size: int = 1) -> Answer:
         return Answer(candidate=1, short=(SHORT,), candidate_probabilities=(0.0, 0.75, 0.125), **fields)
 
-    monkeypatch.setattr("longspan.tasks.answering.answer_row", answer_row)
+    monkeypatch.setattr("longspan.tasks.questions.answering.answer_row", answer_row)
 
 
 def run(*arguments: object) -> int:
@@ -148,8 +148,8 @@ def test_writes_a_picture(document: Path, reader: Path, tmp_path: Path, capsys: 
 
 
 def test_the_picture_marks_the_passage_and_the_answer(reader: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from longspan.answer_picture import draw_answer
-    from longspan.answers import answer
+    from longspan.inference.answer import answer
+    from longspan.pictures.answers import draw_answer
 
     said(monkeypatch, probability=0.75, short_score=3.0)
     figure = draw_answer(answer(TEXT, QUESTION, reader), "marmots.txt")
@@ -185,9 +185,9 @@ def test_the_page_of_a_pdf(reader: Path, tmp_path: Path, capsys: pytest.CaptureF
     lines = ["One page about snow", "A second page about marmots", "The last page"]
     text = "\n".join(lines)
     assert record["passage"]["text"] == text
-    from longspan.answers import Places
-    from longspan.data.documents import read_document_with_pages
-    from longspan.data.questions import plain_row
+    from longspan.data.questions.rows import plain_row
+    from longspan.data.text.documents import read_document_with_pages
+    from longspan.inference.answer import Places
 
     read, pages = read_document_with_pages(path)
     assert read == text
@@ -196,7 +196,7 @@ def test_the_page_of_a_pdf(reader: Path, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_pages_where_a_word_was_broken_between_them(tmp_path: Path) -> None:
-    from longspan.data.documents import read_document_with_pages
+    from longspan.data.text.documents import read_document_with_pages
 
     path = tmp_path / "broken.pdf"
     path.write_bytes(_pdf(["an early bird in the moun-", "tains sings a beauti-", "ful song", "the end"]))

@@ -11,7 +11,7 @@ from longspan.cli import main
 from longspan.errors import InputError
 from longspan.patterns import parse
 from longspan.patterns.cells import read_mask
-from longspan.pictures import MAX_TOKENS, draw_pattern, save_picture
+from longspan.pictures.patterns import MAX_TOKENS, draw_pattern, save_picture
 
 PATTERNS = [
     "full",

@@ -15,8 +15,8 @@ import torch
 import longspan
 from longspan.cli import main
 from longspan.errors import InputError
+from longspan.inference.summarize import BUNDLED, load_summarizer, reads_english
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForSentenceScoring
-from longspan.summaries import BUNDLED, load_summarizer, reads_english
 from longspan.training.tokenizers import train_tokenizer
 
 TEXT = (
@@ -132,7 +132,7 @@ def test_writes_a_picture(document: Path, scorer: Path, tmp_path: Path, capsys: 
 def test_a_picture_of_characters_without_a_font(
     scorer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longspan.summary_picture.FONTS", ("DejaVu Sans",))
+    monkeypatch.setattr("longspan.pictures.summaries.FONTS", ("DejaVu Sans",))
     path = tmp_path / "chinese.txt"
     path.write_text(CHINESE, encoding="utf-8")
     assert run(path, "--model", scorer, "--picture", tmp_path / "strip.png", "-n", 1) == 0

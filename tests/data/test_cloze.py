@@ -7,8 +7,8 @@ import random
 import pytest
 
 from longspan.data.cloze import FUNCTION_WORDS, WORD, ClozeOptions, _topic, cloze_rows, paragraphs_of
-from longspan.data.questions import plain_row
-from longspan.data.rows import SummaryRow
+from longspan.data.questions.rows import plain_row
+from longspan.data.summaries.rows import SummaryRow
 from longspan.errors import InputError
 
 PLACES = ("harbour", "market", "garden", "library", "station", "chapel", "theatre", "museum", "factory")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.corpus import Corpus
-from longspan.data.readers import read_rows
+from longspan.data.corpus.sources import Corpus
+from longspan.data.summaries.readers import read_rows
 from longspan.data.tables import read_records
 from longspan.errors import InputError
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from longspan.checkpoints.folder import check_model_folder, read_header
 from longspan.errors import InputError
-from longspan.model_folder import check_model_folder, read_header
 
 NULL = "<null>"
 """What the harness writes as null."""

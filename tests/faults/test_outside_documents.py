@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from longspan.cli import main
-from longspan.data.documents import read_document
+from longspan.data.text.documents import read_document
 
 TEXT = "Marmots live in the mountains. They sleep all winter in burrows. A whistle warns the others of danger.\n"
 

@@ -12,7 +12,7 @@ import pytest
 
 from longspan.cli import main
 from longspan.cli.terminal import LONGEST
-from longspan.data.readers import read_rows
+from longspan.data.summaries.readers import read_rows
 from longspan.data.tables import read_records
 from longspan.errors import InputError
 

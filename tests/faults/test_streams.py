@@ -180,8 +180,8 @@ def test_half_characters_of_a_text_are_replaced_with_a_note() -> None:
 def test_rows_with_half_characters_are_counted_by_skip(
     verb: str, tmp_path: Path, monkeypatch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from longspan.data.corpus import Corpus
-    from longspan.data.readers import read_rows
+    from longspan.data.corpus.sources import Corpus
+    from longspan.data.summaries.readers import read_rows
 
     rows = [{"document": f"word {n} of it", "summary": "a b"} for n in range(5)]
     path = tmp_path / "a.jsonl"

@@ -12,7 +12,7 @@ import pytest
 
 from longspan.cli import main
 from longspan.errors import InputError
-from longspan.tasks.summarization import Summarization
+from longspan.tasks.summaries.summarization import Summarization
 from longspan.training.data import synthetic_rows, texts_of
 from longspan.training.evaluate import evaluate
 from longspan.training.models import write_random_bart

@@ -8,8 +8,8 @@ import pytest
 
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForConditionalGeneration, LongspanForMaskedLM, LongspanModel
-from longspan.tasks.extraction import Extraction
-from longspan.tasks.masked_lm import MaskedLM
+from longspan.tasks.language_modelling.masked_lm import MaskedLM
+from longspan.tasks.summaries.extraction import Extraction
 from longspan.training.models import attention_of_layers, for_task
 
 SIZES: dict[str, Any] = {

@@ -19,8 +19,8 @@ from longspan.attention.base import Attention, AttentionConfig, KeyValueState, T
 from longspan.attention.full import FullConfig
 from longspan.attention.fusion import FusionConfig
 from longspan.attention.longformer import LongformerConfig
+from longspan.attention.parts.relative import RelativePositions, RelativeTables
 from longspan.attention.poolingformer import PoolingformerConfig
-from longspan.attention.relative import RelativePositions, RelativeTables
 from longspan.errors import InputError
 from longspan.plugins import find
 

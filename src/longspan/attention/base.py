@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.relative import RelativePositions, RelativeTables
+from longspan.attention.parts.relative import RelativePositions, RelativeTables
 from longspan.errors import InputError
 from longspan.ops.reference import dense_mask, dense_weights
 from longspan.ops.slots import check_slots, distinct_slots

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longspan.attention.base import KeyValueState, Tokens
-from longspan.attention.global_rows import put_rows, slot_rows
+from longspan.attention.parts.global_rows import put_rows, slot_rows
+from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, near_row
+from longspan.attention.parts.windowed import copy_linear
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
-from longspan.attention.relative import RelativePositions, RelativeTables, bucket, near_row
-from longspan.attention.windowed import copy_linear
 from longspan.errors import InputError
 from longspan.ops.reference import dense_mask, dense_weights, full_precision
 from longspan.ops.relative import attend_relative

@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from longspan.attention.base import AttentionConfig, KeyValueState, Tokens
-from longspan.attention.windowed import WindowedAttention, window_scores
+from longspan.attention.parts.windowed import WindowedAttention, window_scores
 from longspan.errors import InputError
 from longspan.patterns import PerHead, Window
 from longspan.settings import Count, Whole

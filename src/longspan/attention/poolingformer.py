@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longspan.attention.base import AttentionConfig, KeyValueState, Tokens
-from longspan.attention.windowed import WindowedAttention, copy_linear, window_scores
+from longspan.attention.parts.windowed import WindowedAttention, copy_linear, window_scores
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.pooling import pool, pool_shares, slot_mask

@@ -8,10 +8,10 @@ import longspan.ops.decompositions  # noqa: F401
 from longspan.checkpoints.attention_interface import register, use_attention
 from longspan.checkpoints.frozen import train_new_positions_only
 from longspan.checkpoints.incoming import from_transformers
-from longspan.checkpoints.lengthening import lengthen
+from longspan.checkpoints.lengthening.lengthen import lengthen
+from longspan.checkpoints.lengthening.report import LengthenReport
 from longspan.checkpoints.onnx_export import to_onnx
 from longspan.checkpoints.outgoing import to_transformers
-from longspan.checkpoints.report import LengthenReport
 
 __all__ = [
     "LengthenReport",

@@ -22,8 +22,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-from longspan.errors import InputError
-from longspan.model_folder import one_sentence
+from longspan.errors import InputError, one_sentence
 from longspan.models.tokens import check_mask
 from longspan.ops.attend import attend
 from longspan.patterns import Pattern, parse

@@ -13,9 +13,9 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 import longspan.models
 from longspan.attention import Attention
+from longspan.checkpoints.lengthening.relative_tables import keep_table, start_relative_positions
 from longspan.checkpoints.mapping import Architecture, Head, transfer
 from longspan.checkpoints.registry import describe, load_any
-from longspan.checkpoints.relative_tables import keep_table, start_relative_positions
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 

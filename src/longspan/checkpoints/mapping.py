@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from longspan.checkpoints.folder_fields import shown
 from longspan.errors import InputError
-from longspan.model_fields import shown
 
 Pairs = tuple[tuple[str, str], ...]
 """(theirs, ours): module or tensor names. `{i}` stands for a layer number, `.weight` and `.bias` are understood."""

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from longspan.data.extras import require
 from longspan.errors import InputError
+from longspan.extras import require
 from longspan.models import LongspanPreTrainedModel
 
 OUTPUTS = {

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from longspan.checkpoints import registry
-from longspan.checkpoints.deberta import LATER
+from longspan.checkpoints.architectures.deberta import LATER
 from longspan.checkpoints.incoming import carry_over
 from longspan.checkpoints.mapping import Architecture, Head, fill_copies, reverse, transfer
 from longspan.errors import InputError

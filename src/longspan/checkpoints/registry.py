@@ -8,19 +8,19 @@ import transformers
 from transformers import PreTrainedModel
 
 import longspan.models
-from longspan.checkpoints.bart import BART, MBART
-from longspan.checkpoints.bert import BERT
-from longspan.checkpoints.deberta import DEBERTA
-from longspan.checkpoints.deberta_v2 import DEBERTA_V2
-from longspan.checkpoints.distilbert import DISTILBERT
-from longspan.checkpoints.electra import ELECTRA
-from longspan.checkpoints.led import LED
-from longspan.checkpoints.longformer import LONGFORMER
+from longspan.checkpoints.architectures.bart import BART, MBART
+from longspan.checkpoints.architectures.bert import BERT
+from longspan.checkpoints.architectures.deberta import DEBERTA
+from longspan.checkpoints.architectures.deberta_v2 import DEBERTA_V2
+from longspan.checkpoints.architectures.distilbert import DISTILBERT
+from longspan.checkpoints.architectures.electra import ELECTRA
+from longspan.checkpoints.architectures.led import LED
+from longspan.checkpoints.architectures.longformer import LONGFORMER
+from longspan.checkpoints.architectures.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
+from longspan.checkpoints.folder_fields import shown
 from longspan.checkpoints.mapping import Architecture, Head
-from longspan.checkpoints.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from longspan.checkpoints.sources import open_model
 from longspan.errors import InputError
-from longspan.model_fields import shown
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
 ARCHITECTURES: dict[str, Architecture] = {

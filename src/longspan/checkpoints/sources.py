@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from longspan.errors import InputError
-from longspan.hub import check_reachable
-from longspan.model_fields import CONFIG, check_fields
-from longspan.model_folder import AGAIN, check_model_folder, one_sentence
+from longspan.checkpoints.folder import AGAIN, check_model_folder
+from longspan.checkpoints.folder_fields import CONFIG, check_fields
+from longspan.checkpoints.hub import check_reachable
+from longspan.errors import InputError, one_sentence
 from longspan.progress import without_file_bars, without_loading_notes
 
 ClassLookup = Callable[[str, str | None], type[PreTrainedModel]]

@@ -8,9 +8,9 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from longspan.errors import InputError
-from longspan.hub import check_reachable
-from longspan.model_folder import check_tokenizer_files, one_sentence
+from longspan.checkpoints.folder import check_tokenizer_files
+from longspan.checkpoints.hub import check_reachable
+from longspan.errors import InputError, one_sentence
 from longspan.progress import without_loading_notes
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "*.model")

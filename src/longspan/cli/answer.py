@@ -11,7 +11,7 @@ from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
-    from longspan.answers import DocumentAnswer, Quote
+    from longspan.inference.answer import DocumentAnswer, Quote
 
 
 def answer(
@@ -44,15 +44,15 @@ def answer(
     Examples: `longspan answer paper.pdf "which organism was studied?"`, `longspan answer book.txt "who is Mr. Collins?"
     --picture strip.png`, `curl -s URL | longspan answer - "when was it founded?" --json`.
     """
-    from longspan.answers import check_question, load_reader
-    from longspan.data.documents import read_document_with_pages
+    from longspan.data.text.documents import read_document_with_pages
+    from longspan.inference.answer import check_question, load_reader
 
     for question in questions:
         check_question(question)
     if picture is not None and len(questions) > 1:
         raise InputError(f"--picture {picture} draws one answer, but {len(questions)} questions are asked; ask one")
     if picture is not None:
-        from longspan.pictures import check_picture
+        from longspan.pictures.patterns import check_picture
 
         check_picture(picture)
     text, pages = read_document_with_pages(file, encoding)
@@ -89,7 +89,7 @@ def _print(file: str, found: "DocumentAnswer", *, heading: bool, first: bool) ->
 
 def place(quote: "Quote") -> str:
     """Where a quote is in words: in the text as it was read, whose lines are not those of a PDF file or a web page."""
-    from longspan.answer_picture import place_in_words
+    from longspan.pictures.answers import place_in_words
 
     characters, in_bytes = f"{quote.start:,}–{quote.end:,}", f"{quote.start_byte:,}–{quote.end_byte:,}"
     return f"{place_in_words(quote)} of the text, characters {characters}, bytes {in_bytes}"
@@ -100,7 +100,7 @@ def _emphasise(text: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from longspan.data.characters import shown
+    from longspan.data.text.characters import shown
 
     if sys.stdout.isatty():
         Console().print(Text(shown(text), style="bold"))
@@ -114,7 +114,7 @@ def _show(passage: "Quote", short: "Quote | None") -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from longspan.data.characters import shown
+    from longspan.data.text.characters import shown
 
     if not sys.stdout.isatty():
         for line in passage.text.splitlines():
@@ -143,13 +143,13 @@ def _record(file: str, found: "DocumentAnswer") -> dict[str, object]:
 
 
 def _draw(found: "DocumentAnswer", title: str, path: Path) -> None:
-    from longspan.answer_picture import draw_answer
     from longspan.cli.saving import save_with_note
+    from longspan.pictures.answers import draw_answer
 
     save_with_note(draw_answer(found, title), path)
 
 
 def _name(file: str) -> str:
-    from longspan.data.characters import on_one_line
+    from longspan.data.text.characters import on_one_line
 
     return "standard input" if file == "-" else on_one_line(file)

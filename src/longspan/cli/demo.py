@@ -30,7 +30,7 @@ def python_reference() -> str:
 
 def measure(times: int) -> None:
     """Summarise `times` copies of the text and print the outcome as JSON: what the processes of `main` run."""
-    from longspan.summaries import load_summarizer
+    from longspan.inference.summarize import load_summarizer
 
     text = "\n\n".join([python_reference()] * times)
     summarizer = load_summarizer()
@@ -77,7 +77,7 @@ def _ask() -> None:
     """Ask the bundled reader of the chapters on `with` and exceptions."""
     from pydoc_data.topics import topics
 
-    from longspan.answers import load_reader
+    from longspan.inference.answer import load_reader
 
     text = "\n\n".join(topics[name].strip() for name in CHAPTERS if name in topics)
     reader = load_reader()
@@ -124,3 +124,7 @@ def _peak_bytes() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+if __name__ == "__main__":
+    sys.exit(main())

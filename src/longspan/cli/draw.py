@@ -24,7 +24,7 @@ def draw(
     `longspan draw "per_head(window(64), window(32, 32, 4))" --heads --out heads.svg`.
     """
     from longspan.patterns import parse
-    from longspan.pictures import check_picture, draw_pattern, save_picture
+    from longspan.pictures.patterns import check_picture, draw_pattern, save_picture
 
     check_picture(out)
     save_picture(draw_pattern(parse(pattern), tokens, heads=heads), out)

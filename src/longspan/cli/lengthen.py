@@ -39,7 +39,7 @@ def lengthen(
     settings = _settings(options or [])
     chosen = None if layers is None else _layers(layers)
 
-    from longspan.checkpoints.lengthening import lengthen as run
+    from longspan.checkpoints.lengthening.lengthen import lengthen as run
     from longspan.checkpoints.registry import load_any
     from longspan.checkpoints.saving import load_tokenizer, save_whole
     from longspan.files import new_folder

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def save_with_note(figure: "Figure", picture: Path) -> None:
     """Save a picture; characters that no font has are said in one line on stderr."""
-    from longspan.pictures import save_picture
+    from longspan.pictures.patterns import save_picture
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

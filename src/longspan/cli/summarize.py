@@ -11,7 +11,7 @@ from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
-    from longspan.summaries import Summary
+    from longspan.inference.summarize import Summary
 
 
 def summarize(
@@ -45,12 +45,12 @@ def summarize(
     Examples: `longspan summarize paper.pdf -n 8`, `longspan summarize book.txt --picture strip.png`,
     `curl -s URL | longspan summarize - --json`, `longspan summarize report.md --model runs/led-arxiv-16k --beams 4`.
     """
-    from longspan.data.documents import read_document
+    from longspan.data.text.documents import read_document
 
     if picture is not None and len(files) > 1:
         raise InputError(f"--picture {picture} draws one document, but {len(files)} are given; name one of them")
     if picture is not None:
-        from longspan.pictures import check_picture
+        from longspan.pictures.patterns import check_picture
 
         check_picture(picture)
     # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
@@ -72,8 +72,8 @@ def summarize(
 def _summarize(
     text: str, sentences: int | None, model: str | None, language: str | None, decoding: tuple[object, ...]
 ) -> "Summary":
-    from longspan.abstractive import Decoding
-    from longspan.summaries import summarize as run
+    from longspan.inference.abstractive import Decoding
+    from longspan.inference.summarize import summarize as run
 
     chosen = None
     if any(option is not None for option in decoding):
@@ -107,12 +107,12 @@ def _record(file: str, summary: "Summary") -> dict[str, object]:
 
 def _draw(summary: "Summary", title: str, picture: Path) -> None:
     from longspan.cli.saving import save_with_note
-    from longspan.summary_picture import draw_summary
+    from longspan.pictures.summaries import draw_summary
 
     save_with_note(draw_summary(summary, title), picture)
 
 
 def _name(file: str) -> str:
-    from longspan.data.characters import on_one_line
+    from longspan.data.text.characters import on_one_line
 
     return "standard input" if file == "-" else on_one_line(file)

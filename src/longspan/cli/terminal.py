@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from longspan.data.characters import escaped, on_one_line, shown
+from longspan.data.text.characters import escaped, on_one_line, shown
 from longspan.errors import InputError
 
 LONGEST = 900

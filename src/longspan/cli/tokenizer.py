@@ -35,7 +35,7 @@ def tokenizer(
     The corpus is read once, in pieces; only the counts of its words are in memory. A recipe uses the result with
     `tokenizer: {from: DIR}`; `tokenizer: {train: SIZE}` makes one from the recipe's own training data.
     """
-    from longspan.data.corpus import Corpus
+    from longspan.data.corpus.sources import Corpus
     from longspan.files import new_folder
 
     folder = new_folder(output)

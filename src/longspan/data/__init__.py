@@ -7,13 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from longspan.data.chunks import Chunk, chunk_map
-    from longspan.data.documents import read_document
-    from longspan.data.question_readers import QUESTION_DATA_SETS, read_questions
-    from longspan.data.questions import Annotation, Candidate, QuestionRow, Span, plain_row
-    from longspan.data.readers import DATA_SETS, read_rows, rows_from_records
-    from longspan.data.rows import SummaryRow
-    from longspan.data.sentences import Sentence, split_sentences
+    from longspan.data.questions.readers import QUESTION_DATA_SETS, read_questions
+    from longspan.data.questions.rows import Annotation, Candidate, QuestionRow, Span, plain_row
+    from longspan.data.summaries.readers import DATA_SETS, read_rows, rows_from_records
+    from longspan.data.summaries.rows import SummaryRow
+    from longspan.data.text.chunks import Chunk, chunk_map
+    from longspan.data.text.documents import read_document
+    from longspan.data.text.sentences import Sentence, split_sentences
 
 __all__ = [
     "DATA_SETS",
@@ -35,13 +35,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "chunks": ("Chunk", "chunk_map"),
-    "documents": ("read_document",),
-    "question_readers": ("QUESTION_DATA_SETS", "read_questions"),
-    "questions": ("Annotation", "Candidate", "QuestionRow", "Span", "plain_row"),
-    "readers": ("DATA_SETS", "read_rows", "rows_from_records"),
-    "rows": ("SummaryRow",),
-    "sentences": ("Sentence", "split_sentences"),
+    "questions.readers": ("QUESTION_DATA_SETS", "read_questions"),
+    "questions.rows": ("Annotation", "Candidate", "QuestionRow", "Span", "plain_row"),
+    "summaries.readers": ("DATA_SETS", "read_rows", "rows_from_records"),
+    "summaries.rows": ("SummaryRow",),
+    "text.chunks": ("Chunk", "chunk_map"),
+    "text.documents": ("read_document",),
+    "text.sentences": ("Sentence", "split_sentences"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from longspan.data.questions import Annotation, Candidate, QuestionRow, Span
-from longspan.data.rows import SummaryRow
+from longspan.data.questions.rows import Annotation, Candidate, QuestionRow, Span
+from longspan.data.summaries.rows import SummaryRow
 from longspan.errors import InputError
 
 WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
@@ -84,7 +84,7 @@ def paragraphs_of(row: SummaryRow, draw: random.Random) -> list[str]:
 
     SumPubMed hides numbers and citations: numbers get a random value back, citation marks go.
     """
-    from longspan.data.questions import plain_row
+    from longspan.data.questions.rows import plain_row
 
     if len(row.pieces) == 1:
         text = row.pieces[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from longspan.data.rows import SummaryRow
+from longspan.data.summaries.rows import SummaryRow
 from longspan.errors import InputError
 
 MOST = 10_000

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from longspan.data.extras import require
 from longspan.data.jsonl import check_regular, open_bytes, read_jsonl
 from longspan.errors import InputError
+from longspan.extras import require
 
 LONGEST_CELL = 1 << 28
 """Characters; a document is one cell."""

@@ -9,8 +9,8 @@ from typing import Any
 from transformers import GenerationConfig, PreTrainedConfig
 
 from longspan.errors import InputError
-from longspan.model_fields import shown
 from longspan.models.fields import ModelFields
+from longspan.settings import show
 
 # Keys, besides the fields below, that transformers itself writes into a config.json or passes to a configuration.
 _TRANSFORMERS_KEYS = frozenset(
@@ -126,4 +126,4 @@ def _refuse_unknown(keywords: dict[str, Any]) -> None:
             continue
         close = difflib.get_close_matches(key, names, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "see LongspanConfig for the fields it has"
-        raise InputError(f"LongspanConfig has no field {key!r} (given {shown(keywords[key])}); {hint}")
+        raise InputError(f"LongspanConfig has no field {key!r} (given {show(keywords[key])}); {hint}")

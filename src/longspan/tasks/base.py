@@ -29,10 +29,10 @@ SYNTHETIC = "synthetic"
 """The name of the data that every task writes in code, so that a smoke run needs no files."""
 
 TASKS: dict[str, Any] = {
-    "summarization": "longspan.tasks.summarization:Summarization",
-    "extraction": "longspan.tasks.extraction:Extraction",
-    "masked_lm": "longspan.tasks.masked_lm:MaskedLM",
-    "natural_questions": "longspan.tasks.natural_questions:NaturalQuestions",
+    "summarization": "longspan.tasks.summaries.summarization:Summarization",
+    "extraction": "longspan.tasks.summaries.extraction:Extraction",
+    "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
+    "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
 }
 """Name → where the task's dataclass lies, or the class itself where `longspan.register` added it."""
 

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from longspan.data.extras import require
 from longspan.errors import InputError
+from longspan.extras import require
 from longspan.files import lock, temporary, whole_file
 from longspan.progress import without_file_bars
 from longspan.training.recipe import Lora

@@ -8,7 +8,7 @@ from typing import Any
 from longspan.data.synthetic import synthetic_rows
 from longspan.errors import InputError
 from longspan.tasks.predicting import FeatureRows
-from longspan.tasks.summaries import texts_of
+from longspan.tasks.summaries.base import texts_of
 from longspan.training.recipe import Data
 
 __all__ = ["FeatureRows", "load_rows", "synthetic_rows", "texts_of"]

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from longspan.errors import InputError
-from longspan.model_fields import CONFIG, check_fields
-from longspan.model_folder import one_sentence
+from longspan.checkpoints.folder_fields import CONFIG, check_fields
+from longspan.errors import InputError, one_sentence
 from longspan.training.recipe import Model
 
 logger = logging.getLogger(__name__)

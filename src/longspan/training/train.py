@@ -24,9 +24,8 @@ from typing import Any
 
 from transformers import set_seed
 
-from longspan.errors import InputError
+from longspan.errors import InputError, one_sentence
 from longspan.files import Claim, output_folder, remove_empty, whole_file, write_errors, write_whole
-from longspan.model_folder import one_sentence
 from longspan.models.card import NAME as CARD
 from longspan.models.card import may_write_card
 from longspan.progress import without_file_bars

@@ -1,0 +1,1 @@
+"""What several mechanisms share: windows, global tokens, relative positions, reach and costs."""

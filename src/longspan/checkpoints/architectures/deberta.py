@@ -1,0 +1,250 @@
+"""DeBERTa (version 1): disentangled attention through one table of relative positions that all layers share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longspan.checkpoints.architectures.encoder_tables import (
+    BERT_MASKED_LM,
+    BODY,
+    SPAN,
+    TOKEN_CLASSIFIER,
+    encoder_fields,
+    export_encoder,
+)
+from longspan.checkpoints.mapping import Architecture, Head, Pairs
+from longspan.errors import InputError
+
+RELATIVE: Pairs = (
+    ("encoder.rel_embeddings", "encoder.relative.near"),
+    ("encoder.layer.{i}.attention.self.pos_proj", "encoder.layers.{i}.attention.position_key"),
+    ("encoder.layer.{i}.attention.self.pos_q_proj", "encoder.layers.{i}.attention.position_query"),
+)
+# The two masked-LM heads compute the same; the first one, transformers' default, is what a model goes out with.
+MASKED_LM: Pairs = (
+    *BERT_MASKED_LM,
+    ("lm_predictions.lm_head.dense", "lm_head.dense"),
+    ("lm_predictions.lm_head.LayerNorm", "lm_head.norm"),
+    ("lm_predictions.lm_head.bias", "lm_head.decoder.bias"),
+)
+CLASSIFIER: Pairs = (("pooler.dense", "classifier.dense"), ("classifier", "classifier.output"))
+GLOBAL_ONLY = re.compile(r"encoder\.relative\.far\.|\.attention\.global_")
+"""Our tensors that only global tokens read, of which DeBERTa knows none."""
+KINDS = ("c2p", "p2c")
+LATER = ("position_buckets", "position_norm_eps", "tie_position_projections")
+"""Options of fusion that DeBERTa-v2 brought."""
+
+
+def terms_of(config: Any) -> tuple[str, ...]:
+    """The relative terms that the scores have: "c2p", "p2c", both or none."""
+    kinds = config.pos_att_type or ()
+    return tuple(kind for kind in KINDS if config.relative_attention and kind in kinds)
+
+
+def span_of(config: Any) -> int:
+    """k, half the rows of the table of relative positions."""
+    given = config.max_relative_positions
+    return given if given > 0 else config.max_position_embeddings
+
+
+def _fields(config: Any) -> dict[str, Any]:
+    _refuse(config)
+    positions = {
+        "max_position_embeddings": config.max_position_embeddings,
+        "position_offset": 0,
+        "positions_skip_padding": False,
+        "position_embedding": "learned" if config.position_biased_input else "none",
+        "classifier_activation": config.pooler_hidden_act,
+        "classifier_input_dropout": float(config.pooler_dropout),
+        "classifier_dropout": getattr(config, "cls_dropout", None),
+        "attention": _attention(config),
+    }
+    # The newer masked-LM head has no output weights but the token table.
+    tied = {} if config.legacy else {"tie_word_embeddings": True}
+    return encoder_fields(config) | positions | tied
+
+
+def _attention(config: Any) -> Any:
+    """Fusion with a window that covers every input; plain full attention where no term reads the table."""
+    if not terms_of(config):
+        return "full"
+    span, tokens = span_of(config), config.max_position_embeddings
+    if span + 1 < tokens:
+        raise InputError(
+            f"max_relative_positions={span} is shorter than the {tokens} tokens this deberta checkpoint reads, so that "
+            "distant tokens would share a position; Longspan loads only checkpoints whose table covers their inputs"
+        )
+    window = min(span, tokens)
+    return {
+        "mechanism": "fusion",
+        "two_level": False,
+        "left_tokens": window,
+        "right_tokens": window,
+        "relative_span": span,
+        "global_span": max(tokens, 64),
+        "position_dropout": float(config.hidden_dropout_prob),
+    }
+
+
+def _refuse(config: Any) -> None:
+    """Raise `InputError` for what DeBERTa's code can be configured to do, and this cannot."""
+    width = getattr(config, "embedding_size", config.hidden_size)
+    if width != config.hidden_size:
+        raise InputError(
+            f"embedding_size={width} differs from hidden_size={config.hidden_size} in this deberta checkpoint; "
+            "Longspan has no projection of embeddings"
+        )
+    if getattr(config, "talking_head", False):
+        raise InputError("talking_head=True in this deberta checkpoint; Longspan does not mix attention heads")
+
+
+def _unpack(state: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
+    """DeBERTa's tensors with separate projections, under the names that BERT has for them.
+
+    The fused `in_proj` holds query, key and value of each head in turn and has no bias; those of query and value stand
+    apart, and the key has none. Its scale is 1/√(n·D) for n − 1 names in `pos_att_type`, read or not; ours is 1/√(3·D)
+    in fusion and 1/√D in full attention. The factor between them goes into the query projections, and a term that a
+    checkpoint lacks gets weights of zero.
+    """
+    terms = terms_of(config)
+    factor = ((3 if terms else 1) / (1 + len(config.pos_att_type or ()))) ** 0.5
+    plain = {}
+    for name, tensor in state.items():
+        stem, _, last = name.rpartition("self.")
+        if last == "in_proj.weight":
+            weights = tensor.unflatten(0, (config.num_attention_heads, 3, -1)).unbind(1)
+            query, key, value = (weight.flatten(0, 1).clone() for weight in weights)
+            plain |= {f"{stem}self.query.weight": query * factor, f"{stem}self.key.weight": key}
+            plain |= {f"{stem}self.value.weight": value, f"{stem}self.key.bias": torch.zeros_like(key[:, 0])}
+            if terms:
+                plain.setdefault(f"{stem}self.pos_proj.weight", torch.zeros_like(key))
+                plain.setdefault(f"{stem}self.pos_q_proj.weight", torch.zeros_like(key))
+                plain.setdefault(f"{stem}self.pos_q_proj.bias", torch.zeros_like(key[:, 0]))
+        elif last == "q_bias":
+            plain[f"{stem}self.query.bias"] = tensor * factor
+        elif last == "v_bias":
+            plain[f"{stem}self.value.bias"] = tensor.clone()
+        elif last.startswith("pos_"):
+            if terms:
+                plain[name] = tensor * factor if last.startswith("pos_q_proj") else tensor
+        elif terms or not name.endswith("rel_embeddings.weight"):
+            plain[name] = tensor
+    return plain
+
+
+@torch.no_grad()
+def _pack(plain: Mapping[str, Tensor], state: Mapping[str, Tensor], config: Any) -> None:
+    """Write separate projections back into DeBERTa's fused ones, in place.
+
+    Raises:
+        InputError: a key projection has a bias, which DeBERTa cannot hold.
+    """
+    heads = config.num_attention_heads
+    for name, tensor in state.items():
+        stem, _, last = name.rpartition("self.")
+        if last == "in_proj.weight":
+            if plain[f"{stem}self.key.bias"].any():
+                raise InputError(
+                    f"the bias of the key projection in {stem.rstrip('.')} is not zero, and transformers' deberta has "
+                    "none: this model was trained on here, and stays here"
+                )
+            parts = [plain[f"{stem}self.{part}.weight"].unflatten(0, (heads, -1)) for part in ("query", "key", "value")]
+            tensor.copy_(torch.stack(parts, 1).flatten(0, 2))
+        elif last in ("q_bias", "v_bias"):
+            tensor.copy_(plain[f"{stem}self.{'query' if last == 'q_bias' else 'value'}.bias"])
+        elif last.startswith("pos_q_proj"):
+            tensor.copy_(plain[name])
+
+
+def _export(config: Any) -> dict[str, Any]:
+    for layer in range(config.num_hidden_layers):
+        for name in LATER:
+            value = getattr(config.layer_attention(layer), name, None)
+            if value:
+                raise InputError(
+                    f"encoder layer {layer} has {name}={value}, which transformers' deberta cannot represent"
+                )
+    return export_relative(config)
+
+
+def export_relative(config: Any) -> dict[str, Any]:
+    """The fields that DeBERTa and DeBERTa-v2 have in common."""
+    layers = range(config.num_hidden_layers)
+    relative = not layers or any(config.layer_attention(layer).mechanism != "full" for layer in layers)
+    spans = {_exported_span(config, layer) for layer in layers if relative}
+    if config.global_tokens != "none":
+        raise InputError(
+            f"global_tokens={config.global_tokens!r} cannot be represented by transformers' deberta, which has none; "
+            "set it to 'none' if the model does without"
+        )
+    fields = export_encoder(config)
+    dropout = fields.pop("classifier_dropout", None)
+    span = spans.pop() if spans else config.max_position_embeddings
+    first = config.classifier_input_dropout
+    if first is None:
+        first = config.dropout if dropout is None else dropout
+    return fields | {
+        "relative_attention": relative,
+        "max_relative_positions": -1 if span == config.max_position_embeddings else span,
+        "pos_att_type": list(KINDS) if relative else [],
+        "position_biased_input": config.position_embedding == "learned",
+        "pooler_hidden_act": config.classifier_activation,
+        "pooler_dropout": first,
+        **({} if dropout is None else {"cls_dropout": dropout}),
+    }
+
+
+def _exported_span(config: Any, layer: int) -> int:
+    """k of a layer that is DeBERTa's; `InputError` says why another is not."""
+    attention = config.layer_attention(layer)
+    reason = None
+    if attention.mechanism != "fusion":
+        reason = f"attention {attention.mechanism!r}"
+    elif attention.two_level:
+        reason = "two_level=True"
+    elif min(attention.left_tokens, attention.right_tokens) < config.max_position_embeddings - 1:
+        reason = f"a window of {attention.left_tokens} and {attention.right_tokens} tokens, not the whole input"
+    elif attention.p2c_index != "code":
+        reason = f"p2c_index={attention.p2c_index!r}"
+    elif attention.dropout != config.attention_dropout:
+        reason = f"a dropout of {attention.dropout}, not attention_dropout={config.attention_dropout}"
+    elif attention.position_dropout != config.dropout:
+        reason = f"position_dropout={attention.position_dropout}, not dropout={config.dropout}"
+    if reason:
+        raise InputError(f"encoder layer {layer} has {reason}, which transformers' deberta cannot represent")
+    return attention.relative_span
+
+
+def heads_of(prefix: str) -> dict[str, Head]:
+    """The transformers classes of DeBERTa or DeBERTa-v2, which begin with `prefix`, and what they become."""
+    return {
+        f"{prefix}Model": Head("LongspanModel"),
+        f"{prefix}ForMaskedLM": Head("LongspanForMaskedLM", MASKED_LM),
+        f"{prefix}ForSequenceClassification": Head(
+            "LongspanForSequenceClassification", CLASSIFIER, fields={"classification_head": "dense"}
+        ),
+        f"{prefix}ForTokenClassification": Head(
+            "LongspanForTokenClassification", TOKEN_CLASSIFIER, fields={"classifier_dropout": None}
+        ),
+        f"{prefix}ForQuestionAnswering": Head("LongspanForQuestionAnswering", SPAN),
+    }
+
+
+DEBERTA = Architecture(
+    model_type="deberta",
+    prefix="deberta",
+    body=BODY + RELATIVE,
+    our_body="model",
+    heads=heads_of("Deberta"),
+    fields=_fields,
+    export=_export,
+    unpack=_unpack,
+    pack=_pack,
+    unread=GLOBAL_ONLY,
+    checked=("attention", "classifier_input_dropout"),
+)

@@ -1,0 +1,184 @@
+"""DeBERTa-v2, v3 and mDeBERTa: as DeBERTa, with logarithmic buckets of offsets, a LayerNorm over their table, and the
+projections of the tokens for it too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longspan.checkpoints.architectures.deberta import (
+    DEBERTA,
+    KINDS,
+    export_relative,
+    heads_of,
+    span_of,
+    terms_of,
+)
+from longspan.checkpoints.architectures.encoder_tables import BODY, encoder_fields
+from longspan.checkpoints.mapping import Pairs
+from longspan.errors import InputError
+
+RELATIVE: Pairs = (
+    ("embeddings.embed_proj", "encoder.embeddings.projection"),
+    ("encoder.rel_embeddings", "encoder.relative.near"),
+    ("encoder.LayerNorm", "encoder.relative.norm"),
+    ("encoder.layer.{i}.attention.self.pos_key_proj", "encoder.layers.{i}.attention.position_key"),
+    ("encoder.layer.{i}.attention.self.pos_query_proj", "encoder.layers.{i}.attention.position_query"),
+)
+
+PROJECTION = re.compile(r"self\.(query|key|value)$")
+"""BERT's names for what is here called `query_proj` and so on."""
+
+
+def _fields(config: Any) -> dict[str, Any]:
+    _refuse(config)
+    return encoder_fields(config) | {
+        "embedding_projection": "before_norm",
+        "max_position_embeddings": config.max_position_embeddings,
+        "position_offset": 0,
+        "positions_skip_padding": False,
+        "position_embedding": "learned" if config.position_biased_input else "none",
+        "classifier_activation": config.pooler_hidden_act,
+        "classifier_input_dropout": float(config.pooler_dropout),
+        "classifier_dropout": getattr(config, "cls_dropout", None),
+        "attention": _attention(config),
+        # The newer masked-LM head has no output weights but the token table.
+        **({} if config.legacy else {"tie_word_embeddings": True}),
+    }
+
+
+def _attention(config: Any) -> Any:
+    """Fusion with a window that covers every input; plain full attention where no term reads the table."""
+    if not terms_of(config):
+        return "full"
+    span, tokens, buckets = span_of(config), config.max_position_embeddings, _buckets(config)
+    if buckets is None and span + 1 < tokens:
+        raise InputError(
+            f"max_relative_positions={span} without position_buckets is shorter than the {tokens} tokens that this "
+            "deberta-v2 checkpoint reads, so that distant tokens would share a position; Longspan loads such a one "
+            "only with buckets"
+        )
+    window = tokens if buckets is not None else min(span, tokens)
+    return {
+        "mechanism": "fusion",
+        "two_level": False,
+        "left_tokens": window,
+        "right_tokens": window,
+        "relative_span": span,
+        "position_buckets": buckets,
+        "position_norm_eps": config.layer_norm_eps if _has_norm(config) else None,
+        "tie_position_projections": _ties(config),
+        "global_span": max(tokens, 64),
+        "position_dropout": float(config.hidden_dropout_prob),
+    }
+
+
+def _buckets(config: Any) -> int | None:
+    given = getattr(config, "position_buckets", -1)
+    return given if given > 0 else None
+
+
+def _has_norm(config: Any) -> bool:
+    return "layer_norm" in [kind.strip() for kind in getattr(config, "norm_rel_ebd", "none").lower().split("|")]
+
+
+def _ties(config: Any) -> bool:
+    """Whether the token projections serve the table. With one term of two they get copies of their own, so that the
+    missing one can be zero."""
+    return bool(getattr(config, "share_att_key", False)) and terms_of(config) == KINDS
+
+
+def _refuse(config: Any) -> None:
+    """Raise `InputError` for what DeBERTa-v2's code can be configured to do, and this cannot."""
+    kernel = getattr(config, "conv_kernel_size", 0)
+    if kernel > 0:
+        raise InputError(
+            f"conv_kernel_size={kernel} in this deberta-v2 checkpoint adds a convolution behind the first layer (as in "
+            "deberta-v2-xlarge), which Longspan's blocks do not have; choose one without, such as DeBERTa-v3"
+        )
+    width = getattr(config, "attention_head_size", config.hidden_size // config.num_attention_heads)
+    if width * config.num_attention_heads != config.hidden_size:
+        raise InputError(
+            f"attention_head_size={width} in this deberta-v2 checkpoint is not hidden_size / num_attention_heads; "
+            "Longspan has only heads that divide the width"
+        )
+
+
+def _unpack(state: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
+    """DeBERTa-v2's tensors without those that change no output, and with projections of both terms.
+
+    Its scale is 1/√(n·D) for n − 1 terms named in `pos_att_type`, read or not; ours is 1/√(3·D) in fusion and 1/√D in
+    full attention; the factor between them goes into the query projections. The bias of a position key adds the same to
+    all scores of a query, which the softmax takes away again.
+    """
+    terms = terms_of(config)
+    named = sum(kind in (config.pos_att_type or ()) for kind in KINDS)
+    factor = ((3 if terms else 1) / (1 + named)) ** 0.5
+    plain = {}
+    for name, tensor in state.items():
+        last = name.rpartition("self.")[2]
+        relative = last.startswith("pos_") or re.search(r"encoder\.(rel_embeddings|LayerNorm)\.", name)
+        if last == "pos_key_proj.bias" or (relative and not terms):
+            continue
+        scaled = last.startswith(("query_proj", "pos_query_proj")) and factor != 1
+        plain[name] = tensor * factor if scaled else tensor
+    if terms and not _ties(config):
+        shared = bool(getattr(config, "share_att_key", False))
+        for name in [name for name in plain if name.endswith("self.key_proj.weight")]:
+            _complete(plain, name.removesuffix("key_proj.weight"), terms, shared=shared)
+    return plain
+
+
+def _complete(plain: dict[str, Tensor], stem: str, terms: tuple[str, ...], *, shared: bool) -> None:
+    """Give a layer both position projections of its own: those of its tokens where it shares them, zeros for a term
+    that it does not have."""
+    for kind, last in (("c2p", "key_proj.weight"), ("p2c", "query_proj.weight"), ("p2c", "query_proj.bias")):
+        own = plain[f"{stem}{last}"]
+        value = own if shared and kind in terms else torch.zeros_like(own)
+        plain.setdefault(f"{stem}pos_{last}", value)
+
+
+@torch.no_grad()
+def _pack(plain: Mapping[str, Tensor], state: Mapping[str, Tensor], config: Any) -> None:
+    """Silence the biases that `_unpack` leaves out, in place; all else was written where it belongs."""
+    for name, tensor in state.items():
+        if name.endswith("pos_key_proj.bias"):
+            tensor.zero_()
+
+
+def _export(config: Any) -> dict[str, Any]:
+    layers = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
+    fusions = [layer for layer in layers if layer.mechanism == "fusion"]
+    for name in ("tie_position_projections", "position_buckets", "position_norm_eps"):
+        if len({getattr(layer, name) for layer in fusions}) > 1:
+            raise InputError(f"{name} differs between encoder layers, which transformers' deberta-v2 cannot represent")
+    buckets = fusions[0].position_buckets if fusions else None
+    eps = fusions[0].position_norm_eps if fusions else None
+    if eps not in (None, config.layer_norm_eps):
+        raise InputError(
+            f"position_norm_eps={eps} is not layer_norm_eps={config.layer_norm_eps}, which transformers' deberta-v2 "
+            "cannot represent"
+        )
+    return export_relative(config) | {
+        "embedding_size": config.embedding_width,
+        "position_buckets": -1 if buckets is None else buckets,
+        "norm_rel_ebd": "none" if eps is None else "layer_norm",
+        "share_att_key": bool(fusions) and fusions[0].tie_position_projections,
+    }
+
+
+DEBERTA_V2 = replace(
+    DEBERTA,
+    model_type="deberta-v2",
+    body=tuple((PROJECTION.sub(r"self.\1_proj", theirs), ours) for theirs, ours in BODY) + RELATIVE,
+    heads=heads_of("DebertaV2"),
+    fields=_fields,
+    export=_export,
+    unpack=_unpack,
+    pack=_pack,
+)

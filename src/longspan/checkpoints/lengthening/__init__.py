@@ -1,0 +1,1 @@
+"""Longer models from short ones: which layer gets what, the check that short inputs stay, the report."""

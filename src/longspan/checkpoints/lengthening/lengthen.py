@@ -1,0 +1,157 @@
+"""Longer models from short ones: tiled positions, a long mechanism, and a check that short inputs come out the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from longspan.checkpoints.incoming import carry_over, check_filled, from_transformers, start_extra_weights
+from longspan.checkpoints.lengthening.parity import measure_parity
+from longspan.checkpoints.lengthening.plan import plan_attention
+from longspan.checkpoints.lengthening.relative_tables import fusion_config, rebucket
+from longspan.checkpoints.lengthening.report import LengthenReport
+from longspan.checkpoints.registry import describe, load_any
+from longspan.errors import InputError
+from longspan.models import LongspanConfig, LongspanPreTrainedModel
+
+
+def lengthen(
+    model_or_path: PreTrainedModel | str | Path,
+    attention: Any = "poolingformer",
+    max_tokens: int = 16384,
+    layers: Iterable[int] | None = None,
+    **options: Any,
+) -> LongspanPreTrainedModel:
+    """Make a published model, or one of ours, read up to `max_tokens` tokens; short inputs come out as before.
+
+    Positions are tiled as published (Longformer §5, Poolingformer): the reserved rows stay, the learned block is
+    repeated, the last copy cut off; the decoder keeps its table. Projections of global tokens start as copies of the
+    local ones. The second level of Poolingformer and fusion starts by its `init`: "zero_value", the default, adds
+    nothing at first.
+
+    DeBERTa becomes fusion, which keeps its table of relative positions. The table for pairs with a global token starts
+    from it: each of its rows, which stands for a range of distances, as the row for the middle of that range, and
+    everything beyond the table as its last row. A source without relative positions can become fusion too; there their
+    projections start at zero and so count for nothing at first.
+
+    Args:
+        model_or_path: a transformers or Longspan model, a directory or a Hub name; see `from_transformers`.
+        attention: the mechanism: a name, a dict or an `AttentionConfig`; or a list of these with one per encoder layer.
+            A bare name that the source already uses keeps its layout and options, except that DeBERTa, full attention
+            with relative positions, becomes fusion with windows.
+        max_tokens: the longest input afterwards; at least the source's.
+        layers: encoder layers that get the mechanism, negative numbers counting from the end. `None` means all, or for
+            "poolingformer" and "fusion" the last half, as published. The other layers get the first level of these
+            alone ("longformer", or "fusion" with `two_level=False`); under any other mechanism they stay as they are.
+        **options: of the mechanism, such as `left_tokens=256`.
+
+    Returns:
+        The model in evaluation mode; its `report` (`LengthenReport`) says what became of every parameter, and how far
+        its outputs are from the source's on a short random input with windows that cover it and no new weight active.
+        Where the source chose no global tokens, generation, document classification and question answering make the
+        first token global, unless a `global_attention_mask` says otherwise.
+
+    Raises:
+        InputError: a source that cannot be loaded, unknown options or layers, fewer tokens than the source has, or a
+            choice with which short inputs would not come out as before.
+    """
+    source = load_any(model_or_path)
+    base = source if isinstance(source, LongspanPreTrainedModel) else from_transformers(source)
+    config = _longer_config(base, attention, max_tokens, layers, options)
+    model: Any = type(base)(config)
+    model.to(device=base.device, dtype=base.dtype)
+    report = LengthenReport(
+        source=type(source).__name__,
+        target=type(model).__name__,
+        tokens_before=base.config.max_position_embeddings,
+        tokens_after=max_tokens,
+        reserved_rows=config.position_offset,
+        table=config.position_embedding == "learned",
+        attention=tuple(config.layer_attention(layer) for layer in range(config.num_hidden_layers)),
+        global_tokens=config.global_tokens,
+    )
+    _fill(base, model, report, _trained_tensors(source, base))
+    carry_over(base, model)
+    model.eval()
+    measure_parity(source, base, model, report)
+    model.report = report
+    return model
+
+
+def tile_positions(table: Tensor, rows: int, reserved: int) -> Tensor:
+    """Lengthen a position table `(reserved + N, E)` to `rows` rows by repeating its N learned rows; the last copy may
+    be cut off (Longformer, section 5, "copy initialisation")."""
+    learned = table[reserved:]
+    if learned.shape[0] == 0:
+        raise InputError("the source has no position rows beyond the reserved ones, so there is nothing to repeat")
+    copies = -(-(rows - reserved) // learned.shape[0])
+    return torch.cat([table[:reserved], learned.repeat(copies, 1)])[:rows]
+
+
+def _longer_config(
+    base: LongspanPreTrainedModel,
+    attention: Any,
+    max_tokens: int,
+    layers: Iterable[int] | None,
+    options: dict[str, Any],
+) -> LongspanConfig:
+    """The source's configuration with new attention, length and default globals."""
+    old = base.config
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < old.max_position_embeddings:
+        raise InputError(
+            f"max_tokens={max_tokens!r} is less than the {old.max_position_embeddings} tokens that the source already "
+            "reads; give at least that many"
+        )
+    fields = old.to_dict() | {
+        "attention": plan_attention(old, attention, max_tokens, layers, options),
+        "max_position_embeddings": max_tokens,
+        "global_tokens": _default_globals(base),
+    }
+    return LongspanConfig.from_dict(fields)
+
+
+def _default_globals(base: LongspanPreTrainedModel) -> str:
+    """Which tokens are global when nobody says so: forgetting them would leave whole projections untrained."""
+    heads = ("ConditionalGeneration", "SequenceClassification", "QuestionAnswering")
+    if base.config.global_tokens == "none" and type(base).__name__.endswith(heads):
+        return "first"
+    return base.config.global_tokens
+
+
+def _trained_tensors(source: PreTrainedModel, base: LongspanPreTrainedModel) -> dict[str, Tensor]:
+    """The tensors of `base`, but not those that the published `source` of which it was just made does not have."""
+    leaves = (lambda name: False) if base is source else describe(source)[0].leaves
+    return {name: tensor for name, tensor in base.state_dict().items() if not leaves(name)}
+
+
+@torch.no_grad()
+def _fill(
+    base: LongspanPreTrainedModel, model: LongspanPreTrainedModel, report: LengthenReport, old: dict[str, Tensor]
+) -> None:
+    """Copy, tile or start every tensor of `model` from `old`, those of `base`, and count its parameters accordingly."""
+    new = model.state_dict()
+    how: dict[str, str] = {}
+    for name, tensor in new.items():
+        if name in old and name.endswith("encoder.relative.far.weight"):
+            tensor.copy_(rebucket(old[name], fusion_config(base), fusion_config(model)))
+            how[name] = "copied" if tensor.equal(old[name]) else "bucketed"
+        elif name in old and old[name].shape == tensor.shape:
+            tensor.copy_(old[name])
+            how[name] = "copied"
+        elif name in old and name.endswith("encoder.embeddings.position.weight"):
+            tensor.copy_(tile_positions(old[name], tensor.shape[0], report.reserved_rows))
+            how[name] = "tiled"
+    started = start_extra_weights(model, set(new) - set(how))
+    check_filled(set(new) - set(how) - started)
+    for name in started:
+        how[name] = "bucketed" if ".far." in name else "from_local" if ".global_" in name else "new"
+    for name, parameter in model.named_parameters():
+        report.count(how[name], parameter.numel())
+    for name, parameter in base.named_parameters():
+        if name not in new:
+            report.count("dropped", parameter.numel())

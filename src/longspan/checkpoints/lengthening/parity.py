@@ -1,0 +1,205 @@
+"""The check behind `lengthen`: on a short input, with no new weight active, source and lengthened model agree."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from longspan.attention import (
+    Attention,
+    AttentionConfig,
+    FullConfig,
+    FusionConfig,
+    LongformerConfig,
+    PoolingformerConfig,
+)
+from longspan.checkpoints.lengthening.report import LengthenReport
+from longspan.errors import InputError
+from longspan.models import LongspanConfig, LongspanPreTrainedModel
+
+LONGEST = 64
+"""Tokens of the random input, when the windows allow as many."""
+READS_MORE = ("LongspanForSentenceScoring", "LongspanForNaturalQuestions")
+"""Classes whose heads want sentences or passages; their encoders are compared alone."""
+ALLOWED = 1e-4
+"""Largest relative difference that float32 rounding explains in deep models; mistakes are far larger."""
+
+
+@torch.no_grad()
+def measure_parity(
+    source: PreTrainedModel, base: LongspanPreTrainedModel, model: LongspanPreTrainedModel, report: LengthenReport
+) -> None:
+    """Compare source and lengthened model on a random input that every window covers; write it to the report.
+
+    Args:
+        source: what the user gave.
+        base: the same in Longspan's classes (or the source itself).
+        model: the lengthened model; left as it was.
+        report: receives the numbers.
+
+    Raises:
+        InputError: the outputs differ by more than rounding.
+    """
+    tokens = _comparable_tokens(base.config, model.config)
+    inputs = _random_inputs(model, tokens)
+    with _in_float32(source) as before, _in_float32(model) as after, _probing(after, base, tokens) as muted:
+        reference, changed = _outputs(before, inputs), _outputs(after, inputs)
+    report.parity_tokens, report.parity_first_level = tokens, muted
+    scale = max(1.0, *(float(tensor.abs().max()) for tensor in reference.values()))
+    report.parity_tolerance = ALLOWED * scale
+    differences = {name: _difference(tensor, changed[name]) for name, tensor in reference.items() if name in changed}
+    report.parity_hidden = differences.pop("hidden")
+    report.parity_logits = max(differences.values()) if differences else None
+    worst = max(report.parity_hidden, report.parity_logits or 0.0)
+    if not worst <= report.parity_tolerance:
+        raise InputError(
+            f"attention={report.attention[-1].mechanism!r} does not keep the source's outputs: on {tokens} tokens they "
+            f"differ by {worst:.1e} (allowed {report.parity_tolerance:.1e}); keep the mechanism and the trained "
+            "weights that the source already has"
+        )
+
+
+def _comparable_tokens(old: LongspanConfig, new: LongspanConfig) -> int:
+    """The longest input on which every layer of the source that changes sees everything: there, a wide window equals
+    it. Layers that stay as they are set no limit. A window of fusion cannot grow beyond its table."""
+    lengths = [old.max_position_embeddings, LONGEST]
+    for layer in range(old.num_hidden_layers):
+        before, after = old.layer_attention(layer), new.layer_attention(layer)
+        if before != after:
+            lengths.append(_covered(before))
+            if isinstance(after, FusionConfig):
+                lengths.append(1 + after.widest_window)
+    return min(lengths)
+
+
+def _covered(config: AttentionConfig) -> int:
+    """The longest input on which every token sees every token."""
+    if isinstance(config, FullConfig):
+        return LONGEST
+    if isinstance(config, LongformerConfig) and config.dilation == 1:
+        return 1 + min(config.left_tokens, config.right_tokens)
+    if isinstance(config, PoolingformerConfig):
+        if not config.has_pools:
+            return 1 + min(config.left_tokens, config.right_tokens)
+        pooled = min(config.pooled_left_tokens, config.pooled_right_tokens) - config.kernel
+        return 1 + max(0, min(config.left_tokens, config.right_tokens, pooled))
+    # A dilated window has holes, and of other mechanisms nothing is known: only the token itself is certain.
+    return 1
+
+
+def _random_inputs(model: LongspanPreTrainedModel, tokens: int) -> dict[str, Tensor]:
+    config = model.config
+    generator = torch.Generator().manual_seed(0)
+    length = min(tokens, config.max_decoder_position_embeddings or tokens, 8)
+    names = {"input_ids": tokens} | ({"decoder_input_ids": length} if config.decoder_layers else {})
+    inputs = {}
+    for name, count in names.items():
+        ids = torch.randint(config.vocab_size, (1, count), generator=generator)
+        if config.pad_token_id is not None and config.vocab_size > 1:
+            # Padding would have positions of its own.
+            ids[ids == config.pad_token_id] = (config.pad_token_id + 1) % config.vocab_size
+        inputs[name] = ids.to(model.device)
+    return inputs
+
+
+def _outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Encoder states as `hidden`, and the logits of the head. No token is global on either side."""
+    chooses_globals = isinstance(model, LongspanPreTrainedModel) or model.config.model_type in ("longformer", "led")
+    if chooses_globals:
+        inputs = inputs | {"global_attention_mask": torch.zeros_like(inputs["input_ids"])}
+    run: Any = model.base_model if type(model).__name__ in READS_MORE else model
+    output: Any = run(**inputs, output_hidden_states=True, return_dict=True)
+    if "decoder_input_ids" in inputs:
+        found = {"hidden": output.encoder_last_hidden_state}
+    else:
+        found = {"hidden": output.hidden_states[-1]}
+    for name in ("logits", "start_logits", "end_logits"):
+        if getattr(output, name, None) is not None:
+            found[name] = getattr(output, name)
+    if getattr(output, "prediction_logits", None) is not None:
+        found["logits"] = output.prediction_logits
+    return found
+
+
+def _difference(left: Tensor, right: Tensor) -> float:
+    return float((left - right.to(left.device)).abs().max()) if left.numel() else 0.0
+
+
+@contextmanager
+def _in_float32(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
+    """The model in evaluation mode and float32, so that rounding of half precision hides nothing."""
+    training = model.training
+    half = any(parameter.dtype != torch.float32 for parameter in model.parameters())
+    try:
+        yield (copy.deepcopy(model).float() if half else model).eval()
+    finally:
+        model.train(training)
+
+
+@contextmanager
+def _probing(model: nn.Module, base: LongspanPreTrainedModel, tokens: int) -> Iterator[bool]:
+    """Widen windows that do not cover `tokens` tokens, and take out second levels that are new and start active;
+    yields whether there were any of these."""
+    known = base.state_dict()
+    before = [base.config.layer_attention(layer) for layer in range(base.config.num_hidden_layers)]
+    replaced: list[tuple[nn.Module, Attention]] = []
+    muted = False
+    for name, layer in model.named_modules():
+        place = re.search(r"(?:^|\.)encoder\.layers\.(\d+)$", name)
+        attention: Any = getattr(layer, "attention", None)
+        if place is None or attention.config == before[int(place[1])]:
+            continue
+        active = _starts_active(attention.config) and f"{name}.attention.pooled_value.weight" not in known
+        muted = muted or active
+        config = _probe(attention.config, tokens, mute=active)
+        if config != attention.config:
+            replaced.append((layer, attention))
+            layer.attention = _sharing(attention, config)
+    try:
+        yield muted
+    finally:
+        for layer, attention in replaced:
+            layer.attention = attention
+
+
+def _starts_active(config: AttentionConfig) -> bool:
+    """Whether the second level of a new layer changes its output from the start."""
+    if not isinstance(config, PoolingformerConfig) or not config.has_pools:
+        return False
+    return config.init != "zero_value" or config.tie_levels
+
+
+def _probe(config: AttentionConfig, tokens: int, *, mute: bool) -> AttentionConfig:
+    """The mechanism with a first level that covers `tokens` tokens, and without its second level if `mute`."""
+    if isinstance(config, FusionConfig):
+        tokens = min(tokens, config.widest_window)
+        config = replace(config, two_level=False) if mute else config
+    elif mute:
+        assert isinstance(config, PoolingformerConfig)
+        config = LongformerConfig(
+            left_tokens=config.left_tokens,
+            right_tokens=config.right_tokens,
+            separate_global_projections=config.separate_global_projections,
+        )
+    if isinstance(config, LongformerConfig | PoolingformerConfig):
+        config = replace(
+            config, left_tokens=max(config.left_tokens, tokens), right_tokens=max(config.right_tokens, tokens)
+        )
+    return replace(config, dilation=1) if isinstance(config, LongformerConfig) else config
+
+
+def _sharing(attention: Attention, config: AttentionConfig) -> Attention:
+    """Another mechanism with the same parameters; those that it does not have are left out."""
+    other = config.build(width=attention.width, heads=attention.heads)
+    other.share_positions()
+    state = attention.state_dict()
+    other.load_state_dict({name: state[name] for name in other.state_dict()}, assign=True)
+    return other.eval()

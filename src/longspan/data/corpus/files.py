@@ -1,0 +1,217 @@
+"""The documents in a file of each kind, as streams: text, JSON Lines, Parquet, Hugging Face data sets."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from longspan.data.jsonl import check_regular, open_bytes
+from longspan.data.skipping import Skipped
+from longspan.data.summaries.layouts import Choice, detect_layout, parse_record
+from longspan.data.summaries.readers import SPLIT_ALIASES
+from longspan.data.tables import read_records
+from longspan.data.text.characters import check_characters
+from longspan.errors import InputError
+from longspan.extras import require
+
+TEXT_FIELDS = ("text", "content", "document", "body", "article", "article_text", "source", "raw_content")
+"""Fields that hold a document, the first one found is taken."""
+
+READ = 1 << 18
+"""Characters read at once."""
+
+
+def text_documents(path: Path, unit: str) -> Iterator[Iterator[str]]:
+    """Documents of a UTF-8 text file, each as a stream of texts; `unit` as in `Corpus`."""
+    if unit == "file":
+        yield _characters(path)
+    elif unit == "line":
+        yield from (iter((line,)) for line in _lines(path))
+    else:
+        block: list[str] = []
+        for line in chain(_lines(path), ("",)):
+            if line.strip():
+                block.append(line)
+            elif block:
+                yield iter(block)
+                block = []
+
+
+def json_documents(path: Path, field: str | None, skipped: Skipped) -> Iterator[str]:
+    """The text of every record of a JSON Lines, CSV or TSV file."""
+    for number, record in read_records(path, skipped.add):
+        try:
+            text = check_characters(text_of(record, field), "the text")
+        except InputError as error:
+            skipped.add(number, InputError(f"{path}, line {number}: {error}"))
+            continue
+        yield text
+
+
+def parquet_documents(path: Path, field: str | None, skipped: Skipped) -> Iterator[str]:
+    """The text of every row of a Parquet file, read in batches of its one column."""
+    parquet = require("pyarrow.parquet", extra="datasets", purpose="reading Parquet files")
+    arrow = require("pyarrow", extra="datasets", purpose="reading Parquet files")
+    try:
+        check_regular(path)
+        with parquet.ParquetFile(path) as file:
+            column = field_of(file.schema_arrow.names, field, str(path))
+            batches = file.iter_batches(batch_size=64, columns=[column])
+            values = (value for batch in batches for value in batch.column(0))
+            yield from _checked_texts((value.as_py for value in values), str(path), skipped)
+    except (arrow.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"{path} cannot be read as Parquet ({reason}); get the file again") from None
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote the folder."""
+    return (folder / "dataset_dict.json").is_file() or (
+        (folder / "dataset_info.json").is_file() and (folder / "state.json").is_file()
+    )
+
+
+def disk_documents(folder: Path, split: str, field: str | None, skipped: Skipped) -> Iterator[str]:
+    """The documents of a data set that was saved on disk; it stays there, memory-mapped."""
+    datasets = require("datasets", extra="datasets", purpose="reading a saved Hugging Face data set")
+    try:
+        loaded = datasets.load_from_disk(str(folder))
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{folder} cannot be read as a saved data set ({_reason(error)}); save it again") from None
+    if isinstance(loaded, datasets.DatasetDict):
+        name = next((name for name in SPLIT_ALIASES.get(split, (split,)) if name in loaded), None)
+        if name is None:
+            raise InputError(f"{folder} has no split {split!r}; it has {', '.join(loaded)}")
+        loaded = loaded[name]
+    column = field_of(loaded.column_names, field, str(folder))
+    rows = loaded.select_columns([column])
+    read = ((lambda number=number: rows[number][column]) for number in range(len(rows)))
+    yield from _checked_texts(read, str(folder), skipped)
+
+
+def hub_documents(
+    name: str, configuration: str | None, split: str, field: str | None, skipped: Skipped
+) -> Iterator[str]:
+    """The documents of a data set of the Hub, streamed: nothing of it is kept on disk but what it caches."""
+    datasets = require("datasets", extra="datasets", purpose="reading a data set of the Hub")
+    try:
+        loaded = datasets.load_dataset(name, configuration, split=split, streaming=True)
+        first = next(iter(loaded), None)
+    except Exception as error:  # whatever the library or the network raises
+        raise InputError(
+            f"data set {name!r} of the Hub cannot be streamed ({_reason(error)}); check name, configuration and split"
+        ) from error
+    if first is not None:
+        column = field_of(list(first), field, name)
+        yield from _checked_texts(((lambda row=row: row[column]) for row in loaded), name, skipped)
+
+
+def text_of(record: dict[str, Any], field: str | None) -> str:
+    """The document in a record: its text field, or what the layouts of summarisation data sets take for it."""
+    if field is None and not any(record.get(name) for name in TEXT_FIELDS):
+        choice = Choice()
+        try:
+            return next(iter(parse_record(detect_layout(record, choice), record, choice, ""))).source
+        except (InputError, KeyError, TypeError, AttributeError, ValueError, StopIteration):
+            pass  # the sentence below says what is wrong
+    return _joined(record[field_of(list(record), field, "the record", record)])
+
+
+def field_of(names: Iterable[str], field: str | None, place: str, record: dict[str, Any] | None = None) -> str:
+    """The field that holds the text: the one asked for, or the first known one (that is not empty in `record`)."""
+    names = list(names)
+    if field is not None:
+        if field not in names:
+            raise InputError(f"{place} has no field {field!r}; it has {', '.join(names[:12])}")
+        return field
+    known = [name for name in TEXT_FIELDS if name in names]
+    full = [name for name in known if record is None or record[name]]
+    if not known:
+        raise InputError(f"{place} has no field known to hold text; name it as text_field: {', '.join(names[:12])}")
+    return (full or known)[0]
+
+
+def _checked_texts(values: Iterable[Callable[[], Any]], place: str, skipped: Skipped) -> Iterator[str]:
+    """The texts that the calls give; one that is none goes to `skipped` with its row."""
+    for number, value in enumerate(values, 1):
+        try:
+            text = check_characters(_joined(value()), "the text")
+        except UnicodeDecodeError as error:
+            skipped.add(number, InputError(f"{place}, row {number}: not UTF-8 at byte {error.start}; repair the text"))
+        except InputError as error:
+            skipped.add(number, InputError(f"{place}, row {number}: {error}"))
+        else:
+            yield text
+
+
+def _joined(value: Any) -> str:
+    """A text, or a list of texts and lists as lines; nothing for null."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "\n".join(_joined(item) for item in value)
+    raise InputError(f"the text field holds a {type(value).__name__}; it must be a text or a list of texts")
+
+
+class TextFile:
+    """A UTF-8 file, compressed or not, whose errors of any kind become one sentence."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file: Any = None
+
+    def __enter__(self) -> TextFile:
+        self.file = self._checked(lambda: io.TextIOWrapper(_bytes(self.path), encoding="utf-8-sig"))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.file.close()
+
+    def read(self) -> str:
+        """The next characters, none at the end."""
+        return self._checked(lambda: self.file.read(READ))
+
+    def line(self) -> str:
+        """The next line, none at the end."""
+        return self._checked(self.file.readline)
+
+    def _checked(self, action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except UnicodeDecodeError as error:
+            wrong = error.object[error.start]
+            raise InputError(f"{self.path} is not UTF-8 (byte {wrong:#04x}); save the file as UTF-8") from None
+        except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+            raise InputError(f"{self.path} is damaged ({error}); get the file again") from None
+        except OSError as error:
+            raise InputError(
+                f"{self.path} cannot be read ({error.strerror or error}); check the path and its permissions"
+            ) from None
+
+
+def _bytes(path: Path) -> Any:
+    return open_bytes(path)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    with TextFile(path) as file:
+        while line := file.line():
+            yield line
+
+
+def _characters(path: Path) -> Iterator[str]:
+    with TextFile(path) as file:
+        while text := file.read():
+            yield text
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,209 @@
+"""Text corpora of any size as a stream of documents: files, folders, patterns, Hugging Face data sets.
+
+A `Corpus` is only a description; iterating it reads the files again, a piece at a time, so that neither a corpus nor
+one endless document is ever in memory::
+
+    corpus = Corpus(source="books/*.txt.xz")
+    for text in corpus.texts(): ...                     # whole documents, for a tokenizer
+    for piece, is_last in corpus.pieces(): ...          # documents in pieces of bounded length, for tokenising
+
+Sources: a `.txt` file (or any other name: read as text), `.jsonl`, `.csv`, `.tsv`, `.parquet`, each but the last plain
+or with `.gz` or `.xz`; a directory of these, or a pattern such as `shards/*.jsonl.gz`; a folder that
+`Dataset.save_to_disk` wrote; a data set of the Hub as `hf:NAME` or `hf:NAME@CONFIGURATION`, streamed; a folder of
+LONGSPAN_DATA.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from longspan.data.corpus import files as corpus_files
+from longspan.data.jsonl import check_regular
+from longspan.data.skipping import Skipped, check_on_error
+from longspan.data.summaries.readers import DATA_SETS, SPLIT_ALIASES, find_files
+from longspan.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+HUB = "hf:"
+PIECE = 100_000
+"""Characters in a piece of a document, at most."""
+TEXT_UNITS = ("file", "block", "line")
+
+_SUFFIX = re.compile(r"\.(txt|text|jsonl|ndjson|json|csv|tsv|parquet)(\.gz|\.xz)?$", re.IGNORECASE)
+_SPLIT_NAME = re.compile(r"(train|validation|valid|val|dev|test)([-_.].*)?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """A source of documents.
+
+    Attributes:
+        source: see the module.
+        split: which files of a directory, or which part of a data set, where it has parts.
+        limit: only the first documents.
+        text_field: the field of JSON, Parquet and Hugging Face records that holds the text; None recognises it.
+        text_unit: what a document is in a text file: the whole "file", a "block" between blank lines, or a "line".
+        on_error: "skip" passes over corrupt records and says how many there were; "raise" stops at the first.
+    """
+
+    source: str
+    split: str = "train"
+    limit: int | None = None
+    text_field: str | None = None
+    text_unit: str = "file"
+    on_error: str = "raise"
+
+    def __post_init__(self) -> None:
+        """Find the source now, so that a mistake is known before anything is read."""
+        check_on_error(self.on_error)
+        if self.text_unit not in TEXT_UNITS:
+            raise InputError(f"text_unit={self.text_unit!r} is unknown; choose one of {', '.join(TEXT_UNITS)}")
+        if self.limit is not None and self.limit < 0:
+            raise InputError(f"limit={self.limit} is negative; give a number of documents, or None for all of them")
+        if not self.source.startswith(HUB):
+            self.files()
+
+    def files(self) -> list[Path]:
+        """The files, or the one folder of a saved Hugging Face data set, in the order in which they are read."""
+        return find_corpus(self.source, self.split)
+
+    def texts(self) -> Iterator[str]:
+        """Whole documents that are not blank, one at a time."""
+        parts: list[str] = []
+        for piece, is_last in self.pieces():
+            parts.append(piece)
+            if is_last:
+                yield "".join(parts)
+                parts = []
+
+    def pieces(self) -> Iterator[tuple[str, bool]]:
+        """Documents that are not blank in pieces of at most `PIECE` characters, and whether a document ends there.
+
+        Pieces end before white space, where byte-level tokenizers cut anyway.
+        """
+        return chain_documents(islice(self._documents(), self.limit))
+
+    def _documents(self) -> Iterator[Iterator[str]]:
+        """Each document as a stream of texts of any length."""
+        if self.source.startswith(HUB):
+            name, _, configuration = self.source.removeprefix(HUB).partition("@")
+            skipped = Skipped(self.source, self.on_error)
+            found = corpus_files.hub_documents(name, configuration or None, self.split, self.text_field, skipped)
+            yield from (iter((text,)) for text in found)
+            skipped.report()
+            return
+        for path in self.files():
+            kind, skipped = _kind(path), Skipped(str(path), self.on_error)
+            if path.is_dir():
+                found = corpus_files.disk_documents(path, self.split, self.text_field, skipped)
+            elif kind == "text":
+                yield from corpus_files.text_documents(path, self.text_unit)
+                continue
+            else:
+                read = corpus_files.parquet_documents if kind == "parquet" else corpus_files.json_documents
+                found = read(path, self.text_field, skipped)
+            yield from (iter((text,)) for text in found)
+            skipped.report()
+
+    def fingerprint(self) -> list[object]:
+        """What changes when the documents do: options, and each file's name, size, beginning and end."""
+        options: list[object] = [self.split, self.limit, self.text_field, self.text_unit, self.on_error]
+        if self.source.startswith(HUB):
+            return [self.source, *options]
+        found: list[object] = []
+        for path in self.files():
+            inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+            found += [[file.name, file.stat().st_size, _ends(file)] for file in inside]
+        return [*options, *found]
+
+
+def chain_documents(documents: Iterator[Iterator[str]]) -> Iterator[tuple[str, bool]]:
+    """Documents cut into pieces; blank documents are left out."""
+    for document in documents:
+        rest, begun = "", False
+        for text in document:
+            rest += text
+            while len(rest) > PIECE:
+                place = _cut(rest)
+                piece, rest = rest[:place], rest[place:]
+                if begun or piece.strip():
+                    begun = True
+                    yield piece, False
+        if begun or rest.strip():
+            yield rest, True
+
+
+def find_corpus(source: str, split: str) -> list[Path]:
+    """The files of a source that is not of the Hub; `InputError` where there are none."""
+    path, root = Path(source), os.environ.get("LONGSPAN_DATA")
+    if path.is_dir():
+        return [path] if corpus_files.is_saved(path) else _in_directory(path, split)
+    if path.exists():
+        return [path]
+    if glob.has_magic(source):
+        found = sorted(Path(name) for name in glob.glob(source, recursive=True) if Path(name).is_file())
+        if not found:
+            raise InputError(f"no file matches {source!r}; check the pattern")
+        return found
+    if source in DATA_SETS:
+        return [file for file, _ in find_files(source, split)]
+    if root and not path.is_absolute() and (Path(root) / path).exists():
+        return find_corpus(str(Path(root) / path), split)
+    raise InputError(
+        f"corpus {source!r} is no file, directory or pattern, here or in LONGSPAN_DATA={root or ''!r}; for a data "
+        f"set of the Hugging Face Hub write {HUB}NAME"
+    )
+
+
+def _in_directory(folder: Path, split: str) -> list[Path]:
+    """The files of the split where files are named by splits, otherwise all of them."""
+    try:
+        found = (file for file in folder.rglob("*") if _SUFFIX.search(file.name) and not file.name.startswith("."))
+        files = sorted(file for file in found if file.is_file())
+    except OSError as error:
+        reason = f"{error.filename}: {(error.strerror or str(error)).lower()}"
+        raise InputError(f"{folder} cannot be searched ({reason}); name the folder that has the data") from None
+    if not files:
+        raise InputError(f"{folder} has no .txt, .jsonl or .parquet file (.gz and .xz too); name the folder that does")
+    named = [file for file in files if _SPLIT_NAME.match(file.name)]
+    if not named:
+        return files
+    for name in SPLIT_ALIASES.get(split, (split,)):
+        if found := [file for file in named if re.match(rf"{re.escape(name)}([-_.]|$)", file.name)]:
+            return found
+    names = ", ".join(file.name for file in named[:10])
+    raise InputError(f"{folder} has no file of split={split!r}; it has {names}")
+
+
+def _kind(path: Path) -> str:
+    match = _SUFFIX.search(path.name)
+    suffix = match[1].lower() if match else "txt"
+    return {"parquet": "parquet", "txt": "text", "text": "text"}.get(suffix, "records")
+
+
+def _cut(text: str) -> int:
+    """A place in the second half of the first `PIECE` characters, before white space where there is some."""
+    for mark in ("\n", " "):
+        place = text.rfind(mark, PIECE // 2, PIECE)
+        if place > 0:
+            return place
+    return PIECE
+
+
+def _ends(path: Path) -> str:
+    check_regular(path)
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        digest = hashlib.blake2b(file.read(1 << 16), digest_size=16)
+        file.seek(max(0, size - (1 << 16)))
+        digest.update(file.read())
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""Question-answering data sets as rows."""

@@ -1,0 +1,1 @@
+"""Summarisation data sets as rows."""

@@ -1,0 +1,239 @@
+"""Summarisation data sets, by name, file or directory: a stream of `SummaryRow`.
+
+- `read_rows("pubmed", "validation")`: one of `DATA_SETS`, or any folder of LONGSPAN_DATA
+- `read_rows("papers.jsonl.gz")`: fields are recognised, see `longspan.data.summaries.layouts`
+- `read_rows("corpus/", "validation")`: `corpus/validation*.jsonl`, or valid, val, dev
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from longspan.data.own_readers import is_own, own_rows
+from longspan.data.skipping import Skipped, check_on_error
+from longspan.data.summaries.layouts import LAYOUTS, Choice, detect_layout, parse_record
+from longspan.data.summaries.rows import SummaryRow
+from longspan.data.tables import read_records
+from longspan.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+SPLIT_ALIASES = {"validation": ("validation", "valid", "val", "dev"), "dev": ("dev", "validation", "valid", "val")}
+"""What files of a split may be called."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet:
+    """A named data set: its files under LONGSPAN_DATA for each split, and what to take from them."""
+
+    splits: dict[str, tuple[str, ...]]
+    choice: Choice = field(default_factory=Choice)
+
+
+def _folder(folder: str, **choice: str) -> DataSet:
+    splits = {split: (f"{folder}/{split}.jsonl.gz",) for split in ("train", "validation")}
+    return DataSet(splits=splits, choice=Choice(**choice))
+
+
+PAPERS = ("pmc_cc_by",)
+PROPOSALS = (
+    *("bitcoin_bips", "cardano_cips", "ethereum_eips", "ethereum_ercs", "filecoin_fips", "go_proposals"),
+    *("kubernetes_keps", "near_neps", "openshift_enhancements", "python_peps", "rust_rfcs", "swift_evolution"),
+    "tekton_teps",
+)
+"""The sources of `permissive`, but for `nixos_rfcs`, which is share-alike and so no part of any set named here."""
+
+
+def _permissive(*sources: str) -> DataSet:
+    splits = ("train", "validation")
+    return DataSet(splits={split: tuple(f"permissive/{split}-{name}.jsonl.xz" for name in sources) for split in splits})
+
+
+DATA_SETS: dict[str, DataSet] = {
+    "permissive": _permissive(*PAPERS, *PROPOSALS),
+    "permissive-papers": _permissive(*PAPERS),
+    "permissive-proposals": _permissive(*PROPOSALS),
+    "pubmed": _folder("pubmed"),
+    "pubmed-large": DataSet(
+        splits={
+            "train": ("pubmed/train.jsonl.gz", "pubmed_more/train.jsonl.gz", "pubmed_more/train-large.jsonl.xz"),
+            "validation": ("pubmed/validation.jsonl.gz",),
+        }
+    ),
+    "scisummnet": _folder("scisummnet"),
+    "scisummnet-human": _folder("scisummnet", target="human_summary"),
+    "squality": _folder("squality"),
+    "squality-questions": _folder("squality", questions="all"),
+    "qmsum": _folder("qmsum"),
+    "qmsum-queries": _folder("qmsum", questions="all"),
+    "scitldr": _folder("scitldr_a"),
+    "crd3": _folder("crd3"),
+    "crd3-synopsis": _folder("crd3", target="synopsis"),
+    "gov-report": DataSet(splits={"validation": ("leval_subset/gov_report_summ.jsonl.gz",)}),
+    "patents": DataSet(splits={"validation": ("leval_subset/patent_summ.jsonl.gz",)}),
+}
+
+
+def read_rows(
+    data: str | Path | Sequence[str | Path],
+    split: str = "train",
+    *,
+    layout: str | None = None,
+    questions: str | None = None,
+    target: str | None = None,
+    source_field: str | None = None,
+    target_field: str | None = None,
+    limit: int | None = None,
+    on_error: str = "raise",
+) -> Iterator[SummaryRow]:
+    """Stream the rows of a data set; one record is in memory at a time.
+
+    Rows without a document, or whose summary is empty, are left out; a warning in the log counts them for each file.
+
+    Args:
+        data: a JSON Lines, CSV or TSV file (plain, gzip or xz), a Parquet file, a directory with one or more files
+            per split, the name of one of `DATA_SETS` under the folder that the environment variable LONGSPAN_DATA
+            names, of a registered reader, or several of these.
+        split: which split of a directory or a named data set; a single file is read whatever the split.
+        layout: one of `longspan.data.summaries.layouts.LAYOUTS`; None recognises it from the fields of a file's first
+            record.
+        questions: "plain" takes summaries of the whole document (`question` is None); "all" takes every question of
+            data sets that have them. None is "plain", or what the named data set says.
+        target: which of several summaries: "abstract" or "human_summary", "blurb" or "synopsis".
+        source_field: the field that holds the document, in the plain layout.
+        target_field: the field that holds the summary, in the plain layout.
+        limit: stop after so many rows.
+        on_error: "raise" stops at a malformed line; "skip" passes over it, and the log says how many there were.
+
+    Raises:
+        InputError: nothing is found, LONGSPAN_DATA is not set, an option is wrong (at once); a line is malformed
+            (when it is reached; the message names file and line).
+    """
+    if layout is not None and layout not in LAYOUTS:
+        raise InputError(f"layout={layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
+    check_on_error(on_error)
+    if questions not in {None, "plain", "all"}:
+        raise InputError(f"questions={questions!r} is unknown; choose 'plain' or 'all'")
+    if limit is not None and limit < 0:
+        raise InputError(f"limit={limit} is negative; give a number of rows, or None for all of them")
+    options = {"questions": questions, "target": target, "source_field": source_field, "target_field": target_field}
+    given = {name: value for name, value in options.items() if value is not None}
+    sources = [data] if isinstance(data, str | Path) else list(data)
+    streams: list[Iterator[SummaryRow]] = []
+    for source in sources:
+        if is_own(source, DATA_SETS):
+            streams.append(own_rows(source, split, SummaryRow))
+            continue
+        found = [(path, replace(choice, **given)) for path, choice in find_files(source, split)]
+        streams.extend(_read_file(path, layout, choice, on_error) for path, choice in found)
+    return islice(chain.from_iterable(streams), limit)
+
+
+def rows_from_records(records: Iterable[dict[str, Any]], choice: Choice | None = None) -> Iterator[SummaryRow]:
+    """Rows from objects already in memory, such as a `datasets.Dataset`; the layout is recognised from the first."""
+    return _rows(enumerate(records, 1), None, choice or Choice(), Skipped("records"))
+
+
+def find_files(data: str | Path, split: str) -> list[tuple[Path, Choice]]:
+    """The files that hold a split, and what to take from them.
+
+    In this order: a path that exists, one of `DATA_SETS`, a file or folder of LONGSPAN_DATA. A large data set such as
+    arXiv's papers (`train.txt`, `val.txt` of Cohan et al. 2018) is thus known as soon as its folder is there.
+    """
+    path = Path(data)
+    if path.is_dir():
+        return [(file, Choice()) for file in _in_directory(path, split)]
+    if path.exists():
+        return [(path, Choice())]
+    known, root = DATA_SETS.get(str(data)), os.environ.get("LONGSPAN_DATA")
+    if known is None:
+        if root and not path.is_absolute() and (Path(root) / path).exists():
+            return find_files(Path(root) / path, split)
+        raise InputError(
+            f"data={str(data)!r} is no file and no directory, here or in LONGSPAN_DATA={root or ''!r}, and none of the "
+            f"data sets {', '.join(DATA_SETS)}"
+        )
+    return [(file, known.choice) for file in named_files(str(data), known.splits, split)]
+
+
+def named_files(data: str, splits: Mapping[str, Sequence[str]], split: str) -> list[Path]:
+    """The files in LONGSPAN_DATA that hold a split of a named data set.
+
+    Args:
+        data: its name.
+        splits: split → files, as paths in LONGSPAN_DATA.
+        split: by its own or another usual name, see `SPLIT_ALIASES`.
+    """
+    root = os.environ.get("LONGSPAN_DATA")
+    if not root:
+        raise InputError(
+            f"data={data!r} names a data set, but the environment variable LONGSPAN_DATA is not set; "
+            "set it to the folder of data sets, or give a file or directory"
+        )
+    names = next((splits[name] for name in SPLIT_ALIASES.get(split, (split,)) if name in splits), None)
+    if names is None:
+        raise InputError(f"split={split!r} is not in data set {data!r}; it has {', '.join(splits)}")
+    files = [Path(root) / name for name in names]
+    for file in files:
+        if not file.is_file():
+            raise InputError(f"data set {data!r} lacks {file}; check LONGSPAN_DATA={root!r}")
+    return files
+
+
+def _in_directory(folder: Path, split: str) -> list[Path]:
+    """`train.jsonl`, `train-large.jsonl.xz`, `train.txt`, … in order of their names."""
+    files = sorted(file for file in folder.iterdir() if file.is_file())
+    for name in SPLIT_ALIASES.get(split, (split,)):
+        wanted = re.compile(re.escape(name) + r"([-_.].*)?\.(jsonl|json|txt|csv|tsv|parquet)(\.gz|\.xz)?")
+        if found := [file for file in files if wanted.fullmatch(file.name)]:
+            return found
+    names = ", ".join(file.name for file in files[:10]) or "no files"
+    raise InputError(
+        f"{folder} has no {split}*.jsonl, .csv or .parquet file (.gz and .xz too) for split={split!r}; it has {names}"
+    )
+
+
+def _read_file(path: Path, layout: str | None, choice: Choice, on_error: str) -> Iterator[SummaryRow]:
+    skipped = Skipped(str(path), on_error)
+    return _rows(read_records(path, skipped.add), layout, choice, skipped)
+
+
+def _rows(
+    records: Iterable[tuple[int, dict[str, Any]]], layout: str | None, choice: Choice, skipped: Skipped
+) -> Iterator[SummaryRow]:
+    """Rows of one file; errors get the place, and rows without text are counted."""
+    empty: list[int] = []
+    place = skipped.place
+    stem = Path(place).name.split(".")[0]
+    for number, record in records:
+        try:
+            layout = layout or detect_layout(record, choice)
+            rows = list(parse_record(layout, record, choice, f"{stem}:{number}"))
+        except (InputError, KeyError, TypeError, AttributeError, ValueError) as error:
+            reason = error if isinstance(error, InputError) else f"not a record of layout {layout!r} ({error})"
+            wrong = InputError(f"{place}, line {number}: {reason}")
+            wrong.__cause__ = error
+            skipped.add(number, wrong)
+            continue
+        complete = [row for row in rows if _is_complete(row)]
+        yield from complete
+        if not rows or len(complete) < len(rows):
+            empty.append(number)
+    skipped.report()
+    if empty:
+        logger.warning(
+            "%s: %d records have no text, or no summary that was asked for (questions=%s); the first is in line %d",
+            *(place, len(empty), choice.questions, empty[0]),
+        )
+
+
+def _is_complete(row: SummaryRow) -> bool:
+    """Whether there is text in the document and in every reference; a row may have no reference at all."""
+    return any(piece.strip() for piece in row.pieces) and all(text.strip() for text in row.references)

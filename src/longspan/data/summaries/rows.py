@@ -1,0 +1,86 @@
+"""What one example of a summarisation data set is, whatever file it came from.
+
+A `SummaryRow` is made by `longspan.data.summaries.readers.read_rows` (or by hand) and read by the tasks::
+
+    row.id            "sumpubmed_20741"
+    row.source        the whole document as one text
+    row.sentences     the document as a tuple of sentences, in order
+    row.references    one or more reference summaries, one sentence per line ("\\n" between sentences)
+    row.reference     the first of them (the training target)
+    row.question      what the summary should answer, or None for a plain summary
+
+A document is kept in `pieces`, as the file gave it: sentences, dialogue turns ("Speaker: text") or one long text.
+`split=True` says that a piece may hold several sentences; they are found on first use of `row.sentences`, so that
+reading for sequence-to-sequence training never pays for it. A sentence never crosses the border of a piece.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from longspan.data.text.characters import check_characters
+from longspan.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryRow:
+    """A document with its reference summaries.
+
+    Attributes:
+        id: the data set's own name for the row, unique within it.
+        pieces: the document in order: sentences, turns or paragraphs.
+        references: reference summaries; within each, sentences are separated by newlines. Empty for a document alone.
+        question: the question that the summaries answer; None asks for a plain summary.
+        separator: what stands between the pieces in `source` (a newline for dialogues).
+        split: whether pieces must still be cut into sentences.
+        language: ISO 639-1 code for cutting sentences; None guesses it from the script.
+        title: of the document; empty where the data have none.
+        headings: which of the pieces are headings, by index: part of the text, but no sentences.
+    """
+
+    id: str
+    pieces: tuple[str, ...]
+    references: tuple[str, ...] = ()
+    question: str | None = None
+    separator: str = " "
+    split: bool = False
+    language: str | None = None
+    title: str = ""
+    headings: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Accept any sequence of texts, and one bare text, for `pieces` and `references`; refuse half characters."""
+        if isinstance(self.pieces, str):
+            object.__setattr__(self, "pieces", (self.pieces,))
+            object.__setattr__(self, "split", True)
+        references = (self.references,) if isinstance(self.references, str) else tuple(self.references)
+        object.__setattr__(self, "pieces", tuple(self.pieces))
+        object.__setattr__(self, "references", references)
+        named = {"id": (self.id,), "document": self.pieces, "summary": references, "question": (self.question or "",)}
+        for what, texts in named.items():
+            for text in texts:
+                check_characters(text, f"the {what} of a row")
+
+    @property
+    def source(self) -> str:
+        """The whole document as one text."""
+        return self.separator.join(self.pieces)
+
+    @cached_property
+    def sentences(self) -> tuple[str, ...]:
+        """The document's sentences in order; none of them is blank or a heading."""
+        headings = set(self.headings)
+        pieces = [piece for index, piece in enumerate(self.pieces) if index not in headings]
+        if not self.split:
+            return tuple(piece for piece in pieces if piece.strip())
+        from longspan.data.text.sentences import split_sentences
+
+        return tuple(sentence.text for piece in pieces for sentence in split_sentences(piece, self.language))
+
+    @property
+    def reference(self) -> str:
+        """The first reference summary; raises `InputError` where the row has none."""
+        if not self.references:
+            raise InputError(f"row {self.id!r} has no reference summary; training and scoring need at least one")
+        return self.references[0]

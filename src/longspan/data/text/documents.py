@@ -1,0 +1,234 @@
+"""A document file of any common kind in, its text out, or one clear error."""
+
+from __future__ import annotations
+
+import codecs
+import logging
+import os
+import re
+import stat
+import sys
+from pathlib import Path
+
+from longspan.data.text.characters import mend, mended_note, on_one_line, without_half_entities
+from longspan.data.text.markdown import text_from_markdown
+from longspan.data.text.pdf import text_and_pages_from_pdf
+from longspan.data.text.web_pages import text_from_html
+from longspan.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+LARGEST = 1 << 28
+"""Bytes; more is no document for one call, and would need a hundred times as much memory."""
+
+ENOUGH = 60
+"""Bytes from which on an encoding can be guessed, for the remedy in an error."""
+COMMON_ENCODINGS = ("cp1252", "cp1250", "cp1251", "koi8_r", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp874")
+COMMON_ENCODINGS += ("shift_jis", "euc_jp", "gb18030", "big5", "euc_kr", "utf_16_le", "utf_16_be")
+
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_SIGNATURES = {
+    b"PK\x03\x04": "a zip archive, as Word and EPUB files are",
+    b"\xd0\xcf\x11\xe0": "an old Microsoft Office file",
+    b"\x1f\x8b": "a gzip archive",
+    b"\xfd7zXZ": "an xz archive",
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
+    b"GIF8": "an image",
+    b"\x7fELF": "a program",
+    b"SQLite format 3": "a database",
+    b"{\\rtf": "a rich-text file",
+}
+_NOT_OF_FILES = frozenset({"undefined", "punycode", "idna", "unicode_escape", "raw_unicode_escape"})
+"""Codecs of Python that take bytes to text but are no encoding that a file could have."""
+_NOT_WINDOWS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
+_PIPES = re.compile(r"/dev/stdin|/dev/fd/[0-9]+|/proc/self/fd/[0-9]+")
+_DECLARED = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
+_COMMENT = re.compile(rb"<!--.*?-->", re.DOTALL)
+_LABELS = {
+    "iso_8859_8_i": "iso-8859-8",
+    "ks_c_5601_1987": "cp949",
+    "windows_31j": "cp932",
+    "windows_874": "cp874",
+    "x_euc_jp": "euc-jp",
+    "x_gbk": "gb18030",
+    "x_mac_cyrillic": "mac-cyrillic",
+    "x_sjis": "cp932",
+    "x_x_big5": "big5",
+}
+"""Names that pages give to encodings, and that Python does not know."""
+_MARKUP = re.compile(r"\s*(?:<\?xml[^>]{0,200}>\s*)?(?:<!--.{0,2000}?-->\s*)?<(?:!doctype\s+html|html)\b", re.I | re.S)
+
+
+def read_document(path: str | Path, encoding: str | None = None) -> str:
+    """Read the text of a document: `.pdf`, `.html`, `.htm`, `.xhtml`, `.md`, `.markdown`, or plain text.
+
+    Pages and blocks are separated by blank lines; line ends become "\\n". PDF files and HTML pages are known by their
+    contents too, so that standard input and files without an extension work. Half characters (unpaired surrogates)
+    become U+FFFD, and a warning in the log counts them.
+
+    Args:
+        path: a file, or "-" for standard input.
+        encoding: the encoding of a text file. None takes the byte order mark, else what an HTML page declares, else
+            UTF-8; other encodings such as Latin-1 are never guessed, since a wrong guess cannot be noticed.
+
+    Raises:
+        InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the given encoding, an
+            encrypted or damaged PDF, or a PDF of images without text; it is no file but a device, a socket or a named
+            pipe; it is larger than `LARGEST`; or the 'documents' extra is not installed.
+    """
+    return read_document_with_pages(path, encoding)[0]
+
+
+def read_document_with_pages(path: str | Path, encoding: str | None = None) -> tuple[str, list[int]]:
+    """As `read_document`, and for each page of a PDF file the character at which its text begins; else no pages."""
+    name = "standard input" if str(path) == "-" else on_one_line(str(path))
+    data = _read_bytes(path, name)
+    if not data:
+        raise InputError(f"{name} is empty; give a document with text")
+    suffix = "" if str(path) == "-" else Path(path).suffix.lower()
+    text, pages, halves = _text(data, suffix, name, encoding)
+    if not text.strip():
+        raise InputError(f"{name} holds no text, only white space or markup; give a document with text")
+    text, more = mend(text)
+    if halves + more:
+        logger.warning("note: %s: %s", name, mended_note(halves + more))
+    return text, pages
+
+
+def _text(data: bytes, suffix: str, name: str, encoding: str | None) -> tuple[str, list[int], int]:
+    """The text of a file of any kind, where its pages begin, and how many half characters were already replaced."""
+    if encoding is not None:
+        check_encoding(encoding)
+    if data.startswith(b"%PDF-") or suffix == ".pdf":
+        return *text_and_pages_from_pdf(data, name), 0
+    raw = decode(data, name, encoding)
+    marked_up = suffix in {".html", ".htm", ".xhtml"} or (suffix in {"", ".txt"} and _MARKUP.match(raw))
+    if not marked_up and suffix not in {".md", ".markdown"}:
+        return raw, [], 0
+    raw, halves = without_half_entities(raw)
+    text = text_from_html(raw) if marked_up else text_from_markdown(raw, name)
+    return text if text.strip(" \n-|") else "", [], halves  # marks of empty items and cells are ours
+
+
+def check_encoding(encoding: str, what: str = "") -> str:
+    """The name of an encoding that a text file may have; `InputError` for any other."""
+    try:
+        found = codecs.lookup(encoding).name.replace("-", "_")
+        known = found not in _NOT_OF_FILES and isinstance(b"a".decode(encoding, "replace"), str)
+    except (LookupError, ValueError):  # ValueError: a zero byte, or a surrogate, in the name
+        known = False
+    if not known:
+        shown = f"encoding={on_one_line(encoding)[:60]!r}"
+        raise InputError(f"{what or shown} is unknown; name one such as utf-8, utf-16 or latin-1")
+    return encoding
+
+
+def decode(data: bytes, name: str, encoding: str | None = None) -> str:
+    """Decode the bytes of a text file strictly, as `read_document` explains; `name` is for its error messages."""
+    for signature, kind in _SIGNATURES.items():
+        if data.startswith(signature) and encoding is None:
+            raise InputError(f"{name} is {kind}, not a text; save the document as .txt, .md, .html or .pdf")
+    tried = _detect(data, name) if encoding is None else check_encoding(encoding)
+    try:
+        text = data.decode(tried)
+    except UnicodeDecodeError as error:
+        if encoding is None and tried == "utf-8" and _looks_binary(data):
+            raise InputError(
+                f"{name} is a binary file, not a text; save the document as .txt, .md, .html or .pdf"
+            ) from None
+        raise InputError(
+            f"{name} is not {tried} (byte {error.object[error.start]:#04x} at {error.start}); {_guess(data)}"
+        ) from None
+    except UnicodeError as error:  # a codec of several bytes that says no more
+        raise InputError(f"{name} is not {tried} ({error}); {_guess(data)}") from None
+    if "\0" in text:
+        raise InputError(
+            f"{name} holds zero bytes: it is a binary file, or a text in another encoding than {tried}; "
+            "save it as text, or name its encoding with the encoding option, for example --encoding utf-16-le"
+        )
+    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _guess(data: bytes) -> str:
+    """The remedy for a text in another encoding: where there is enough of it, with the one that it looks like."""
+    from importlib.util import find_spec
+
+    likely = None
+    if len(data) >= ENOUGH and find_spec("charset_normalizer") is not None:
+        from charset_normalizer import from_bytes
+
+        found = from_bytes(data[:50_000], cp_isolation=list(COMMON_ENCODINGS))
+        best = found.best()
+        if best is not None:
+            # The library lists equally likely ones by their names; of these, Western Windows is the commonest.
+            equal = [one for one in found if (one.chaos, one.coherence) == (best.chaos, best.coherence)]
+            names = {name for one in equal for name in one.could_be_from_charset}
+            likely = "cp1252" if "cp1252" in names else best.encoding
+    option = f"name its encoding with the encoding option, for example --encoding {likely or 'latin-1'}"
+    return f"it looks like {likely}; {option}" if likely else option
+
+
+def _read_bytes(path: str | Path, name: str) -> bytes:
+    try:
+        if str(path) == "-":
+            if sys.stdin is None:
+                raise InputError("standard input is closed; give a file, or pipe a document in")
+            data = sys.stdin.buffer.read(LARGEST + 1)
+        else:
+            data = _read_file(path, name)
+    except FileNotFoundError:
+        raise InputError(f"{name} does not exist; check the path") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path, or a closed standard input
+        reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{name} cannot be read ({reason}); check the path and its permissions") from None
+    if len(data) > LARGEST:
+        raise InputError(f"{name} is longer than {LARGEST >> 20} MiB, too long for one document; cut it into parts")
+    return data
+
+
+def _read_file(path: str | Path, name: str) -> bytes:
+    """The bytes of a regular file, or of a pipe that the shell made for this command; nothing else ends for sure."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{name} is a directory; name the files in it")
+    if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and _PIPES.fullmatch(str(path))):
+        kind = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        raise InputError(f"{name} is {kind}, not a file; give a file, or pipe the text in and name it -")
+    with open(path, "rb") as file:
+        return file.read(LARGEST + 1)
+
+
+def _detect(data: bytes, name: str) -> str:
+    """The encoding that the bytes themselves declare, else UTF-8."""
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if data.startswith(mark):
+            return encoding
+    head = data[:4096]
+    declared = _DECLARED.search(_COMMENT.sub(b"", head)) if b"<" in head else None
+    if declared is None:
+        return "utf-8"
+    encoding = declared.group(1).decode("ascii")
+    label = encoding.lower().replace("-", "_")
+    # A page that could be searched as ASCII is in neither UTF-16 nor UTF-32, whatever it says.
+    if label.startswith(("utf_16", "utf_32", "ucs_", "unicode")) and "escape" not in label:
+        return "utf-8"
+    found = check_encoding(_LABELS.get(label, encoding), f"the encoding {encoding!r} that {name} declares")
+    # Browsers read Windows' superset where a page says Latin-1 or ASCII, and pages are written for them.
+    western = codecs.lookup(found).name in {"iso8859-1", "ascii"} and not _NOT_WINDOWS.search(data)
+    return "cp1252" if western else found
+
+
+def _looks_binary(data: bytes) -> bool:
+    """Whether control characters that no text has make up more than a hundredth of the beginning."""
+    head = data[:8192]
+    controls = sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in head)
+    return controls * 100 > len(head)

@@ -1,0 +1,148 @@
+"""The text of a saved web page: its article, without menus, banners, comments and advertisements.
+
+trafilatura finds the article, but drops some of its headings, lists, tables and code. So its words only say where the
+article is: the smallest element that holds nine tenths of them is laid out, less what its own names call navigation.
+Where that part lacks half of the page's words outside links (short pages, and forms of page that trafilatura does not
+know), the whole page is laid out in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+from longspan.data.text.markup import NOT_TEXT, text_of_tree, without_marks
+from longspan.extras import require
+
+LARGEST_TREE = 100_000
+"""Elements; a page of more is laid out whole, since finding its article would take too long."""
+
+MOST_ATTRIBUTES = 500
+"""Of one element; libxml2 compares each with all before it, so that those of an element with more are left out."""
+
+RUN = 5
+"""Words at the beginning of a text by which it is found again in the article."""
+
+_NUMBER = re.compile(r"&#(?:[xX][0-9a-fA-F]{8,}|[0-9]{9,});?")
+_BOILERPLATE = re.compile(
+    r"(?:^|[-_\s])(?:comments?|cookies?|consent|gdpr|menu|nav|navbar|navigation|sidebar|breadcrumbs?|footer|share|sharing"
+    r"|social|popup|modal|newsletter|advert|advertisements?|ads|promo|related|skip-?link|banner)(?:$|[-_\s])",
+    re.IGNORECASE,
+)
+_PARTS = frozenset(
+    {"body", "main", "article", "section", "div", "center", "table", "tbody", "tr", "td", "font", "span"}
+)
+"""Elements that hold a whole article, its heading and all."""
+_WORD = re.compile(r"\w+")
+_TAG = re.compile(r"<[^<>]*>")
+_OPENING = re.compile(r"<([A-Za-z][^\s>/]*)([^>]*)")
+_HIDDEN = re.compile(r"<(script|style)\b.*?(?:</\1|\Z)", re.IGNORECASE | re.DOTALL)
+
+
+def text_from_html(page: str) -> str:
+    """The text of a page, blocks separated by blank lines; see `longspan.data.text.markup` for lists and tables."""
+    tree = parsed(page)
+    if tree is None:
+        return ""
+    page_part = _marked_part(tree)
+    skip = _navigation(page_part)
+    whole = text_of_tree(page_part, skip)
+    article = _article(page_part) if sum(1 for _ in tree.iter()) <= LARGEST_TREE else page_part
+    if article is page_part:
+        return whole
+    text = text_of_tree(article, skip)
+    prose = text_of_tree(page_part, lambda element: element.tag == "a" or skip(element))
+    if 2 * len(_WORD.findall(text)) < len(_WORD.findall(prose)):
+        return whole
+    return "\n\n".join([*_title(page_part, article), text])
+
+
+def parsed(page: str) -> Any:
+    """The root element of a page, or None where it has none; numbers of characters that do not exist are replaced."""
+    library = require("lxml.html", extra="documents", purpose="reading HTML")
+    page = _OPENING.sub(_bounded, _NUMBER.sub("\ufffd", without_marks(page)))
+    tree, log = _parse(library, page)
+    if any("depth" in entry.message for entry in log):
+        # libxml2 drops what is nested deeper than 2 048: tags that are never closed. The words are kept without them.
+        pieces = (piece.replace("<", "&lt;") for piece in _TAG.split(_HIDDEN.sub(" ", page)) if piece.strip())
+        return library.fromstring(f"<div><p>{'<p>'.join(pieces)}</div>")
+    return tree
+
+
+def _bounded(found: re.Match[str]) -> str:
+    """A tag without its attributes where there are too many of them."""
+    many = len(found[2]) > 2 * MOST_ATTRIBUTES and len(found[2].split(None, MOST_ATTRIBUTES)) > MOST_ATTRIBUTES
+    return f"<{found[1]}" if many else found[0]
+
+
+def _parse(library: Any, page: str) -> tuple[Any, Any]:
+    parser = library.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
+    try:
+        return library.document_fromstring(page.encode("utf-8", "replace"), parser=parser), parser.error_log
+    except library.etree.ParserError:  # nothing but white space or comments
+        return None, parser.error_log
+
+
+def _marked_part(tree: Any) -> Any:
+    """What the page itself marks as its main part."""
+    for name in ("main", "article"):
+        found = list(tree.iter(name))
+        if len(found) == 1 and any(text.strip() for text in found[0].itertext()):
+            return found[0]
+    return tree
+
+
+def _navigation(root: Any) -> Callable[[Any], bool]:
+    """Tells what its tag or name calls no part of the text, unless most of the page's words are in it."""
+    words = _count(root, lambda element, text: 0 if element.tag == "a" else len(_WORD.findall(text)))
+    half = words[root] / 2
+
+    def skip(element: Any) -> bool:
+        if element.tag in NOT_TEXT or element.tag == "head" or element.get("hidden") is not None:
+            return True
+        named = f"{element.get('id', '')} {element.get('class', '')} {element.get('role', '')}"
+        return bool(_BOILERPLATE.search(named)) and words[element] < half
+
+    return skip
+
+
+def _article(root: Any) -> Any:
+    """The smallest element with nine tenths of the words that trafilatura takes; the root where it takes none."""
+    trafilatura = require("trafilatura", extra="documents", purpose="reading HTML")
+    found = trafilatura.bare_extraction(deepcopy(root), include_comments=False, with_metadata=False)
+    taken = _WORD.findall(found.text or "") if found is not None else []
+    known = {tuple(taken[place : place + RUN]) for place in range(len(taken))}
+
+    def matched(element: Any, text: str) -> int:
+        words = _WORD.findall(text)
+        return len(words) if tuple(words[:RUN]) in known and len(words) >= RUN else 0
+
+    counts = _count(root, matched)
+    if not counts[root]:
+        return root
+    article = root
+    while inner := [child for child in article if child.tag in _PARTS and 10 * counts[child] >= 9 * counts[root]]:
+        article = inner[0]
+    return article
+
+
+def _title(page: Any, article: Any) -> list[str]:
+    """The page's one heading of the first order, where it stands outside the article."""
+    headings = list(page.iter("h1"))
+    if len(headings) != 1 or article in (headings[0], *headings[0].iterancestors()):
+        return []
+    return [text for text in (text_of_tree(headings[0]),) if text]
+
+
+def _count(root: Any, worth: Callable[[Any, str], int]) -> dict[Any, int]:
+    """For each element the worth of the texts in it; what is no text has none."""
+    counts: dict[Any, int] = {}
+    for element in reversed(list(root.iter())):
+        if not isinstance(element.tag, str) or element.tag in NOT_TEXT or element.tag == "head":
+            counts[element] = 0
+            continue
+        tails = (counts[child] + worth(element, child.tail) if child.tail else counts[child] for child in element)
+        counts[element] = worth(element, element.text or "") + sum(tails)
+    return counts

@@ -1,0 +1,1 @@
+"""A model folder and a document in, a result out."""

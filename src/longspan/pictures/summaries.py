@@ -1,0 +1,153 @@
+"""A picture of a summary: the document as a strip, each sentence's score over its place, the chosen ones named below.
+
+Needs the 'pictures' extra (matplotlib).
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from longspan.errors import InputError
+from longspan.extras import require
+from longspan.inference.summarize import ScoredSentence, Summary
+from longspan.pictures.patterns import INK, PAPER, QUIET, literal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CHOSEN, OTHER = "#e07b28", "#1f5f99"
+WIDTH = 11.0
+"""Inches."""
+LINE = 0.19
+"""Height of a line of text, in inches."""
+COLUMNS = 132
+"""Characters in a line of text."""
+LISTED = 20
+FONTS = ("DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Microsoft YaHei", "WenQuanYi Zen Hei")
+FONTS += ("Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Arial Unicode MS")
+"""Tried in this order for each character, as far as they are installed."""
+CELLS = 1100
+
+
+def draw_summary(summary: Summary, title: str = "") -> Figure:
+    """Draw the scores along the document and list the chosen sentences with their numbers.
+
+    Args:
+        summary: of a model that picks sentences.
+        title: the document's name.
+
+    Raises:
+        InputError: the summary has no sentence scores, or matplotlib is missing.
+    """
+    figure_module = require("matplotlib.figure", extra="pictures", purpose="drawing a summary")
+    if not summary.document:
+        raise InputError("this summary was written by a model, not picked; there are no sentence scores to draw")
+    entries = [_entry(number, sentence) for number, sentence in enumerate(summary.sentences[:LISTED], 1)]
+    lines = sum(len(entry) - 1 + 0.6 for entry in entries) + 0.5
+    height = 2.95 + LINE * lines
+    figure = figure_module.Figure(figsize=(WIDTH, height), facecolor="white")
+    axes = figure.add_axes((0.06, (LINE * lines + 0.75) / height, 0.91, 1.45 / height))
+    strip = figure.add_axes((0.06, (LINE * lines + 0.45) / height, 0.91, 0.26 / height))
+    draw_scores(axes, summary.document, summary.sentences)
+    draw_strip(strip, summary.document, summary.sentences)
+    name = textwrap.shorten(title, 80, placeholder="…")
+    fonts = installed_fonts()
+    figure.text(0.06, 1 - 0.28 / height, name or "Summary", fontsize=13, weight="bold", color=INK, family=fonts)
+    counts = f"{len(summary.sentences)} of {len(summary.document):,} sentences · {summary.tokens:,} tokens read"
+    figure.text(0.06, 1 - 0.52 / height, counts, fontsize=9.5, color=QUIET)
+    _write_entries(figure, entries, height, lines, fonts)
+    return literal(figure)
+
+
+def draw_scores(
+    axes: Axes, document: Sequence[ScoredSentence], chosen: Sequence[ScoredSentence], *, label: str = "score"
+) -> None:
+    """One bar per piece of the document, as wide as its text; chosen ones in colour, with their numbers on top.
+
+    Args:
+        axes: where to draw.
+        document: all pieces in order, each with its place and score.
+        chosen: those to point out, in order.
+        label: what the scores are.
+    """
+    start = np.array([piece.start for piece in document], dtype=float)
+    end = np.array([piece.end for piece in document], dtype=float)
+    scores = np.array([piece.score for piece in document], dtype=float)
+    total = end[-1]
+    edges = np.stack([start, end], 1).ravel()
+    axes.fill_between(edges, np.repeat(scores, 2), color=OTHER, alpha=0.55, linewidth=0)
+    top = max(float(scores.max()), 0.05)
+    last = -np.inf
+    for number, piece in enumerate(chosen, 1):
+        first, last_character = _place(piece)
+        middle = (first + last_character) / 2
+        width = max(last_character - first, total / 400)
+        score = piece.score or 0.0
+        axes.bar(middle, score, width=width, color=CHOSEN, linewidth=0)
+        # Numbers of neighbours stand on two levels, so that they stay readable.
+        raised = 0.13 * top if middle - last < total / 60 else 0.0
+        axes.text(middle, score + 0.03 * top + raised, str(number), ha="center", fontsize=8.5, color=INK)
+        last = middle if not raised else -np.inf
+    axes.set_xlim(start[0], total)
+    axes.set_ylim(0, top * 1.3)
+    axes.set_xticks([])
+    axes.set_ylabel(label, fontsize=9, color=QUIET)
+    axes.tick_params(labelsize=8, colors=QUIET, length=2)
+    axes.set_facecolor(PAPER)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def draw_strip(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequence[ScoredSentence]) -> None:
+    """The same document as a strip of shades: the best score within each cell; arguments as in `draw_scores`."""
+    total = document[-1].end or 1
+    first = document[0].start or 0
+    cells = np.zeros(CELLS)
+    scale = CELLS / max(total - first, 1)
+    for piece in document:
+        low, high = (int((place - first) * scale) for place in _place(piece))
+        span = slice(low, max(high, low + 1))
+        cells[span] = np.maximum(cells[span], piece.score or 0.0)
+    axes.imshow(cells[None], aspect="auto", cmap="Blues", vmin=0, extent=(0, 100, 0, 1))
+    for piece in chosen:
+        middle = sum(_place(piece)) / 2
+        axes.axvline(100 * (middle - first) / max(total - first, 1), color=CHOSEN, linewidth=1.6)
+    axes.set_yticks([])
+    axes.set_xticks([0, 25, 50, 75, 100], ["start", "25 %", "50 %", "75 %", "end"])
+    axes.tick_params(labelsize=8, colors=QUIET, length=2)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def _place(sentence: ScoredSentence) -> tuple[int, int]:
+    """Start and end of a sentence that was picked from a document."""
+    assert sentence.start is not None
+    assert sentence.end is not None
+    return sentence.start, sentence.end
+
+
+def _entry(number: int, sentence: ScoredSentence) -> list[str]:
+    """A chosen sentence as lines of text, the first with its number."""
+    text = " ".join(sentence.text.split())
+    lines = textwrap.wrap(text, COLUMNS, max_lines=3, placeholder=" …") or [""]
+    return [f"{number}", *lines]
+
+
+def _write_entries(figure: Figure, entries: list[list[str]], height: float, lines: float, fonts: list[str]) -> None:
+    top = LINE * lines / height
+    for number, *text in entries:
+        figure.text(0.052, top, number, fontsize=9, weight="bold", color=CHOSEN, ha="right", va="top")
+        figure.text(0.06, top, "\n".join(text), fontsize=9, color=INK, va="top", linespacing=1.25, family=fonts)
+        top -= LINE * (len(text) + 0.6) / height
+
+
+def installed_fonts() -> list[str]:
+    """Those of `FONTS` that this machine has; matplotlib's own comes first and is always there."""
+    manager = require("matplotlib.font_manager", extra="pictures", purpose="drawing a summary").fontManager
+    installed = {font.name for font in manager.ttflist}
+    return [name for name in FONTS if name in installed]

@@ -1,0 +1,150 @@
+"""Masked chunks of a tokenised corpus: which tokens are hidden, and what the model sees in their place.
+
+Everything follows from a key, by raw numbers of a counter-based generator: in training the key is (seed, epoch,
+chunk), so that masks are new in every epoch and a resumed run sees the same ones; in validation it is the chunk's
+content alone, so that any two models with one tokenizer see the same holes, whatever the order, the batch or the seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Dataset
+
+from longspan.data.corpus.token_files import TokenFiles
+
+IGNORED = -100
+"""The label of a token that was not chosen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masking:
+    """How tokens are hidden (Devlin et al. 2019, §3.1).
+
+    Attributes:
+        probability: share of the tokens of a chunk that are to be predicted, special tokens not counted; the number is
+            rounded, and at least one.
+        mask_share: of these, the share that is replaced by the mask token.
+        random_share: the share that is replaced by any ordinary token; the rest stays as it is.
+        mask_id: the mask token.
+        ordinary: `(N,)` int64, ids that are no special tokens.
+    """
+
+    probability: float
+    mask_share: float
+    random_share: float
+    mask_id: int
+    ordinary: np.ndarray
+
+    def apply(self, ids: np.ndarray, fixed: np.ndarray, key: int) -> tuple[np.ndarray, np.ndarray]:
+        """Inputs and labels, both `(T,)` int64, for the ids `(T,)` of which `fixed` `(T,)` bool are never chosen."""
+        free = np.flatnonzero(~fixed)
+        labels = np.full(len(ids), IGNORED, dtype=np.int64)
+        if not len(free):
+            return ids, labels
+        count = max(1, round(self.probability * len(free)))
+        # Raw 64-bit numbers are guaranteed to stay the same from one release of numpy to the next.
+        raw = np.random.Philox(key=key).random_raw(len(free) + 2 * count)
+        chosen = free[np.sort(np.argsort(raw[: len(free)], kind="stable")[:count])]
+        share = (raw[len(free) : len(free) + count] >> np.uint64(11)) * 2.0**-53
+        others = self.ordinary[raw[len(free) + count :] % np.uint64(len(self.ordinary))]
+        labels[chosen] = ids[chosen]
+        hidden = np.where(share < self.mask_share + self.random_share, others, ids[chosen])
+        shown = ids.copy()
+        shown[chosen] = np.where(share < self.mask_share, self.mask_id, hidden)
+        return shown, labels
+
+
+class MaskedChunks(Dataset[dict[str, Any]]):
+    """Chunks of at most `max_tokens` tokens, special tokens included, masked when they are asked for.
+
+    Args:
+        files: the tokenised corpus.
+        masking: how tokens are hidden.
+        special_ids: ids that are never hidden.
+        before: special tokens at the beginning of each chunk.
+        after: special tokens at its end.
+        between: the token between two documents in a chunk; None lets no chunk hold two documents.
+        max_tokens: length of a chunk; only the last of a document (or of the corpus) is shorter.
+        seed: of the training masks; None takes each chunk's content instead of seed, epoch and number.
+    """
+
+    def __init__(
+        self,
+        files: TokenFiles,
+        masking: Masking,
+        special_ids: np.ndarray,
+        *,
+        before: list[int],
+        after: list[int],
+        between: int | None,
+        max_tokens: int,
+        seed: int | None,
+    ) -> None:
+        self.files = files
+        self.masking = masking
+        self.special_ids = special_ids
+        self.before, self.after, self.between = before, after, between
+        self.room = max_tokens - len(before) - len(after)
+        self.seed = seed
+        self.epoch = 0
+        self.ends = files.ends()
+        if between is None:  # where each document ends, counted in chunks
+            self.chunks = np.cumsum(-(-np.diff(self.ends, prepend=0) // self.room))
+        else:  # where each document begins, separators counted
+            self.shifted = np.concatenate([[0], self.ends[:-1]]) + np.arange(len(self.ends))
+
+    def __len__(self) -> int:
+        """Number of chunks."""
+        if self.between is None:
+            return int(self.chunks[-1])
+        return -(-(self.files.tokens + self.files.documents - 1) // self.room)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take the masks of this epoch from now on."""
+        self.epoch = epoch
+
+    def content(self, index: int) -> np.ndarray:
+        """The ids of a chunk without the special tokens around it."""
+        if self.between is not None:
+            return self._across(index * self.room, (index + 1) * self.room)
+        document = int(np.searchsorted(self.chunks, index, side="right"))
+        start = int(self.ends[document - 1]) if document else 0
+        start += (index - (int(self.chunks[document - 1]) if document else 0)) * self.room
+        return self.files.read(start, min(start + self.room, int(self.ends[document])))
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """`input_ids` and `labels` of a chunk, `(T,)` int64."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        index %= len(self)
+        content = self.content(index)
+        ids = np.concatenate([self.before, content, self.after]).astype(np.int64)
+        fixed = np.isin(ids, self.special_ids)
+        shown, labels = self.masking.apply(ids, fixed, self._key(index, content))
+        return {"input_ids": shown, "labels": labels}
+
+    def _across(self, start: int, end: int) -> np.ndarray:
+        """Ids of the documents laid end to end, with the separator between them."""
+        end = min(end, self.files.tokens + self.files.documents - 1)
+        first = int(np.searchsorted(self.shifted, start, side="right")) - 1
+        last = int(np.searchsorted(self.shifted, end - 1, side="right")) - 1
+        parts: list[Any] = []
+        for document in range(first, last + 1):
+            shift = document  # separators before this document
+            low = max(start - shift, int(self.shifted[document]) - shift)
+            high = min(end - shift, int(self.ends[document]))
+            parts.append(self.files.read(low, high))
+            if end - shift > int(self.ends[document]):
+                parts.append([self.between])
+        return np.concatenate(parts).astype(np.int64)
+
+    def _key(self, index: int, content: np.ndarray) -> int:
+        if self.seed is None:
+            material = content.astype("<i8").tobytes()
+        else:
+            material = np.array([self.seed, self.epoch, index], dtype="<i8").tobytes()
+        return int.from_bytes(hashlib.blake2b(material, digest_size=16).digest(), "little")

@@ -1,0 +1,1 @@
+"""How good an output is, as the official scripts count it."""

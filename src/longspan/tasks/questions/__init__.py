@@ -1,0 +1,1 @@
+"""Answers to questions about a document, or that it holds none."""

@@ -1,0 +1,219 @@
+"""A question's document as one stream of tokens: which characters each token is, and which passage it belongs to.
+
+The document is tokenized once, whole; chunks are slices of the stream.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from unicodedata import category
+
+from longspan.data.questions.rows import QuestionRow, Span, check_text
+from longspan.errors import InputError
+from longspan.tasks.questions.options import MARKED_CANDIDATES, PassageTypes, QuestionOptions, marker_ids
+
+NOWHERE = (-1, -1)
+"""The characters of a token that has none: a marker, or white space alone."""
+
+_WORD = re.compile(r"\w+")
+_ENDING = re.compile(r"(?<=[a-z]{4})(?:at(?:es?|ed|ing|ors?|ions?)|ions?|ings?|ed|e?rs?|ors?|ies?|es?|ly|y|s)$")
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The tokens of a document, markers among them (N tokens).
+
+    Attributes:
+        ids: token ids.
+        spans: characters `(start, end)` of each in `QuestionRow.text`, without white space at either end; `NOWHERE`
+            for markers and for tokens that are white space.
+        passages: for each token the index in `QuestionRow.candidates` of the passage it belongs to, −1 for none.
+        markers: which tokens are markers.
+        types: token types, see `QuestionOptions.match_types`; packed with `passage_types`.
+    """
+
+    ids: list[int]
+    spans: list[tuple[int, int]]
+    passages: list[int]
+    markers: list[bool]
+    types: list[int]
+
+    def columns(self) -> tuple[list[Any], ...]:
+        """The fields in order; all have N entries."""
+        return self.ids, self.spans, self.passages, self.markers, self.types
+
+    def tokens_of(self, span: Span) -> tuple[int, int] | None:
+        """The first and the last token that touch a span, both inclusive; None where no token does."""
+        first, end = _token_ranges(self.spans, [span])[0]
+        return (first, end - 1) if first < end else None
+
+
+def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions) -> Stream:
+    """Tokenize a document in one call and find the passage of each token.
+
+    Special tokens written in the document stay plain text. A token across the border of two passages belongs to the
+    later one.
+
+    Raises:
+        InputError: the tokenizer has no offsets (it is not a fast one) or lacks the marker tokens, or the document has
+            no tokens.
+    """
+    what = f"the document of row {row.id!r}"
+    ids, offsets = encode_text(tokenizer, check_text(row.text, what), what)
+    spans = [_without_space(row.text, start, end) for start, end in offsets]
+    _add_marks(row.text, spans)
+    passages = [-1] * len(ids)
+    kept = kept_candidates(row, options)
+    ranges = _token_ranges(spans, [row.candidates[index].span for index in kept])
+    # Outer passages first, so that inner ones are written over them.
+    order = sorted(range(len(kept)), key=lambda place: (row.candidates[kept[place]].span.start, -ranges[place][1]))
+    for place in order:
+        first, end = ranges[place]
+        passages[first:end] = [kept[place]] * (end - first)
+    types = _match_types(row, spans) if options.match_types else [1] * len(ids)
+    if options.passage_types:
+        types = _passage_types(row, kept, passages, types)
+    stream = Stream(ids, spans, passages, [False] * len(ids), types)
+    if not options.markers:
+        return stream
+    codes = marker_ids(tokenizer, options)
+    names = _marker_names(row, kept, options)
+    owners = set(passages)  # a passage whose tokens all belong to inner ones needs no markers
+    marked = [(ranges[place][0], kept[place], names[place]) for place in order if kept[place] in owners]
+    return _with_markers(stream, [(first, index, [codes[name] for name in pair]) for first, index, pair in marked])
+
+
+def kept_candidates(row: QuestionRow, options: QuestionOptions) -> list[int]:
+    """The candidates that can be answers, as indices: with text, top-level (if so asked), the first so many."""
+    usable = [
+        index
+        for index, candidate in enumerate(row.candidates)
+        if len(candidate.span) and (candidate.top_level or not options.top_level_only)
+    ]
+    return usable[: options.max_candidates or None]
+
+
+def encode_text(tokenizer: Any, text: str, what: str) -> tuple[list[int], list[tuple[int, int]]]:
+    """Token ids of a text without special tokens, and the characters of each; never cut."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(f"the tokenizer {type(tokenizer).__name__} gives no character offsets; use a fast tokenizer")
+    encoded = tokenizer(
+        text,
+        add_special_tokens=False,
+        split_special_tokens=True,  # "</s>" in a document is text
+        return_offsets_mapping=True,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        truncation=False,
+        padding=False,
+        verbose=False,
+    )
+    if not encoded["input_ids"]:
+        raise InputError(f"{what} has no tokens in this tokenizer; give one with words in it")
+    return encoded["input_ids"], encoded["offset_mapping"]
+
+
+def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
+    """A token's characters without the white space that byte-level and SentencePiece vocabularies put before words."""
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return (start, end) if start < end else NOWHERE
+
+
+def _add_marks(text: str, spans: list[tuple[int, int]]) -> None:
+    """Extend tokens over combining marks behind them that no token has, because the tokenizer drops or composes them.
+
+    An answer would otherwise lose the last accent or vowel sign: vocabularies without accents drop those of Thai.
+    """
+    following = len(text)
+    for place in range(len(spans) - 1, -1, -1):
+        start, end = spans[place]
+        if (start, end) == NOWHERE:
+            continue
+        if end < following and not text[end].isspace():
+            while end < following and category(text[end])[0] == "M":
+                end += 1
+            spans[place] = (start, end)
+        following = start
+
+
+def _token_ranges(spans: list[tuple[int, int]], wanted: list[Span]) -> list[tuple[int, int]]:
+    """For each span the tokens `first … end − 1` that touch it; white space between them included."""
+    places = [place for place, span in enumerate(spans) if span != NOWHERE]
+    starts = [spans[place][0] for place in places]
+    ends = [spans[place][1] for place in places]
+    found = []
+    for span in wanted:
+        first, last = bisect_right(ends, span.start), bisect_left(starts, span.end) - 1
+        found.append((places[first], places[last] + 1) if first <= last else (0, 0))
+    return found
+
+
+def _match_types(row: QuestionRow, spans: list[tuple[int, int]]) -> list[int]:
+    """2 for tokens of the document that touch a word of the question, whatever its capitals and ending, else 1."""
+    asked = {stem(word) for word in _WORD.findall(row.question)}
+    types = [1] * len(spans)
+    words = [Span(*match.span()) for match in _WORD.finditer(row.text) if stem(match.group()) in asked]
+    for first, end in _token_ranges(spans, words):
+        types[first:end] = [2] * (end - first)
+    return types
+
+
+def _passage_types(row: QuestionRow, kept: list[int], passages: list[int], matches: list[int]) -> list[int]:
+    """Match, place and kind of the passage of each token, packed; tokens in no passage keep their match."""
+    codes = {-1: 0}
+    for number, index in enumerate(kept, 1):
+        candidate = row.candidates[index]
+        brief = len(row.answer(candidate.span).split()) < PassageTypes.BRIEF_WORDS
+        codes[index] = PassageTypes.pack(0, number, "brief" if brief else candidate.kind)
+    return [codes[index] + match for index, match in zip(passages, matches, strict=True)]
+
+
+@lru_cache(maxsize=100_000)
+def stem(word: str) -> str:
+    """A word without its capitals and, where four letters are left, without a common English ending.
+
+    Coarse on purpose: "nominate", "nominated" and "nomination" should agree, and few other words do.
+    """
+    word = word.casefold()
+    ending = _ENDING.search(word)
+    return word[: ending.start()] if ending else word
+
+
+def _marker_names(row: QuestionRow, kept: list[int], options: QuestionOptions) -> list[tuple[str, str]]:
+    """The two markers of each kept candidate."""
+    most = options.max_candidates or MARKED_CANDIDATES
+    seen: Counter[str] = Counter()
+    names = []
+    for number, index in enumerate(kept, 1):
+        kind = row.candidates[index].kind.capitalize()
+        seen[kind] += 1
+        names.append((f"[Candidate={min(number, most)}]", f"[{kind}={min(seen[kind], most)}]"))
+    return names
+
+
+def _with_markers(stream: Stream, marked: list[tuple[int, int, list[int]]]) -> Stream:
+    """The stream with marker ids put before tokens: `(token, candidate, ids)`, ascending by token."""
+    whole = Stream([], [], [], [], [])
+
+    def copy(first: int, end: int) -> None:
+        for target, source in zip(whole.columns(), stream.columns(), strict=True):
+            target += source[first:end]
+
+    done = 0
+    for first, index, ids in marked:
+        copy(done, first)
+        done = first
+        count = len(ids)
+        added = (ids, [NOWHERE] * count, [index] * count, [True] * count, [0] * count)
+        for target, values in zip(whole.columns(), added, strict=True):
+            target += values
+    copy(done, len(stream.ids))
+    return whole

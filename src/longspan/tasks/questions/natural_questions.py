@@ -1,0 +1,254 @@
+"""Questions over long documents: Natural Questions and TyDi QA, from rows to scores by their official metrics.
+
+Rows are not read into memory here: `read` gives sources, which are streamed whenever they are needed (a tokenizer's
+corpus, the chunks that training reads from disk, evaluation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from longspan.data.questions.readers import SYNTHETIC, question_files, read_questions
+from longspan.data.questions.rows import QuestionRow
+from longspan.errors import InputError
+from longspan.settings import Count
+from longspan.tasks.base import Outcome, Task
+from longspan.tasks.metrics.natural_questions import (
+    SCORES,
+    VOTES,
+    Said,
+    annotations_of,
+    curve,
+    judge_long,
+    judge_passage,
+    natural_questions_scores,
+    tydi_scores,
+    votes_needed,
+)
+from longspan.tasks.questions.answering import Answer, answer_rows
+from longspan.tasks.questions.chunks import LABELS, QuestionChunks, question_chunks
+from longspan.tasks.questions.features import QuestionCollator
+from longspan.tasks.questions.options import PassageTypes, QuestionOptions, marker_tokens
+from longspan.tasks.questions.predictions import line, official_files, said
+from longspan.tasks.tokenizers import padding_id
+
+GROUP = 64
+"""So many documents are in memory at a time while evaluating."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionSource:
+    """One data set, file or folder of questions, found but not read."""
+
+    source: str
+    split: str
+    limit: int | None = None
+    on_error: str = "raise"
+
+    def rows(self) -> Iterator[QuestionRow]:
+        """Its annotated rows, one at a time."""
+        return read_questions(self.source, self.split, self.limit, on_error=self.on_error)
+
+    def identity(self) -> dict[str, Any]:
+        """What tells it from another source: its name and how large its files are."""
+        files = [] if self.source == SYNTHETIC else question_files(self.source, self.split)
+        return asdict(self) | {"files": [[file.name, file.stat().st_size] for file in files]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaturalQuestions(QuestionOptions, Task):
+    """Find the passage that answers a question, the short answer in it, and whether there is one.
+
+    All question tokens are global, in training and in inference: the collator and the model's configuration say so.
+
+    Attributes:
+        max_answer_tokens: the longest short answer.
+        null_paragraph: chunks without the answer are trained to choose none of their passages, see `LongspanConfig`.
+    """
+
+    name: ClassVar[str] = "natural_questions"
+    generates: ClassVar[bool] = False
+    counts_rows: ClassVar[bool] = False
+    label_names: ClassVar[tuple[str, ...]] = LABELS
+    score_names: ClassVar[tuple[str, ...]] = SCORES
+
+    max_answer_tokens: Count = 30
+    null_paragraph: bool = False
+
+    def model_class(self) -> Any:
+        """`LongspanForNaturalQuestions`."""
+        from longspan.models import LongspanForNaturalQuestions
+
+        return LongspanForNaturalQuestions
+
+    def model_fields(self) -> dict[str, Any]:
+        """Question tokens are global; the heads and token types that the options ask for."""
+        fields = {
+            "global_tokens": "question",
+            "answer_types": self.answer_types,
+            "null_paragraph": self.null_paragraph,
+        }
+        return fields | ({"type_vocab_size": self._types} if self._types else {})
+
+    @property
+    def _types(self) -> int:
+        """How many token types the options need."""
+        return PassageTypes.COUNT if self.passage_types else PassageTypes.MATCHES if self.match_types else 0
+
+    def new_tokens(self) -> Sequence[str]:
+        """The markers of passages."""
+        return marker_tokens(self)
+
+    def check_model(self, config: Any) -> None:
+        """Refuse longer chunks than the model has positions for, and heads or token types that do not fit."""
+        room = config.max_position_embeddings
+        if self.max_tokens > room and config.position_embedding != "sinusoidal":
+            raise InputError(
+                f"task.max_tokens is {self.max_tokens} but the model has positions for {room} tokens; "
+                "raise model.max_tokens, or lower it"
+            )
+        if self.answer_types != config.answer_types:
+            raise InputError(
+                f"task.answer_types is {self.answer_types} but the model's is {config.answer_types}; make them agree"
+            )
+        if config.type_vocab_size < self._types:
+            option = "passage_types" if self.passage_types else "match_types"
+            raise InputError(
+                f"task.{option} needs type_vocab_size={self._types}, and the model has {config.type_vocab_size}; "
+                "set it to false, or leave type_vocab_size out of model.new"
+            )
+
+    def fitted(self, config: Any) -> Self:
+        """Chunks as long as the model has positions for, at most; as many answer types as it knows."""
+        most = self.max_tokens
+        if config.position_embedding != "sinusoidal":
+            most = min(most, config.max_position_embeddings)
+        return replace(
+            self,
+            max_tokens=most,
+            stride=min(self.stride, max(1, most // 2)),
+            answer_types=config.answer_types,
+            null_paragraph=config.null_paragraph,
+            match_types=config.type_vocab_size >= PassageTypes.MATCHES,
+            passage_types=config.type_vocab_size >= PassageTypes.COUNT,
+        )
+
+    def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[QuestionSource]:
+        """The source itself, found but not read. `limit` counts rows over all sources."""
+        if limit is not None and limit <= 0:
+            return []
+        found = QuestionSource(source=source, split=split, limit=limit, on_error=on_error)
+        found.rows()  # an unknown name or split raises
+        return [found]
+
+    def corpus(self, rows: Sequence[QuestionSource]) -> Iterator[str]:
+        """Every question and document, together: one text per row."""
+        return (f"{row.question}\n{row.text}" for row in rows_of(rows))
+
+    def dataset(
+        self, rows: Sequence[QuestionSource], tokenizer: Any, *, training: bool, seed: int, folder: Path
+    ) -> QuestionChunks:
+        """Chunks, written once into `folder/chunks-train` or `folder/chunks-validation`."""
+        return question_chunks(
+            folder / f"chunks-{'train' if training else 'validation'}",
+            rows_of(rows),
+            tokenizer,
+            self,
+            sources=[row.identity() if isinstance(row, QuestionSource) else row.id for row in rows],
+            training=training,
+            seed=seed,
+        )
+
+    def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+        """Pads chunks to a batch, see `QuestionCollator`."""
+        return QuestionCollator(pad_token_id=padding_id(tokenizer), passage_types=self.passage_types)  # pyright: ignore[reportReturnType]
+
+    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Any], *, batch_size: int) -> Outcome:
+        """Answer every row and judge the answers by the official metric of what the rows are from.
+
+        `scores` holds what `natural_questions_scores` gives, or `tydi_scores`, or both; and `probability_threshold`,
+        the threshold on `Answer.probability` with the best F1 of the long answer. `files` holds the official
+        prediction files. The rows may be sources or `QuestionRow`s.
+        """
+        judged: list[_Judged] = []
+        lines: list[dict[str, Any]] = []
+        files: list[dict[str, Any]] = []
+        stream = rows_of(rows)
+        while group := list(islice(stream, GROUP)):
+            answers = answer_rows(model, tokenizer, group, self, batch_size)
+            pairs = list(zip(group, answers, strict=True))
+            judged += [_Judged.of(row, answer) for row, answer in pairs]
+            lines += [line(row, answer) for row, answer in pairs]
+            files.append(official_files((row, said(row, answer)) for row, answer in pairs))
+        if not judged:
+            raise InputError("the data gives no rows with annotations to score; name other data")
+        return Outcome(scores=_scores(judged), lines=lines, files=_joined(files), flavour=_flavour(judged))
+
+
+def rows_of(sources: Sequence[Any]) -> Iterator[QuestionRow]:
+    """The rows of sources in order, at most the first one's limit; rows among them stand for themselves."""
+    each: Iterable[Iterable[QuestionRow]] = (
+        source.rows() if isinstance(source, QuestionSource) else [source] for source in sources
+    )
+    limit = next((source.limit for source in sources if isinstance(source, QuestionSource)), None)
+    return islice(chain.from_iterable(each), limit)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """What is kept of a row when its document is forgotten."""
+
+    tydi: bool
+    language: str | None
+    gold: list[Said]
+    predicted: Said
+    probability: float
+
+    @classmethod
+    def of(cls, row: QuestionRow, answer: Answer) -> _Judged:
+        return cls(row.source == "tydi", row.language, annotations_of(row), said(row, answer), answer.probability)
+
+
+def _scores(judged: list[_Judged]) -> dict[str, float]:
+    questions = [one for one in judged if not one.tydi]
+    tydi = [one for one in judged if one.tydi]
+    scores: dict[str, float] = {}
+    if questions:
+        scores |= natural_questions_scores([one.gold for one in questions], [one.predicted for one in questions])
+    if tydi:
+        languages = [one.language for one in tydi]
+        scores |= tydi_scores([one.gold for one in tydi], [one.predicted for one in tydi], languages)
+    votes = votes_needed(one.gold for one in judged)
+    by_probability = curve(
+        (judge_passage if one.tydi else judge_long)(one.gold, replace(one.predicted, long_score=one.probability), votes)
+        for one in judged
+    )
+    return scores | {"probability_threshold": by_probability.threshold}
+
+
+def _flavour(judged: list[_Judged]) -> str:
+    several = votes_needed(one.gold for one in judged) == VOTES
+    votes = f"{VOTES} annotators must have answered" if several else "one annotator: the only vote decides"
+    kinds = []
+    if any(not one.tydi for one in judged):
+        kinds.append("Natural Questions' metric (long and short answers)")
+    if languages := {one.language for one in judged if one.tydi}:
+        mean = f"mean over {len(languages - {'english'}) or 1} languages"
+        kinds.append(f"TyDi QA's metric (passages and minimal answers, {mean})")
+    return f"{' and '.join(kinds)}, best threshold on these rows; {votes}"
+
+
+def _joined(files: list[dict[str, Any]]) -> dict[str, Any]:
+    """The files of several groups of rows as one."""
+    joined: dict[str, Any] = {}
+    for content in files:
+        for name, part in content.items():
+            if isinstance(part, list):
+                joined.setdefault(name, []).extend(part)
+            else:
+                joined.setdefault(name, {"predictions": []})["predictions"].extend(part["predictions"])
+    return joined

@@ -1,0 +1,139 @@
+"""Extractive summarisation: every sentence of a document gets a score, and the best ones are the summary.
+
+Nothing is cut off: a document goes through the model whole, all of its sentences compete. Labels are computed from the
+reference summaries (`longspan.tasks.summaries.salience`), so any summarisation data set trains a scorer. There are no
+global tokens: the sentence layers of `LongspanForSentenceScoring` carry what the whole document is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from longspan.data.summaries.rows import SummaryRow
+from longspan.settings import Count
+from longspan.tasks.base import Outcome
+from longspan.tasks.metrics.rouge import MEASURES
+from longspan.tasks.predicting import FeatureRows, predict
+from longspan.tasks.summaries.base import SummaryTask, prediction_lines
+from longspan.tasks.summaries.salience import salience, soft_labels, words_of
+from longspan.tasks.summaries.selection import fill, ranking, simple_words
+from longspan.tasks.tokenizers import padding_id
+
+IGNORED = -100.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extraction(SummaryTask):
+    """Score sentences and take the best.
+
+    Attributes:
+        max_source_tokens: read only the first sentences that fit into so many tokens; None reads everything.
+        summary_words: length of the summaries that `texts` gives for scoring; None takes the length of each row's
+            first reference.
+        block_repeats: in `texts`, pass over sentences that mostly repeat those already taken, see `choose`.
+    """
+
+    name: ClassVar[str] = "extraction"
+    generates: ClassVar[bool] = False
+
+    score_names: ClassVar[tuple[str, ...]] = MEASURES
+
+    max_source_tokens: Count | None = None
+    summary_words: Count | None = None
+    block_repeats: bool = False
+
+    def model_class(self) -> Any:
+        """`LongspanForSentenceScoring`."""
+        from longspan.models import LongspanForSentenceScoring
+
+        return LongspanForSentenceScoring
+
+    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
+        """Score the sentences of every row, take the best, and compare them with the references by ROUGE."""
+        dataset = FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
+        found = predict(model, dataset, self.collator(tokenizer), batch_size=batch_size)
+        texts = self.texts(found, rows, tokenizer)
+        return Outcome(scores=self.scores(texts, rows), lines=prediction_lines(texts, rows), flavour=self.flavour)
+
+    def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
+        """Token ids, the sentence of each token, and a soft label per sentence where the row has references."""
+        sentences = row.sentences
+        encoded = encode_sentences(sentences, tokenizer)
+        kept = self._kept(encoded)
+        features: dict[str, Any] = {
+            "input_ids": list(chain.from_iterable(encoded[:kept])),
+            "sentence_ids": [index for index, ids in enumerate(encoded[:kept]) for _ in ids],
+        }
+        if row.references:
+            values = salience([words_of(text) for text in sentences], [words_of(text) for text in row.references])
+            features["labels"] = soft_labels(values)[:kept].tolist()
+        return features
+
+    def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+        """Pads documents to a batch: `input_ids`, `attention_mask`, `sentence_ids` `(B, T)`, `labels` `(B, N)`."""
+        padding = padding_id(tokenizer)
+
+        def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
+            ids = [torch.tensor(feature["input_ids"], dtype=torch.long) for feature in features]
+            batch: dict[str, Tensor] = {
+                "input_ids": pad_sequence(ids, batch_first=True, padding_value=padding),
+                "attention_mask": pad_sequence([torch.ones_like(row, dtype=torch.bool) for row in ids], True),
+                "sentence_ids": pad_sequence([torch.tensor(f["sentence_ids"]) for f in features], True, -1),
+            }
+            if all("labels" in feature for feature in features):
+                labels = [torch.tensor(feature["labels"], dtype=torch.float32) for feature in features]
+                batch["labels"] = pad_sequence(labels, True, IGNORED)
+            return batch
+
+        return collate
+
+    def texts(self, predictions: Any, rows: Sequence[SummaryRow], tokenizer: Any) -> list[str]:
+        """The best sentences of each row, in order, one per line, cut to the length asked for."""
+        return [self._text(scores, row) for scores, row in zip(predictions, rows, strict=True)]
+
+    def scores(self, texts: Sequence[str], rows: Sequence[SummaryRow]) -> dict[str, float]:
+        """ROUGE-1, 2, L and Lsum in percent (Porter stemmer; best of several references)."""
+        return self._rouge().mean(texts, [row.references for row in rows])
+
+    @property
+    def flavour(self) -> str:
+        """Which ROUGE `scores` gives, in words."""
+        return self._rouge().flavour
+
+    def _rouge(self) -> Any:
+        from longspan.tasks.metrics.rouge import Rouge
+
+        return Rouge(stemmer=True)
+
+    def _kept(self, encoded: Sequence[Sequence[int]]) -> int:
+        """Number of leading sentences within `max_source_tokens`, at least one."""
+        if self.max_source_tokens is None:
+            return len(encoded)
+        total = 0
+        for index, ids in enumerate(encoded):
+            total += len(ids)
+            if total > self.max_source_tokens:
+                return max(index, 1)
+        return len(encoded)
+
+    def _text(self, scores: Any, row: SummaryRow) -> str:
+        words = self.summary_words or len(simple_words(row.reference))
+        count = min(len(scores), len(row.sentences))
+        return "\n".join(fill(row.sentences, ranking(scores[:count]), words, block_repeats=self.block_repeats))
+
+
+def encode_sentences(sentences: Sequence[str], tokenizer: Any) -> list[list[int]]:
+    """Token ids of each sentence, without special tokens; a sentence that has none becomes one unknown token."""
+    if not sentences:
+        return []
+    encoded = tokenizer(list(sentences), add_special_tokens=False, return_attention_mask=False, verbose=False)
+    unknown = tokenizer.unk_token_id if tokenizer.unk_token_id is not None else 0
+    return [ids or [unknown] for ids in encoded["input_ids"]]

@@ -1,0 +1,160 @@
+"""Sentences: their places in the text, many scripts, untidy documents, linear time."""
+
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longspan.data.text.sentences import LONGEST, Sentence, guess_language, split_sentences
+from longspan.errors import InputError
+
+pytest.importorskip("sentencex", reason="needs the 'documents' extra")
+
+MARKS = "ab AZ.!?,;\"'“”«»()[]-*#1\n\r\t\f 。！？「」，ء؟ह।é\u2028\u2029\u3000😀"
+
+
+def texts(text: str, language: str | None = None) -> list[str]:
+    return [sentence.text for sentence in split_sentences(text, language)]
+
+
+def check_places(text: str, sentences: list[Sentence]) -> None:
+    """In order, not overlapping, exact, and nothing but white space is left out."""
+    end = 0
+    for sentence in sentences:
+        assert end <= sentence.start < sentence.end <= len(text)
+        assert not text[end : sentence.start].strip()
+        assert sentence.text == text[sentence.start : sentence.end] == sentence.text.strip()
+        end = sentence.end
+    assert not text[end:].strip()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.text(
+        alphabet=st.sampled_from("ab AZ.!?,;\"'“”«»()[]-*#1\n\r\t\f 。！？「」，ء؟ह।é\u2028\u2029\u3000😀"),
+        max_size=400,
+    )
+)
+def test_sentences_cover_every_character_in_order(text: str) -> None:
+    check_places(text, split_sentences(text))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text(max_size=200), st.sampled_from([None, "en", "zh", "ar", "tlh"]))
+def test_any_unicode_text_and_language(text: str, language: str | None) -> None:
+    check_places(text, split_sentences(text, language))
+
+
+def test_empty_and_blank_texts_have_no_sentences() -> None:
+    assert split_sentences("") == []
+    assert split_sentences(" \n\t \r\n") == []
+
+
+def test_english_abbreviations_and_quotations() -> None:
+    assert texts("Dr. Smith went to Washington, D.C. on Jan. 5. He left. “Stop! Now!” she said. Why?") == [
+        "Dr. Smith went to Washington, D.C. on Jan. 5.",
+        "He left.",
+        "“Stop! Now!” she said.",
+        "Why?",
+    ]
+
+
+def test_lower_case_scientific_text() -> None:
+    assert texts("we measured <dig> cells. the rate (fig. 2) was high; see <cit> . no change was seen.") == [
+        "we measured <dig> cells.",
+        "the rate (fig. 2) was high; see <cit> .",
+        "no change was seen.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("zh", ["今天天气很好。", "我们去公园吧！", "他说：“好。”", "然后走了"]),
+        ("ja", ["日本語です。", "そうですか？", "はい。"]),
+        ("ar", ["مرحبا بالعالم.", "كيف حالك؟", "أنا بخير، شكرا."]),
+        ("hi", ["नमस्ते दुनिया।", "आप कैसे हैं?", "ठीक।"]),
+        ("ru", ["Привет, мир.", "Как дела?", "Хорошо!"]),
+        ("ko", ["안녕하세요.", "잘 지내요?", "네."]),
+        ("el", ["Καλημέρα κόσμε.", "Τι κάνεις;", "Καλά."]),
+    ],
+)
+def test_other_scripts_are_recognised_and_cut(code: str, expected: list[str]) -> None:
+    text = ("" if code in {"zh", "ja"} else " ").join(expected)
+    assert guess_language(text) == code
+    assert texts(text) == expected
+
+
+def test_language_is_english_without_letters_and_for_latin_letters() -> None:
+    assert guess_language("12 + 30") == "en"
+    assert guess_language("Der Hund bellt.") == "en"
+    assert guess_language("The word 你好 is a greeting in Chinese, and so on.") == "en"
+
+
+def test_blank_lines_headings_and_items_end_sentences() -> None:
+    text = "# Heading\ntext here\nand here\n\nNext part\n- one item\n- two items\n1. First\n2. Second\n \n End"
+    assert texts(text) == [
+        "# Heading",
+        "text here\nand here",
+        "Next part",
+        "- one item",
+        "- two items",
+        "1. First",
+        "2. Second",
+        "End",
+    ]
+
+
+@pytest.mark.parametrize("mark", ["•", "-", "*", "◦", "●", "■", "○", "(1)", "1)"])
+def test_an_item_may_hold_several_sentences(mark: str) -> None:
+    text = f"Before it.\n{mark} It ends here. A second one follows.\nA third one ends it."
+    assert texts(text) == ["Before it.", f"{mark} It ends here.", "A second one follows.", "A third one ends it."]
+
+
+def test_line_break_beside_a_long_line_ends_a_paragraph() -> None:
+    long = "word " * 40
+    assert texts(f"Introduction\n{long}\nMethods\n{long}") == ["Introduction", long.strip(), "Methods", long.strip()]
+
+
+def test_unbalanced_quotation_does_not_swallow_the_rest() -> None:
+    text = '"' + "He went home then. " * 400
+    sentences = texts(text)
+    assert max(map(len, sentences)) <= LONGEST
+    assert sentences[1:] == ["He went home then."] * 399
+
+
+def test_endless_sentence_is_cut_at_clauses_then_spaces_then_anywhere() -> None:
+    for unit in ("some words, ", "word ", "x"):
+        sentences = texts(unit * 2000)
+        assert max(map(len, sentences)) <= LONGEST
+        assert "".join("".join(sentences).split()) == "".join((unit * 2000).split())
+    assert all(sentence.endswith(",") for sentence in texts("some words, " * 500))
+    assert set(" ".join(texts("word " * 2000)).split()) == {"word"}
+
+
+def test_bad_language_is_one_clear_error() -> None:
+    with pytest.raises(InputError, match="language='English language' is not a language code"):
+        split_sentences("Hello.", "English language")
+
+
+@pytest.mark.slow
+def test_time_grows_linearly_on_one_line() -> None:
+    rng = random.Random(0)
+    makers = {
+        "prose": lambda n: "This is a sentence of words. " * (n // 29),
+        "open quotations": lambda n: "“a. " * (n // 4),
+        "noise": lambda n: "".join(rng.choices("ab .!?\"“”()«»'。「", k=n)),
+        "one word": lambda n: "a" * n,
+    }
+    for name, make in makers.items():
+        seconds = []
+        for size in (100_000, 800_000):
+            text = make(size)
+            begin = time.perf_counter()
+            sentences = split_sentences(text)
+            seconds.append(time.perf_counter() - begin)
+            assert sum(len(sentence.text) for sentence in sentences) >= size // 2
+        # Quadratic time would be 64-fold; 8-fold is linear, and the rest is for a busy machine.
+        assert seconds[1] < 24 * seconds[0] + 0.5, name

@@ -1,0 +1,141 @@
+"""The bundled models without transformers: the same numbers as with it, and one sentence where a file is damaged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from pydoc_data.topics import topics
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
+
+from longspan.errors import InputError
+from longspan.inference import answer as answers
+from longspan.inference import summarize as summaries
+from longspan.inference.answer import Reader, load_reader
+from longspan.inference.bundled import BundledTokenizer, open_bundled
+from longspan.inference.summarize import Extractive, load_summarizer
+from longspan.models import LongspanForNaturalQuestions, LongspanForSentenceScoring
+from longspan.models.question_network import QuestionNetwork
+from longspan.models.sentence_network import SentenceScoringNetwork
+
+FOLDERS = {"summarizer": summaries.BUNDLED, "reader": answers.BUNDLED}
+TEXTS = (
+    "",
+    "Plain words, 3.14 and 1,000,000 numbers.",
+    "  leading and trailing space  ",
+    "A tag </s> that is text, <mask> too, <pad><unk> and <dig>.",
+    "Ünïcödé, ﬁligree, 中文字符, עברית, ไทย, 👩‍👩‍👧 and a\u00a0no-break\tspace\r\nwith lines\n",
+    "x" * 3000,
+)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_tokenizer_is_the_one_that_transformers_loads(name: str) -> None:
+    ours, theirs = BundledTokenizer(FOLDERS[name]), AutoTokenizer.from_pretrained(FOLDERS[name])
+    assert len(ours) == len(theirs)
+    assert ours.get_vocab() == theirs.get_vocab()
+    for kind in ("pad", "bos", "eos", "unk", "cls", "sep"):
+        assert getattr(ours, f"{kind}_token_id") == getattr(theirs, f"{kind}_token_id")
+    for options in ({}, {"add_special_tokens": False}, {"split_special_tokens": True, "add_special_tokens": False}):
+        found = ours(list(TEXTS), return_offsets_mapping=True, **options)
+        expected = theirs(list(TEXTS), return_offsets_mapping=True, verbose=False, **options)
+        assert found["input_ids"] == expected["input_ids"]
+        assert found["offset_mapping"] == expected["offset_mapping"]
+        assert ours(TEXTS[3], **options)["input_ids"] == expected["input_ids"][3]
+
+
+def test_sentences_score_the_same_as_with_transformers() -> None:
+    light = load_summarizer()
+    assert isinstance(light, Extractive)
+    assert isinstance(light.model, SentenceScoringNetwork)
+    full = LongspanForSentenceScoring.from_pretrained(summaries.BUNDLED).float().eval()
+    text = " ".join(topics.values())[:100_000]
+    ids = torch.tensor(light.tokenizer(text)["input_ids"])
+    sentence = torch.arange(len(ids)) // 23
+    assert torch.equal(light.model.score_document(ids, sentence), full.score_document(ids, sentence))
+
+
+def test_answers_are_the_same_as_with_transformers() -> None:
+    light = load_reader()
+    assert isinstance(light.model, QuestionNetwork)
+    model = LongspanForNaturalQuestions.from_pretrained(answers.BUNDLED).float().eval()
+    full = Reader(model, AutoTokenizer.from_pretrained(answers.BUNDLED), light.task, bundled=True)
+    text = "\n\n".join(f"Passage {number}: the river {number} rises in the hills of Arden." for number in range(200))
+    for question in ("where does river 7 rise?", "who discovered penicillin?"):
+        found, expected = light.answer(text, question), full.answer(text, question)
+        assert found.probability == expected.probability
+        assert found.passages == expected.passages
+        assert found.text == expected.text
+
+
+def test_loading_draws_no_random_numbers() -> None:
+    before = torch.get_rng_state()
+    model, _ = open_bundled(summaries.BUNDLED, SentenceScoringNetwork)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not any(tensor.is_meta or tensor.requires_grad for tensor in model.parameters())
+
+
+def _config(**changes: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        data = json.loads((folder / "config.json").read_text(encoding="utf-8")) | changes
+        (folder / "config.json").write_text(json.dumps(data), encoding="utf-8")
+
+    return change
+
+
+def _weights(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        change(weights)
+        save_file(weights, folder / "model.safetensors")
+
+    return apply
+
+
+def _text(name: str, text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(text, encoding="utf-8")
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
+    "weights cut short": lambda folder: os_truncate(folder / "model.safetensors", 1000),
+    "weights empty": lambda folder: os_truncate(folder / "model.safetensors", 0),
+    "a weight less": _weights(lambda weights: weights.pop("scorer.output.weight")),
+    "a weight more": _weights(lambda weights: weights.update(more=torch.zeros(1))),
+    "a weight of another shape": _weights(lambda weights: weights.update({"scorer.output.bias": torch.zeros(2)})),
+    "a weight that is no number": _weights(lambda weights: weights["scorer.output.bias"].fill_(float("nan"))),
+    "no config": lambda folder: (folder / "config.json").unlink(),
+    "config no JSON": _text("config.json", "{"),
+    "config a list": _text("config.json", "[1, 2]"),
+    "another width": _config(hidden_size=191),
+    "heads that do not divide": _config(num_attention_heads=5),
+    "a negative size": _config(num_hidden_layers=-1),
+    "an unknown mechanism": _config(attention={"mechanism": "nothing"}),
+    "a text for a size": _config(vocab_size="many"),
+    "no tokenizer": lambda folder: (folder / "tokenizer.json").unlink(),
+    "tokenizer no JSON": _text("tokenizer.json", "nothing"),
+    "tokenizer of another kind": _text("tokenizer.json", "{}"),
+    "no names of tokens": lambda folder: (folder / "tokenizer_config.json").unlink(),
+    "names of tokens a list": _text("tokenizer_config.json", "[]"),
+}
+
+
+def os_truncate(file: Path, size: int) -> None:
+    with file.open("r+b") as opened:
+        opened.truncate(size)
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_folder_is_one_sentence(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "bundled"
+    shutil.copytree(summaries.BUNDLED, folder, ignore=shutil.ignore_patterns("reader"))
+    DAMAGES[name](folder)
+    with pytest.raises(InputError, match="install the package again") as error:
+        open_bundled(folder, SentenceScoringNetwork)
+    assert "\n" not in str(error.value)
+    assert str(folder) in str(error.value)

@@ -1,0 +1,77 @@
+"""Chunks on disk are the chunks that were made, once."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from longspan.data.questions.rows import QuestionRow
+from longspan.data.questions.synthetic import synthetic_questions
+from longspan.errors import InputError
+from longspan.tasks.questions.chunks import LABELS, question_chunks
+from longspan.tasks.questions.features import chunk_features
+from longspan.tasks.questions.options import QuestionOptions, add_markers
+from longspan.training.tokenizers import train_tokenizer
+
+OPTIONS = QuestionOptions(max_tokens=101, stride=47, max_candidates=13, match_types=True)
+ROWS = synthetic_questions(3, seed=2)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    tokenizer = train_tokenizer((row.text for row in ROWS), 350)
+    add_markers(tokenizer, OPTIONS)
+    return tokenizer
+
+
+@pytest.mark.parametrize("types", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+def test_equal_the_features(training, types, tokenizer, tmp_path):
+    options = QuestionOptions(max_tokens=101, stride=47, max_candidates=13, match_types=types)
+    made = question_chunks(tmp_path / "c", ROWS, tokenizer, options, sources=["a"], training=training, seed=5)
+    expected = [
+        chunk
+        for row in ROWS
+        for chunk in chunk_features(row, tokenizer, options, training=training, seed=5)
+        if chunk["candidates"]
+    ]
+    assert len(made) == len(expected) > 5
+    assert made.rows == 3
+    names = ["input_ids", "paragraph_ids", "question_tokens", *LABELS, *(["token_type_ids"] if types else [])]
+    for index, chunk in enumerate(expected):
+        assert made[index] == {name: chunk[name] for name in names}
+    assert made[-1] == made[len(made) - 1]
+    assert made[-len(made)] == made[0]
+    copy = pickle.loads(pickle.dumps(made))  # as a worker process gets it
+    assert copy[1] == made[1]
+    assert not copy.__getstate__()["_maps"]
+
+
+def test_made_once_and_only_from_the_same(tokenizer, tmp_path):
+    folder = tmp_path / "chunks"
+    made = question_chunks(folder, ROWS, tokenizer, OPTIONS, sources=["a"], training=True, seed=5)
+
+    def never():
+        raise AssertionError("read again")
+        yield
+
+    again = question_chunks(folder, never(), tokenizer, OPTIONS, sources=["a"], training=True, seed=5)
+    assert [again[index] for index in range(len(again))] == [made[index] for index in range(len(made))]
+    other = QuestionOptions(max_tokens=101, stride=46, max_candidates=13, match_types=True)
+    for changes in ({"sources": ["b"]}, {"seed": 6}, {"training": False}, {"options": other}):
+        given = {"options": OPTIONS, "sources": ["a"], "training": True, "seed": 5} | changes
+        with pytest.raises(InputError, match="was made from other rows"):
+            question_chunks(folder, ROWS, tokenizer, **given)
+
+
+def test_nothing_is_left_of_a_mistake(tokenizer, tmp_path):
+    folder = tmp_path / "chunks"
+    options = {"sources": [], "training": True, "seed": 0}
+    with pytest.raises(InputError, match="the 0 rows give no chunk"):
+        question_chunks(folder, [], tokenizer, OPTIONS, **options)
+    row = ROWS[0]
+    bare = QuestionRow(id="bare", question=row.question, text=row.text, candidates=row.candidates)
+    with pytest.raises(InputError, match="'bare' has no annotations"):
+        question_chunks(folder, [ROWS[1], bare], tokenizer, OPTIONS, **(options | {"training": False}))
+    assert list(tmp_path.iterdir()) == []
