@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from longspan.attention.base import Attention, AttentionConfig, KeyValueState, Tokens
+from longspan.attention.bigbird import BigBirdConfig
 from longspan.attention.full import FullConfig
 from longspan.attention.fusion import FusionConfig
 from longspan.attention.longformer import LongformerConfig
@@ -28,6 +29,7 @@ __all__ = [
     "MECHANISMS",
     "Attention",
     "AttentionConfig",
+    "BigBirdConfig",
     "FullConfig",
     "FusionConfig",
     "KeyValueState",
@@ -44,6 +46,7 @@ MECHANISMS: dict[str, type[AttentionConfig]] = {
     "longformer": LongformerConfig,
     "poolingformer": PoolingformerConfig,
     "fusion": FusionConfig,
+    "bigbird": BigBirdConfig,
 }
 """Name → configuration, whose `build(width, heads)` makes the module."""
 
