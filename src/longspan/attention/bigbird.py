@@ -90,8 +90,6 @@ PUBLISHED = {"side_blocks": 1, "global_blocks": 1, "extra_tokens": 0, "separate_
 class BigBirdAttention(WindowedAttention):
     """The module of `BigBirdConfig` for `random="paper"`."""
 
-    config: BigBirdConfig
-
     def __init__(self, config: BigBirdConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(
             config,
@@ -102,6 +100,7 @@ class BigBirdAttention(WindowedAttention):
             reach=0,
             separate=config.separate_global_projections,
         )
+        self.options = config
         self.init_extra_weights()
 
     def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
@@ -137,7 +136,7 @@ class BigBirdAttention(WindowedAttention):
         slots, order = tokens.real_slots() if length else None, None
         count = torch.full((batch, 1), length, device=hidden.device)
         if tokens.mask is not None:
-            order, count = tokens.mask.int().argsort(1, descending=True, stable=True), tokens.mask.sum(1, keepdim=True)
+            order, count = torch.argsort(~tokens.mask, dim=1, stable=True), tokens.mask.sum(1, keepdim=True)
             if slots is not None:
                 slots = torch.where(slots < 0, slots, order.argsort(1).gather(1, slots.clamp(min=0)))
         ends = self._end_slots(count)
@@ -147,8 +146,8 @@ class BigBirdAttention(WindowedAttention):
 
     def _end_slots(self, count: Tensor) -> Tensor:
         """Slots `(B, G)` of the extra tokens, and of the first and last blocks of rows of `count` `(B, 1)` tokens."""
-        size, extra = self.config.block_tokens, self.config.extra_tokens
-        each = self.config.global_blocks * size
+        size, extra = self.options.block_tokens, self.options.extra_tokens
+        each = self.options.global_blocks * size
         first = torch.arange(extra + each, device=count.device).expand(count.shape[0], -1)
         block_after = torch.div(count - extra - 1, size, rounding_mode="floor") + 1
         last = block_after * size + extra - each + torch.arange(each, device=count.device)
@@ -175,10 +174,9 @@ def _rows(hidden: Tensor, order: Tensor) -> Tensor:
 class PublishedBigBirdAttention(Attention):
     """The module of `BigBirdConfig` for `random="transformers"`: each block of queries with the blocks it sees."""
 
-    config: BigBirdConfig
-
     def __init__(self, config: BigBirdConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
+        self.options = config
 
     def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; padded tokens gather nothing beyond the lengths that have full attention.
@@ -206,11 +204,11 @@ class PublishedBigBirdAttention(Attention):
 
     def _is_short(self, length: int) -> bool:
         """Whether transformers would leave its block-sparse path at this length."""
-        return length <= (5 + 2 * self.config.random_blocks) * self.config.block_tokens
+        return length <= (5 + 2 * self.options.random_blocks) * self.options.block_tokens
 
     def _context(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """What `(B, H, T, D)` queries gather: the first and last block from all keys, the others from their blocks."""
-        size, (batch, heads, length) = self.config.block_tokens, query.shape[:3]
+        size, (batch, heads, length) = self.options.block_tokens, query.shape[:3]
         table, present = (each.to(query.device) for each in self._blocks(length))
         blocks = table.shape[1] + 2
         missing = blocks * size - length
@@ -230,14 +228,14 @@ class PublishedBigBirdAttention(Attention):
 
     def _blocks(self, length: int) -> tuple[Tensor, Tensor]:
         """Blocks `(H, N − 2, 5 + r)` that each block but the ends sees, and which of these are not there twice."""
-        count, blocks = self.config.random_blocks, -(-length // self.config.block_tokens)
+        count, blocks = self.options.random_blocks, -(-length // self.options.block_tokens)
         row = torch.arange(1, blocks - 1)[:, None]
         columns = torch.cat([0 * row, row - 1, row, row + 1, 0 * row + blocks - 1], 1)
         # The second block and the last but one have a global block for a neighbour, and see it once.
         once = torch.cat([row > 0, row > 1, row > 0, row < blocks - 2, row > 0], 1)
         drawn = torch.zeros(self.heads, blocks - 2, count, dtype=torch.int64)
         if self.training:
-            config = self.config
+            config = self.options
             tables = published_draws(
                 config.seed, self.heads, count, config.block_tokens, blocks, config.drawn_tokens // config.block_tokens
             )
@@ -257,7 +255,7 @@ class PublishedBigBirdAttention(Attention):
         times = torch.zeros(self.heads, table.shape[1], table.shape[1] + 2).scatter_add(2, table, present.float())
         times = F.pad(times, (0, 0, 1, 1), value=1.0)
         for side in (1, 2):
-            times = times.repeat_interleave(self.config.block_tokens, side)
+            times = times.repeat_interleave(self.options.block_tokens, side)
         scores = query @ key.transpose(2, 3) * self.head_width**-0.5
         scores = scores + times[:, :length, :length].to(scores).log()
         if tokens.mask is None:

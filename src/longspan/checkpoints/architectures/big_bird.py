@@ -1,7 +1,7 @@
 """BigBird: BERT with block-sparse attention, a pooler of one layer, and classification by a dense layer of its own.
 
-Its embeddings have their dropout before the normalisation, ours behind it: outputs are equal, training is as BERT's. Its
-head for questions has a feed-forward layer and hides the question, which ours does not, so that it is not loaded.
+Its embeddings have their dropout before the normalisation, ours behind it: outputs are equal, training is as BERT's.
+Its head for questions has a feed-forward layer and hides the question, which ours does not, so that it is not loaded.
 """
 
 from __future__ import annotations
@@ -70,11 +70,12 @@ def _with_biases(state: Mapping[str, Tensor], config: Any) -> Mapping[str, Tenso
     """Their tensors, with biases of 0 where the projections have none: ours always have them."""
     if config.use_bias:
         return state
-    weights = [name for name in state if name.endswith(("self.query.weight", "self.key.weight", "self.value.weight"))]
-    return {
-        **state,
-        **{f"{name.removesuffix('weight')}bias": state[name].new_zeros(len(state[name])) for name in weights},
+    biases = {
+        f"{name.removesuffix('weight')}bias": weight.new_zeros(len(weight))
+        for name, weight in state.items()
+        if name.endswith(("self.query.weight", "self.key.weight", "self.value.weight"))
     }
+    return {**state, **biases}
 
 
 BIG_BIRD = Architecture(
