@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
@@ -52,6 +53,10 @@ class BigBirdConfig(AttentionConfig):
     mechanism: ClassVar[str] = "bigbird"
     cost: ClassVar[str] = "(2·side_blocks + 1 + random_blocks)·block_tokens + 2G"
     source: ClassVar[str] = "Zaheer et al. 2020, arXiv 2007.14062, section 2"
+    exempt: ClassVar[Mapping[str, str]] = {
+        "causal": "all tokens see the last block",
+        "state": "it has no causal form",
+    }
 
     block_tokens: Count = 64
     side_blocks: Whole = 1

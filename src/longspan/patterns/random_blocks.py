@@ -15,7 +15,7 @@ MOST_BLOCKS = 256
 """Most random blocks of a query block; the published models draw 3."""
 MOST_STEPS = 4096
 """Draws that the bounds over a rectangle look at; beyond, they count it as undecided."""
-MOST_TABLED = 2048
+MOST_TABLED = 4096
 """Blocks of a sequence up to which all draws are looked up in one table, instead of drawn again for every pair."""
 
 
@@ -79,7 +79,7 @@ class RandomBlocks(Pattern):
             return later < earlier
         if later.numel() > MOST_STEPS and not torch.compiler.is_compiling():
             blocks = int(later.max()) + 1
-            if 0 < blocks**2 <= later.numel():  # a table costs less than to draw for every pair
+            if 0 < blocks <= MOST_TABLED and blocks**2 <= 64 * later.numel():  # less work than a draw for every pair
                 seen = self._table(blocks, later.device)[query_block.clamp(min=0), key_block.clamp(min=0)]
                 return seen & (earlier >= 0)
         pool = later - self.gap
