@@ -22,8 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from longspan.data.cloze import ClozeOptions, cloze_rows, paragraphs_of
-from longspan.data.questions.readers import parse_question, question_files, read_questions
+from longspan.data.questions.readers import QUESTIONS, parse_question, read_questions
 from longspan.data.questions.rows import QuestionRow, Span
+from longspan.data.sources import find_source
 from longspan.data.summaries.readers import read_rows
 from longspan.inference.answer import BUNDLED, load_reader
 from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
@@ -85,7 +86,7 @@ class Guess:
 def questions(split: str) -> list[Question]:
     """The answerable questions of a split."""
     found = []
-    for path in question_files(DATA, split):
+    for path in find_source(DATA, split, QUESTIONS).files:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             for line in file:
                 row = parse_question(json.loads(line))

@@ -45,7 +45,7 @@ def _repeatable() -> Iterator[None]:
         "longspan.patterns.text": "KINDS",
         "longspan.attention": "MECHANISMS",
         "longspan.tasks.base": "TASKS",
-        "longspan.plugins": "READERS",
+        "longspan.data.sources": "READERS",
     }
     tables = [getattr(sys.modules[home], name) for home, name in homes.items() if home in sys.modules]
     before = [dict(table) for table in tables]

@@ -43,7 +43,7 @@ def test_the_version_is_one(citation: dict[str, Any], project: dict[str, Any]) -
     assert longspan.__version__ == citation["version"]
     # The package takes its version from the code, so that there is no third place to forget.
     assert project["project"]["dynamic"] == ["version"]
-    assert project["tool"]["hatch"]["version"]["path"] == "src/longspan/__init__.py"
+    assert project["tool"]["hatch"]["version"]["path"] == "src/longspan/version.py"
     assert f"Version {longspan.__version__.rpartition('.')[0]}," in text_of("README.md")
 
 

@@ -20,6 +20,7 @@ from longspan.attention import MECHANISMS, LongformerConfig
 from longspan.cli import main
 from longspan.data.questions.readers import read_questions
 from longspan.data.questions.rows import plain_row
+from longspan.data.sources import READERS
 from longspan.data.summaries.readers import read_rows
 from longspan.data.summaries.rows import SummaryRow
 from longspan.errors import InputError
@@ -61,7 +62,7 @@ def letters(split: str) -> Iterator[SummaryRow]:
 @pytest.fixture(autouse=True)
 def _tables() -> Iterator[None]:
     """Whatever a test registers is gone after it."""
-    tables = (KINDS, MECHANISMS, TASKS, plugins.READERS)
+    tables = (KINDS, MECHANISMS, TASKS, READERS)
     kept = [dict(table) for table in tables]
     yield
     parse.cache_clear()

@@ -1,24 +1,25 @@
 """Longspan: a long attention span for Transformers.
 
 Importing it makes its models known to transformers' Auto classes, and `attn_implementation="longspan"` to its attention
-interface. Only the command line leaves that to the commands that need it, so that `longspan --help` comes at once.
+interface: at once where transformers is there, else as soon as it comes, since importing it takes longer than reading a
+short document.
 """
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longspan.errors import InputError
+from longspan.imports import after_import
+from longspan.version import __version__
 
 if TYPE_CHECKING:
     from longspan import patterns
     from longspan.attention import MECHANISMS, Tokens
     from longspan.checkpoints import from_transformers, lengthen, to_onnx, to_transformers, use_attention
     from longspan.inference.answer import DocumentAnswer, answer
+    from longspan.inference.generate import generate
     from longspan.inference.summarize import Summary, summarize
     from longspan.models import (
         LongspanConfig,
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     )
     from longspan.ops.attend import attend
     from longspan.registering import register
-
-__version__ = "0.2.0"
 
 __all__ = [
     "MECHANISMS",
@@ -53,6 +52,7 @@ __all__ = [
     "answer",
     "attend",
     "from_transformers",
+    "generate",
     "lengthen",
     "patterns",
     "register",
@@ -73,6 +73,7 @@ _HOMES = {
     "to_onnx": "longspan.checkpoints",
     "use_attention": "longspan.checkpoints",
     "answer": "longspan.inference.answer",
+    "generate": "longspan.inference.generate",
     "DocumentAnswer": "longspan.inference.answer",
     "summarize": "longspan.inference.summarize",
     "Summary": "longspan.inference.summarize",
@@ -94,15 +95,9 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def _runs_as_command() -> bool:
-    """Whether this process is `longspan …` or `python -m longspan.…`."""
-    name = (sys.argv or [""])[0]
-    # While Python still looks for the module of `-m`, `-m` stands for its name.
-    module = next((after for flag, after in pairwise(sys.orig_argv) if name == flag == "-m"), "")
-    return Path(name).stem == "longspan" or module.startswith("longspan.")
-
-
-if not _runs_as_command():
-    # A lazy import would be quicker, but then `AutoModel.from_pretrained(a Longspan folder)` would work or fail by
-    # whether some name of ours had been used before.
+def _tell_transformers() -> None:
     import_module("longspan.checkpoints")
+
+
+# The Auto classes read configurations with the first, and every model asks the second for its attention.
+after_import(("transformers.models.auto.configuration_auto", "transformers.modeling_utils"), _tell_transformers)

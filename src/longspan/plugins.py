@@ -1,4 +1,4 @@
-"""Names that others bring: the readers that are registered, and packages that announce something to be imported.
+"""Names that others bring: packages that announce modules to be imported.
 
 A package says in its metadata which of its modules register something, and nobody needs to import it by hand::
 
@@ -11,7 +11,7 @@ is `longspan.register`, in `longspan.registering`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -19,9 +19,6 @@ from longspan.errors import InputError
 
 GROUP = "longspan.plugins"
 """The group of entry points that packages use."""
-
-READERS: dict[str, Callable[[str], Iterator[Any]]] = {}
-"""Name → registered reader: a function from the name of a split to rows."""
 
 _loaded: set[str] = set()
 

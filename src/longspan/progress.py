@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from longspan.data.text.characters import shown
+from longspan.characters import shown
 
 _hidden: ContextVar[bool] = ContextVar("hidden", default=False)
 

@@ -9,7 +9,6 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 from longspan.errors import InputError
-from longspan.plugins import READERS
 
 Thing = TypeVar("Thing")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
@@ -72,6 +71,8 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
         _check_class(thing, "task", ("name", "generates"), needed, Task)
         return TASKS, thing.name, "task"
     if callable(thing) and not isinstance(thing, type):
+        from longspan.data.sources import READERS
+
         return READERS, str(getattr(thing, "__name__", "")).replace("_", "-"), "reader"
     raise InputError(
         f"register got {thing!r}; give a class derived from Pattern, AttentionConfig or Task, or a function that reads "
@@ -80,7 +81,8 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
 
 
 def _data_sets() -> set[str]:
-    from longspan.data.questions.readers import QUESTION_DATA_SETS, SYNTHETIC
+    from longspan.data.questions.readers import QUESTION_DATA_SETS
+    from longspan.data.sources import SYNTHETIC
     from longspan.data.summaries.readers import DATA_SETS
 
     return {*DATA_SETS, *QUESTION_DATA_SETS, SYNTHETIC}

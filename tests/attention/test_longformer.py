@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from longspan.attention import KeyValueState, LongformerConfig, Tokens
+from longspan.attention import LongformerConfig, Tokens
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.errors import InputError
 
@@ -96,33 +96,6 @@ def test_equals_the_definition(length, left, right, dilation, padding, globals_,
         torch.testing.assert_close(module.merge_heads(weights @ values), expected)
 
 
-@pytest.mark.parametrize("globals_per_row", [1, 2, 5])
-@pytest.mark.parametrize("training", [False, True])
-def test_gradients_equal_those_of_the_definition(globals_per_row, training):
-    """Two slots or more than half a head's width: both ways of computing the global rows."""
-    module = build(LongformerConfig(left_tokens=2, right_tokens=3)).train(training)
-    hidden = torch.randn(2, 13, WIDTH, dtype=torch.float64, requires_grad=True)
-    mask, is_global = torch.ones(2, 13, dtype=torch.bool), torch.zeros(2, 13, dtype=torch.bool)
-    mask[1, 9:], is_global[0, 3 : 3 + globals_per_row], is_global[1, 1] = False, True, True
-    inputs = [hidden, *(p for name, p in module.named_parameters() if not name.startswith("output"))]
-    ours = module.window_context(hidden, Tokens(mask=mask, is_global=is_global))
-    theirs = naive_window(module, hidden, mask, is_global)
-    upstream = torch.randn_like(ours)
-    torch.testing.assert_close(ours, theirs)
-    for a, b in zip(
-        torch.autograd.grad(ours, inputs, upstream), torch.autograd.grad(theirs, inputs, upstream), strict=True
-    ):
-        torch.testing.assert_close(a, b)
-
-
-def test_gradcheck():
-    module = build(LongformerConfig(left_tokens=1, right_tokens=2, dilation=(1, 2)))
-    mask, is_global = ~flags(7, "ragged"), flags(7, "first")
-    is_global[0, 5] = True
-    hidden = torch.randn(2, 7, WIDTH, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: module(x, Tokens(mask=mask, is_global=is_global)), hidden)
-
-
 @pytest.mark.parametrize("globals_", ["none", "first", "ragged", "anywhere"])
 @pytest.mark.parametrize("padding", ["none", "row-end"])
 def test_equals_the_layer_of_transformers(globals_, padding):
@@ -181,89 +154,14 @@ def test_all_global_is_full_attention_with_global_projections():
     torch.testing.assert_close(module(hidden, Tokens(is_global=is_global)), module.output(module.merge_heads(full)))
 
 
-@settings(max_examples=30)
-@given(
-    length=st.integers(1, 19),
-    extra=st.integers(1, 11),
-    globals_=st.sampled_from(["none", "first", "anywhere"]),
-    seed=st.integers(0, 99),
-)
-def test_padding_and_company_change_nothing(length, extra, globals_, seed):
-    torch.manual_seed(seed)
-    module = build(LongformerConfig(left_tokens=3, right_tokens=2))
-    hidden = torch.randn(2, length + extra, WIDTH, dtype=torch.float64)
-    mask, is_global = torch.ones(2, length + extra, dtype=torch.bool), flags(length + extra, globals_)
-    mask[0, length:] = False
-    alone = module(hidden[:1, :length], Tokens(is_global=is_global[:1, :length]))
-    together = module(hidden, Tokens(mask=mask, is_global=is_global))
-    torch.testing.assert_close(together[:1, :length], alone)
-
-
 @pytest.mark.parametrize("dilation", [1, 2, (1, 3)])
-def test_causal_means_causal(dilation):
+def test_the_causal_form_equals_the_definition(dilation):
     module = build(LongformerConfig(left_tokens=4, right_tokens=4, dilation=dilation), causal=True)
     hidden = torch.randn(2, 17, WIDTH, dtype=torch.float64)
-    changed = hidden.clone()
-    changed[:, 9:] = torch.randn_like(changed[:, 9:])
-    assert torch.equal(module(hidden)[:, :9], module(changed)[:, :9])
     torch.testing.assert_close(
         module.window_context(hidden, Tokens()),
         naive_window(module, hidden, torch.ones(2, 17, dtype=torch.bool), flags(17, "none")),
     )
-
-
-@pytest.mark.parametrize("dilation", [1, (1, 3)])
-@pytest.mark.parametrize("steps", [[1] * 17, [5, 1, 1, 7, 3], [0, 17], [16, 1]])
-def test_step_by_step_equals_the_full_pass_and_keeps_only_the_window(dilation, steps):
-    module = build(LongformerConfig(left_tokens=4, dilation=dilation), causal=True)
-    hidden = torch.randn(2, 17, WIDTH, dtype=torch.float64)
-    mask = torch.ones(2, 17, dtype=torch.bool)
-    mask[1, :6] = False  # padding on the left, as in generation
-    state, outputs, seen = KeyValueState(), [], 0
-    for step in steps:
-        piece = hidden[:, seen : seen + step]
-        seen += step
-        outputs.append(module(piece, Tokens(mask=mask[:, :seen]), state))
-        assert state.length == seen
-        assert state.key is not None
-        assert state.key.shape[2] <= module.reach
-    torch.testing.assert_close(torch.cat(outputs, dim=1), module(hidden, Tokens(mask=mask)))
-
-
-def test_unused_slots_and_slots_on_padding_add_nothing():
-    module = build(LongformerConfig(left_tokens=2, right_tokens=2))
-    hidden = torch.randn(2, 9, WIDTH, dtype=torch.float64)
-    mask = torch.ones(2, 9, dtype=torch.bool)
-    mask[1, 5:] = False
-    is_global = torch.zeros(2, 9, dtype=torch.bool)
-    is_global[0, 4] = True
-    few = module(hidden, Tokens(mask=mask, is_global=is_global))
-    slots = torch.tensor([[-1, 4, -1, -1], [-1, -1, 7, -1]])
-    torch.testing.assert_close(module(hidden, Tokens(mask=mask, global_slots=slots)), few)
-
-
-@pytest.mark.parametrize("globals_per_row", [1, 20])
-def test_no_square_tensor_in_forward_or_backward(globals_per_row):
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    length, largest = 4099, 0
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            nonlocal largest
-            out = func(*args, **(kwargs or {}))
-            for tensor in out if isinstance(out, tuple | list) else (out,):
-                if isinstance(tensor, Tensor):
-                    largest = max(largest, tensor.numel())
-            return out
-
-    module = LongformerConfig(left_tokens=8, right_tokens=8).build(width=WIDTH, heads=HEADS)
-    is_global = torch.zeros(1, length, dtype=torch.bool)
-    is_global[:, :globals_per_row] = True
-    tokens = Tokens(is_global=is_global).with_slots()
-    with Watch():
-        module(torch.randn(1, length, WIDTH, requires_grad=True), tokens).sum().backward()
-    assert largest < length * length
 
 
 @pytest.mark.parametrize(
@@ -282,13 +180,6 @@ def test_mistakes_in_the_configuration_are_named(options, message):
         LongformerConfig(**options)
 
 
-def test_mistakes_in_use_are_named():
+def test_one_dilation_per_head_needs_as_many_heads():
     with pytest.raises(InputError, match="3 entries for 2 heads"):
         LongformerConfig(dilation=(1, 2, 3)).build(width=WIDTH, heads=HEADS)
-    causal, hidden = build(LongformerConfig(), causal=True), torch.randn(1, 4, WIDTH, dtype=torch.float64)
-    with pytest.raises(InputError, match="no global tokens"):
-        causal(hidden, Tokens(is_global=torch.ones(1, 4, dtype=torch.bool)))
-    with pytest.raises(InputError, match="mask has shape"):
-        causal(hidden, Tokens(mask=torch.ones(1, 5, dtype=torch.bool)))
-    with pytest.raises(InputError, match="state="):
-        build(LongformerConfig())(hidden, state=KeyValueState())

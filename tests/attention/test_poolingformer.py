@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from longspan.attention import KeyValueState, LongformerConfig, PoolingformerConfig, Tokens
+from longspan.attention import LongformerConfig, PoolingformerConfig, Tokens
 from longspan.attention.poolingformer import PoolingformerAttention, phase
 from longspan.errors import InputError
 
@@ -141,25 +141,6 @@ def test_gradients_equal_those_of_the_definition(config, length, padded, seed):
 
 @pytest.mark.parametrize("windows", ["shared", "per_query"])
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_both_levels_together(windows, pooling):
-    """Globals, padding and both levels: `(Y + Z) W_o`, where Y is exactly Longformer's layer."""
-    config = PoolingformerConfig(
-        left_tokens=2, right_tokens=1, pooled_left_tokens=6, pooled_right_tokens=5, windows=windows, pooling=pooling
-    )
-    module = build(config)
-    longformer = LongformerConfig(left_tokens=2, right_tokens=1).build(width=WIDTH, heads=HEADS).double()
-    longformer.load_state_dict({k: v for k, v in module.state_dict().items() if not k.startswith("pool")})
-    hidden, mask = torch.randn(2, 17, WIDTH, dtype=torch.float64), padding(17, "end")
-    is_global = torch.zeros(2, 17, dtype=torch.bool)
-    is_global[:, 0] = is_global[0, 9] = True
-    tokens = Tokens(mask=mask, is_global=is_global)
-    first = longformer.window_context(hidden, tokens)
-    expected = module.output(first + naive_second_level(module, first, mask))
-    torch.testing.assert_close(module(hidden, tokens), expected)
-
-
-@pytest.mark.parametrize("windows", ["shared", "per_query"])
-@pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("reach", [31, 4])
 def test_pools_of_one_token_make_a_plain_window(windows, pooling, reach):
     """κ = ξ = 1: full attention over Y when the window is wide, a sliding window when it is not."""
@@ -221,46 +202,6 @@ def test_shared_equals_per_query_where_the_grids_meet(pooling):
     assert not torch.allclose(ours[:, ~aligned], theirs[:, ~aligned])
 
 
-@settings(max_examples=40)
-@given(config=configs(), length=st.integers(1, 17), extra=st.integers(1, 9), seed=st.integers(0, 99))
-def test_padding_and_company_change_nothing(config, length, extra, seed):
-    torch.manual_seed(seed)
-    module, hidden = build(config), torch.randn(2, length + extra, WIDTH, dtype=torch.float64)
-    mask, is_global = torch.ones(2, length + extra, dtype=torch.bool), torch.rand(2, length + extra) < 0.2
-    mask[0, length:] = False
-    alone = module(hidden[:1, :length], Tokens(is_global=is_global[:1, :length]))
-    together = module(hidden, Tokens(mask=mask, is_global=is_global))
-    torch.testing.assert_close(together[:1, :length], alone)
-
-
-@pytest.mark.parametrize("windows", ["shared", "per_query"])
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_gradients_stay_finite_where_nothing_is_seen(windows, pooling):
-    """A padded row, and a window so far to the right that late queries see no pool."""
-    config = PoolingformerConfig(
-        left_tokens=1, right_tokens=1, pooled_left_tokens=0, pooled_right_tokens=12, windows=windows, pooling=pooling
-    )
-    module, hidden = build(config), torch.randn(2, 15, WIDTH, dtype=torch.float64, requires_grad=True)
-    out = module(hidden, Tokens(mask=padding(15, "row")))
-    out.sum().backward()
-    assert out.isfinite().all()
-    assert hidden.grad.isfinite().all()
-    assert all(p.grad is None or p.grad.isfinite().all() for p in module.parameters())
-    assert not hidden.grad[1].any()
-
-
-@pytest.mark.parametrize("windows", ["shared", "per_query"])
-def test_gradcheck(windows):
-    config = PoolingformerConfig(
-        left_tokens=1, right_tokens=1, pooled_left_tokens=4, pooled_right_tokens=5, kernel=3, stride=2, windows=windows
-    )
-    module, mask = build(config), padding(7, "end")
-    is_global = torch.zeros(2, 7, dtype=torch.bool)
-    is_global[:, 1] = True
-    hidden = torch.randn(2, 7, WIDTH, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: module(x, Tokens(mask=mask, is_global=is_global)), hidden)
-
-
 @pytest.mark.parametrize("windows", ["shared", "per_query"])
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_weights_are_the_shares_of_tokens(windows, pooling):
@@ -318,10 +259,3 @@ def test_scores_are_counted_exactly(config, length):
 def test_mistakes_in_the_configuration_are_named(options, message):
     with pytest.raises(InputError, match=message):
         PoolingformerConfig(**options)
-
-
-def test_mistakes_in_use_are_named():
-    with pytest.raises(InputError, match="no causal form"):
-        PoolingformerConfig().build(width=WIDTH, heads=HEADS, causal=True)
-    with pytest.raises(InputError, match="state="):
-        build(PoolingformerConfig())(torch.zeros(1, 3, WIDTH).double(), state=KeyValueState())

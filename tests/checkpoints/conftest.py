@@ -9,7 +9,10 @@ import pytest
 import torch
 import transformers
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.masking_utils import sdpa_mask
+
+from longspan.patterns import parse
 
 ENCODER = {
     "vocab_size": 61,
@@ -117,3 +120,66 @@ def widest() -> Callable[..., float]:
         return float(difference.max()) if difference.numel() else 0.0
 
     return measure
+
+
+BODY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+TOKENS = {"vocab_size": 61, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0}
+DECODER = BODY | TOKENS | {"intermediate_size": 48, "max_position_embeddings": 128}
+SMALL_GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
+BOTH = {"use_sliding_window": True, "sliding_window": 6, "layer_types": ["full_attention", "sliding_attention"]}
+DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gpt2": ("GPT2LMHeadModel", TOKENS | SMALL_GPT2),
+    "llama": ("LlamaForCausalLM", DECODER),
+    "mistral": ("MistralForCausalLM", DECODER | {"sliding_window": None}),
+    "mistral with a window": ("MistralForCausalLM", DECODER | {"sliding_window": 7}),
+    "qwen2": ("Qwen2ForCausalLM", DECODER),
+    "qwen3": ("Qwen3ForCausalLM", DECODER),
+    "qwen3 with both kinds of layers": ("Qwen3ForCausalLM", DECODER | BOTH),
+}
+
+
+@pytest.fixture
+def decoder() -> Callable[..., PreTrainedModel]:
+    """Make `decoder(name, **options)`, a tiny random decoder of transformers with grouped heads where it can."""
+
+    def make(name: str, **options: Any) -> PreTrainedModel:
+        torch.manual_seed(0)
+        kind = getattr(transformers, DECODERS[name][0])
+        model = kind(kind.config_class(**DECODERS[name][1] | options)).eval()
+        for parameter in model.parameters():
+            nn.init.normal_(parameter, std=0.3)
+        return model
+
+    return make
+
+
+@pytest.fixture
+def by_hand() -> Callable[[PreTrainedModel, str], PreTrainedModel]:
+    """Make `by_hand(model, pattern)`: transformers' own attention in it, under the dense mask of the pattern.
+
+    The mask is the one that transformers makes for "sdpa", less what the pattern does not show among real tokens.
+    """
+
+    def change(model: PreTrainedModel, text: str) -> PreTrainedModel:
+        pattern, heads = parse(text), model.config.num_attention_heads
+
+        def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, attention_mask=None, **rest):
+            theirs = sdpa_mask(
+                batch_size, q_length, kv_length, q_offset, kv_offset, attention_mask=attention_mask,
+                **rest | {"allow_is_causal_skip": False},
+            )  # fmt: skip
+            end = max(kv_offset + kv_length, int(q_offset) + q_length)
+            real = torch.ones(batch_size, end) if attention_mask is None else attention_mask.long()
+            real = torch.nn.functional.pad(real, (0, max(0, end - real.shape[1])))
+            place = (real.cumsum(1) - 1).long().clamp(min=0)
+            query = place[:, int(q_offset) : int(q_offset) + q_length, None]
+            key = place[:, None, kv_offset : kv_offset + kv_length]
+            each = [pattern.head(head).visible(query, key) for head in range(heads)]
+            return theirs & torch.stack(each, dim=1)
+
+        AttentionInterface.register("by_hand", AttentionInterface()["sdpa"])
+        AttentionMaskInterface.register("by_hand", mask)
+        model.set_attn_implementation("by_hand")
+        return model
+
+    return change

@@ -134,8 +134,8 @@ def test_memory_is_linear(published):
 def test_what_a_pattern_cannot_give_is_refused(published, batch):
     with pytest.raises(InputError, match="has a decoder"):
         use_attention(published("BartModel"), "window(3)")
-    with pytest.raises(InputError, match="has a decoder"):
-        use_attention(published("BertModel", is_decoder=True), "window(3)")
+    with pytest.raises(InputError, match="has a decoder that looks at an encoder"):
+        use_attention(published("BertModel", is_decoder=True, add_cross_attention=True), "window(3)")
     with pytest.raises(InputError, match="has an attention of its own"):
         use_attention(published("LongformerModel"), "window(3)")
     with pytest.raises(InputError, match="windo"):
@@ -151,11 +151,11 @@ def test_what_a_pattern_cannot_give_is_refused(published, batch):
         model(torch.randint(3, 61, (1, 5)), output_attentions=True)
 
 
-def test_a_causal_model_is_refused_at_its_first_step(published):
-    model = published("BertModel", is_decoder=True)
-    model.set_attn_implementation("longspan")
-    model.config.longspan_pattern = "window(3)"
-    with pytest.raises(InputError, match="causal"):
+def test_a_model_that_looks_back_without_a_mask_is_refused_at_its_first_step(published):
+    """Nothing asks for a causal mask here, so that the pattern would show the future."""
+    model = use_attention(published("BertModel"), "window(3)")
+    model.encoder.layer[0].attention.self.is_causal = True
+    with pytest.raises(InputError, match="causal without a mask"):
         model(torch.randint(3, 61, (1, 5)))
 
 
@@ -189,9 +189,11 @@ def test_without_longspan_a_saved_pattern_is_no_full_attention(published, tmp_pa
 SMALL = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
 IDS = {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
 T5 = {"vocab_size": 61, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+LLAMA4 = {"attention_chunk_size": 4, "num_local_experts": 2, "intermediate_size_mlp": 24, "head_dim": 8}
 OTHERS = {
-    "GPT2Model": ({"vocab_size": 61, "n_embd": 16, "n_layer": 1, "n_head": 2} | IDS, "causal or sliding"),
-    "LlamaModel": (SMALL, "causal or sliding"),
+    "Llama4TextModel": (SMALL | LLAMA4, "asks for another mask"),
+    "Gemma2Model": (SMALL | {"head_dim": 8, "num_key_value_heads": 2}, "softcap, which Gemma2Attention asks for"),
+    "BloomModel": ({"vocab_size": 61, "hidden_size": 16, "n_layer": 1, "n_head": 2}, "attention of its own"),
     "T5EncoderModel": (T5, "position_bias, which T5Attention asks for"),
     "T5Model": (T5, "has a decoder"),
     "ModernBertModel": (SMALL | IDS | {"cls_token_id": 0, "sep_token_id": 2}, "windows of its own"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from longspan.cli import main
-from longspan.data.synthetic import synthetic_rows
+from longspan.data.summaries.synthetic import synthetic_rows
 from longspan.training.tokenizers import load_tokenizer, train_tokenizer
 
 

@@ -20,8 +20,8 @@ from longspan.inference.answer import Reader, load_reader
 from longspan.inference.bundled import BundledTokenizer, open_bundled
 from longspan.inference.summarize import Extractive, load_summarizer
 from longspan.models import LongspanForNaturalQuestions, LongspanForSentenceScoring
-from longspan.models.question_network import QuestionNetwork
-from longspan.models.sentence_network import SentenceScoringNetwork
+from longspan.models.heads.question_network import QuestionNetwork
+from longspan.models.heads.sentence_network import SentenceScoringNetwork
 
 FOLDERS = {"summarizer": summaries.BUNDLED, "reader": answers.BUNDLED}
 TEXTS = (

@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from longspan.attention import RelativeTables, Tokens, attention_config
+from longspan.attention import RelativeTables, Tokens
 from longspan.errors import InputError
 from longspan.models import (
-    LongspanConfig,
-    LongspanForConditionalGeneration,
     LongspanForMaskedLM,
     LongspanForSentenceScoring,
     LongspanModel,
@@ -108,25 +106,6 @@ def test_tables_that_were_not_saved_start_like_new_ones(make_config, tmp_path):
     assert torch.equal(attention.position_key.weight, attention.global_position_key.weight)
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_gradient_checkpointing_reaches_the_tables(reentrant, make_config, make_batch):
-    model = LongspanModel(make_config(attention=FUSION, dropout=0.0, global_tokens="first", position_embedding="none"))
-    randomise(model).train()
-    ids, mask = make_batch(19, 8)
-    gradients = []
-    for checkpointed in (False, True):
-        if checkpointed:
-            # transformers renamed the method between 5.17 and 5.23.
-            enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-            enable({"use_reentrant": reentrant})
-        model.zero_grad()
-        model(ids, mask).last_hidden_state[mask.bool()][:, 0].sum().backward()
-        gradients.append([table.grad.clone() for table in model.encoder.relative()])
-    for plain, kept in zip(*gradients, strict=True):
-        assert plain.abs().sum() > 0
-        torch.testing.assert_close(kept, plain, atol=1e-6, rtol=1e-5)
-
-
 def test_sentence_layers_have_tables_of_their_own(make_config, make_batch):
     config = make_config(attention=FUSION, sentence_layers=1, sentence_attention=ONE_LEVEL | {"relative_span": 7})
     model = randomise(LongspanForSentenceScoring(config))
@@ -137,13 +116,6 @@ def test_sentence_layers_have_tables_of_their_own(make_config, make_batch):
     assert torch.isfinite(model(ids, mask, sentence_ids=sentences.masked_fill(mask == 0, -1)).scores[0]).all()
 
 
-def test_an_encoder_decoder_generates_with_a_fusion_encoder(make_config, make_batch):
-    config = make_config(attention=FUSION, position_embedding="none", decoder_layers=1)
-    model = randomise(LongspanForConditionalGeneration(config))
-    ids, mask = make_batch(21)
-    assert model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=5, do_sample=False).shape[0] == 1
-
-
 def test_a_layer_alone_says_where_its_tables_are(make_config):
     layer = LongspanModel(make_config(attention=FUSION)).encoder.layers[0]
     hidden = torch.randn(1, 7, 24)
@@ -152,10 +124,3 @@ def test_a_layer_alone_says_where_its_tables_are(make_config):
     tables = RelativeTables(torch.randn(10, 24), torch.randn(8, 24))
     with pytest.raises(InputError, match=r"relative\.far has shape"):
         layer.attention(hidden, replace(Tokens(), relative=tables))
-
-
-def test_the_configuration_keeps_fusion_as_plain_data(tmp_path):
-    spec = attention_config("fusion")
-    config = LongspanConfig(attention=spec, position_embedding="none")
-    config.save_pretrained(tmp_path)
-    assert LongspanConfig.from_pretrained(tmp_path).layer_attention(3) == spec

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.synthetic import synthetic_rows
+from longspan.data.summaries.synthetic import synthetic_rows
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 

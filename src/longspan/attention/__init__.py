@@ -15,12 +15,14 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from longspan.attention.base import Attention, AttentionConfig, KeyValueState, Tokens
+from longspan.attention.base import Attention, AttentionConfig, KeyValueState
 from longspan.attention.bigbird import BigBirdConfig
 from longspan.attention.full import FullConfig
 from longspan.attention.fusion import FusionConfig
 from longspan.attention.longformer import LongformerConfig
+from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.relative import RelativePositions, RelativeTables
+from longspan.attention.parts.tokens import Tokens
 from longspan.attention.poolingformer import PoolingformerConfig
 from longspan.errors import InputError
 from longspan.plugins import find
@@ -35,6 +37,7 @@ __all__ = [
     "KeyValueState",
     "LongformerConfig",
     "PoolingformerConfig",
+    "ProjectedAttention",
     "RelativePositions",
     "RelativeTables",
     "Tokens",

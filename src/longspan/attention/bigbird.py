@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.base import Attention, AttentionConfig, KeyValueState, Tokens
+from longspan.attention.base import Attention, AttentionConfig, KeyValueState
+from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.errors import InputError
 from longspan.ops.attend import attend
@@ -114,43 +116,41 @@ class BigBirdAttention(WindowedAttention):
         Raises:
             InputError: a mask that does not cover the sequence, or a state.
         """
-        tokens = tokens or Tokens()
-        self.check_tokens(hidden, tokens, state)
-        order, packed = self._packed(tokens, hidden)
-        if order is None:
-            return self.output(self.window_context(hidden, packed))
-        context = self.window_context(_rows(hidden, order), packed)
+        tokens = self.with_ends(hidden, tokens or Tokens(), state)
+        if tokens.mask is None:
+            return self.output(self.window_context(hidden, tokens))
+        order = _real_first(tokens.mask)
+        context = self.window_context(_rows(hidden, order), _reordered(tokens, order))
         return self.output(_rows(context, order.argsort(1)))
 
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
         """Dense attention weights `(B, H, T, T)`; rows of padded queries are 0."""
-        tokens = tokens or Tokens()
-        self.check_tokens(hidden, tokens)
-        order, packed = self._packed(tokens, hidden)
-        if order is None:
-            return self.window_weights(hidden, packed)
-        weights, place = self.window_weights(_rows(hidden, order), packed), order.argsort(1)[:, None]
+        tokens = self.with_ends(hidden, tokens or Tokens())
+        if tokens.mask is None:
+            return self.window_weights(hidden, tokens)
+        order = _real_first(tokens.mask)
+        weights = self.window_weights(_rows(hidden, order), _reordered(tokens, order))
+        place = order.argsort(1)[:, None]
         weights = weights.gather(2, place[..., None].expand_as(weights))
         return weights.gather(3, place[:, :, None].expand_as(weights))
 
-    def _packed(self, tokens: Tokens, hidden: Tensor) -> tuple[Tensor | None, Tokens]:
-        """An order `(B, T)` in which the real tokens of each row come first, as blocks are counted (`None` if all are
-        real), and what is known of the tokens in that order, with those that the blocks make global."""
-        batch, length = hidden.shape[:2]
-        tokens = tokens.with_slots()
-        slots, order = tokens.real_slots() if length else None, None
-        count = torch.full((batch, 1), length, device=hidden.device)
-        if tokens.mask is not None:
-            order, count = torch.argsort(~tokens.mask, dim=1, stable=True), tokens.mask.sum(1, keepdim=True)
-            if slots is not None:
-                slots = torch.where(slots < 0, slots, order.argsort(1).gather(1, slots.clamp(min=0)))
-        ends = self._end_slots(count)
-        slots = ends if slots is None else torch.cat([slots, ends], 1)
-        mask = None if order is None else torch.arange(length, device=hidden.device) < count
-        return order, replace(tokens, mask=mask, is_global=None, global_slots=slots if slots.shape[1] else None)
+    def with_ends(self, hidden: Tensor, tokens: Tokens, state: KeyValueState | None = None) -> Tokens:
+        """What is known of the tokens of `hidden` `(B, T, E)`, with those that their place makes global."""
+        self.check_tokens(hidden, tokens, state)
+        (batch, length), tokens = hidden.shape[:2], tokens.with_slots()
+        if not length:
+            return replace(tokens, is_global=None, global_slots=None)
+        if tokens.mask is None:
+            slots = self._end_slots(torch.full((batch, 1), length, device=hidden.device))
+        else:
+            slots = self._end_slots(tokens.mask.sum(1, keepdim=True))
+            slots = torch.where(slots < 0, -1, _real_first(tokens.mask).gather(1, slots.clamp(min=0)))
+        if tokens.global_slots is not None:
+            slots = torch.cat([tokens.global_slots, slots], 1)
+        return replace(tokens, is_global=None, global_slots=slots if slots.shape[1] else None)
 
     def _end_slots(self, count: Tensor) -> Tensor:
-        """Slots `(B, G)` of the extra tokens, and of the first and last blocks of rows of `count` `(B, 1)` tokens."""
+        """Which of `count` `(B, 1)` tokens are global, as slots `(B, G)`: extra ones, the first and the last blocks."""
         size, extra = self.options.block_tokens, self.options.extra_tokens
         each = self.options.global_blocks * size
         first = torch.arange(extra + each, device=count.device).expand(count.shape[0], -1)
@@ -171,12 +171,26 @@ def bigbird_pattern(config: BigBirdConfig, heads: int) -> Pattern:
     return PerHead([window | RandomBlocks(size, config.random_blocks, seed, after, sides) for seed in seeds])
 
 
+def _real_first(mask: Tensor) -> Tensor:
+    """An order `(B, T)` of the places of a mask in which real tokens come first: blocks are counted without padding."""
+    return torch.argsort(~mask, dim=1, stable=True)
+
+
 def _rows(hidden: Tensor, order: Tensor) -> Tensor:
     """`(B, T, E)` with the rows of each batch entry in another order `(B, T)`."""
     return hidden.gather(1, order[:, :, None].expand_as(hidden))
 
 
-class PublishedBigBirdAttention(Attention):
+def _reordered(tokens: Tokens, order: Tensor) -> Tokens:
+    """What is known of the tokens when they stand in another order."""
+    assert tokens.mask is not None
+    slots = tokens.global_slots
+    if slots is not None:
+        slots = torch.where(slots < 0, -1, order.argsort(1).gather(1, slots.clamp(min=0)))
+    return replace(tokens, mask=tokens.mask.gather(1, order), global_slots=slots)
+
+
+class PublishedBigBirdAttention(ProjectedAttention):
     """The module of `BigBirdConfig` for `random="transformers"`: each block of queries with the blocks it sees."""
 
     def __init__(self, config: BigBirdConfig, *, width: int, heads: int, causal: bool) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
 
-from longspan.attention.base import Attention, AttentionConfig, KeyValueState, Tokens
+from longspan.attention.base import AttentionConfig, KeyValueState
+from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend import attend
 from longspan.patterns import Causal, Full
 
@@ -24,6 +27,7 @@ class FullConfig(AttentionConfig):
     incremental: ClassVar[bool] = True
     cost: ClassVar[str] = "T (causal: (T + 1) / 2)"
     source: ClassVar[str] = "Vaswani et al. 2017, arXiv 1706.03762, equation 1"
+    exempt: ClassVar[Mapping[str, str]] = {"linear": "every token sees every token"}
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         return (length + 1) / 2 if causal else float(length)
@@ -32,7 +36,7 @@ class FullConfig(AttentionConfig):
         return FullAttention(self, width=width, heads=heads, causal=causal)
 
 
-class FullAttention(Attention):
+class FullAttention(ProjectedAttention):
     """The module of `FullConfig`."""
 
     def __init__(self, config: FullConfig, *, width: int, heads: int, causal: bool) -> None:

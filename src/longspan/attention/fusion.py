@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import KeyValueState, Tokens
+from longspan.attention.base import KeyValueState
 from longspan.attention.parts.global_rows import put_rows, slot_rows
 from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, near_row
+from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import copy_linear
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
 from longspan.errors import InputError

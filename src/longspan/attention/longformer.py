@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from longspan.attention.base import AttentionConfig, KeyValueState, Tokens
+from longspan.attention.base import AttentionConfig, KeyValueState
+from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import WindowedAttention, window_scores
 from longspan.errors import InputError
 from longspan.patterns import PerHead, Window

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import AttentionConfig, KeyValueState, Tokens
+from longspan.attention.base import AttentionConfig, KeyValueState
+from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import WindowedAttention, copy_linear, window_scores
 from longspan.errors import InputError
 from longspan.ops.attend import attend
@@ -42,6 +44,10 @@ class PoolingformerConfig(AttentionConfig):
         "left_tokens + 1 + right_tokens + 2G, plus (pooled_left_tokens + 1 + pooled_right_tokens - kernel) / stride + 1"
     )
     source: ClassVar[str] = "Zhang et al. 2021, Poolingformer, ICML, arXiv 2105.04371"
+    exempt: ClassVar[Mapping[str, str]] = {
+        "causal": "its levels are published for encoders, and pools hold tokens on both sides of their centres",
+        "state": "it has no causal form",
+    }
 
     left_tokens: Whole = 128
     right_tokens: Whole = 128

@@ -1,7 +1,9 @@
-"""`attn_implementation="longspan"`: a pattern inside unmodified transformers encoders (BERT, RoBERTa, …).
+"""`attn_implementation="longspan"`: a pattern inside unmodified transformers encoders and decoders (BERT, Llama, …).
 
     model = AutoModel.from_pretrained("bert-base-uncased")
     longspan.use_attention(model, "window(128) | first(1)")
+    model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-0.6B")
+    longspan.use_attention(model, "window(1024) | first(4)")
 
 Weights and classes stay transformers'; only the tokens that see each other change, and memory becomes linear in the
 length. The pattern is kept in the configuration, so a saved model finds it again when it is loaded after `import
@@ -22,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
+from longspan.checkpoints.causal_attention import attend_causal, place_mask
 from longspan.errors import InputError, one_sentence
 from longspan.models.tokens import check_mask
 from longspan.ops.attend import attend
@@ -41,28 +44,32 @@ def register() -> None:
 
 
 def use_attention(model: PreTrainedModel, pattern: Pattern | str) -> PreTrainedModel:
-    """Let the tokens of an unmodified transformers encoder see each other by `pattern`.
+    """Let the tokens of an unmodified transformers encoder or decoder see each other by `pattern`.
 
-    Besides the pattern, tokens marked in a `global_attention_mask` `(B, T)` passed to the model's forward attend
-    everywhere and are attended by everyone (in models that hand extra arguments on to their attention, as BERT,
-    RoBERTa, DistilBERT and ELECTRA do).
+    A decoder never sees ahead: it takes the part of the pattern that looks back, so `window(1024) | first(4)` there
+    means `(window(1024) | first(4)) & causal`, and where the model has a sliding window of its own, no more than that.
+    Positions count real tokens, so that padding on any side changes nothing, at once, in pieces or token by token.
+
+    In an encoder, tokens marked in a `global_attention_mask` `(B, T)` passed to the model's forward attend everywhere
+    and are attended by everyone (in models that hand extra arguments on to their attention, as BERT, RoBERTa,
+    DistilBERT and ELECTRA do).
 
     Args:
-        model: an encoder that takes its attention from transformers' `AttentionInterface`; changed in place.
+        model: a model that takes its attention from transformers' `AttentionInterface`; changed in place.
         pattern: a pattern of `longspan.patterns`, or its text such as "window(128) | first(1)".
 
     Returns:
         The model.
 
     Raises:
-        InputError: a decoder, a causal model, one with an attention or windows of its own, or a pattern that cannot be
-            read; the model is then as it was. Three tokens are run through the encoder to find out.
+        InputError: an encoder–decoder, a model with an attention of its own, an encoder with windows of its own, or a
+            pattern that cannot be read; the model is then as it was. Three tokens are run through it to find out.
     """
     config = model.config
-    if getattr(config, "is_encoder_decoder", False) or getattr(config, "is_decoder", False):
+    if getattr(config, "is_encoder_decoder", False) or getattr(config, "add_cross_attention", False):
         raise InputError(
-            f"model={type(model).__name__} has a decoder; use_attention serves encoders only, longspan.lengthen also "
-            "encoder-decoder models"
+            f"model={type(model).__name__} has a decoder that looks at an encoder; use_attention serves encoders and "
+            "decoders that stand alone, longspan.lengthen also encoder-decoder models"
         )
     text = text_of(parse(pattern) if isinstance(pattern, str) else pattern)
     before = {name: getattr(config, name, None) for name in KEPT}, config._attn_implementation
@@ -83,7 +90,8 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str) -> PreTrainedM
         model.set_attn_implementation(before[1] or "eager")
         raise InputError(
             f"model={type(model).__name__} cannot take a pattern ({error}); use_attention serves encoders in which "
-            "every token may see every token: BERT, RoBERTa, XLM-R, CamemBERT, DistilBERT, ELECTRA and their like"
+            "every token may see every token (BERT, RoBERTa, XLM-R, CamemBERT, DistilBERT, ELECTRA and their like) and "
+            "decoders (GPT-2, Llama, Mistral, Qwen2, Qwen3 and their like)"
         ) from error
     body = model.base_model
     if _check_masks not in body._forward_pre_hooks.values():
@@ -103,14 +111,12 @@ KEPT = ("longspan_pattern", "attn_implementation")
 
 
 def _try(model: PreTrainedModel) -> None:
-    """Run the encoder on three tokens, so that what it asks of its attention shows now and not at the first document.
+    """Run the model on three tokens, so that what it asks of its attention shows now and not at the first document.
 
     Raises:
         InputError: it asks for something that a pattern cannot give, does not ask at all, or does not read token ids.
     """
     window = getattr(model.config, "sliding_window", None) or getattr(model.config, "local_attention", None)
-    if window is not None:
-        raise InputError(f"it has windows of its own, of {window} tokens")
     if model.device.type == "meta":
         return
     body, training = model.base_model, model.training
@@ -122,11 +128,13 @@ def _try(model: PreTrainedModel) -> None:
         model.train(training)
     if not calls:
         raise InputError("its attention is its own and never asks for another")
+    if window is not None and not all(calls):
+        raise InputError(f"it has windows of its own, of {window} tokens")
 
 
 @contextmanager
-def _counting() -> Iterator[list[str]]:
-    """The names of the modules whose attention comes from here, while it lasts."""
+def _counting() -> Iterator[list[bool]]:
+    """Whether it is a decoder's, for each attention that comes from here while it lasts."""
     global _calls
     before, _calls = _calls, []
     try:
@@ -135,7 +143,7 @@ def _counting() -> Iterator[list[str]]:
         _calls = before
 
 
-_calls: list[str] | None = None
+_calls: list[bool] | None = None
 
 
 def longspan_mask(
@@ -143,25 +151,58 @@ def longspan_mask(
     q_length: int,
     kv_length: int,
     q_offset: int | Tensor = 0,
-    kv_offset: int | Tensor = 0,
+    kv_offset: int = 0,
     mask_function: Callable[..., Any] | None = None,
     attention_mask: Tensor | None = None,
+    local_size: int | None = None,
+    device: torch.device | str = "cpu",
     **kwargs: Any,
 ) -> Tensor | None:
-    """transformers' mask interface: the padding mask `(B, S)` as bool, never a `(T, S)` one.
+    """transformers' mask interface, never a `(T, S)` mask.
+
+    An encoder's is the padding mask `(B, S)` as bool, a decoder's the places of its tokens (`place_mask`).
 
     Raises:
-        InputError: the model asks for a causal or sliding mask.
+        InputError: the model asks for a mask that is neither full nor causal with or without a window.
     """
-    if mask_function is not None and q_length and kv_length and not torch.compiler.is_compiling():
-        first, last_query, last_key = (torch.tensor(index) for index in (0, q_length - 1, kv_length - 1))
-        corners = mask_function(0, 0, first, last_key), mask_function(0, 0, last_query, first)
-        if not all(bool(corner) for corner in corners):
-            raise InputError(
-                'attn_implementation="longspan" serves encoders in which every token may see every token; this model '
-                "asks for a causal or sliding mask"
-            )
-    return None if attention_mask is None else attention_mask.to(torch.bool)
+    if mask_function is None or not (q_length and kv_length):
+        return None if attention_mask is None else attention_mask.to(torch.bool)
+    if not _asks_for_causal(mask_function, batch_size, (q_offset, q_length), (kv_offset, kv_length), local_size):
+        return None if attention_mask is None else attention_mask.to(torch.bool)
+    if attention_mask is not None:
+        device = attention_mask.device
+    return place_mask(attention_mask, (q_offset, q_length), (kv_offset, kv_length), local_size, device)
+
+
+@torch.compiler.disable()
+def _asks_for_causal(
+    mask_function: Callable[..., Any],
+    batch_size: int,
+    queries: tuple[int | Tensor, int],
+    keys: tuple[int, int],
+    window: int | None,
+) -> bool:
+    """Whether a mask function is causal, with a window or without; False where it shows everything.
+
+    It is asked about neighbours, which shows packed sequences and blocks, and about the two ends.
+    """
+    index = torch.arange(queries[1]) + int(queries[0])
+    rows, last = torch.arange(batch_size)[:, None], index[-1:]
+    before, after = (index[:-1], index[1:]) if queries[1] > 1 else (index, index + 1)
+    ahead = mask_function(rows, 0, before[None], after[None])
+    far = bool(mask_function(0, 0, last, torch.tensor([keys[0]])).all())
+    if bool(ahead.all()) and far:
+        return False
+    behind = queries[1] == 1 or bool(mask_function(rows, 0, after[None], before[None]).all())
+    expected = window is None or int(last) - keys[0] < window
+    if window is not None:
+        behind = (behind or window == 1) and bool(mask_function(0, 0, torch.tensor(window), torch.tensor(1)))
+    if bool(ahead.any()) or not behind or far != expected:
+        raise InputError(
+            'attn_implementation="longspan" serves models in which a token may see every token, or every one before '
+            "it with or without a sliding window; this one asks for another mask, as packed sequences do"
+        )
+    return True
 
 
 def longspan_attention(
@@ -175,14 +216,21 @@ def longspan_attention(
     global_attention_mask: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' attention interface over `attend`: `(B, H, T, D)` each → `(B, T, H, D)`, and no weights.
+    """transformers' attention interface: `(B, H, T, D)` each → `(B, T, H, D)`, and no weights.
+
+    Keys and values may have fewer heads than the queries, and in a decoder more positions.
 
     Raises:
         InputError: no pattern was chosen, or the model asks for something that a pattern cannot give.
     """
-    _check_call(module, query, key, attention_mask, kwargs)
+    causal = attention_mask is not None and attention_mask.dtype == torch.int64 and attention_mask.ndim == 4
+    _check_call(module, query, key, attention_mask, kwargs | {"global_attention_mask": global_attention_mask}, causal)
     if _calls is not None:
-        _calls.append(type(module).__name__)
+        _calls.append(causal)
+    pattern = _pattern(module)
+    if causal and attention_mask is not None:
+        context = attend_causal(query, key, value, pattern, attention_mask, scale=scaling, dropout=dropout)
+        return context.transpose(1, 2).contiguous(), None
     if key.shape[1] != query.shape[1]:
         key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], dim=1) for x in (key, value))
     if global_attention_mask is not None:
@@ -191,7 +239,7 @@ def longspan_attention(
         query,
         key,
         value,
-        pattern=_pattern(module),
+        pattern=pattern,
         key_mask=attention_mask,
         globals=None if global_attention_mask is None else global_attention_mask.to(query.device).bool(),
         scale=scaling,
@@ -214,19 +262,22 @@ def _pattern(module: nn.Module) -> Pattern:
     return parse(text)
 
 
-def _check_call(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any]) -> None:
+def _check_call(
+    module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any], causal: bool
+) -> None:
     """Refuse what would otherwise be left out silently."""
     name = type(module).__name__
-    if getattr(module, "is_causal", False) or options.get("is_causal") or query.shape[2] != key.shape[2]:
-        raise InputError(
-            f'attn_implementation="longspan" serves self-attention of encoders; {name} is causal or looks elsewhere'
-        )
-    if mask is not None and mask.ndim != 2:
+    if mask is not None and mask.ndim != 2 and not causal:
         raise InputError(
             f'attention_mask has {mask.ndim} dimensions; with attn_implementation="longspan" give it as (B, T), and '
             "say what tokens see in the pattern"
         )
-    for option in ("position_bias", "softcap", "sliding_window", "s_aux"):
+    unmasked = getattr(module, "is_causal", False) and getattr(module.config, "is_causal", True)
+    if not causal and (unmasked or options.get("is_causal") or query.shape[2] != key.shape[2]):
+        raise InputError(
+            f'attn_implementation="longspan" serves self-attention; {name} looks elsewhere, or is causal without a mask'
+        )
+    for option in ("position_bias", "softcap", "s_aux", "global_attention_mask" if causal else "sliding_window"):
         if options.get(option) is not None:
             raise InputError(f'attn_implementation="longspan" has no {option}, which {name} asks for')
     if options.get("output_attentions"):

@@ -28,8 +28,6 @@ def open_tokenizer(source: str | Path, **options: Any) -> Any:
     Raises:
         InputError: there is none, its files are damaged, or it cannot encode a word.
     """
-    import longspan.models.registration  # noqa: F401 (AutoTokenizer asks config.json for the type of model)
-
     directory = Path(os.path.expanduser(source))
     if directory.is_dir():
         if not has_tokenizer(directory):

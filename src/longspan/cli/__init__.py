@@ -19,13 +19,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from longspan import __version__
 from longspan.cli.terminal import Told, complain, say, silence, usable_streams
 from longspan.errors import InputError
+from longspan.version import __version__
 
 COMMANDS = {
     "summarize": "The main jobs",
     "answer": "The main jobs",
+    "generate": "The main jobs",
     "train": "Models",
     "recipes": "Models",
     "tokenizer": "Models",

@@ -100,7 +100,7 @@ def _emphasise(text: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from longspan.data.text.characters import shown
+    from longspan.characters import shown
 
     if sys.stdout.isatty():
         Console().print(Text(shown(text), style="bold"))
@@ -114,7 +114,7 @@ def _show(passage: "Quote", short: "Quote | None") -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    from longspan.data.text.characters import shown
+    from longspan.characters import shown
 
     if not sys.stdout.isatty():
         for line in passage.text.splitlines():
@@ -150,6 +150,6 @@ def _draw(found: "DocumentAnswer", title: str, path: Path) -> None:
 
 
 def _name(file: str) -> str:
-    from longspan.data.text.characters import on_one_line
+    from longspan.characters import on_one_line
 
     return "standard input" if file == "-" else on_one_line(file)

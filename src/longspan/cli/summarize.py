@@ -113,6 +113,6 @@ def _draw(summary: "Summary", title: str, picture: Path) -> None:
 
 
 def _name(file: str) -> str:
-    from longspan.data.text.characters import on_one_line
+    from longspan.characters import on_one_line
 
     return "standard input" if file == "-" else on_one_line(file)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from longspan.data.text.characters import escaped, on_one_line, shown
+from longspan.characters import escaped, on_one_line, shown
 from longspan.errors import InputError
 
 LONGEST = 900
@@ -32,9 +32,9 @@ class Told(int):
     """An exit code whose reason stands on the terminal already."""
 
 
-def say(text: str = "", *, error: bool = False) -> None:
+def say(text: str = "", *, error: bool = False, end: str = "\n") -> None:
     """Write a text and a line end to standard output, or to standard error."""
-    _write(shown(text) + "\n", sys.stderr if error else sys.stdout)
+    _write(shown(text) + end, sys.stderr if error else sys.stdout)
 
 
 def complain(message: str) -> None:

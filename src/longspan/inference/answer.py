@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longspan.data.text.characters import check_characters, mend, mended_note
+from longspan.characters import check_characters, mend, mended_note
 from longspan.errors import InputError
 from longspan.inference.summarize import ScoredSentence, reads_english
 
@@ -145,7 +145,7 @@ def load_reader(model: str | Path | None = None) -> Reader:
 @lru_cache(maxsize=1)
 def _bundled() -> Reader:
     from longspan.inference.bundled import open_bundled
-    from longspan.models.question_network import QuestionNetwork
+    from longspan.models.heads.question_network import QuestionNetwork
 
     network, tokenizer = open_bundled(BUNDLED, QuestionNetwork)
     return Reader(network, tokenizer, _task(BUNDLED, network, tokenizer), bundled=True)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from longspan.data.text.characters import mend, mended_note
+from longspan.characters import mend, mended_note
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def load_summarizer(
 @lru_cache(maxsize=2)
 def _bundled(language: str | None) -> Summarizer:
     from longspan.inference.bundled import open_bundled
-    from longspan.models.sentence_network import SentenceScoringNetwork
+    from longspan.models.heads.sentence_network import SentenceScoringNetwork
 
     return Extractive(*open_bundled(BUNDLED, SentenceScoringNetwork), english_only=True, language=language)
 

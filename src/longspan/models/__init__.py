@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from longspan.models.configuration import LongspanConfig
     from longspan.models.encoder import LongspanModel
     from longspan.models.encoder_decoder import LongspanForConditionalGeneration
-    from longspan.models.heads import (
+    from longspan.models.heads.classification import (
         LongspanForMaskedLM,
         LongspanForQuestionAnswering,
         LongspanForSequenceClassification,
         LongspanForTokenClassification,
     )
-    from longspan.models.natural_questions import LongspanForNaturalQuestions
+    from longspan.models.heads.natural_questions import LongspanForNaturalQuestions
+    from longspan.models.heads.replaced_tokens import LongspanForReplacedTokens
+    from longspan.models.heads.sentence_scoring import LongspanForSentenceScoring
     from longspan.models.outputs import NaturalQuestionsOutput, SentenceScoringOutput
     from longspan.models.pretrained import LongspanPreTrainedModel
-    from longspan.models.replaced_tokens import LongspanForReplacedTokens
-    from longspan.models.sentence_scoring import LongspanForSentenceScoring
 
 __all__ = [
     "LongspanConfig",
@@ -48,9 +48,9 @@ _HOMES = {
     "LongspanConfig": "configuration",
     "LongspanModel": "encoder",
     "LongspanForConditionalGeneration": "encoder_decoder",
-    "LongspanForNaturalQuestions": "natural_questions",
-    "LongspanForReplacedTokens": "replaced_tokens",
-    "LongspanForSentenceScoring": "sentence_scoring",
+    "LongspanForNaturalQuestions": "heads.natural_questions",
+    "LongspanForReplacedTokens": "heads.replaced_tokens",
+    "LongspanForSentenceScoring": "heads.sentence_scoring",
     "LongspanPreTrainedModel": "pretrained",
     "NaturalQuestionsOutput": "outputs",
     "SentenceScoringOutput": "outputs",
@@ -61,7 +61,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'longspan.models' has no attribute {name!r}")
-    value = getattr(import_module(f"longspan.models.{_HOMES.get(name, 'heads')}"), name)
+    value = getattr(import_module(f"longspan.models.{_HOMES.get(name, 'heads.classification')}"), name)
     globals()[name] = value
     return value
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor, nn
 
-from longspan.attention import RelativePositions, Tokens
+from longspan.attention import RelativePositions, RelativeTables, Tokens
 from longspan.errors import InputError
 from longspan.models.blocks import FeedForward, clamp_half, layer_norm, residual
 from longspan.models.embeddings import Embeddings
@@ -33,8 +33,11 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.pre = config.normalization == "pre"
 
-    def forward(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`."""
+    def forward(self, hidden: Tensor, tokens: Tokens, *tables: Tensor) -> Tensor:
+        """`(B, T, E)` → `(B, T, E)`. Shared tables of relative positions are arguments of their own, since reentrant
+        checkpointing follows gradients through tensors that it is given, and through nothing that holds tensors."""
+        if tables:
+            tokens = replace(tokens, relative=RelativeTables(*tables))
         hidden = residual(hidden, lambda x: self.attention(x, tokens), self.attention_norm, self.dropout, pre=self.pre)
         hidden = residual(hidden, self.feed_forward, self.feed_forward_norm, self.dropout, pre=self.pre)
         return clamp_half(hidden)
@@ -69,11 +72,10 @@ class EncoderNetwork(nn.Module):
         """
         hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, position_ids)
         tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask)
-        if self.relative is not None:
-            tokens = replace(tokens, relative=self.relative())
+        tables = () if self.relative is None else self.relative()
         states = [hidden]
         for layer in self.layers:
-            hidden = layer(hidden, tokens)
+            hidden = layer(hidden, tokens, *tables)
             states.append(hidden)
         if self.final_norm is not None:
             states[-1] = self.final_norm(hidden)

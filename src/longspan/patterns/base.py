@@ -10,6 +10,8 @@ from torch import Tensor
 
 from longspan.errors import InputError
 
+LARGEST_TILE = 128
+"""Most positions on a side of the tiles that `phase` tells apart: beyond its reach, a pattern looks the same."""
 DEEPEST = 100
 """Most patterns that stand inside each other: each level costs a pass over every tile."""
 
@@ -44,7 +46,7 @@ class Pattern:
         return torch.zeros_like(span.q0 + span.k0, dtype=torch.bool)
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
-        """What the mask of a tile depends on: tiles of one size with equal phases have equal masks.
+        """What a tile shows: tiles of one size, up to `LARGEST_TILE`, with equal phases have equal masks.
 
         By default the two starting positions themselves; a pattern that repeats itself says how.
         """

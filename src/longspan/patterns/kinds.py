@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.patterns.base import Pattern, Span, shortened, text_name
+from longspan.patterns.base import LARGEST_TILE, Pattern, Span, shortened, text_name
 
 LARGEST = 2**31 - 1
 """The largest number in a pattern: no sequence is longer, and products of two still fit into 64 bits."""
@@ -54,7 +54,7 @@ class Causal(Pattern):
         return span.k1 <= span.q0
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
-        return [key_start - query_start]
+        return [torch.clamp(key_start - query_start, -LARGEST_TILE, LARGEST_TILE)]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ class Window(Pattern):
         return inside if self.dilation == 1 else torch.zeros_like(inside)
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
-        return [key_start - query_start]
+        left, right = self.left * self.dilation, self.right * self.dilation
+        return [torch.clamp(key_start - query_start, -left - LARGEST_TILE, right + LARGEST_TILE)]
 
 
 @dataclass(frozen=True)

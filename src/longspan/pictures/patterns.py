@@ -11,7 +11,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longspan.data.text.characters import shown
+from longspan.characters import shown
 from longspan.errors import InputError
 from longspan.extras import require
 from longspan.files import output_file, whole_file

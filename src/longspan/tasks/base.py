@@ -25,12 +25,10 @@ from longspan.errors import InputError
 from longspan.plugins import find
 from longspan.settings import check
 
-SYNTHETIC = "synthetic"
-"""The name of the data that every task writes in code, so that a smoke run needs no files."""
-
 TASKS: dict[str, Any] = {
     "summarization": "longspan.tasks.summaries.summarization:Summarization",
     "extraction": "longspan.tasks.summaries.extraction:Extraction",
+    "language_model": "longspan.tasks.language_modelling.language_model:LanguageModel",
     "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
     "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from longspan.data.synthetic import synthetic_rows
+from longspan.data.summaries.synthetic import synthetic_rows
 from longspan.errors import InputError
 from longspan.tasks.predicting import FeatureRows
 from longspan.tasks.summaries.base import texts_of

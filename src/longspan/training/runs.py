@@ -15,12 +15,12 @@ from typing import Any, Literal
 import torch
 import transformers
 
-from longspan import __version__
 from longspan.errors import InputError
 from longspan.files import is_empty, write_whole
 from longspan.training.plain_yaml import write_yaml
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import RECIPE, load_recipe
+from longspan.version import __version__
 
 METRICS = "metrics.json"
 WAIT = timedelta(hours=12)

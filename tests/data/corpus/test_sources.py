@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from longspan.data import corpus as corpus_module
 from longspan.data.corpus.sources import PIECE, Corpus
 from longspan.errors import InputError
 
@@ -188,8 +187,7 @@ def test_other_mistakes(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=words):
             Corpus(source=str(source))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"has no \.txt, \.jsonl or \.parquet file"):
+    with pytest.raises(InputError, match=r"has no file that can be read \(\.txt, \.text, \.jsonl"):
         Corpus(source=str(tmp_path / "empty"))
     with pytest.raises(InputError, match="text_unit='page' is unknown"):
         Corpus(source=str(tmp_path), text_unit="page")
-    assert corpus_module.HUB == "hf:"

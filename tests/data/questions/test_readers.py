@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from longspan.data.questions.readers import QUESTION_DATA_SETS, parse_question, question_files, read_questions
+from longspan.data.questions.readers import QUESTION_DATA_SETS, QUESTIONS, parse_question, read_questions
+from longspan.data.sources import find_source
 from longspan.errors import InputError
 
 
@@ -78,7 +79,7 @@ def test_directories_of_shards(tmp_path: Path) -> None:
     (tmp_path / "train.md").write_text("no rows")
     assert ids(tmp_path, "train") == ["2", "1"]
     assert ids(tmp_path, "validation") == ids(tmp_path, "dev") == ["3", "0"]
-    with pytest.raises(InputError, match=r"has no file for split='test'; it has nq-dev-00.jsonl.gz, nq-dev-01"):
+    with pytest.raises(InputError, match=r"has no file of split='test'; it has nq-dev-00.jsonl.gz, nq-dev-01"):
         read_questions(tmp_path, "test")
 
 
@@ -91,7 +92,7 @@ def test_a_folder_per_split_and_shards_without_a_split(tmp_path: Path) -> None:
     assert ids(tmp_path, "validation") == ["2"]
     assert ids(tmp_path / "train", "validation") == ["0", "1"]  # its files name no split
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"it has no .jsonl, .jsonl.gz or .jsonl.xz files"):
+    with pytest.raises(InputError, match=r"has no file that can be read \(\.jsonl, \.json, \.gz and \.xz too\)"):
         read_questions(tmp_path / "empty")
 
 
@@ -153,7 +154,7 @@ def test_wrong_options_are_said_at_once(tmp_path: Path, monkeypatch: pytest.Monk
         read_questions("synthetic", on_error="ignore")
     with pytest.raises(InputError, match="limit=-1 is negative"):
         read_questions("synthetic", limit=-1)
-    with pytest.raises(InputError, match="'nowhere' is no file and no directory"):
+    with pytest.raises(InputError, match="'nowhere' is no file, directory or pattern"):
         read_questions("nowhere")
     with pytest.raises(InputError, match="LONGSPAN_DATA is not set"):
         read_questions("natural-questions")
@@ -176,7 +177,7 @@ def test_made_up_rows() -> None:
     assert len(ids("synthetic")) == 16
     assert ids("synthetic", "train", 3) == ["synthetic-0-0", "synthetic-0-1", "synthetic-0-2"]
     assert ids("synthetic", "validation", 1) == ["synthetic-1-0"]
-    assert question_files("synthetic", "train") == [Path("synthetic")]
+    assert find_source("synthetic", "train", QUESTIONS).files == ()
 
 
 @pytest.mark.parametrize("name", QUESTION_DATA_SETS)

@@ -30,7 +30,9 @@ def files(tmp_path: Path) -> TokenFiles:
     total = sum(LENGTHS)
     np.arange(100, 100 + total, dtype="<u2").tofile(tmp_path / "tokens.bin")
     np.cumsum(LENGTHS).astype("<i8").tofile(tmp_path / "documents.bin")
-    (tmp_path / "index.json").write_text(f'{{"documents": 6, "tokens": {total}, "dtype": "<u2", "fingerprint": "x"}}')
+    (tmp_path / "index.json").write_text(
+        f'{{"documents": 6, "tokens": {total}, "characters": 0, "bytes": 0, "dtype": "<u2", "fingerprint": "x"}}'
+    )
     return TokenFiles(tmp_path)
 
 
@@ -140,7 +142,9 @@ def test_validation_masks_depend_on_the_content_alone(files: TokenFiles, tmp_pat
     other.mkdir()
     files.read(24, 64).astype("<u2").tofile(other / "tokens.bin")
     np.array([40], dtype="<i8").tofile(other / "documents.bin")
-    (other / "index.json").write_text('{"documents": 1, "tokens": 40, "dtype": "<u2", "fingerprint": "y"}')
+    (other / "index.json").write_text(
+        '{"documents": 1, "tokens": 40, "characters": 0, "bytes": 0, "dtype": "<u2", "fingerprint": "y"}'
+    )
     assert _labels(_chunks(TokenFiles(other), seed=None)) == before[4:8]
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.base import Attention, AttentionConfig, KeyValueState, Tokens
+from longspan.attention.base import AttentionConfig, KeyValueState
 from longspan.attention.parts.global_rows import global_context, put_rows
+from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend import attend
 from longspan.patterns import Pattern
 
 
-class WindowedAttention(Attention):
+class WindowedAttention(ProjectedAttention):
     """A local pattern and global tokens, exactly as the official Longformer layer computes them.
 
     Every query sees the keys of its pattern and the global keys by the local projections, in one softmax. The rows of

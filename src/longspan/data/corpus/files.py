@@ -11,12 +11,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from longspan.characters import check_characters
 from longspan.data.jsonl import check_regular, open_bytes
 from longspan.data.skipping import Skipped
+from longspan.data.sources import split_of
 from longspan.data.summaries.layouts import Choice, detect_layout, parse_record
-from longspan.data.summaries.readers import SPLIT_ALIASES
 from longspan.data.tables import read_records
-from longspan.data.text.characters import check_characters
 from longspan.errors import InputError
 from longspan.extras import require
 
@@ -85,7 +85,7 @@ def disk_documents(folder: Path, split: str, field: str | None, skipped: Skipped
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{folder} cannot be read as a saved data set ({_reason(error)}); save it again") from None
     if isinstance(loaded, datasets.DatasetDict):
-        name = next((name for name in SPLIT_ALIASES.get(split, (split,)) if name in loaded), None)
+        name = split_of(loaded, split)
         if name is None:
             raise InputError(f"{folder} has no split {split!r}; it has {', '.join(loaded)}")
         loaded = loaded[name]
@@ -169,7 +169,7 @@ class TextFile:
         self.file: Any = None
 
     def __enter__(self) -> TextFile:
-        self.file = self._checked(lambda: io.TextIOWrapper(_bytes(self.path), encoding="utf-8-sig"))
+        self.file = self._checked(lambda: io.TextIOWrapper(open_bytes(self.path), encoding="utf-8-sig"))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -195,10 +195,6 @@ class TextFile:
             raise InputError(
                 f"{self.path} cannot be read ({error.strerror or error}); check the path and its permissions"
             ) from None
-
-
-def _bytes(path: Path) -> Any:
-    return open_bytes(path)
 
 
 def _lines(path: Path) -> Iterator[str]:

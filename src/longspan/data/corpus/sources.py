@@ -15,10 +15,8 @@ LONGSPAN_DATA.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import logging
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +26,8 @@ from pathlib import Path
 from longspan.data.corpus import files as corpus_files
 from longspan.data.jsonl import check_regular
 from longspan.data.skipping import Skipped, check_on_error
-from longspan.data.summaries.readers import DATA_SETS, SPLIT_ALIASES, find_files
+from longspan.data.sources import Kind, Source, find_source, rows_without_files
+from longspan.data.summaries.readers import DATA_SETS, SUMMARIES
 from longspan.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -38,8 +37,19 @@ PIECE = 100_000
 """Characters in a piece of a document, at most."""
 TEXT_UNITS = ("file", "block", "line")
 
-_SUFFIX = re.compile(r"\.(txt|text|jsonl|ndjson|json|csv|tsv|parquet)(\.gz|\.xz)?$", re.IGNORECASE)
-_SPLIT_NAME = re.compile(r"(train|validation|valid|val|dev|test)([-_.].*)?$", re.IGNORECASE)
+SUFFIXES = ("txt", "text", "jsonl", "ndjson", "json", "csv", "tsv", "parquet")
+_SUFFIX = re.compile(rf"\.({'|'.join(SUFFIXES)})(\.gz|\.xz)?$", re.IGNORECASE)
+
+CORPORA: Kind[str] = Kind(
+    row=str,
+    named=DATA_SETS,
+    made_up=lambda count, seed: [row.source for row in SUMMARIES.made_up(count, seed)],
+    suffixes=SUFFIXES,
+    deep=True,
+    is_one=corpus_files.is_saved,
+    hint=f"for a data set of the Hugging Face Hub write {HUB}NAME",
+)
+"""Where documents come from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +84,10 @@ class Corpus:
 
     def files(self) -> list[Path]:
         """The files, or the one folder of a saved Hugging Face data set, in the order in which they are read."""
-        return find_corpus(self.source, self.split)
+        return list(self._found().files)
+
+    def _found(self) -> Source:
+        return find_source(self.source, self.split, CORPORA)
 
     def texts(self) -> Iterator[str]:
         """Whole documents that are not blank, one at a time."""
@@ -101,6 +114,8 @@ class Corpus:
             yield from (iter((text,)) for text in found)
             skipped.report()
             return
+        loose = rows_without_files(self._found(), self.split, CORPORA, self.limit)
+        yield from (iter((text,)) for text in loose)
         for path in self.files():
             kind, skipped = _kind(path), Skipped(str(path), self.on_error)
             if path.is_dir():
@@ -140,48 +155,6 @@ def chain_documents(documents: Iterator[Iterator[str]]) -> Iterator[tuple[str, b
                     yield piece, False
         if begun or rest.strip():
             yield rest, True
-
-
-def find_corpus(source: str, split: str) -> list[Path]:
-    """The files of a source that is not of the Hub; `InputError` where there are none."""
-    path, root = Path(source), os.environ.get("LONGSPAN_DATA")
-    if path.is_dir():
-        return [path] if corpus_files.is_saved(path) else _in_directory(path, split)
-    if path.exists():
-        return [path]
-    if glob.has_magic(source):
-        found = sorted(Path(name) for name in glob.glob(source, recursive=True) if Path(name).is_file())
-        if not found:
-            raise InputError(f"no file matches {source!r}; check the pattern")
-        return found
-    if source in DATA_SETS:
-        return [file for file, _ in find_files(source, split)]
-    if root and not path.is_absolute() and (Path(root) / path).exists():
-        return find_corpus(str(Path(root) / path), split)
-    raise InputError(
-        f"corpus {source!r} is no file, directory or pattern, here or in LONGSPAN_DATA={root or ''!r}; for a data "
-        f"set of the Hugging Face Hub write {HUB}NAME"
-    )
-
-
-def _in_directory(folder: Path, split: str) -> list[Path]:
-    """The files of the split where files are named by splits, otherwise all of them."""
-    try:
-        found = (file for file in folder.rglob("*") if _SUFFIX.search(file.name) and not file.name.startswith("."))
-        files = sorted(file for file in found if file.is_file())
-    except OSError as error:
-        reason = f"{error.filename}: {(error.strerror or str(error)).lower()}"
-        raise InputError(f"{folder} cannot be searched ({reason}); name the folder that has the data") from None
-    if not files:
-        raise InputError(f"{folder} has no .txt, .jsonl or .parquet file (.gz and .xz too); name the folder that does")
-    named = [file for file in files if _SPLIT_NAME.match(file.name)]
-    if not named:
-        return files
-    for name in SPLIT_ALIASES.get(split, (split,)):
-        if found := [file for file in named if re.match(rf"{re.escape(name)}([-_.]|$)", file.name)]:
-            return found
-    names = ", ".join(file.name for file in named[:10])
-    raise InputError(f"{folder} has no file of split={split!r}; it has {names}")
 
 
 def _kind(path: Path) -> str:

@@ -32,6 +32,7 @@ class TokenFiles:
     Attributes:
         documents: how many there are.
         tokens: how many ids they have together.
+        characters, bytes: how long their texts are, in Unicode characters and as UTF-8.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,6 +40,8 @@ class TokenFiles:
         self.folder = folder
         self.documents: int = index["documents"]
         self.tokens: int = index["tokens"]
+        self.characters: int = index["characters"]
+        self.bytes: int = index["bytes"]
         self._dtype: str = index["dtype"]
         self._ids: Any = None
 
@@ -86,7 +89,7 @@ def _write(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, limit: int |
     from longspan.progress import progress_bar
 
     dtype = "<u2" if len(tokenizer) <= 1 << 16 else "<u4"
-    tokens = documents = 0
+    tokens = documents = characters = size = 0
     pieces = chain.from_iterable(corpus.pieces() for corpus in corpora)
     with (
         (folder / "tokens.bin").open("wb") as ids_file,
@@ -95,9 +98,11 @@ def _write(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, limit: int |
     ):
         for batch in _batches(pieces):
             encoded = _encode(tokenizer, [piece for piece, _ in batch])
-            for ids, (_, is_last) in zip(encoded, batch, strict=True):
+            for ids, (piece, is_last) in zip(encoded, batch, strict=True):
                 ids_file.write(np.asarray(ids, dtype=dtype).tobytes())
                 tokens += len(ids)
+                characters += len(piece)
+                size += len(piece.encode(errors="surrogatepass"))
                 bar.update(len(ids))
                 if is_last:
                     ends_file.write(np.int64(tokens).astype("<i8").tobytes())
@@ -106,7 +111,7 @@ def _write(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, limit: int |
                     break
             if documents == limit:
                 break
-    return {"documents": documents, "tokens": tokens, "dtype": dtype}
+    return {"documents": documents, "tokens": tokens, "characters": characters, "bytes": size, "dtype": dtype}
 
 
 def _batches(pieces: Iterable[tuple[str, bool]]) -> Iterator[list[tuple[str, bool]]]:

@@ -9,51 +9,45 @@
 from __future__ import annotations
 
 import logging
-import os
-import re
 from collections.abc import Iterator, Sequence
-from itertools import chain, islice
 from pathlib import Path
 
 from longspan.data.fields import Record
 from longspan.data.jsonl import read_jsonl
-from longspan.data.own_readers import is_own, own_rows
 from longspan.data.questions.natural_questions import is_natural_question, natural_question
 from longspan.data.questions.rows import QuestionRow
 from longspan.data.questions.synthetic import synthetic_questions
 from longspan.data.questions.tydiqa import is_tydi_question, tydi_question
 from longspan.data.skipping import Skipped, check_on_error
-from longspan.data.summaries.readers import SPLIT_ALIASES, named_files
+from longspan.data.sources import DataSet, Kind, read
 from longspan.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-SYNTHETIC = "synthetic"
-"""The name of the data set that is written in code."""
 
-SYNTHETIC_ROWS = 16
-"""How many rows it has where no limit is given."""
+def _one(file: str) -> DataSet:
+    return DataSet(splits=dict.fromkeys(("train", "validation"), (file,)))
 
 
-def _one(file: str) -> dict[str, tuple[str, ...]]:
-    return dict.fromkeys(("train", "validation"), (file,))
-
-
-QUESTION_DATA_SETS: dict[str, dict[str, tuple[str, ...]]] = {
-    "natural-questions": {
-        "train": ("natural_questions/derived_train.jsonl.gz",),
-        "validation": ("natural_questions/derived_validation.jsonl.gz",),
-    },
+QUESTION_DATA_SETS: dict[str, DataSet] = {
+    "natural-questions": DataSet(
+        splits={name: (f"natural_questions/derived_{name}.jsonl.gz",) for name in ("train", "validation")}
+    ),
     "natural-questions-sample": _one("natural_questions/simplified_sample.jsonl.gz"),
     "natural-questions-original": _one("natural_questions/original_format_converted.jsonl.gz"),
     "tydiqa": _one("tydiqa/tiny_dev.jsonl.gz"),
     "tydiqa-gold": _one("tydiqa/small_gold_annotation.jsonl.gz"),
 }
-"""Name → split → files under LONGSPAN_DATA. A sample is one file for both splits: a score after training on it says
+"""Name → files under LONGSPAN_DATA. A sample is one file for both splits: a score after training on it says
 only that training works."""
 
-_SPLITS = ("train", "validation", "valid", "val", "dev", "test")
-_LINES = re.compile(r".*\.jsonl?(\.gz|\.xz)?")
+QUESTIONS = Kind(
+    row=QuestionRow,
+    named=QUESTION_DATA_SETS,
+    made_up=lambda count, seed: synthetic_questions(16 if count is None else count, seed=seed),
+    suffixes=("jsonl", "json"),
+)
+"""Where questions come from."""
 
 
 def read_questions(
@@ -82,44 +76,7 @@ def read_questions(
             `on_error` is "raise", or a compressed file is damaged (when it is reached; it names file and line).
     """
     check_on_error(on_error)
-    if limit is not None and limit < 0:
-        raise InputError(f"limit={limit} is negative; give a number of rows, or None for all of them")
-    sources = [data] if isinstance(data, str | Path) else list(data)
-    own = [source for source in sources if is_own(source, (*QUESTION_DATA_SETS, SYNTHETIC))]
-    if own:
-        streams = [
-            own_rows(source, split, QuestionRow)
-            if source in own
-            else _rows(question_files(source, split), split, limit, on_error, labelled)
-            for source in sources
-        ]
-        return islice(chain.from_iterable(streams), limit)
-    files = [path for source in sources for path in question_files(source, split)]
-    return _rows(files, split, limit, on_error, labelled)
-
-
-def question_files(data: str | Path, split: str) -> list[Path]:
-    """The files that hold a split; the path "synthetic" stands for the made-up rows.
-
-    In this order: "synthetic", a path that exists, one of `QUESTION_DATA_SETS`, a registered reader (no files), a file
-    or folder of LONGSPAN_DATA.
-    """
-    path, root = Path(data), os.environ.get("LONGSPAN_DATA")
-    if str(data) == SYNTHETIC:
-        return [path]
-    if is_own(data, QUESTION_DATA_SETS):
-        return []
-    if path.exists():
-        return _in_directory(path, split) if path.is_dir() else [path]
-    known = QUESTION_DATA_SETS.get(str(data))
-    if known is None:
-        if root and not path.is_absolute() and (Path(root) / path).exists():
-            return question_files(Path(root) / path, split)
-        raise InputError(
-            f"data={str(data)!r} is no file and no directory, here or in LONGSPAN_DATA={root or ''!r}, and none of the "
-            f"question data sets {', '.join((*QUESTION_DATA_SETS, SYNTHETIC))}"
-        )
-    return named_files(str(data), known, split)
+    return read(data, split, QUESTIONS, lambda path, _: _in_file(path, labelled, Skipped(str(path), on_error)), limit)
 
 
 def parse_question(record: Record, default_id: str = "", *, labelled: bool = True) -> QuestionRow:
@@ -134,22 +91,6 @@ def parse_question(record: Record, default_id: str = "", *, labelled: bool = Tru
     )
 
 
-def _rows(paths: Sequence[Path], split: str, limit: int | None, on_error: str, labelled: bool) -> Iterator[QuestionRow]:
-    skipped = Skipped(", ".join(map(str, paths[:3])) + (", …" if len(paths) > 3 else ""), on_error)
-    count = 0
-    if limit == 0:
-        return
-    try:
-        for path in paths:
-            for row in _made_up(split, limit) if str(path) == SYNTHETIC else _in_file(path, labelled, skipped):
-                yield row
-                count += 1
-                if count == limit:
-                    return
-    finally:
-        skipped.report()
-
-
 def _in_file(path: Path, labelled: bool, skipped: Skipped) -> Iterator[QuestionRow]:
     """Rows of one file; the malformed ones go to `skipped`, with their place."""
     stem = path.name.split(".")[0]
@@ -158,35 +99,13 @@ def _in_file(path: Path, labelled: bool, skipped: Skipped) -> Iterator[QuestionR
         skipped.add(line, error)
         logger.warning("%s (this row is left out)", error)
 
-    for number, record in read_jsonl(path, leave_out):
-        try:
-            row = parse_question(record, f"{stem}:{number}", labelled=labelled)
-        except InputError as error:
-            leave_out(number, InputError(skipped.with_remedy(f"{path}, line {number}: {error}")))
-        else:
-            yield row
-
-
-def _made_up(split: str, limit: int | None) -> Iterator[QuestionRow]:
-    yield from synthetic_questions(SYNTHETIC_ROWS if limit is None else limit, seed=0 if split == "train" else 1)
-
-
-def _in_directory(folder: Path, split: str) -> list[Path]:
-    """`folder/train/*.jsonl.gz`, else `*train*.jsonl.gz`, else every file where no file names any split."""
-    names = SPLIT_ALIASES.get(split, (split,))
-    for name in names:
-        if (folder / name).is_dir():
-            return _in_directory(folder / name, split)
-    files = sorted(file for file in folder.iterdir() if file.is_file() and _LINES.fullmatch(file.name))
-    for name in names:
-        if found := [file for file in files if _names(file, name)]:
-            return found
-    if files and not any(_names(file, name) for file in files for name in _SPLITS):
-        return files
-    there = ", ".join(file.name for file in files[:10]) or "no .jsonl, .jsonl.gz or .jsonl.xz files"
-    raise InputError(f"{folder} has no file for split={split!r}; it has {there}")
-
-
-def _names(file: Path, split: str) -> bool:
-    """Whether a part of the file's name is the split's: `nq-train-00.jsonl.gz`, `derived_train.jsonl`."""
-    return split in re.split(r"[-_.]", file.name)
+    try:
+        for number, record in read_jsonl(path, leave_out):
+            try:
+                row = parse_question(record, f"{stem}:{number}", labelled=labelled)
+            except InputError as error:
+                leave_out(number, InputError(skipped.with_remedy(f"{path}, line {number}: {error}")))
+            else:
+                yield row
+    finally:  # also where the reading stops at a limit
+        skipped.report()

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from longspan.characters import check_characters
 from longspan.data.fields import kind_of
-from longspan.data.text.characters import check_characters
 from longspan.errors import InputError
 
 KINDS = ("paragraph", "table", "list", "other")

@@ -11,7 +11,6 @@ import random
 from itertools import product
 
 from longspan.data.questions.rows import Annotation, Candidate, QuestionRow, Span
-from longspan.data.synthetic import check_count
 
 FACTS = 6
 """Facts in a document."""
@@ -27,7 +26,6 @@ def synthetic_questions(count: int, *, seed: int, paragraphs: int = 16, unanswer
         unanswerable: probability that the fact which the question asks for is left out.
     """
     assert paragraphs >= FACTS
-    check_count(count)
     words = _words(random.Random(7))
     draw = random.Random(seed)
     return [_row(f"synthetic-{seed}-{index}", draw, words, paragraphs, unanswerable) for index in range(count)]

@@ -8,33 +8,20 @@
 from __future__ import annotations
 
 import logging
-import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from longspan.data.own_readers import is_own, own_rows
 from longspan.data.skipping import Skipped, check_on_error
+from longspan.data.sources import DataSet, Kind, read
 from longspan.data.summaries.layouts import LAYOUTS, Choice, detect_layout, parse_record
 from longspan.data.summaries.rows import SummaryRow
+from longspan.data.summaries.synthetic import synthetic_rows
 from longspan.data.tables import read_records
 from longspan.errors import InputError
 
 logger = logging.getLogger(__name__)
-
-SPLIT_ALIASES = {"validation": ("validation", "valid", "val", "dev"), "dev": ("dev", "validation", "valid", "val")}
-"""What files of a split may be called."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataSet:
-    """A named data set: its files under LONGSPAN_DATA for each split, and what to take from them."""
-
-    splits: dict[str, tuple[str, ...]]
-    choice: Choice = field(default_factory=Choice)
 
 
 def _folder(folder: str, **choice: str) -> DataSet:
@@ -80,6 +67,14 @@ DATA_SETS: dict[str, DataSet] = {
     "patents": DataSet(splits={"validation": ("leval_subset/patent_summ.jsonl.gz",)}),
 }
 
+SUMMARIES = Kind(
+    row=SummaryRow,
+    named=DATA_SETS,
+    made_up=lambda count, seed: synthetic_rows(8 if count is None else count, seed=seed),
+    suffixes=("jsonl", "json", "txt", "csv", "tsv", "parquet"),
+)
+"""Where summaries come from."""
+
 
 def read_rows(
     data: str | Path | Sequence[str | Path],
@@ -121,88 +116,19 @@ def read_rows(
     check_on_error(on_error)
     if questions not in {None, "plain", "all"}:
         raise InputError(f"questions={questions!r} is unknown; choose 'plain' or 'all'")
-    if limit is not None and limit < 0:
-        raise InputError(f"limit={limit} is negative; give a number of rows, or None for all of them")
     options = {"questions": questions, "target": target, "source_field": source_field, "target_field": target_field}
     given = {name: value for name, value in options.items() if value is not None}
-    sources = [data] if isinstance(data, str | Path) else list(data)
-    streams: list[Iterator[SummaryRow]] = []
-    for source in sources:
-        if is_own(source, DATA_SETS):
-            streams.append(own_rows(source, split, SummaryRow))
-            continue
-        found = [(path, replace(choice, **given)) for path, choice in find_files(source, split)]
-        streams.extend(_read_file(path, layout, choice, on_error) for path, choice in found)
-    return islice(chain.from_iterable(streams), limit)
+
+    def read_file(path: Path, choice: Choice | None) -> Iterator[SummaryRow]:
+        skipped = Skipped(str(path), on_error)
+        return _rows(read_records(path, skipped.add), layout, replace(choice or Choice(), **given), skipped)
+
+    return read(data, split, SUMMARIES, read_file, limit)
 
 
 def rows_from_records(records: Iterable[dict[str, Any]], choice: Choice | None = None) -> Iterator[SummaryRow]:
     """Rows from objects already in memory, such as a `datasets.Dataset`; the layout is recognised from the first."""
     return _rows(enumerate(records, 1), None, choice or Choice(), Skipped("records"))
-
-
-def find_files(data: str | Path, split: str) -> list[tuple[Path, Choice]]:
-    """The files that hold a split, and what to take from them.
-
-    In this order: a path that exists, one of `DATA_SETS`, a file or folder of LONGSPAN_DATA. A large data set such as
-    arXiv's papers (`train.txt`, `val.txt` of Cohan et al. 2018) is thus known as soon as its folder is there.
-    """
-    path = Path(data)
-    if path.is_dir():
-        return [(file, Choice()) for file in _in_directory(path, split)]
-    if path.exists():
-        return [(path, Choice())]
-    known, root = DATA_SETS.get(str(data)), os.environ.get("LONGSPAN_DATA")
-    if known is None:
-        if root and not path.is_absolute() and (Path(root) / path).exists():
-            return find_files(Path(root) / path, split)
-        raise InputError(
-            f"data={str(data)!r} is no file and no directory, here or in LONGSPAN_DATA={root or ''!r}, and none of the "
-            f"data sets {', '.join(DATA_SETS)}"
-        )
-    return [(file, known.choice) for file in named_files(str(data), known.splits, split)]
-
-
-def named_files(data: str, splits: Mapping[str, Sequence[str]], split: str) -> list[Path]:
-    """The files in LONGSPAN_DATA that hold a split of a named data set.
-
-    Args:
-        data: its name.
-        splits: split → files, as paths in LONGSPAN_DATA.
-        split: by its own or another usual name, see `SPLIT_ALIASES`.
-    """
-    root = os.environ.get("LONGSPAN_DATA")
-    if not root:
-        raise InputError(
-            f"data={data!r} names a data set, but the environment variable LONGSPAN_DATA is not set; "
-            "set it to the folder of data sets, or give a file or directory"
-        )
-    names = next((splits[name] for name in SPLIT_ALIASES.get(split, (split,)) if name in splits), None)
-    if names is None:
-        raise InputError(f"split={split!r} is not in data set {data!r}; it has {', '.join(splits)}")
-    files = [Path(root) / name for name in names]
-    for file in files:
-        if not file.is_file():
-            raise InputError(f"data set {data!r} lacks {file}; check LONGSPAN_DATA={root!r}")
-    return files
-
-
-def _in_directory(folder: Path, split: str) -> list[Path]:
-    """`train.jsonl`, `train-large.jsonl.xz`, `train.txt`, … in order of their names."""
-    files = sorted(file for file in folder.iterdir() if file.is_file())
-    for name in SPLIT_ALIASES.get(split, (split,)):
-        wanted = re.compile(re.escape(name) + r"([-_.].*)?\.(jsonl|json|txt|csv|tsv|parquet)(\.gz|\.xz)?")
-        if found := [file for file in files if wanted.fullmatch(file.name)]:
-            return found
-    names = ", ".join(file.name for file in files[:10]) or "no files"
-    raise InputError(
-        f"{folder} has no {split}*.jsonl, .csv or .parquet file (.gz and .xz too) for split={split!r}; it has {names}"
-    )
-
-
-def _read_file(path: Path, layout: str | None, choice: Choice, on_error: str) -> Iterator[SummaryRow]:
-    skipped = Skipped(str(path), on_error)
-    return _rows(read_records(path, skipped.add), layout, choice, skipped)
 
 
 def _rows(

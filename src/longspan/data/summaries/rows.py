@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from longspan.data.text.characters import check_characters
+from longspan.characters import check_characters
 from longspan.errors import InputError
 
 

@@ -10,7 +10,7 @@ import stat
 import sys
 from pathlib import Path
 
-from longspan.data.text.characters import mend, mended_note, on_one_line, without_half_entities
+from longspan.characters import mend, mended_note, on_one_line, without_half_entities
 from longspan.data.text.markdown import text_from_markdown
 from longspan.data.text.pdf import text_and_pages_from_pdf
 from longspan.data.text.web_pages import text_from_html

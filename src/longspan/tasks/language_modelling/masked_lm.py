@@ -1,17 +1,11 @@
-"""Masked-language-model pre-training: documents in chunks, some tokens hidden, and the bits it takes to guess them.
-
-Rows are not documents here but sources (`longspan.data.corpus.sources.Corpus`): a corpus is tokenised in one pass into
-files of the run's folder, see `longspan.data.corpus.token_files`, and chunks are read from there by index. So its size
-does not matter, its length is known, it can be shuffled, and an interrupted run resumes to the same losses.
-"""
+"""Masked-language-model pre-training: documents in chunks, some tokens hidden, and the bits it takes to guess them."""
 
 from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -22,44 +16,35 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
 from longspan.data.corpus.sources import Corpus
-from longspan.data.corpus.token_files import token_files
-from longspan.data.synthetic import synthetic_rows
 from longspan.errors import InputError
-from longspan.settings import LARGEST, Range, Share
-from longspan.tasks.base import SYNTHETIC, Outcome, Task
+from longspan.settings import Range, Share
+from longspan.tasks.base import Outcome
+from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
 from longspan.tasks.language_modelling.masking import IGNORED, MaskedChunks, Masking
 from longspan.tasks.predicting import batches
 from longspan.tasks.tokenizers import padding_id
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskedLM(Task):
+class MaskedLM(CorpusTask):
     """Guess hidden tokens (Devlin et al. 2019; Poolingformer thesis: 15 % of the tokens of each chunk).
 
     Attributes:
-        max_tokens: length of a chunk, special tokens included; only the end of a document gives a shorter one.
         cross_documents: let chunks run on from one document into the next, with an end-of-text token between them.
         mask_probability: share of a chunk's tokens that are to be guessed; special tokens and padding never are.
         mask_share: of these, the share that is shown as the mask token.
         random_share: the share that is shown as some other token; the rest is shown as it is.
-        text_field: the field of JSON, Parquet and Hugging Face records that holds the text; None recognises it.
-        text_unit: what a document is in a text file: the "file", a "block" between blank lines, or a "line".
         global_tokens: "first" makes the first token of each chunk global, "none" none.
     """
 
     name: ClassVar[str] = "masked_lm"
-    generates: ClassVar[bool] = False
-    counts_rows: ClassVar[bool] = False
     lower_is_better: ClassVar[tuple[str, ...]] = ("bits_per_masked_token", "perplexity")
     score_names: ClassVar[tuple[str, ...]] = (*lower_is_better, "accuracy")
 
-    max_tokens: Annotated[int, Range(3, LARGEST)] = 4096
     cross_documents: bool = False
     mask_probability: Annotated[float, Range(above=0, maximum=1)] = 0.15
     mask_share: Share = 0.8
     random_share: Share = 0.1
-    text_field: str | None = None
-    text_unit: Literal["file", "block", "line"] = "file"
     global_tokens: Literal["first", "none"] = "none"
 
     def __post_init__(self) -> None:
@@ -80,45 +65,10 @@ class MaskedLM(Task):
         """Which tokens are global, so that the model does the same without a mask."""
         return {"global_tokens": self.global_tokens}
 
-    def check_model(self, config: Any) -> None:
-        """Refuse chunks longer than the model reads; sinusoids have no end."""
-        room = config.max_position_embeddings
-        if config.position_embedding != "sinusoidal" and self.max_tokens > room:
-            raise InputError(
-                f"task.max_tokens is {self.max_tokens} but the model has positions for {room} tokens; "
-                "raise model.max_tokens, or lower it"
-            )
-
     def fitted(self, config: Any) -> Self:
         """Chunks as long as the model has positions for, at most, and its global token."""
         chosen = "first" if config.global_tokens == "first" else "none"
         return replace(self, max_tokens=min(self.max_tokens, config.max_position_embeddings), global_tokens=chosen)
-
-    def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Any]:
-        """The source itself, found but not read: a `Corpus`. `limit` counts documents over all sources."""
-        if limit is not None and limit <= 0:
-            return []
-        if source == SYNTHETIC:
-            return [Synthetic(source=SYNTHETIC, split=split, limit=limit or 8)]
-        return [
-            Corpus(
-                source=source,
-                split=split,
-                limit=limit,
-                text_field=self.text_field,
-                text_unit=self.text_unit,
-                on_error=on_error,
-            )
-        ]
-
-    def corpus(self, rows: Sequence[Corpus]) -> Iterator[str]:
-        """Every document, long ones in pieces."""
-        documents = 0
-        for piece, is_last in chain.from_iterable(corpus.pieces() for corpus in rows):
-            yield piece
-            documents += is_last
-            if documents == rows[0].limit:
-                return
 
     def dataset(
         self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, seed: int, folder: Path
@@ -129,9 +79,7 @@ class MaskedLM(Task):
         before, after = around(tokenizer)
         if self.max_tokens <= len(before) + len(after):
             raise InputError(f"max_tokens={self.max_tokens} leaves no room beside the special tokens; raise it")
-        files = token_files(
-            folder / f"tokens-{'train' if training else 'validation'}", rows, tokenizer, limit=rows[0].limit
-        )
+        files = self.token_files(rows, tokenizer, training=training, folder=folder)
         special = np.array(sorted({*tokenizer.all_special_ids}), dtype=np.int64)
         masking = Masking(
             probability=self.mask_probability,
@@ -202,19 +150,6 @@ class MaskedLM(Task):
         return {"bits_per_masked_token": loss / math.log(2), "perplexity": math.exp(min(loss, 700.0))}
 
 
-class Synthetic(Corpus):
-    """Made-up documents, for smoke runs."""
-
-    def files(self) -> list[Path]:
-        """None."""
-        return []
-
-    def pieces(self) -> Iterator[tuple[str, bool]]:
-        """Each document in one piece."""
-        rows = synthetic_rows(self.limit or 8, seed=0 if self.split == "train" else 1)
-        return ((row.source, True) for row in rows)
-
-
 @torch.no_grad()
 def _sums(model: Any, batch: dict[str, Any]) -> Tensor:
     """For each chunk: the bits of its hidden tokens, how many are guessed, how many there are; `(B, 3)` float64."""
@@ -236,12 +171,3 @@ def around(tokenizer: Any) -> tuple[list[int], list[int]]:
     first = mask.index(0)
     last = len(mask) - mask[::-1].index(0)
     return ids[:first], ids[last:]
-
-
-def separator(tokenizer: Any) -> int:
-    """The token between two documents."""
-    for name in ("sep_token_id", "eos_token_id"):
-        found = getattr(tokenizer, name, None)
-        if found is not None:
-            return int(found)
-    raise InputError("the tokenizer has no sep_token or eos_token to set between documents; leave out cross_documents")

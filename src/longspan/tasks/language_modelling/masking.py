@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
+from longspan.data.corpus.stream import Stream
 from longspan.data.corpus.token_files import TokenFiles
 
 IGNORED = -100
@@ -87,21 +88,20 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         self.files = files
         self.masking = masking
         self.special_ids = special_ids
-        self.before, self.after, self.between = before, after, between
+        self.before, self.after = before, after
         self.room = max_tokens - len(before) - len(after)
         self.seed = seed
         self.epoch = 0
         self.ends = files.ends()
-        if between is None:  # where each document ends, counted in chunks
-            self.chunks = np.cumsum(-(-np.diff(self.ends, prepend=0) // self.room))
-        else:  # where each document begins, separators counted
-            self.shifted = np.concatenate([[0], self.ends[:-1]]) + np.arange(len(self.ends))
+        self.stream = None if between is None else Stream(files, between)
+        # Where each document ends, counted in chunks.
+        self.chunks = np.cumsum(-(-np.diff(self.ends, prepend=0) // self.room))
 
     def __len__(self) -> int:
         """Number of chunks."""
-        if self.between is None:
+        if self.stream is None:
             return int(self.chunks[-1])
-        return -(-(self.files.tokens + self.files.documents - 1) // self.room)
+        return -(-(len(self.stream) - 1) // self.room)
 
     def set_epoch(self, epoch: int) -> None:
         """Take the masks of this epoch from now on."""
@@ -109,8 +109,9 @@ class MaskedChunks(Dataset[dict[str, Any]]):
 
     def content(self, index: int) -> np.ndarray:
         """The ids of a chunk without the special tokens around it."""
-        if self.between is not None:
-            return self._across(index * self.room, (index + 1) * self.room)
+        if self.stream is not None:
+            # No separator stands before the first document.
+            return self.stream.read(1 + index * self.room, 1 + (index + 1) * self.room)
         document = int(np.searchsorted(self.chunks, index, side="right"))
         start = int(self.ends[document - 1]) if document else 0
         start += (index - (int(self.chunks[document - 1]) if document else 0)) * self.room
@@ -126,21 +127,6 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         fixed = np.isin(ids, self.special_ids)
         shown, labels = self.masking.apply(ids, fixed, self._key(index, content))
         return {"input_ids": shown, "labels": labels}
-
-    def _across(self, start: int, end: int) -> np.ndarray:
-        """Ids of the documents laid end to end, with the separator between them."""
-        end = min(end, self.files.tokens + self.files.documents - 1)
-        first = int(np.searchsorted(self.shifted, start, side="right")) - 1
-        last = int(np.searchsorted(self.shifted, end - 1, side="right")) - 1
-        parts: list[Any] = []
-        for document in range(first, last + 1):
-            shift = document  # separators before this document
-            low = max(start - shift, int(self.shifted[document]) - shift)
-            high = min(end - shift, int(self.ends[document]))
-            parts.append(self.files.read(low, high))
-            if end - shift > int(self.ends[document]):
-                parts.append([self.between])
-        return np.concatenate(parts).astype(np.int64)
 
     def _key(self, index: int, content: np.ndarray) -> int:
         if self.seed is None:

@@ -1,7 +1,7 @@
 """From a model's logits over the chunks of a document to one answer: passage, short answer, yes or no, probability.
 
 A passage's tokens may be in several chunks; every chunk makes its offer, and the best one counts (s, e, a, t as in
-`longspan.models.natural_questions`)::
+`longspan.models.heads.natural_questions`)::
 
     log-odds    = log of p(any answer) / p(no answer)              from t, for each chunk
     long score  = a_c + log-odds                                   for each passage, maximum over chunks

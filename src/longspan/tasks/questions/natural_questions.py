@@ -12,8 +12,9 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from longspan.data.questions.readers import SYNTHETIC, question_files, read_questions
+from longspan.data.questions.readers import QUESTIONS, read_questions
 from longspan.data.questions.rows import QuestionRow
+from longspan.data.sources import find_source
 from longspan.errors import InputError
 from longspan.settings import Count
 from longspan.tasks.base import Outcome, Task
@@ -55,7 +56,7 @@ class QuestionSource:
 
     def identity(self) -> dict[str, Any]:
         """What tells it from another source: its name and how large its files are."""
-        files = [] if self.source == SYNTHETIC else question_files(self.source, self.split)
+        files = find_source(self.source, self.split, QUESTIONS).files
         return asdict(self) | {"files": [[file.name, file.stat().st_size] for file in files]}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,10 +9,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from longspan.data.summaries.readers import DATA_SETS, read_rows
+from longspan.data.sources import SYNTHETIC
+from longspan.data.summaries.readers import read_rows
 from longspan.data.summaries.rows import SummaryRow
-from longspan.data.synthetic import synthetic_rows
-from longspan.tasks.base import SYNTHETIC, Task
+from longspan.tasks.base import Task
 from longspan.tasks.predicting import FeatureRows
 
 
@@ -44,10 +43,9 @@ def read_summaries(source: str, split: str, limit: int | None = None, *, on_erro
     """Rows of one data set or file that have a reference summary, at most `limit`; see `Task.read`."""
     if limit is not None and limit <= 0:
         return []
-    if source == SYNTHETIC:
-        return synthetic_rows(limit or 8, seed=0 if split == "train" else 1)
-    scored = (row for row in read_rows(_find(source), split, on_error=on_error) if row.references)
-    return list(islice(scored, limit))
+    # Made-up rows all have one, and are as many as are asked for.
+    rows = read_rows(source, split, on_error=on_error, limit=limit if source == SYNTHETIC else None)
+    return list(islice((row for row in rows if row.references), limit))
 
 
 def texts_of(rows: Sequence[SummaryRow]) -> Iterator[str]:
@@ -63,10 +61,3 @@ def prediction_lines(texts: Sequence[str], rows: Sequence[SummaryRow]) -> list[d
         {"id": row.id, "prediction": text, "references": list(row.references)}
         for row, text in zip(rows, texts, strict=True)
     ]
-
-
-def _find(source: str) -> str:
-    """A path that only exists inside the folder of data sets means that one."""
-    inside = Path(os.environ.get("LONGSPAN_DATA", "")) / source
-    named = source in DATA_SETS or Path(source).exists()
-    return str(inside) if not named and os.environ.get("LONGSPAN_DATA") and inside.exists() else source

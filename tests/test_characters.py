@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from longspan.data.text.characters import check_characters, escaped, mend, on_one_line, shown, without_half_entities
+from longspan.characters import check_characters, escaped, mend, on_one_line, shown, without_half_entities
 from longspan.errors import InputError
 
 

@@ -20,10 +20,10 @@ from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
-from longspan.models.heads import LongspanWithHead
+from longspan.models.heads.classification import LongspanWithHead
+from longspan.models.heads.question_network import ReadsChunks
 from longspan.models.losses import IGNORED, token_loss
 from longspan.models.outputs import NaturalQuestionsOutput
-from longspan.models.question_network import ReadsChunks
 
 
 class LongspanForNaturalQuestions(LongspanWithHead, ReadsChunks):

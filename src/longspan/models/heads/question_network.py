@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from longspan.errors import InputError
+from longspan.models.heads.sentence_network import mean_by_sentence
 from longspan.models.network import EncoderBody, first_token
-from longspan.models.sentence_network import mean_by_sentence
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from longspan.errors import InputError
 from longspan.models import LongspanForSentenceScoring
-from longspan.models.sentence_network import mean_by_sentence
+from longspan.models.heads.sentence_network import mean_by_sentence
 
 SENTENCES = torch.tensor([[-1, 0, 0, 0, 1, 1, 2, 3, 3, 3, -1], [-1, 0, 0, 2, 2, 2, -1, -1, -1, -1, -1]])
 

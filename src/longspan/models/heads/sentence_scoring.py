@@ -10,10 +10,10 @@ from torch import Tensor
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
 from longspan.models.encoder import Encoder, EncoderLayer, LongspanModel
+from longspan.models.heads.sentence_network import ScoresSentences, mean_by_sentence, tokens_by_sentence
 from longspan.models.losses import sentence_loss
 from longspan.models.outputs import SentenceScoringOutput
 from longspan.models.pretrained import LongspanPreTrainedModel
-from longspan.models.sentence_network import ScoresSentences, mean_by_sentence, tokens_by_sentence
 
 
 class LongspanForSentenceScoring(LongspanPreTrainedModel, ScoresSentences):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from longspan.models.heads.sentence_layers import SentenceLayers
 from longspan.models.network import Block, EncoderBody, EncoderNetwork
 from longspan.models.segments import sums_by_sentence
-from longspan.models.sentence_layers import SentenceLayers
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields

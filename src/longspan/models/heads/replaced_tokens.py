@@ -12,7 +12,7 @@ from transformers.utils import ModelOutput
 from longspan.errors import InputError
 from longspan.models.blocks import activation
 from longspan.models.configuration import LongspanConfig
-from longspan.models.heads import LongspanWithHead
+from longspan.models.heads.classification import LongspanWithHead
 from longspan.models.losses import IGNORED
 
 

@@ -1,0 +1,284 @@
+"""Causal patterns inside unmodified transformers decoders: where each token stands, and attention over cached keys.
+
+transformers hands the attention of a layer nothing but tensors, so the places travel in what stands for its mask:
+`(B or 1, 1, 1, S + T + 1)` int64, the positions of the keys, those of the queries, and the model's own sliding window.
+A position counts the real tokens before a token, −1 stands for padding: a row that is padded on the left, on the right
+or in holes gives what it gives alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longspan.errors import InputError
+from longspan.ops.attend import attend
+from longspan.patterns import Causal, Full, Pattern, Window
+
+FEW_QUERIES = 32
+"""Up to so many queries, one mask of them over all keys is cheaper than a layout of tiles for each new length."""
+MOST_RANGES = 8
+"""Up to so many ranges of keys are copied as such; more are gathered one by one."""
+MOST_PAIRS = 1 << 22
+"""Query–key pairs whose visibility is found at once, where queries follow keys of which the first are gone."""
+
+
+def place_mask(
+    attention_mask: Tensor | None,
+    queries: tuple[int | Tensor, int],
+    keys: tuple[int, int],
+    window: int | None,
+    device: torch.device | str,
+) -> Tensor:
+    """What stands for the mask of a decoder; `queries` and `keys` are the first index and the length of each.
+
+    Raises:
+        InputError: `attention_mask` ends before the last query, or has holes beside a sliding window.
+    """
+    first_key, last_key = keys[0], keys[0] + keys[1]
+    query_index = torch.arange(queries[1], device=device) + queries[0]
+    if attention_mask is None:
+        positions = torch.cat([torch.arange(first_key, last_key, device=device), query_index])[None]
+    else:
+        _check_reach(attention_mask, int(queries[0]) + queries[1], window)
+        real = F.pad(attention_mask.to(torch.bool), (0, max(0, last_key - attention_mask.shape[1])))
+        counted = torch.where(real, real.cumsum(1) - 1, -1)
+        positions = torch.cat([counted[:, first_key:last_key], counted[:, query_index]], dim=1)
+    return F.pad(positions, (0, 1), value=window or 0)[:, None, None]
+
+
+def _check_reach(attention_mask: Tensor, needed: int, window: int | None) -> None:
+    if attention_mask.shape[1] < needed:
+        raise InputError(
+            f"attention_mask has {attention_mask.shape[1]} columns and the text has {needed} tokens with the cached "
+            "ones; give one column for each of them"
+        )
+    starts = attention_mask[:, 1:].bool() & ~attention_mask[:, :-1].bool()
+    if window and bool((starts.sum(1) + attention_mask[:, 0].bool() > 1).any()):
+        raise InputError(
+            f"attention_mask has zeros between ones, and the model a sliding window of {window} tokens, which counts "
+            "them; pad on the left or on the right only"
+        )
+
+
+Columns = list[slice] | Tensor | None
+"""Which keys are read: ranges of them, their indices, or all."""
+
+
+@dataclass
+class Places:
+    """Where queries and keys stand, read once for all layers that share a mask.
+
+    Attributes:
+        keys: `(B or 1, S)` int64, how many real tokens precede each key; −1 for padding.
+        queries: `(B or 1, T)` int64, the same of each query.
+        window: tokens of the model's own sliding window, the query included; 0 for none.
+    """
+
+    keys: Tensor
+    queries: Tensor
+    window: int
+    _seen: dict[tuple[Pattern, int, int], tuple[Columns, Tensor]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, mask: Tensor, queries: int, keys: int) -> Places:
+        """The places in a mask made by `place_mask`, kept beside it."""
+        found = getattr(mask, "_longspan_places", None)
+        if found is None:
+            position = mask[:, 0, 0]
+            found = cls(position[:, :keys], position[:, keys : keys + queries], int(position[0, -1]))
+            mask._longspan_places = found  # type: ignore[attr-defined]
+        return found
+
+    @cached_property
+    def from_start(self) -> bool:
+        """Whether no row has lost its first keys, as those of a sliding cache do."""
+        return bool(((self.keys == 0).any(1) | (self.keys < 0).all(1)).all())
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """`(B or 1)` position of the first real query of each row."""
+        beyond = torch.where(self.queries < 0, self.queries.shape[1] + self.keys.shape[1], self.queries)
+        return torch.where((self.queries >= 0).any(1), beyond.amin(1), 0)
+
+    @cached_property
+    def key_order(self) -> Tensor | None:
+        """Indices that bring the real keys of each row to its front; `None` where they stand there."""
+        return _order(self.keys, self.keys.new_zeros(1, 1))
+
+    @cached_property
+    def query_order(self) -> Tensor | None:
+        """The same of the queries."""
+        return _order(self.queries, self.offsets[:, None])
+
+    def causal(self, pattern: Pattern) -> Pattern:
+        """What a decoder sees of a pattern: nothing ahead, and no more than its own window."""
+        whole = isinstance(pattern, Full | Causal)
+        if self.window:
+            own = Window(self.window - 1, 0)
+            return own if whole else pattern & own
+        return Causal() if whole else pattern & Causal()
+
+    def seen(self, pattern: Pattern, first: int, last: int) -> tuple[Columns, Tensor]:
+        """Which keys some query from `first` to `last` sees (`None` for all), and `(B or 1, H or 1, T, W)` who does."""
+        name = pattern, first, last
+        if name in self._seen:
+            return self._seen[name]
+        query, key = self.queries[:, first:last, None], self.keys[:, None, :]
+        seen = pattern.visible(query.clamp(min=0), key.clamp(min=0))
+        real = ((query >= 0) & (key >= 0))[:, None]
+        found = _selected((seen.movedim(0, 1) if pattern.heads else seen[:, None]) & real)
+        if self.queries.shape[1] <= FEW_QUERIES:
+            self._seen[name] = found
+        return found
+
+
+def _order(positions: Tensor, start: Tensor) -> Tensor | None:
+    """`(B, L)` indices that bring the real tokens of each row to its front, or `None` where they stand there."""
+    index = torch.arange(positions.shape[1], device=positions.device)
+    if bool(((positions < 0) | (positions == index + start)).all()):
+        return None
+    return torch.argsort((positions < 0).to(torch.int8), dim=1, stable=True)
+
+
+def _selected(seen: Tensor) -> tuple[Columns, Tensor]:
+    """The columns in which something is visible, and the mask of these."""
+    index = seen.flatten(0, 2).any(0).nonzero()[:, 0]
+    if 2 * len(index) > seen.shape[-1]:
+        return None, seen
+    if len(index) == 0:  # something must be read: it is masked
+        return [slice(0, 1)], seen[..., :1]
+    last = F.pad((index.diff() > 1).nonzero()[:, 0], (0, 1), value=len(index) - 1)
+    if len(last) > MOST_RANGES:
+        return index, seen[..., index]
+    firsts = [0, *(last[:-1] + 1).tolist()]
+    ranges = [slice(int(index[a]), int(index[b]) + 1) for a, b in zip(firsts, last.tolist(), strict=True)]
+    return ranges, _taken(seen, ranges, -1)
+
+
+def _taken(tensor: Tensor, columns: Columns, dim: int) -> Tensor:
+    """Some columns of a tensor; one range of them is no copy."""
+    if columns is None:
+        return tensor
+    if isinstance(columns, Tensor):
+        return tensor.index_select(dim, columns)
+    parts = [tensor.narrow(dim, part.start, part.stop - part.start) for part in columns]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
+
+
+@torch.compiler.disable()
+def attend_causal(
+    query: Tensor, key: Tensor, value: Tensor, pattern: Pattern, places: Tensor, *, scale: float | None, dropout: float
+) -> Tensor:
+    """Attention of a decoder, with or without cached keys before the queries; zeros for padding.
+
+    Args:
+        query: `(B, H, T, D)`.
+        key, value: `(B, K, S, D)` and `(B, K, S, Dv)`, each head for `H / K` heads of the queries.
+        pattern: what a token sees of what comes before it; what it shows of the future stays hidden.
+        places: what `place_mask` gave.
+        scale: factor on the scores, `D ** -0.5` by default.
+        dropout: probability of dropping an attention weight.
+
+    Returns:
+        `(B, H, T, Dv)`.
+
+    Raises:
+        InputError: another number of keys than the mask was made for, or a pattern for another number of heads.
+    """
+    queries, keys = query.shape[2], key.shape[2]
+    if places.shape[-1] != keys + queries + 1:
+        raise InputError(
+            f"attention_mask stands for {places.shape[-1] - queries - 1} tokens and attention has {keys} keys; give "
+            "one column for each token, the cached ones included"
+        )
+    if pattern.heads not in (None, query.shape[1]):
+        raise InputError(
+            f"pattern has {pattern.heads} heads and query has {query.shape[1]}; give one pattern for each head"
+        )
+    found = Places.of(places, queries, keys)
+    options = {"scale": query.shape[-1] ** -0.5 if scale is None else scale, "dropout": dropout}
+    seen = found.causal(pattern)
+    if queries > FEW_QUERIES and found.from_start:
+        return _attend_tiles(query, key, value, seen, found, **options)
+    step = max(1, MOST_PAIRS // max(1, keys * found.queries.shape[0]))
+    parts = [
+        _attend_seen(query[:, :, first : first + step], key, value, *found.seen(seen, first, first + step), **options)
+        for first in range(0, queries, step)
+    ]
+    return torch.cat(parts, dim=2) if parts else query.new_zeros(*query.shape[:3], value.shape[-1])
+
+
+def _attend_seen(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    columns: Columns,
+    seen: Tensor,
+    *,
+    scale: float,
+    dropout: float,
+) -> Tensor:
+    """Few queries over the keys that they see; the heads that share a key stand below each other as queries."""
+    key, value = _taken(key, columns, 2), _taken(value, columns, 2)
+    batch, heads, queries, _ = query.shape
+    group = heads // key.shape[1]
+    empty = ~seen.any(-1, keepdim=True)
+    mask = (seen | empty).expand(-1, heads if seen.shape[1] > 1 else group, -1, -1)
+    mask = mask.reshape(seen.shape[0], -1, group * queries, seen.shape[-1])
+    found = F.scaled_dot_product_attention(
+        query.reshape(batch, -1, group * queries, query.shape[-1]), key, value, mask, dropout_p=dropout, scale=scale
+    )
+    return found.reshape(batch, heads, queries, -1) * ~empty
+
+
+def _attend_tiles(
+    query: Tensor, key: Tensor, value: Tensor, pattern: Pattern, places: Places, *, scale: float, dropout: float
+) -> Tensor:
+    """Many queries by `attend`: real tokens first, rows that start at one position together."""
+    key, value = (_reordered(tensor, places.key_order) for tensor in (key, value))
+    ordered = _reordered(query, places.query_order)
+    counts = (places.keys >= 0).sum(1, keepdim=True)
+    full = bool((counts == key.shape[2]).all())
+    real = (torch.arange(key.shape[2], device=key.device) < counts).expand(key.shape[0], -1)
+    offsets = places.offsets.expand(query.shape[0])
+    parts, rows = [], []
+    for offset in offsets.unique().tolist():
+        chosen = (offsets == offset).nonzero()[:, 0]
+        rows.append(chosen)
+        one = slice(None) if len(chosen) == len(query) else chosen
+        grouped = _grouped(ordered[one], key[one], value[one], None if full else real[one], pattern)
+        found = attend(
+            *grouped[:3], pattern=pattern, key_mask=grouped[3], scale=scale, dropout_prob=dropout, query_offset=offset
+        )
+        parts.append(found.reshape(-1, *query.shape[1:3], value.shape[-1]))
+    found = parts[0] if len(parts) == 1 else torch.cat(parts)[torch.argsort(torch.cat(rows))]
+    if places.query_order is not None:
+        found = _reordered(found, torch.argsort(places.query_order, dim=1))
+    padding = places.queries < 0
+    return found.masked_fill(padding[:, None, :, None], 0.0) if bool(padding.any()) else found
+
+
+def _reordered(tensor: Tensor, order: Tensor | None) -> Tensor:
+    """`(B, H, L, D)` with its positions in another order, `(B, L)`."""
+    if order is None:
+        return tensor
+    return tensor.gather(2, order[:, None, :, None].expand(tensor.shape[0], tensor.shape[1], -1, tensor.shape[3]))
+
+
+def _grouped(
+    query: Tensor, key: Tensor, value: Tensor, real: Tensor | None, pattern: Pattern
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """As many heads of keys as of queries, without a copy of the keys unless the pattern tells heads apart."""
+    shared, group = key.shape[1], query.shape[1] // key.shape[1]
+    if group == 1:
+        return query, key, value, real
+    if pattern.heads:
+        return query, key.repeat_interleave(group, 1), value.repeat_interleave(group, 1), real
+    key, value = (x.reshape(-1, 1, *x.shape[2:]).expand(-1, group, -1, -1) for x in (key, value))
+    query = query.reshape(-1, group, *query.shape[2:])
+    return query, key, value, None if real is None else real.repeat_interleave(shared, 0)

@@ -1,0 +1,51 @@
+"""`longspan generate`."""
+
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from longspan.cli.terminal import say, say_json
+
+
+def generate(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Folder of a model trained for language_model.")],
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to continue; - is standard input.")] = "",
+    max_tokens: Annotated[int, typer.Option(help="Most tokens to write.")] = 400,
+    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token; higher draws more boldly.")] = 0.8,
+    top_p: Annotated[float, typer.Option(help="Draw among the likeliest tokens of this probability together.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(help="Draw among so many tokens.", show_default="all")] = None,
+    beams: Annotated[int, typer.Option(help="Search with so many beams instead of drawing.")] = 1,
+    seed: Annotated[int | None, typer.Option(help="Of the draws.", show_default="another each time")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object at the end, and nothing before.")] = False,
+) -> None:
+    """Continue a text with a language model, printed as it is written.
+
+    Examples: `longspan generate runs/novels-small "It was a dark night"`,
+    `longspan generate runs/novels-small "Chapter I." --max-tokens 2000 --seed 3`.
+    """
+    from longspan.data.text.documents import read_document
+    from longspan.inference.generate import Writing
+    from longspan.inference.generate import generate as run
+
+    writing = Writing(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, beams=beams, seed=seed)
+    if prompt == "-":
+        prompt = read_document("-").removesuffix("\n")
+    if json:
+        say_json(asdict(run(prompt, model, writing=writing)))
+        return
+    begun = False
+
+    def show(piece: str) -> None:
+        nonlocal begun
+        # The prompt comes with the first piece, so that a mistake leaves nothing half-written.
+        say(piece if begun else prompt + piece, end="")
+        begun = True
+        sys.stdout.flush()
+
+    done = run(prompt, model, writing=writing, stream=show)
+    say()
+    sys.stdout.flush()
+    rate = done.tokens / max(done.seconds, 1e-9)
+    say(f"[{done.tokens:,} tokens written in {done.seconds:.1f} s, {rate:,.0f} a second]", error=True)

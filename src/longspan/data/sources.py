@@ -1,0 +1,241 @@
+"""Where rows and documents come from: what a recipe or a command may name, found in one way for every kind of data.
+
+A name is looked up in this order:
+
+1. `"synthetic"`: rows made up in code, so that a smoke run needs no files;
+2. a path that exists, a file or a folder; a pattern such as `shards/*.jsonl.gz`;
+3. a data set with a name of its own, whose files lie in the folder that the environment variable LONGSPAN_DATA names;
+4. a reader that was registered with `longspan.register`;
+5. a file or folder of LONGSPAN_DATA.
+
+Of a folder, the files of the split are read in the order of their names: those in a folder of the split's name, else
+those whose names begin with it (`train-large.jsonl.xz`, `val.txt`), else files of records that have it among their
+parts (`nq-train-00.jsonl.gz`); where no file names any split, all of them, and the log says so.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from longspan.errors import InputError
+from longspan.plugins import find
+
+logger = logging.getLogger(__name__)
+
+Row = TypeVar("Row")
+
+SYNTHETIC = "synthetic"
+"""The name of the data that are made up in code."""
+
+MOST_MADE_UP = 10_000
+"""Rows that are made up at once."""
+
+READERS: dict[str, Callable[[str], Iterator[Any]]] = {}
+"""Name → registered reader: a function from the name of a split to rows."""
+
+ALIASES = {"validation": ("validation", "valid", "val", "dev"), "dev": ("dev", "validation", "valid", "val")}
+"""What a split may be called."""
+
+_SPLITS = ("train", "validation", "valid", "val", "dev", "test")
+_TEXT = re.compile(r"\.te?xt(\.gz|\.xz)?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet:
+    """A data set with a name: its files in LONGSPAN_DATA for each split, and what to take from them, if it says."""
+
+    splits: Mapping[str, Sequence[str]]
+    choice: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind(Generic[Row]):
+    """One kind of data.
+
+    Attributes:
+        row: the class of its rows.
+        named: its data sets.
+        made_up: from a number of rows, or None for a few, and a seed to made-up rows.
+        suffixes: of its files in a folder, with `.gz` and `.xz` too.
+        deep: whether the folders in a folder are searched.
+        is_one: whether a folder is one thing, to be read as it is.
+        hint: what else can be named, as the end of a sentence.
+    """
+
+    row: type[Row]
+    named: Mapping[str, DataSet]
+    made_up: Callable[[int | None, int], Iterable[Row]]
+    suffixes: tuple[str, ...]
+    deep: bool = False
+    is_one: Callable[[Path], bool] = field(default=lambda _: False)
+    hint: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What was found under a name: files and what to take from them; or a reader; or neither, for made-up rows."""
+
+    name: str
+    files: tuple[Path, ...] = ()
+    choice: Any = None
+    reader: Callable[[str], Iterator[Any]] | None = None
+
+
+def read(
+    data: str | Path | Sequence[str | Path],
+    split: str,
+    kind: Kind[Row],
+    read_file: Callable[[Path, Any], Iterator[Row]],
+    limit: int | None = None,
+) -> Iterator[Row]:
+    """The rows of one source or of several, in order; nothing is read before the first row is asked for.
+
+    Args:
+        data: names or paths.
+        split: which part of a folder, a data set or a reader; a single file is read whatever the split.
+        kind: of data.
+        read_file: the rows of a file, given the `choice` of the data set that it is of, or None.
+        limit: stop after so many rows.
+
+    Raises:
+        InputError: a source that is not found, or a negative limit (at once); a row of another kind from a reader.
+    """
+    if limit is not None and limit < 0:
+        raise InputError(f"limit={limit} is negative; give a number of rows, or None for all of them")
+    sources = [find_source(one, split, kind) for one in ([data] if isinstance(data, str | Path) else data)]
+    return islice(chain.from_iterable(_rows(source, split, kind, read_file, limit) for source in sources), limit)
+
+
+def _rows(
+    source: Source, split: str, kind: Kind[Row], read_file: Callable[[Path, Any], Iterator[Row]], limit: int | None
+) -> Iterator[Row]:
+    for path in source.files:
+        yield from read_file(path, source.choice)
+    yield from rows_without_files(source, split, kind, limit)
+
+
+def rows_without_files(source: Source, split: str, kind: Kind[Row], limit: int | None) -> Iterator[Row]:
+    """The rows of a source that are made up, those of "train" others than those of any other split, or a reader's."""
+    if source.name == SYNTHETIC:
+        if limit is not None and limit > MOST_MADE_UP:
+            raise InputError(f"{limit:,} made-up rows are asked for; {SYNTHETIC!r} has at most {MOST_MADE_UP:,}")
+        yield from kind.made_up(limit, 0 if split == "train" else 1)
+    for number, row in enumerate(source.reader(split) if source.reader else (), 1):
+        if not isinstance(row, kind.row):
+            raise InputError(
+                f"row {number} of reader {source.name!r} is a {type(row).__name__}; this task reads {kind.row.__name__}"
+            )
+        yield row
+
+
+def find_source(data: str | Path, split: str, kind: Kind[Any]) -> Source:
+    """What lies under a name, see the module; `InputError` where there is nothing, or nothing of the split."""
+    name, path = str(data), Path(data)
+    if name == SYNTHETIC:
+        return Source(name=name)
+    if path.exists():
+        return Source(name=name, files=_files(path, split, kind))
+    if glob.has_magic(name):
+        found = sorted(Path(one) for one in glob.glob(name, recursive=True) if Path(one).is_file())
+        if not found:
+            raise InputError(f"no file matches {name!r}; check the pattern")
+        return Source(name=name, files=tuple(found))
+    if name in kind.named:
+        return Source(name=name, files=_named_files(name, kind.named[name], split), choice=kind.named[name].choice)
+    if (reader := find(READERS, name)) is not None:
+        return Source(name=name, reader=reader)
+    root = os.environ.get("LONGSPAN_DATA") or ""
+    if root and not path.is_absolute() and (Path(root) / path).exists():
+        return Source(name=name, files=_files(Path(root) / path, split, kind))
+    raise _unknown(name, root, kind)
+
+
+def split_of(splits: Iterable[str], split: str) -> str | None:
+    """The name among `splits` under which a split is known, or None."""
+    known = set(splits)
+    return next((name for name in ALIASES.get(split, (split,)) if name in known), None)
+
+
+def _unknown(name: str, root: str, kind: Kind[Any]) -> InputError:
+    folders = [path.name for path in Path(root).iterdir()] if root and Path(root).is_dir() else []
+    beside = [str(path) for path in Path(name).parent.iterdir()] if Path(name).parent.is_dir() else []
+    near = get_close_matches(name, [SYNTHETIC, *kind.named, *READERS, *folders, *beside], n=1, cutoff=0.75)
+    ends = [f"did you mean {near[0]!r}?" if near else "", kind.hint]
+    return InputError(
+        f"data={name!r} is no file, directory or pattern, here or in LONGSPAN_DATA={root!r}, and none of the data sets "
+        + "; ".join(filter(None, [", ".join((*kind.named, SYNTHETIC)), *ends]))
+    )
+
+
+def _named_files(name: str, known: DataSet, split: str) -> tuple[Path, ...]:
+    root = os.environ.get("LONGSPAN_DATA")
+    if not root:
+        raise InputError(
+            f"data={name!r} names a data set, but the environment variable LONGSPAN_DATA is not set; "
+            "set it to the folder of data sets, or give a file or directory"
+        )
+    found = split_of(known.splits, split)
+    if found is None:
+        raise InputError(f"split={split!r} is not in data set {name!r}; it has {', '.join(known.splits)}")
+    files = tuple(Path(root) / file for file in known.splits[found])
+    for file in files:
+        if not file.is_file():
+            raise InputError(f"data set {name!r} lacks {file}; check LONGSPAN_DATA={root!r}")
+    return files
+
+
+def _files(path: Path, split: str, kind: Kind[Any]) -> tuple[Path, ...]:
+    """The path itself where it is a file, else the files of the split in a folder."""
+    if not path.is_dir() or kind.is_one(path):
+        return (path,)
+    names = ALIASES.get(split, (split,))
+    inside = next((path / name for name in names if (path / name).is_dir()), None)
+    if inside is not None:
+        return tuple(_listed(inside, kind))
+    files = _listed(path, kind)
+    for begins in (True, False):
+        for name in names:
+            if chosen := tuple(file for file in files if _names(file, name, begins)):
+                return chosen
+    if any(_names(file, name, begins) for file in files for name in _SPLITS for begins in (True, False)):
+        there = ", ".join(file.name for file in files[:10])
+        raise InputError(f"{path} has no file of split={split!r}; it has {there}")
+    _note(path, split)
+    return tuple(files)
+
+
+def _listed(folder: Path, kind: Kind[Any]) -> list[Path]:
+    """The files in a folder that can be read, in the order of their names."""
+    wanted = re.compile(rf"[^.].*\.({'|'.join(kind.suffixes)})(\.gz|\.xz)?", re.IGNORECASE)
+    try:
+        found = folder.rglob("*") if kind.deep else folder.iterdir()
+        files = sorted(file for file in found if wanted.fullmatch(file.name) and file.is_file())
+    except OSError as error:
+        reason = f"{error.filename}: {(error.strerror or str(error)).lower()}"
+        raise InputError(f"{folder} cannot be searched ({reason}); name the folder that has the data") from None
+    if not files:
+        known = ", ".join(f".{suffix}" for suffix in kind.suffixes)
+        raise InputError(f"{folder} has no file that can be read ({known}, .gz and .xz too); name the folder that does")
+    return files
+
+
+def _names(file: Path, split: str, begins: bool) -> bool:
+    """Whether a file's name begins with the split's, or, for records, has it among its parts."""
+    first, *others = re.split(r"[-_.]", file.name)
+    return first == split if begins else split in others and not _TEXT.search(file.name)
+
+
+@cache
+def _note(folder: Path, split: str) -> None:
+    """Say it once: training and validation may be the same."""
+    logger.warning("%s: no file names a split, so all of them are read for split=%r", folder, split)

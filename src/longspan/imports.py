@@ -1,0 +1,70 @@
+"""Doing something as soon as a library of others has been imported, without importing it.
+
+`import longspan` must tell transformers of its models, yet `longspan --help` must not wait for transformers. So the
+telling is put off until transformers itself is there, whoever imports it and in whatever order.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+
+def after_import(modules: Sequence[str], action: Callable[[], object]) -> None:
+    """Call `action` once, when one of these modules has been imported: now where one is there already.
+
+    It is called when nothing of the modules' packages or of this one is half imported any more, so that the action may
+    import from them whatever it likes: a lazy package such as transformers imports its parts from within each other.
+    What `action` raises comes out of the import that set it off, and it is not called again.
+
+    Args:
+        modules: full names.
+        action: without arguments; a second call with an action of the same name changes nothing while the first waits.
+    """
+    if any(name in sys.modules for name in modules):
+        action()
+    elif not any(isinstance(finder, _Watch) and finder.name == action.__qualname__ for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Watch(modules, action))
+
+
+class _Watch(MetaPathFinder):
+    """Finds nothing itself: it has the modules of some packages say when they are done."""
+
+    def __init__(self, modules: Sequence[str], action: Callable[[], object]) -> None:
+        self.modules, self.action, self.name = modules, action, action.__qualname__
+        self.packages = {__name__.partition(".")[0], *(name.partition(".")[0] for name in modules)}
+        self.running = threading.local()
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+        """What the other finders say of a module of the packages, told to report; nothing of any other module."""
+        if name.partition(".")[0] not in self.packages:
+            return None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        found = (finder.find_spec(name, path, target) for finder in others if hasattr(finder, "find_spec"))
+        spec = next((spec for spec in found if spec is not None), None)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            self._wrap(spec)
+        return spec
+
+    def _wrap(self, spec: ModuleSpec) -> None:
+        """Count how deep imports are nested while the module runs; at depth 0 again all of them are whole."""
+        loader: Any = spec.loader
+        run = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            vars(loader).pop("exec_module", None)  # the loader is as it was
+            self.running.depth = getattr(self.running, "depth", 0) + 1
+            try:
+                run(module)
+            finally:
+                self.running.depth -= 1
+            if not self.running.depth and self in sys.meta_path and any(name in sys.modules for name in self.modules):
+                sys.meta_path.remove(self)
+                self.action()
+
+        loader.exec_module = exec_module

@@ -1,0 +1,143 @@
+"""`longspan.generate`: a prompt in, the text that a language model continues it with out, piece by piece if wanted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any
+
+from longspan.errors import InputError, one_sentence
+from longspan.settings import Beams, Count, NewTokens, Range, Seed, Share, check
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writing:
+    """How a text is continued.
+
+    Attributes:
+        max_tokens: most new tokens; fewer where the model ends its text.
+        temperature: 0 takes the likeliest token each time; above, tokens are drawn, the bolder the higher.
+        top_p: draw among the likeliest tokens that have this probability together (nucleus sampling).
+        top_k: draw among so many; `None` among all.
+        beams: search with so many beams instead of drawing.
+        seed: of the draws; `None` takes another one each time.
+    """
+
+    max_tokens: NewTokens = 400
+    temperature: Annotated[float, Range(0, 100)] = 0.8
+    top_p: Annotated[float, Share] = 1.0
+    top_k: Count | None = None
+    beams: Beams = 1
+    seed: Seed | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of range."""
+        check(self)
+
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of transformers' `generate`."""
+        draws = self.temperature > 0 and self.beams == 1
+        drawing = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k or 0}
+        return {
+            "max_new_tokens": self.max_tokens,
+            "num_beams": self.beams,
+            "do_sample": draws,
+            **(drawing if draws else {}),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Continuation:
+    """What a model wrote.
+
+    Attributes:
+        text: the new text, without the prompt.
+        prompt_tokens, tokens: how many tokens were read and written.
+        seconds: wall-clock time.
+    """
+
+    text: str
+    prompt_tokens: int
+    tokens: int
+    seconds: float
+
+
+def generate(
+    prompt: str,
+    model: Any,
+    tokenizer: Any = None,
+    *,
+    writing: Writing | None = None,
+    stream: Callable[[str], None] | None = None,
+) -> Continuation:
+    """Continue a text.
+
+    Args:
+        prompt: the text to continue; the empty text begins a document.
+        model: the folder of a model that `longspan train` made for `language_model`, or such a model.
+        tokenizer: the model's, where `model` is no folder.
+        writing: how; see `Writing`.
+        stream: called with each piece of text as soon as it is written; not with beams, which know it at the end.
+
+    Raises:
+        InputError: a model that does not continue texts, a prompt longer than it reads, numbers out of range.
+    """
+    import torch
+
+    writing = writing or Writing()
+    if tokenizer is None:
+        model, tokenizer = _load(str(model))
+    begin = time.perf_counter()
+    ids = [separator_of(tokenizer), *tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]]
+    input_ids = torch.tensor([ids], device=model.device)
+    streamer = None if stream is None or writing.beams > 1 else _streamer(tokenizer, stream)
+    seeded = nullcontext() if writing.seed is None else torch.random.fork_rng()
+    with torch.inference_mode(), seeded, one_sentence("the model cannot continue the prompt"):
+        if writing.seed is not None:
+            torch.manual_seed(writing.seed)
+        output = model.generate(
+            input_ids, attention_mask=torch.ones_like(input_ids), streamer=streamer, **writing.options()
+        )
+    new = output[0, len(ids) :]
+    text = tokenizer.decode(new, skip_special_tokens=True)
+    if stream is not None and streamer is None:
+        stream(text)
+    return Continuation(text=text, prompt_tokens=len(ids), tokens=len(new), seconds=time.perf_counter() - begin)
+
+
+def separator_of(tokenizer: Any) -> int:
+    """The token with which every document begins, as `longspan.data.corpus.stream.Stream` laid them out in training."""
+    from longspan.tasks.language_modelling.corpus_task import separator
+
+    return separator(tokenizer)
+
+
+def _streamer(tokenizer: Any, stream: Callable[[str], None]) -> Any:
+    """A streamer of transformers that hands on the text instead of printing it."""
+    from transformers import TextStreamer
+
+    class Pieces(TextStreamer):
+        def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+            if text:
+                stream(text)
+
+    return Pieces(tokenizer, skip_prompt=True, skip_special_tokens=True)
+
+
+@lru_cache(maxsize=2)
+def _load(source: str) -> tuple[Any, Any]:
+    """The model in a folder, ready to write, and its tokenizer."""
+    from longspan.checkpoints.registry import load_any
+    from longspan.checkpoints.tokenizers import open_tokenizer
+    from longspan.models import LongspanForCausalLM
+
+    model = load_any(source)
+    if not isinstance(model, LongspanForCausalLM):
+        raise InputError(
+            f"model {source!r} is a {type(model).__name__}, which does not continue texts; give one that was trained "
+            "for language_model"
+        )
+    return model.float().eval(), open_tokenizer(source)

@@ -1,0 +1,1 @@
+"""Task heads on the encoder: one file each."""

@@ -1,0 +1,87 @@
+"""What the tasks that learn from text alone share: rows are corpora, read once into token files.
+
+Rows are not documents but sources (`longspan.data.corpus.sources.Corpus`): a corpus is tokenised in one pass into files
+of the run's folder, see `longspan.data.corpus.token_files`, and chunks are read from there by index. So its size does
+not matter, its length is known, it can be shuffled, and an interrupted run resumes to the same losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from longspan.data.corpus.sources import Corpus
+from longspan.data.corpus.token_files import TokenFiles, token_files
+from longspan.errors import InputError
+from longspan.settings import LARGEST, Range
+from longspan.tasks.base import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusTask(Task):
+    """Learning from text without labels.
+
+    Attributes:
+        max_tokens: length of a chunk, special tokens included; only the end of the text gives a shorter one.
+        text_field: the field of JSON, Parquet and Hugging Face records that holds the text; None recognises it.
+        text_unit: what a document is in a text file: the "file", a "block" between blank lines, or a "line".
+    """
+
+    generates: ClassVar[bool] = False
+    counts_rows: ClassVar[bool] = False
+
+    max_tokens: Annotated[int, Range(3, LARGEST)] = 4096
+    text_field: str | None = None
+    text_unit: Literal["file", "block", "line"] = "file"
+
+    def check_model(self, config: Any) -> None:
+        """Refuse chunks longer than the model reads; sinusoids have no end."""
+        room = config.max_position_embeddings
+        if config.position_embedding != "sinusoidal" and self.max_tokens > room:
+            raise InputError(
+                f"task.max_tokens is {self.max_tokens} but the model has positions for {room} tokens; "
+                "raise model.max_tokens, or lower it"
+            )
+
+    def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Any]:
+        """The source itself, found but not read: a `Corpus`. `limit` counts documents over all sources."""
+        if limit is not None and limit <= 0:
+            return []
+        return [
+            Corpus(
+                source=source,
+                split=split,
+                limit=limit,
+                text_field=self.text_field,
+                text_unit=self.text_unit,
+                on_error=on_error,
+            )
+        ]
+
+    def corpus(self, rows: Sequence[Corpus]) -> Iterator[str]:
+        """Every document, long ones in pieces."""
+        documents = 0
+        for piece, is_last in chain.from_iterable(corpus.pieces() for corpus in rows):
+            yield piece
+            documents += is_last
+            if documents == rows[0].limit:
+                return
+
+    def token_files(self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, folder: Path) -> TokenFiles:
+        """The corpus as token ids in `folder/tokens-train` or `folder/tokens-validation`, made once."""
+        place = folder / f"tokens-{'train' if training else 'validation'}"
+        return token_files(place, rows, tokenizer, limit=rows[0].limit)
+
+
+def separator(tokenizer: Any) -> int:
+    """The token between two documents."""
+    for name in ("sep_token_id", "eos_token_id"):
+        found = getattr(tokenizer, name, None)
+        if found is not None:
+            return int(found)
+    raise InputError(
+        "the tokenizer has no sep_token or eos_token to set between documents; set one, or use another tokenizer"
+    )

@@ -1,0 +1,192 @@
+"""Language modelling: guess each next token of a text, over bytes, characters or any tokenizer's tokens."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import Dataset
+
+from longspan.data.corpus.sources import Corpus
+from longspan.data.corpus.stream import Stream
+from longspan.errors import InputError
+from longspan.settings import Whole
+from longspan.tasks.base import Outcome
+from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
+from longspan.tasks.language_modelling.masking import IGNORED
+from longspan.tasks.predicting import batches
+from longspan.tasks.tokenizers import padding_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModel(CorpusTask):
+    """Guess every token from those before it; the documents are one stream, with a separator before each.
+
+    Attributes:
+        context_tokens: how many tokens before a validation chunk are read without being scored, so that its first
+            tokens are guessed from a context too; at most `max_tokens - 2`. `None` takes half of `max_tokens`.
+            Training scores every token that it reads.
+    """
+
+    name: ClassVar[str] = "language_model"
+    lower_is_better: ClassVar[tuple[str, ...]] = (
+        "bits_per_character",
+        "bits_per_byte",
+        "bits_per_token",
+        "perplexity",
+    )
+    score_names: ClassVar[tuple[str, ...]] = (*lower_is_better, "accuracy")
+
+    context_tokens: Whole | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a context that leaves nothing to score."""
+        super().__post_init__()
+        if self.context_tokens is not None and self.context_tokens > self.max_tokens - 2:
+            raise InputError(
+                f"context_tokens={self.context_tokens} leaves nothing of max_tokens={self.max_tokens} to score; "
+                f"give at most {self.max_tokens - 2}"
+            )
+
+    def model_class(self) -> Any:
+        """`LongspanForCausalLM`."""
+        from longspan.models import LongspanForCausalLM
+
+        return LongspanForCausalLM
+
+    def fitted(self, config: Any) -> Self:
+        """Chunks as long as the model has positions for, at most."""
+        room = self.max_tokens
+        if config.position_embedding != "sinusoidal":
+            room = min(room, config.max_position_embeddings)
+        context = None if self.context_tokens is None else min(self.context_tokens, room - 2)
+        return replace(self, max_tokens=room, context_tokens=context)
+
+    def dataset(
+        self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, seed: int, folder: Path
+    ) -> NextTokenChunks:
+        """Chunks of the stream; the corpus is tokenised into a folder below `folder` once."""
+        files = self.token_files(rows, tokenizer, training=training, folder=folder)
+        context = self.max_tokens // 2 - 1 if self.context_tokens is None else self.context_tokens
+        return NextTokenChunks(
+            Stream(files, separator(tokenizer)),
+            max_tokens=self.max_tokens,
+            context_tokens=0 if training else context,
+            seed=seed if training else None,
+        )
+
+    def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+        """Pads chunks to `input_ids`, `labels` `(B, T)` int64 and `attention_mask` bool."""
+        padding = padding_id(tokenizer)
+
+        def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
+            ids = [torch.from_numpy(feature["input_ids"]) for feature in features]
+            labels = [torch.from_numpy(feature["labels"]) for feature in features]
+            return {
+                "input_ids": pad_sequence(ids, True, padding),
+                "attention_mask": pad_sequence([torch.ones_like(row, dtype=torch.bool) for row in ids], True),
+                "labels": pad_sequence(labels, True, IGNORED),
+            }
+
+        return collate
+
+    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Corpus], *, batch_size: int) -> Outcome:
+        """Bits per character, byte and token, perplexity and accuracy; a line for each chunk."""
+        found: list[Tensor] = []
+        with tempfile.TemporaryDirectory() as folder:
+            dataset = self.dataset(rows, tokenizer, training=False, seed=0, folder=Path(folder))
+            files = dataset.stream.files
+            for batch in batches(model, dataset, self.collator(tokenizer), batch_size):
+                found.append(_sums(model, batch))
+        table = torch.cat(found)
+        bits, correct, count = table.sum(0).tolist()
+        scores = {
+            "bits_per_character": bits / files.characters,
+            "bits_per_byte": bits / files.bytes,
+            **self.loss_scores(bits * math.log(2) / count),
+            "accuracy": 100 * correct / count,
+        }
+        lines = [
+            {"chunk": index, "tokens": int(tokens), "bits": round(value, 3), "correct": int(right)}
+            for index, (value, right, tokens) in enumerate(table.tolist())
+        ]
+        return Outcome(scores=scores, lines=lines, flavour=self.flavour)
+
+    @property
+    def flavour(self) -> str:
+        """What the scores are, in words."""
+        context = self.max_tokens // 2 - 1 if self.context_tokens is None else self.context_tokens
+        return (
+            "Bits: −log2 of the probability of every token and every separator, over the characters, bytes or "
+            f"tokens; each is guessed from {context} to {self.max_tokens - 1} tokens before it."
+        )
+
+    def loss_weight(self, batch: dict[str, Any]) -> float:
+        """The number of tokens that are guessed."""
+        return float((batch["labels"] != IGNORED).sum())
+
+    def loss_scores(self, loss: float) -> dict[str, float]:
+        """The loss in bits, and as a perplexity."""
+        return {"bits_per_token": loss / math.log(2), "perplexity": math.exp(min(loss, 700.0))}
+
+
+class NextTokenChunks(Dataset[dict[str, Any]]):
+    """Chunks of a stream of which every token but the first is guessed exactly once in an epoch.
+
+    Args:
+        stream: the documents.
+        max_tokens: length of a chunk; the first and the last may be shorter.
+        context_tokens: of these, how many repeat what the chunk before has scored.
+        seed: moves the borders of the chunks in every epoch; None leaves them where they are.
+    """
+
+    def __init__(self, stream: Stream, *, max_tokens: int, context_tokens: int, seed: int | None) -> None:
+        self.stream = stream
+        # The first token of a chunk is never guessed: it is the last that the chunk before guessed.
+        self.scored = max_tokens - 1 - context_tokens
+        self.context_tokens = context_tokens
+        self.seed = seed
+        self.shift = 0
+
+    def __len__(self) -> int:
+        """Number of chunks."""
+        return -(-(len(self.stream) - 1) // self.scored)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take the borders of this epoch from now on."""
+        if self.seed is not None and len(self) > 1:
+            self.shift = int(np.random.Philox(key=[self.seed, epoch]).random_raw() % np.uint64(self.scored))
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """`input_ids` and `labels` of a chunk, `(T,)` int64; the label of a token that is only read is −100."""
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        first = 1 + (index % len(self)) * self.scored - self.shift
+        start = max(first - 1 - self.context_tokens, 0)
+        ids = self.stream.read(start, first + self.scored)
+        labels = ids.copy()
+        labels[: max(first, 1) - start] = IGNORED
+        return {"input_ids": ids, "labels": labels}
+
+
+@torch.no_grad()
+def _sums(model: Any, batch: dict[str, Any]) -> Tensor:
+    """For each chunk: the bits of its tokens, how many are guessed, how many there are; `(B, 3)` float64."""
+    labels = batch.pop("labels")[:, 1:]
+    logits = model(**batch).logits[:, :-1]
+    rows = []
+    for row, wanted in zip(logits, labels, strict=True):
+        scored = wanted != IGNORED
+        row, wanted = row[scored].float(), wanted[scored]
+        bits = cross_entropy(row, wanted, reduction="none").double().sum() / math.log(2)
+        rows.append(torch.stack([bits, (row.argmax(-1) == wanted).sum().double(), scored.sum().double()]))
+    return torch.stack(rows).cpu()

@@ -1,0 +1,30 @@
+"""The entries of the dictionaries as fixtures: a test that asks for one runs for every entry that its law applies to.
+
+What does not apply to an entry stands in its `exempt`, with the reason; `test_exempt.py` checks that this is true.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from longspan.attention import AttentionConfig
+
+from .forms import CONFIGS, FORMS, Form
+
+
+def over(forms: list[Form]):
+    return pytest.fixture(scope="session", params=forms, ids=lambda form: form.name)(lambda request: request.param)
+
+
+form = over(FORMS)
+causal_form = over([form for form in FORMS if form.causal])
+stateful_form = over([form for form in FORMS if form.causal and "state" not in form.config.exempt])
+linear_form = over([form for form in FORMS if "linear" not in form.config.exempt])
+two_way_form = over([form for form in FORMS if not form.causal])
+plain_form = over([form for form in FORMS if form.name.removesuffix("-causal") == form.config.mechanism])
+
+
+@pytest.fixture(scope="session", params=CONFIGS.values(), ids=CONFIGS)
+def config(request) -> AttentionConfig:
+    """Every mechanism under every choice of options."""
+    return request.param

@@ -1,0 +1,83 @@
+"""What the laws run over, and the few things that every law does with a mechanism."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longspan.attention import MECHANISMS, Attention, AttentionConfig, KeyValueState, Tokens
+
+from .variants import SMALL, VARIANTS
+
+WIDTH, HEADS = 6, 2
+PADDINGS = ("none", "right", "left", "holes", "row")
+GLOBALS = ("none", "first", "some", "all")
+
+
+@dataclass(frozen=True)
+class Form:
+    """One mechanism under one choice of options, looking both ways or back only."""
+
+    name: str
+    config: AttentionConfig
+    causal: bool
+
+    @property
+    def globals(self) -> tuple[str, ...]:
+        """The kinds of global tokens that it can be given."""
+        return ("none",) if self.causal or "globals" in self.config.exempt else GLOBALS
+
+    def build(self, dtype: torch.dtype = torch.float64, **changes: Any) -> Attention:
+        """The module with every weight random and different, which its own start need not be."""
+        module = replace(self.config, **changes).build(width=WIDTH, heads=HEADS, causal=self.causal)
+        for parameter in module.parameters():
+            torch.nn.init.normal_(parameter, std=0.5)
+        return module.to(dtype)
+
+    def tokens(self, length: int, padding: str = "none", globals_: str = "none") -> Tokens:
+        """Two rows: the first is whole but for holes, the second padded."""
+        mask, is_global = torch.ones(2, length, dtype=torch.bool), torch.zeros(2, length, dtype=torch.bool)
+        if padding == "holes":
+            mask = torch.rand(2, length) < 0.7
+        elif padding != "none":
+            third = length // 3
+            mask[1, {"right": slice(length - third, None), "left": slice(third), "row": slice(None)}[padding]] = False
+        if globals_ == "some":
+            is_global = torch.rand(2, length) < 0.2
+        elif globals_ != "none":
+            is_global[:, : 1 if globals_ == "first" else None] = True
+        return Tokens(mask=None if padding == "none" else mask, is_global=None if globals_ == "none" else is_global)
+
+
+def new_state(attention: Attention) -> KeyValueState:
+    """What a causal mechanism keeps between steps, still empty."""
+    return KeyValueState()
+
+
+def reorder(state: KeyValueState, rows: Tensor) -> None:
+    """Keep these rows of a state, in this order."""
+    state.reorder(rows)
+
+
+def variants(
+    table: dict[str, type], chosen: dict[str, dict[str, dict[str, Any]]], small: dict[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """Name and configuration of every entry of a dictionary such as `MECHANISMS`, under each choice of its options."""
+    for name, kind in table.items():
+        own = {field.name for field in fields(kind)}
+        for variant, options in chosen.get(name, {"plain": {}}).items():
+            label = name if variant == "plain" else f"{name}-{variant}"
+            yield label, kind(**{key: value for key, value in small.items() if key in own} | options)
+
+
+CONFIGS: dict[str, AttentionConfig] = dict(variants(MECHANISMS, VARIANTS, SMALL))
+FORMS = [
+    Form(name + "-causal" * causal, config, causal)
+    for name, config in CONFIGS.items()
+    for causal, law in ((False, "bidirectional"), (True, "causal"))
+    if law not in config.exempt
+]

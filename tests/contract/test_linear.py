@@ -1,0 +1,101 @@
+"""Linear means linear: no tensor of size T×T, memory and time that grow with the length."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from .forms import WIDTH
+
+
+class Memory(TorchDispatchMode):
+    """Follows every tensor that an operation makes: elements of the largest, and the most bytes alive at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = self.alive = self.peak = 0
+        self.known: set[int] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self.largest = max(self.largest, tensor.numel())
+                self.count(tensor.untyped_storage())
+        self.peak = max(self.peak, self.alive)
+        return result
+
+    def count(self, storage: torch.UntypedStorage) -> None:
+        if storage._cdata not in self.known:
+            self.known.add(storage._cdata)
+            self.alive += storage.nbytes()
+            weakref.finalize(storage, self.forget, storage._cdata, storage.nbytes())
+
+    def forget(self, address: int, size: int) -> None:
+        self.known.discard(address)
+        self.alive -= size
+
+
+def run(form, length: int, learns: bool = True) -> None:
+    """One forward pass, and one backward where it learns, globals included."""
+    tokens = form.tokens(length, "right", "first" if len(form.globals) > 1 else "none").with_slots()
+    module, hidden = form.build(torch.float32), torch.randn(2, length, WIDTH)
+    with torch.set_grad_enabled(learns):
+        output = module(hidden.requires_grad_(learns), tokens)
+    if learns:
+        output.sum().backward()
+
+
+def exponent(small: float, large: float, times: float) -> float:
+    return math.log(large / small) / math.log(times)
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_no_tensor_is_square_and_memory_grows_with_the_length(linear_form, learns):
+    """Where nothing learns, operators show what they do inside."""
+    peaks = []
+    for length in (4096, 16384):
+        with Memory() as memory:
+            run(linear_form, length, learns)
+        assert memory.largest < length * length / 8
+        peaks.append(memory.peak)
+    assert exponent(*peaks, times=4) <= 1.1
+
+
+def process_memory(field: str) -> int:
+    """Bytes of this process, as Linux counts them."""
+    match = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert match is not None
+    return int(match[1]) * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads peak memory from Linux's /proc")
+def test_the_process_stays_far_below_the_square_of_the_length(linear_form):
+    """What operators hold inside while they learn: one T×T tensor of bytes would already break the bound."""
+    run(linear_form, 64)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = process_memory("VmRSS")
+    run(linear_form, 20011)
+    assert process_memory("VmHWM") - before < 20011**2 // 2
+
+
+@pytest.mark.slow
+def test_time_grows_with_the_length(linear_form):
+    """Processor time, the best of several runs that take turns."""
+    seconds = dict.fromkeys((4096, 65536), math.inf)
+    for _ in range(3):
+        for length in seconds:
+            start = time.process_time()
+            run(linear_form, length)
+            seconds[length] = min(seconds[length], time.process_time() - start)
+    assert exponent(*seconds.values(), times=16) <= 1.1

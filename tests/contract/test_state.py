@@ -1,0 +1,67 @@
+"""Step by step = at once = in uneven pieces, with beams reordered on the way, from a state that stays small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from longspan.attention import Tokens
+
+from .forms import PADDINGS, WIDTH, new_state, reorder
+
+LENGTH = 31
+
+
+def continued(module, hidden: Tensor, mask: Tensor | None, steps: list[int], state) -> Tensor:
+    """The outputs of pieces of these sizes, each continuing the state."""
+    outputs, seen = [], 0
+    for step in steps:
+        seen += step
+        tokens = Tokens(mask=None if mask is None else mask[:, :seen])
+        outputs.append(module(hidden[:, seen - step : seen], tokens, state))
+    return torch.cat(outputs, dim=1)
+
+
+@pytest.mark.parametrize("padding", PADDINGS)
+@pytest.mark.parametrize("steps", [[1] * LENGTH, [0, 5, 1, 1, 17, 0, 7], [LENGTH], [LENGTH - 1, 1]], ids=str)
+def test_pieces_equal_the_whole(stateful_form, padding, steps):
+    module, hidden = stateful_form.build(), torch.randn(2, LENGTH, WIDTH, dtype=torch.float64)
+    tokens = stateful_form.tokens(LENGTH, padding)
+    pieces = continued(module, hidden, tokens.mask, steps, new_state(module))
+    torch.testing.assert_close(pieces, module(hidden, tokens))
+
+
+def test_beams_may_be_reordered_and_multiplied(stateful_form):
+    module, hidden = stateful_form.build(), torch.randn(3, LENGTH, WIDTH, dtype=torch.float64)
+    state = new_state(module)
+    reorder(state, torch.tensor([0]))  # nothing seen yet, nothing to do
+    continued(module, hidden[:, :19], None, [19], state)
+    for rows in (torch.tensor([2, 2, 0]), torch.tensor([1, 2, 0, 0, 1])):
+        reorder(state, rows)
+        hidden = hidden[rows]
+    rest = continued(module, hidden[:, 19:], None, [4, 1, 1, 6], state)
+    torch.testing.assert_close(rest, module(hidden)[:, 19:])
+
+
+def held(thing: Any) -> Iterator[Tensor]:
+    """Every tensor that a state holds."""
+    if isinstance(thing, Tensor):
+        yield thing
+    elif isinstance(thing, (list, tuple)) or hasattr(thing, "__dict__"):
+        for inner in thing if isinstance(thing, (list, tuple)) else vars(thing).values():
+            yield from held(inner)
+
+
+def test_a_linear_mechanism_keeps_a_state_of_constant_size(stateful_form):
+    module, hidden = stateful_form.build(torch.float32), torch.randn(1, 400, WIDTH)
+    sizes = []
+    for length in (200, 400):
+        state = new_state(module)
+        with torch.no_grad():
+            continued(module, hidden[:, :length], None, [length // 2] + [1] * (length // 2), state)
+        sizes.append(sum(tensor.untyped_storage().nbytes() for tensor in held(state)))
+    assert sizes[1] == sizes[0] * (2 if "linear" in stateful_form.config.exempt else 1)

@@ -1,0 +1,33 @@
+"""The stream of a corpus: separators and documents in order, whatever piece of it is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from longspan.data.corpus.stream import Stream
+from longspan.data.corpus.token_files import TokenFiles
+
+LENGTHS = [5, 1, 7, 3]
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Stream:
+    """Four documents whose ids count on from 100, behind separators 9; files as `token_files` describes them."""
+    np.arange(100, 116, dtype="<u2").tofile(tmp_path / "tokens.bin")
+    np.cumsum(LENGTHS).astype("<i8").tofile(tmp_path / "documents.bin")
+    counts = '"documents": 4, "tokens": 16, "characters": 0, "bytes": 0'
+    (tmp_path / "index.json").write_text(f'{{{counts}, "dtype": "<u2", "fingerprint": "x"}}')
+    return Stream(TokenFiles(tmp_path), 9)
+
+
+def test_every_piece_of_the_stream(stream: Stream) -> None:
+    documents = np.split(np.arange(100, 116), np.cumsum(LENGTHS)[:-1])
+    whole = [number for document in documents for number in (9, *document.tolist())]
+    assert len(stream) == len(whole) == 20
+    for start in range(-2, 22):
+        for end in range(start, 23):
+            assert stream.read(start, end).tolist() == whole[max(start, 0) : max(end, 0)], (start, end)
+            assert stream.read(start, end).dtype == np.int64

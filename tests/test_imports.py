@@ -1,0 +1,116 @@
+"""Telling transformers of our models, in whatever order the two are imported, and never before it is there."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import GPT2Config, GPT2Model
+
+import longspan
+from longspan.imports import after_import
+
+CHECK = """
+import sys
+from transformers import AutoModel, GPT2Config, GPT2Model
+assert type(AutoModel.from_pretrained("ours")).__name__ == "LongspanModel"
+config = GPT2Config(n_layer=1, n_embd=4, n_head=2, vocab_size=9, bos_token_id=0, eos_token_id=1)
+assert GPT2Model._from_config(config, attn_implementation="longspan").config._attn_implementation == "longspan"
+assert not [finder for finder in sys.meta_path if type(finder).__module__ == "longspan.imports"], "it watches on"
+"""
+ORDERS = {
+    "ours first": "import sys, longspan; assert 'transformers' not in sys.modules and 'torch' not in sys.modules",
+    "ours last": "from transformers import AutoModel; import longspan",
+    "one of our modules": "from longspan.models import LongspanModel",
+    "another part of theirs": "import longspan; from transformers import Trainer",
+    "lazy and untouched": "import transformers, longspan",
+    "reloaded": "import importlib, longspan; longspan.MECHANISMS; importlib.reload(longspan)",
+    "a name of ours used": "import longspan; longspan.attend; longspan.answer; longspan.patterns",
+}
+QUICK = ("ours first", "ours last")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    config = longspan.LongspanConfig(vocab_size=9, hidden_size=4, num_attention_heads=2, intermediate_size=4)
+    longspan.LongspanModel(config).save_pretrained(folder / "ours")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "order", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in ORDERS]
+)
+def test_transformers_knows_our_models_whatever_came_first(order: str, folder: Path) -> None:
+    code = f"{ORDERS[order]}\n{CHECK}"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder)
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_attention_is_known_here_too() -> None:
+    config = GPT2Config(n_layer=1, n_embd=4, n_head=2, vocab_size=9, bos_token_id=0, eos_token_id=1)
+    GPT2Model._from_config(config, attn_implementation="longspan")
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A package whose `part` is imported by `whole` in the middle, when `whole` has no `late` yet."""
+    name = "half_imported_package"
+    (tmp_path / name).mkdir()
+    for file, text in {
+        "__init__": "",
+        "part": "value = 1",
+        "whole": f"from {name} import part\nlate = 2",
+        "broken": "raise ZeroDivisionError",
+    }.items():
+        (tmp_path / name / f"{file}.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    before, watching = set(sys.modules), list(sys.meta_path)
+    yield name
+    sys.meta_path[:] = watching
+    for module in set(sys.modules) - before:
+        del sys.modules[module]
+
+
+def test_the_action_waits_until_nothing_is_half_imported(package: str) -> None:
+    seen: list[int] = []
+
+    def act() -> None:
+        seen.append(importlib.import_module(f"{package}.whole").late)
+
+    after_import([f"{package}.part"], act)
+    after_import([f"{package}.part"], act)  # the same again changes nothing
+    importlib.import_module(package)
+    assert seen == []
+    importlib.import_module(f"{package}.whole")
+    assert seen == [2]
+    importlib.reload(sys.modules[f"{package}.part"])
+    assert seen == [2]
+    after_import([f"{package}.part"], act)  # it is there: at once
+    assert seen == [2, 2]
+
+
+def test_a_module_that_fails_changes_nothing(package: str) -> None:
+    seen: list[str] = []
+    after_import([f"{package}.part"], lambda: seen.append("done"))
+    with pytest.raises(ZeroDivisionError):
+        importlib.import_module(f"{package}.broken")
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module(f"{package}.missing")
+    assert seen == []
+    found = importlib.import_module(f"{package}.part")
+    assert seen == ["done"]
+    assert "exec_module" not in vars(found.__loader__)
+
+
+def test_what_the_action_raises_is_seen_once(package: str) -> None:
+    def fail() -> None:
+        raise LookupError("told")
+
+    after_import([f"{package}.part"], fail)
+    with pytest.raises(LookupError, match="told"):
+        importlib.import_module(f"{package}.part")
+    assert importlib.import_module(f"{package}.part").value == 1
