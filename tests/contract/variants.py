@@ -12,8 +12,7 @@ SMALL: dict[str, Any] = {
     "relative_span": 5,
     "global_buckets": 3,
     "global_span": 17,
-    "block_tokens": 5,
-    "random_blocks": 2,
+    "block_tokens": 32,
 }
 """Sizes for short inputs, given to every mechanism that has an option of the name."""
 
@@ -37,6 +36,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "bigbird": {
         "plain": {},
         "extended": {
+            "block_tokens": 5,
             "extra_tokens": 4,
             "global_blocks": 0,
             "random_blocks": 0,

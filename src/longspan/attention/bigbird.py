@@ -103,7 +103,7 @@ class BigBirdAttention(WindowedAttention):
             width=width,
             heads=heads,
             causal=causal,
-            pattern=bigbird_pattern(config, heads),
+            pattern=bigbird_pattern(config, max(heads, 1)),  # a wrong number of heads is refused there
             reach=0,
             separate=config.separate_global_projections,
         )

@@ -153,8 +153,10 @@ class Layout:
 def best_layout(pattern: Pattern, queries: int, keys: int, query_offset: int, device: torch.device) -> Layout:
     """The layout that costs least, over the tile sizes, with its tensors on a device."""
     sizes = [size for size in TILE_SIZES if size <= max(queries, TILE_SIZES[0])]
-    layouts = [layout(pattern, queries, keys, query_offset, size) for size in sizes]
-    return min(layouts, key=lambda found: found.scores * SCORE_COST[found.size]).to(device)
+    # Tiles are counted first: masks of the sizes that are not taken would cost more than all the rest.
+    tiles = {size: _visible_tiles(pattern, queries, keys, query_offset, size).shape[1] for size in sizes}
+    best = min(sizes, key=lambda size: tiles[size] * size**2 * SCORE_COST[size])
+    return layout(pattern, queries, keys, query_offset, best).to(device)
 
 
 def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Layout:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.patterns.base import Pattern, Span
@@ -90,10 +89,6 @@ class RandomBlocks(Pattern):
     def some(self, span: Span) -> Tensor:
         query = self._block(span.q0), self._block(span.q1)
         key = self._block(span.k0), self._block(span.k1)
-        last = torch.maximum(query[1], key[1])
-        blocks = int(last.max()) + 1 if last.numel() else 0
-        if 0 < blocks <= MOST_TABLED and self.count:
-            return _any_inside(self._table(blocks, last.device), query, key)
         return self._some_drawn(query, key, looks_back=True) | self._some_drawn(key, query, looks_back=False)
 
     def _some_drawn(self, later: tuple[Tensor, Tensor], earlier: tuple[Tensor, Tensor], *, looks_back: bool) -> Tensor:
@@ -114,13 +109,6 @@ class RandomBlocks(Pattern):
     def every(self, span: Span) -> Tensor:
         single = (self._block(span.q0) == self._block(span.q1)) & (self._block(span.k0) == self._block(span.k1))
         return single & self.visible(span.q0, span.k0)
-
-
-def _any_inside(seen: Tensor, rows: tuple[Tensor, Tensor], columns: tuple[Tensor, Tensor]) -> Tensor:
-    """Whether a table has a True entry in rectangles, given by their first and last row and column: four sums each."""
-    sums = F.pad(seen.int().cumsum(0).cumsum(1), (1, 0, 1, 0))
-    (top, bottom), (left, right) = ((first.clamp(min=0), (last + 1).clamp(min=0)) for first, last in (rows, columns))
-    return sums[bottom, right] - sums[top, right] - sums[bottom, left] + sums[top, left] > 0
 
 
 def _mix(value: Tensor, seed: int) -> Tensor:
