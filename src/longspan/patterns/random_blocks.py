@@ -76,7 +76,7 @@ class RandomBlocks(Pattern):
         earlier, later = torch.minimum(query_block, key_block), torch.maximum(query_block, key_block)
         if self.count == 0:
             return later < earlier
-        if later.numel() > MOST_STEPS and not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and later.numel() > MOST_STEPS:
             blocks = int(later.max()) + 1
             if 0 < blocks <= MOST_TABLED and blocks**2 <= 64 * later.numel():  # less work than a draw for every pair
                 seen = self._table(blocks, later.device)[query_block.clamp(min=0), key_block.clamp(min=0)]
