@@ -21,7 +21,6 @@ from pathlib import Path
 
 import numpy as np
 
-from longspan.data.cloze import ClozeOptions, cloze_rows, paragraphs_of
 from longspan.data.questions.readers import QUESTIONS, parse_question, read_questions
 from longspan.data.questions.rows import QuestionRow, Span
 from longspan.data.sources import find_source
@@ -258,6 +257,9 @@ def lead(ours: Sequence[float], theirs: Sequence[float], asked: Sequence[Questio
 def cloze(folder: Path, count: int) -> list[str]:
     """Made-up questions over long parts of validation documents: the right passages, and silence told from sound."""
     reader = load_reader(folder)
+    sys.path.append(str(ROOT / "recipes"))
+    from cloze_questions import ClozeOptions, cloze_rows, paragraphs_of
+
     options = ClozeOptions(min_words=3000, max_words=6000, unanswerable=0.35)
     lines = [
         "| documents | questions | right passage | most words, weighted | short F1 | answer told from none (AUC) |",

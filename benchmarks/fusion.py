@@ -24,7 +24,7 @@ from longspan.attention import FusionConfig, LongformerConfig, RelativeTables, T
 from longspan.attention.fusion import FusionAttention
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.ops import attend
-from longspan.ops.relative import attend_relative
+from longspan.ops.terms import ContentToPosition, PositionToContent
 from longspan.patterns import Window
 from measure import check_close, machine, paired_seconds, peak_bytes, table, write_page
 
@@ -138,6 +138,12 @@ def layer_times(length: int, dtype: torch.dtype, rounds: int) -> list[list[str]]
     return list(rows.values())
 
 
+def disentangled(query: Tensor, key: Tensor, value: Tensor, keys: Tensor, queries: Tensor, scale: float) -> Tensor:
+    """Attention in the window with DeBERTa's scores, from projected tables of offsets."""
+    terms = [ContentToPosition(keys), PositionToContent(queries)]
+    return attend(query, key, value, pattern=Window(SIDE, SIDE), terms=terms, scale=scale)
+
+
 def core_times(length: int, dtype: torch.dtype, rounds: int) -> list[list[str]]:
     """Seconds of attention alone, projections and globals excluded."""
     generator, shape = torch.Generator().manual_seed(0), (1, HEADS, length, WIDTH // HEADS)
@@ -148,7 +154,7 @@ def core_times(length: int, dtype: torch.dtype, rounds: int) -> list[list[str]]:
     rows: dict[str, list[str]] = {}
     for backward in (False, True):
         plain = partial(attend, pattern=Window(SIDE, SIDE), scale=scale)
-        relative = partial(attend_relative, left=SIDE, right=SIDE, scale=scale)
+        relative = partial(disentangled, scale=scale)
         parts["plain window"] = partial(step, plain, *heads, backward=backward)
         parts["window with relative positions"] = partial(step, relative, *heads, *tables, backward=backward)
         seconds = paired_seconds(parts, rounds=rounds)

@@ -24,11 +24,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from longspan.checkpoints.loading import load_tokenizer
 from longspan.data.corpus.sources import Corpus
+from longspan.data.corpus.token_files import TOKENS
 from longspan.tasks.language_modelling.masked_lm import MaskedLM
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
-from longspan.training.tokenizers import load_tokenizer, train_tokenizer
+from longspan.training.tokenizers import train_tokenizer
 from measure import RESULTS, machine, table
 
 ARMS = {
@@ -153,11 +155,11 @@ def baseline(work: Path) -> tuple[float, int, int]:
     train_rows = task.read(str(work / "train.jsonl"), "train", None)
     validation_rows = task.read(str(work / "validation.jsonl"), "validation", None)
     seen = task.dataset(train_rows, tokenizer, training=True, seed=0, folder=folders).files
-    for start in range(0, seen.tokens, 1 << 20):
-        counts.update(seen.read(start, min(start + (1 << 20), seen.tokens)).tolist())
+    for start in range(0, seen.values, 1 << 20):
+        counts.update(seen.read(TOKENS, start, min(start + (1 << 20), seen.values)).tolist())
     chunks = task.dataset(validation_rows, tokenizer, training=False, seed=0, folder=folders)
     hidden = [label for index in range(len(chunks)) for label in chunks[index]["labels"].tolist() if label >= 0]
-    total = seen.tokens + len(tokenizer)  # add one to every count
+    total = seen.values + len(tokenizer)  # add one to every count
     return -sum(math.log2((counts[token] + 1) / total) for token in hidden) / len(hidden), len(hidden), len(chunks)
 
 

@@ -23,11 +23,12 @@ from typing import Any
 
 from longspan.data.summaries.readers import read_rows
 from longspan.data.summaries.rows import SummaryRow
+from longspan.data.text.words import split_words
 from longspan.inference.summarize import load_summarizer
 from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
 from longspan.tasks.metrics.rouge import Rouge
 from longspan.tasks.summaries.salience import salience, words_of
-from longspan.tasks.summaries.selection import fill, ranking, simple_words
+from longspan.tasks.summaries.selection import fill, ranking
 from measure import RESULTS, machine
 
 DATA_SETS = ("pubmed", "scisummnet", "squality", "qmsum")
@@ -104,13 +105,13 @@ def run(rows: list[SummaryRow], words: int, rankers: dict[str, Ranker], block: b
 
 def budget(name: str) -> int:
     """Median number of words of the data set's training references."""
-    lengths = [len(simple_words(text)) for row in read_rows(name, "train") for text in row.references]
+    lengths = [len(split_words(text)) for row in read_rows(name, "train") for text in row.references]
     return int(statistics.median(lengths))
 
 
 def table(name: str, rows: list[SummaryRow], words: int, results: dict[str, Result]) -> list[str]:
     """One data set in Markdown: means with 95 % intervals, and our lead over each method with its interval."""
-    lengths = [sum(map(len, map(simple_words, row.sentences))) for row in rows]
+    lengths = [sum(map(len, map(split_words, row.sentences))) for row in rows]
     lines = [
         f"## {name}",
         "",

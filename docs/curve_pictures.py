@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from longspan.attention import AttentionConfig, attention_config
-from longspan.attention.parts.costs import AttentionCost, attention_cost
+from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.reach import Layer, reach
 from longspan.errors import InputError
 from longspan.extras import require
@@ -63,7 +63,7 @@ def draw_costs(sides: Mapping[str, Layer], *, width: int, heads: int, lengths: S
     costs: dict[str, list[AttentionCost]] = {}
     for name, side in sides.items():
         config: AttentionConfig = attention_config(side)
-        costs[name] = [attention_cost(config, length=length, width=width, heads=heads) for length in lengths]
+        costs[name] = [config.costs(length=length, width=width, heads=heads) for length in lengths]
     panels = {
         "scores per token": lambda cost: cost.scores / cost.tokens,
         "multiply-adds per token, millions": lambda cost: cost.multiply_adds / cost.tokens / 1e6,

@@ -10,17 +10,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from curve_pictures import draw_costs, draw_reach, draw_seconds
 from level_pictures import draw_levels, draw_pools, draw_token
+from rooms import draw_rooms
 
 from longspan.attention import PoolingformerConfig
+from longspan.attention.layers import layer_specs
+from longspan.attention.parts.reach import Layer
 from longspan.patterns import parse
 from longspan.pictures.patterns import draw_pattern, save_picture
-from longspan.training.models import attention_of_layers
 from longspan.training.recipe_schema import recipe_keys, recipe_schema
 
 if TYPE_CHECKING:
@@ -51,9 +52,15 @@ def pooling(left: int, pooled: int) -> PoolingformerConfig:
     )
 
 
+def layers(count: int, first_level: str, both: str) -> list[Layer]:
+    """A published layout: which layers have the first level alone, and which both."""
+    return [
+        *layer_specs([{"layers": first_level, **window(128)}, {"layers": both, "mechanism": "poolingformer"}], count)
+    ]
+
+
 def reach() -> Figure:
     """Equal layers, and the layouts that were published."""
-    two_level = partial(attention_of_layers, "poolingformer")
     equal = {
         "window(128)": [window(128)] * 12,
         "window(512)": [window(512)] * 12,
@@ -62,9 +69,9 @@ def reach() -> Figure:
     }
     published = {
         "window(128) alone": [window(128)] * 24,
-        "layers 6–11 of 12": two_level(12, range(6, 12)),
-        "layers 3–5 of 6": two_level(6, range(3, 6)),
-        "layers 15–20 of 24": two_level(24, range(15, 21)),
+        "layers 6–11 of 12": layers(12, "0-5", "6-"),
+        "layers 3–5 of 6": layers(6, "0-2", "3-"),
+        "layers 15–20 of 24": layers(24, "0-14,21-", "15-20"),
     }
     return draw_reach({"equal layers": equal, "published layouts, two levels in some layers": published}, length=20_001)
 
@@ -104,6 +111,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "poolingformer-pools.png": lambda: draw_pools(PoolingformerConfig(), tokens=13),
     "poolingformer-reach.png": reach,
     "poolingformer-costs.png": costs,
+    "rooms.png": draw_rooms,
 }
 if (RESULTS / "lengths.md").is_file():
     FIGURES["poolingformer-seconds.png"] = seconds

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from longspan.attention import PoolingformerConfig
-from longspan.attention.parts.reach import pooled_tokens, receptive_field, seen_tokens
+from longspan.attention.parts.reach import receptive_field
 from longspan.errors import InputError
 from longspan.extras import require
 from longspan.ops.pooling import POOLINGS, pool_shares
@@ -41,9 +41,9 @@ def draw_levels(config: PoolingformerConfig, tokens: int) -> Figure:
     _check_tokens(tokens)
     shared, own = replace(config, windows="shared"), replace(config, windows="per_query")
     panels = [
-        ("level 1: the window", _rows(tokens, lambda i: seen_tokens(config, i, tokens)[0]), NEAR),
-        ('level 2, "shared"', _rows(tokens, lambda i: seen_tokens(shared, i, tokens)[1]), FAR),
-        ('level 2, "per_query"', _rows(tokens, lambda i: seen_tokens(own, i, tokens)[1]), FAR),
+        ("level 1: the window", _rows(tokens, lambda i: config.window_of(_one(i, tokens))), NEAR),
+        ('level 2, "shared"', _rows(tokens, lambda i: shared.centres_of(_one(i, tokens))), FAR),
+        ('level 2, "per_query"', _rows(tokens, lambda i: own.centres_of(_one(i, tokens))), FAR),
         ("the whole layer", _rows(tokens, lambda i: receptive_field([config], length=tokens, token=i)[1]), BEHIND),
     ]
     figure = _figure(WIDTH, 2.85)
@@ -51,7 +51,7 @@ def draw_levels(config: PoolingformerConfig, tokens: int) -> Figure:
         axes = figure.add_axes((0.055 + 0.24 * number, 0.13, 0.215, 0.68))
         layers = [(mask, colour)]
         if number == 3:
-            pools = _rows(tokens, lambda i: pooled_tokens(config, seen_tokens(config, i, tokens)[1]))
+            pools = _rows(tokens, lambda i: config.tokens_of(config.centres_of(_one(i, tokens))))
             layers += [(pools, FAR), (panels[0][1], NEAR)]
         _show_masks(axes, layers)
         axes.set_title(title, fontsize=9.5, color=INK, loc="left", pad=18)
@@ -71,16 +71,16 @@ def draw_token(config: PoolingformerConfig, *, tokens: int, token: int) -> Figur
     """
     _check_tokens(tokens)
     field = receptive_field([config], length=tokens, token=token)[1]
-    near, _ = seen_tokens(config, token, tokens)
+    query = _one(token, tokens)
+    near = config.window_of(query)
     figure = _figure(WIDTH, 3.1)
     axes = figure.add_axes((0.22, 0.13, 0.76, 0.84))
-    query = torch.arange(tokens) == token
     rows: list[tuple[str, Tensor | None, str]] = [
         (f"token {token} looks", query, INK),
         (f"level 1: {int(near.sum())} tokens", near, NEAR),
     ]
     for windows in ("shared", "per_query"):
-        centres = seen_tokens(replace(config, windows=windows), token, tokens)[1]
+        centres = replace(config, windows=windows).centres_of(query)
         rows.append((f'level 2, "{windows}":\n{int(centres.sum())} pools', None, windows))
     rows.append((f"the layer's input:\n{int(field.sum())} tokens", field, BEHIND))
     for number, (label, cells, colour) in enumerate(rows):
@@ -136,6 +136,11 @@ def _figure(width: float, height: float) -> Figure:
     return figures.Figure(figsize=(width, height))
 
 
+def _one(token: int, tokens: int) -> Tensor:
+    """`(T,)` bool, True at one token."""
+    return torch.arange(tokens) == token
+
+
 def _rows(tokens: int, row: Any) -> np.ndarray:
     """`(T, T)` bool: a row for each query."""
     return torch.stack([row(token) for token in range(tokens)]).numpy()
@@ -162,7 +167,7 @@ def _draw_cells(axes: Axes, cells: Tensor, colour: str, y: float) -> None:
 
 def _draw_pools(axes: Axes, config: PoolingformerConfig, token: int, tokens: int, y: float) -> None:
     """A bracket over the tokens of each pool that is seen, on two heights since neighbours share tokens."""
-    centres = seen_tokens(config, token, tokens)[1].nonzero().flatten().tolist()
+    centres = config.centres_of(_one(token, tokens)).nonzero().flatten().tolist()
     before = config.kernel // 2
     for number, centre in enumerate(centres):
         first, last = max(0, centre - before), min(tokens - 1, centre + config.kernel - 1 - before)

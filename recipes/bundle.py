@@ -11,16 +11,15 @@ import shutil
 import sys
 from pathlib import Path
 
-from longspan.checkpoints.registry import load_any
-from longspan.training.runs import RECIPE
-from longspan.training.tokenizers import load_tokenizer
+from longspan.checkpoints.loading import load_model, load_tokenizer
+from longspan.tasks import RECIPE
 
 BUNDLED = Path(__file__).parents[1] / "src" / "longspan" / "bundled"
 
 if __name__ == "__main__":
     source = Path(sys.argv[1])
     target = BUNDLED.joinpath(*sys.argv[2:3])
-    model = load_any(source).half()
+    model = load_model(source).half()
     partial = BUNDLED.with_name("bundled.partial")
     shutil.rmtree(partial, ignore_errors=True)
     model.save_pretrained(partial)

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from longspan.data.cloze import ClozeOptions, cloze_rows, paragraphs_of
+from cloze_questions import ClozeOptions, cloze_rows, paragraphs_of
+
 from longspan.data.questions.rows import QuestionRow
 from longspan.data.summaries.readers import read_rows
 

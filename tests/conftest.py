@@ -44,7 +44,7 @@ def _repeatable() -> Iterator[None]:
     homes = {
         "longspan.patterns.text": "KINDS",
         "longspan.attention": "MECHANISMS",
-        "longspan.tasks.base": "TASKS",
+        "longspan.tasks": "TASKS",
         "longspan.data.sources": "READERS",
     }
     tables = [getattr(sys.modules[home], name) for home, name in homes.items() if home in sys.modules]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from longspan.imports import after_import
 
 CHECK = """
 import sys
+from collections.abc import Iterator
 from transformers import AutoModel, GPT2Config, GPT2Model
 assert type(AutoModel.from_pretrained("ours")).__name__ == "LongspanModel"
 config = GPT2Config(n_layer=1, n_embd=4, n_head=2, vocab_size=9, bos_token_id=0, eos_token_id=1)
@@ -56,7 +58,7 @@ def test_the_attention_is_known_here_too() -> None:
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A package whose `part` is imported by `whole` in the middle, when `whole` has no `late` yet."""
     name = "half_imported_package"
     (tmp_path / name).mkdir()

@@ -26,7 +26,8 @@ from longspan.data.summaries.rows import SummaryRow
 from longspan.errors import InputError
 from longspan.patterns import First, Pattern, PerHead, Window, parse
 from longspan.patterns.text import KINDS
-from longspan.tasks.base import TASKS, Task, task_class
+from longspan.tasks import TASKS, task_class
+from longspan.tasks.base import Task
 from longspan.tasks.summaries.extraction import Extraction
 
 

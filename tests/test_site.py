@@ -17,7 +17,7 @@ import pytest
 import longspan
 from longspan import attention, models, patterns
 from longspan.cli import COMMANDS
-from longspan.tasks.base import TASKS
+from longspan.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
 LAPTOP, PHONE = (1366, 900), (390, 844)

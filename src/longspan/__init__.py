@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from longspan import patterns
     from longspan.attention import MECHANISMS, Tokens
     from longspan.checkpoints import from_transformers, lengthen, to_onnx, to_transformers, use_attention
-    from longspan.inference.answer import DocumentAnswer, answer
+    from longspan.inference.answer import answer
     from longspan.inference.generate import generate
-    from longspan.inference.summarize import Summary, summarize
+    from longspan.inference.results import DocumentAnswer, Summary
+    from longspan.inference.summarize import summarize
     from longspan.models import (
         LongspanConfig,
         LongspanForConditionalGeneration,
@@ -74,9 +75,9 @@ _HOMES = {
     "use_attention": "longspan.checkpoints",
     "answer": "longspan.inference.answer",
     "generate": "longspan.inference.generate",
-    "DocumentAnswer": "longspan.inference.answer",
+    "DocumentAnswer": "longspan.inference.results",
     "summarize": "longspan.inference.summarize",
-    "Summary": "longspan.inference.summarize",
+    "Summary": "longspan.inference.results",
 }
 """Public name → module that defines it; names that begin with `Longspan` live in `longspan.models`."""
 

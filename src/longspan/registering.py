@@ -53,7 +53,8 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
     from longspan.attention import MECHANISMS, AttentionConfig
     from longspan.patterns import Pattern
     from longspan.patterns.text import KINDS
-    from longspan.tasks.base import TASKS, Task
+    from longspan.tasks import TASKS
+    from longspan.tasks.base import Task
 
     bases = thing.__mro__ if isinstance(thing, type) else ()
     if Pattern in bases:

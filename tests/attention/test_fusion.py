@@ -61,7 +61,7 @@ def naive_row(r: int, config: FusionConfig) -> int:
 
 def naive_window(module: FusionAttention, hidden: Tensor, mask: Tensor, is_global: Tensor) -> Tensor:
     """One pair at a time, straight from the definition; every projection applied to one vector."""
-    config, (batch, length, _) = module.fusion, hidden.shape
+    config, (batch, length, _) = module.config, hidden.shape
     assert module.positions is not None
     tables, is_global, context = module.positions(), is_global & mask, torch.zeros_like(hidden)
     for b in range(batch):

@@ -42,7 +42,7 @@ def naive_pool(vectors: Tensor, taps: list[int], centre: int, kernel: int, pooli
 
 def naive_second_level(module: PoolingformerAttention, first: Tensor, mask: Tensor) -> Tensor:
     """One query and one head at a time, straight from the definition, given the first level's output."""
-    config, (batch, length, _) = module.levels, first.shape
+    config, (batch, length, _) = module.config, first.shape
     context = torch.zeros_like(first)
     query, key, value = (
         module.second_level(name)(first).view(batch, length, HEADS, HEAD_WIDTH) for name in ("query", "key", "value")

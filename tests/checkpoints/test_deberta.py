@@ -254,7 +254,8 @@ def test_windows_are_128_and_buckets_cover_the_new_length(published):
 
 def test_layers_choose_the_second_level(published):
     theirs = published("DebertaModel", num_hidden_layers=5)
-    plan = lengthen(theirs, "fusion", max_tokens=90, layers=[0, -2]).report.attention
+    both = {"mechanism": "fusion", "two_level": {"0,-2": True, "1-2,4": False}}
+    plan = lengthen(theirs, both, max_tokens=90).report.attention
     assert [spec.two_level for spec in plan] == [True, False, False, True, False]
     plan = lengthen(theirs, "fusion", max_tokens=90, two_level=False, **SMALL).report.attention
     assert [spec.two_level for spec in plan] == [False] * 5
@@ -370,6 +371,6 @@ def test_a_mixed_model_becomes_fusion_throughout(published):
     with torch.no_grad():
         mixed.encoder.layers[0].attention.position_key.weight.normal_()
         mixed.encoder.relative.near.weight.normal_()
-    both = lengthen(mixed, "fusion", max_tokens=64, layers=[0, 1], two_level=False)
+    both = lengthen(mixed, "fusion", max_tokens=64, two_level=False)
     assert [spec.mechanism for spec in both.report.attention] == ["fusion", "fusion"]
     assert both.report.parity_hidden <= 1e-5

@@ -54,6 +54,15 @@ def test_a_prompt_of_32768_tokens_makes_no_square(name, padding, decoder):
     assert largest.elements < TOKENS * 512
 
 
+@torch.no_grad()
+def test_padding_makes_no_square_under_full_attention(decoder):
+    model, mask = use_attention(small(decoder), "causal"), torch.ones(2, 4096, dtype=torch.long)
+    mask[0, :700], mask[1, -700:] = 0, 0
+    with Largest() as largest:
+        model(torch.randint(3, 61, (2, 4096)), attention_mask=mask, logits_to_keep=1)
+    assert largest.elements < 4096 * 512
+
+
 @pytest.mark.slow
 def test_training_on_a_long_text_makes_no_square(decoder):
     model, ids = use_attention(small(decoder), PATTERN), torch.randint(3, 61, (1, TOKENS // 2))

@@ -7,7 +7,6 @@ import torch
 import transformers
 from transformers import DynamicCache, StaticCache
 
-import longspan
 from longspan import InputError, use_attention
 from longspan.patterns import parse
 from longspan.patterns.text import KINDS
@@ -199,32 +198,7 @@ def test_no_text_at_all_and_one_token(decoder):
     assert model(input_ids=torch.full((2, 6), 7), attention_mask=empty).logits.isfinite().all()
 
 
-REFUSED = {
-    "packed sequences": ({"position_ids": torch.tensor([[0, 1, 2, 3, 0, 1, 2]])}, "packed sequences"),
-    "a mask of its own": ({"attention_mask": torch.zeros(1, 1, 7, 7)}, "has 4 dimensions"),
-    "weights": ({"output_attentions": True}, "output_attentions=True"),
-    "global tokens": ({"global_attention_mask": torch.ones(1, 7)}, "no global_attention_mask"),
-    "a two": ({"attention_mask": torch.full((1, 7), 2)}, "attention_mask holds 2"),
-    "a short mask": ({"attention_mask": torch.ones(1, 3, dtype=torch.long)}, "attention_mask has 3 columns"),
-}
-
-
-@pytest.mark.parametrize(("inputs", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_a_pattern_cannot_give_is_refused(inputs, message, decoder):
-    model = use_attention(decoder("llama"), PATTERN)
-    with pytest.raises(InputError, match=message):
-        model(input_ids=torch.full((1, 7), 5), use_cache=False, **inputs)
-
-
 def test_holes_beside_a_window_of_the_model_are_refused(decoder):
     model = use_attention(decoder("mistral with a window"), PATTERN)
     with pytest.raises(InputError, match="zeros between ones"):
         model(input_ids=torch.full((1, 5), 5), attention_mask=torch.tensor([[1, 1, 0, 1, 1]]))
-
-
-def test_a_pattern_for_other_heads_is_refused_at_the_call(decoder):
-    model = decoder("llama")
-    with pytest.raises(InputError, match="2 heads and query has 4"):
-        use_attention(model, "per_head(window(1), causal)")
-    assert model.config._attn_implementation == "sdpa"
-    assert longspan.use_attention(model, "causal") is model

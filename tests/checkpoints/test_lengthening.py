@@ -88,11 +88,12 @@ def test_poolingformer_takes_the_last_half_and_longformer_the_rest(published):
     kinds = [spec.mechanism for spec in specs(lengthen(theirs, max_tokens=64, **NARROW))]
     assert kinds == ["longformer"] * 2 + ["poolingformer"] * 3
     assert {spec.left_tokens for spec in specs(lengthen(theirs, max_tokens=64, **NARROW))} == {2}
-    kinds = [spec.mechanism for spec in specs(lengthen(theirs, max_tokens=64, layers=[0, -1]))]
+    chosen = [{"layers": [0, -1], "mechanism": "poolingformer"}, {"layers": "1-3", "mechanism": "longformer"}]
+    kinds = [spec.mechanism for spec in specs(lengthen(theirs, chosen, max_tokens=64))]
     assert kinds == ["poolingformer"] + ["longformer"] * 3 + ["poolingformer"]
     kinds = [spec.mechanism for spec in specs(lengthen(theirs, "longformer", 64))]
     assert kinds == ["longformer"] * 5
-    kinds = [spec.mechanism for spec in specs(lengthen(theirs, "longformer", 64, layers=range(2)))]
+    kinds = [spec.mechanism for spec in specs(lengthen(theirs, "longformer", 64, layers="0-1"))]
     assert kinds == ["longformer"] * 2 + ["full"] * 3
     listed = ["full", "longformer", "full", "poolingformer", "full"]
     assert [spec.mechanism for spec in specs(lengthen(theirs, listed, 64))] == listed
@@ -224,10 +225,11 @@ def test_a_dilated_window_is_compared_without_its_holes(published):
         ({"max_tokens": 52}, "max_tokens=52 is less than the 53 tokens"),
         ({"max_tokens": "64"}, "max_tokens='64'"),
         ({"attention": "poolformer"}, "'poolformer' is unknown; did you mean 'poolingformer'"),
-        ({"attention": ["full"]}, "attention lists 1 mechanisms for 2 encoder layers"),
-        ({"attention": ["full", "full"], "layers": [0]}, "layers cannot be combined with a list"),
-        ({"layers": [2]}, "layers names layer 2, but the encoder has layers 0 to 1"),
-        ({"layers": ["0"]}, "layers names layer '0'"),
+        ({"attention": ["full"]}, "attention lists 1 mechanisms for 2 layers"),
+        ({"attention": ["full", "full"], "left_tokens": 3}, "left_tokens cannot be combined with a list"),
+        ({"attention": {"layers": 2, "mechanism": "full"}}, "layers names layer 2, but there are layers 0 to 1"),
+        ({"attention": {"layers": "x", "mechanism": "full"}}, "layers='x' is not understood"),
+        ({"layers": 2}, "layers names layer 2, but there are layers 0 to 1"),
         ({"left_token": 3}, "has no option 'left_token'"),
         ({"left_tokens": -1}, "left_tokens is -1"),
         ({"stride": 9}, "stride=9 exceeds kernel=5"),
@@ -246,3 +248,19 @@ def test_full_attention_gives_no_new_weights(published):
 def test_it_is_a_public_name():
     assert longspan.lengthen is lengthen
     assert callable(from_transformers)
+
+
+def test_a_tied_second_level_that_the_source_has_takes_part_in_the_comparison(published):
+    model = lengthen(published("RobertaForMaskedLM"), max_tokens=70, tie_levels=True, **NARROW)
+    assert model.report.parity_first_level
+    report = lengthen(model, max_tokens=140, left_tokens=5).report
+    assert not report.parity_first_level
+    assert report.parity_hidden <= 1e-5
+
+
+def test_ranges_leave_what_they_do_not_name(published):
+    theirs = published("BertForMaskedLM", num_hidden_layers=4)
+    growing = {"layers": "1-", "mechanism": "longformer", "left_tokens": {"per_layer": [2, 4, 8]}}
+    found = specs(lengthen(theirs, growing, max_tokens=64))
+    assert [spec.mechanism for spec in found] == ["full"] + ["longformer"] * 3
+    assert [spec.left_tokens for spec in found[1:]] == [2, 4, 8]

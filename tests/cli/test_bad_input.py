@@ -93,7 +93,7 @@ CHANGES = {
     "model.new.num_attention_heads=5": "num_attention_heads=5",
     "model.new.hidden=64": "hidden",
     "model.attention=[longformer]": "attention",
-    "model.two_level_layers=[7]": "7",
+    "model.attention=[{layers: 7, mechanism: full}]": "7",
     "data.train=[no_such_data]": "no_such_data",
     "optimisation.steps=many": "steps",
     "nonsense": "nonsense",
@@ -114,7 +114,7 @@ OPTIONS = {
     ("kernel=5000",): "kernel is 5000",
     ("lefft=3",): "lefft",
     ("--attention", "longform"): "longform",
-    ("--layers", "9"): "9",
+    ("layers=9",): "layers names layer 9",
     ("--max-tokens", "10"): "max_tokens=10",
 }
 

@@ -109,7 +109,9 @@ def test_the_model_and_its_tokenizer_are_written(source: Path, tmp_path: Path, c
 def test_layers_and_another_mechanism(source: Path, tmp_path: Path):
     output = tmp_path / "long"
     output.mkdir()
-    assert run(source, "--attention", "longformer", "--max-tokens", 64, "--layers", "-1", "--output", output) == 0
+    assert (
+        run(source, "--attention", "{layers: -1, mechanism: longformer}", "--max-tokens", 64, "--output", output) == 0
+    )
     config = AutoModelForSeq2SeqLM.from_pretrained(output).config
     assert [config.layer_attention(layer).mechanism for layer in (0, 1)] == ["full", "longformer"]
     # A Longspan model is a source like any other.
@@ -132,9 +134,10 @@ def test_mistakes_are_one_sentence_and_write_nothing(source: Path, tmp_path: Pat
         ((source, "--output", tmp_path / "full"), "is not empty"),
         ((source, "--output", tmp_path / "file"), "is a file"),
         ((source, "--max-tokens", 8, *output), "max_tokens=8 is less than"),
-        ((source, "--layers", "1-", *output), "layers='1-' is not understood"),
-        ((source, "--layers", "1-0", *output), "which is empty"),
-        ((source, "--layers", "7", *output), "layers names layer 7"),
+        ((source, "--attention", "{layers: 1-0, mechanism: full}", *output), "which is empty"),
+        ((source, "--attention", "[{layers: 7, mechanism: full}]", *output), "layers names layer 7"),
+        ((source, "--attention", "[full, full, full]", *output), "lists 3 mechanisms for 2 layers"),
+        ((source, "--attention", "[full", *output), "--attention"),
         ((source, "--attention", "longfomer", *output), "did you mean 'longformer'"),
         ((source, "left_tokens", *output), "write KEY=VALUE"),
         ((source, "left_tokens=1", "left_tokens=2", *output), "left_tokens is given twice"),
@@ -154,7 +157,10 @@ def test_mistakes_are_one_sentence_and_write_nothing(source: Path, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"words": 50}, "has 54 tokens but the model embeds 40"), ({"words": 9, "pad": "<s>"}, "pads with token 0")],
+    [
+        ({"words": 50}, "has 54 entries but the model's vocabulary 40"),
+        ({"words": 9, "pad": "<s>"}, "tokenizer's pad_token_id is 0 but the model's is 1"),
+    ],
 )
 def test_a_tokenizer_of_another_model(options, message, source: Path, tmp_path: Path, capsys):
     write_tokenizer(source, **options)

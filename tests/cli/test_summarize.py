@@ -15,7 +15,8 @@ import torch
 import longspan
 from longspan.cli import main
 from longspan.errors import InputError
-from longspan.inference.summarize import BUNDLED, load_summarizer, reads_english
+from longspan.inference.notes import reads_english
+from longspan.inference.summarize import BUNDLED, load_summarizer
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForSentenceScoring
 from longspan.training.tokenizers import train_tokenizer
 

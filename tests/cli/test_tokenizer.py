@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from longspan.checkpoints.loading import load_tokenizer
 from longspan.cli import main
 from longspan.data.summaries.synthetic import synthetic_rows
-from longspan.training.tokenizers import load_tokenizer, train_tokenizer
+from longspan.training.tokenizers import train_tokenizer
 
 
 def test_it_is_the_one_a_recipe_would_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

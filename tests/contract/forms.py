@@ -7,9 +7,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from longspan.attention import MECHANISMS, Attention, AttentionConfig, KeyValueState, Tokens
+from longspan.attention import MECHANISMS, Attention, AttentionConfig, Tokens
 
 from .variants import SMALL, VARIANTS
 
@@ -53,16 +52,6 @@ class Form:
         return Tokens(mask=None if padding == "none" else mask, is_global=None if globals_ == "none" else is_global)
 
 
-def new_state(attention: Attention) -> KeyValueState:
-    """What a causal mechanism keeps between steps, still empty."""
-    return KeyValueState()
-
-
-def reorder(state: KeyValueState, rows: Tensor) -> None:
-    """Keep these rows of a state, in this order."""
-    state.reorder(rows)
-
-
 def variants(
     table: dict[str, type], chosen: dict[str, dict[str, dict[str, Any]]], small: dict[str, Any]
 ) -> Iterator[tuple[str, Any]]:
@@ -78,6 +67,6 @@ CONFIGS: dict[str, AttentionConfig] = dict(variants(MECHANISMS, VARIANTS, SMALL)
 FORMS = [
     Form(name + "-causal" * causal, config, causal)
     for name, config in CONFIGS.items()
-    for causal, law in ((False, "bidirectional"), (True, "causal"))
-    if law not in config.exempt
+    for causal in (False, True)
+    if (config.causal if causal else config.bidirectional)
 ]

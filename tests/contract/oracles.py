@@ -30,12 +30,12 @@ def one_level(module: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
 def two_levels(module: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
     """Poolingformer's `(Y + Z) W_o`, arXiv 2105.04371, every window and every pool by itself."""
     first = gathered(module, hidden, tokens, module.weights(hidden, tokens, level=1))
-    return module.output(first + second_level(module, first, tokens.mask) if module.levels.has_pools else first)
+    return module.output(first + second_level(module, first, tokens.mask) if module.config.has_pools else first)
 
 
 def second_level(module: Any, first: Tensor, mask: Tensor | None) -> Tensor:
     """Every query over every pool whose whole kernel is in its window: `(B, T, E)`."""
-    levels, length = module.levels, first.shape[1]
+    levels, length = module.config, first.shape[1]
     real = torch.ones(first.shape[:2], dtype=torch.bool) if mask is None else mask
     centres = torch.arange(0, length, levels.stride if levels.windows == "shared" else 1)
     taps = centres[:, None] + torch.arange(levels.kernel) - levels.kernel // 2

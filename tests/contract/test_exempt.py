@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from transformers.cache_utils import DynamicLayer
 
 from longspan.attention import Attention, AttentionConfig, Tokens
 from longspan.errors import InputError
 
-from .forms import HEADS, WIDTH, new_state
+from .forms import HEADS, WIDTH
 
 
 def build(config: AttentionConfig, causal: bool | None = None) -> Attention:
@@ -24,7 +25,7 @@ def with_globals(config: AttentionConfig) -> None:
 
 def with_state(config: AttentionConfig) -> None:
     module = build(config, causal="causal" not in config.exempt)
-    module(torch.zeros(1, 5, WIDTH), state=new_state(module))
+    module(torch.zeros(1, 5, WIDTH), state=DynamicLayer())
 
 
 LAWS: dict[str, Callable[[AttentionConfig], object]] = {
@@ -71,4 +72,4 @@ def test_causal_forms_take_no_globals(causal_form):
 def test_a_form_that_looks_both_ways_takes_no_state(two_way_form):
     module = two_way_form.build()
     with pytest.raises(InputError, match="state="):
-        module(torch.zeros(2, 5, WIDTH).double(), state=new_state(module))
+        module(torch.zeros(2, 5, WIDTH).double(), state=DynamicLayer())

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from longspan.attention import Tokens
 
-from .forms import PADDINGS, WIDTH, new_state, reorder
+from .forms import PADDINGS, WIDTH
 
 LENGTH = 31
 
@@ -31,17 +31,17 @@ def continued(module, hidden: Tensor, mask: Tensor | None, steps: list[int], sta
 def test_pieces_equal_the_whole(stateful_form, padding, steps):
     module, hidden = stateful_form.build(), torch.randn(2, LENGTH, WIDTH, dtype=torch.float64)
     tokens = stateful_form.tokens(LENGTH, padding)
-    pieces = continued(module, hidden, tokens.mask, steps, new_state(module))
+    pieces = continued(module, hidden, tokens.mask, steps, module.new_state())
     torch.testing.assert_close(pieces, module(hidden, tokens))
 
 
 def test_beams_may_be_reordered_and_multiplied(stateful_form):
     module, hidden = stateful_form.build(), torch.randn(3, LENGTH, WIDTH, dtype=torch.float64)
-    state = new_state(module)
-    reorder(state, torch.tensor([0]))  # nothing seen yet, nothing to do
+    state = module.new_state()
+    state.reorder_cache(torch.tensor([0]))  # nothing seen yet, nothing to do
     continued(module, hidden[:, :19], None, [19], state)
     for rows in (torch.tensor([2, 2, 0]), torch.tensor([1, 2, 0, 0, 1])):
-        reorder(state, rows)
+        state.reorder_cache(rows)
         hidden = hidden[rows]
     rest = continued(module, hidden[:, 19:], None, [4, 1, 1, 6], state)
     torch.testing.assert_close(rest, module(hidden)[:, 19:])
@@ -60,7 +60,7 @@ def test_a_linear_mechanism_keeps_a_state_of_constant_size(stateful_form):
     module, hidden = stateful_form.build(torch.float32), torch.randn(1, 400, WIDTH)
     sizes = []
     for length in (200, 400):
-        state = new_state(module)
+        state = module.new_state()
         with torch.no_grad():
             continued(module, hidden[:, :length], None, [length // 2] + [1] * (length // 2), state)
         sizes.append(sum(tensor.untyped_storage().nbytes() for tensor in held(state)))

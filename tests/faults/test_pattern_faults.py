@@ -15,7 +15,7 @@ def draw(pattern: str, *options: str, says: str | list[str]) -> dict[str, Any]:
 
 
 def lengthen(layers: str, says: str | list[str]) -> dict[str, Any]:
-    run = ["lengthen", "./model", "--max-tokens", "128", "--output", "out", "--layers", layers]
+    run = ["lengthen", "./model", "--max-tokens", "128", "--output", "out", f"layers={layers}"]
     return {"checkpoint": "roberta", "run": run, "says": says}
 
 
@@ -77,7 +77,7 @@ CASES: dict[str, dict[str, Any]] = {
     "a layer beyond 64 bits": lengthen(HUGE, says="layer"),
     "layers of 5000 digits": lengthen("9" * 5000, says="layers"),
     "layers in other digits": lengthen("\u0663", says="layer"),
-    "layers backwards": lengthen("3-1", says="lower number first"),
+    "layers backwards": lengthen("1-0", says="lower number first"),
     "no layers": lengthen(",", says="layers"),
 }
 

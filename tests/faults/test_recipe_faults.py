@@ -63,14 +63,16 @@ VALUES: dict[str, list[Any]] = {
     "task.rouge_tokens": ["words"],
     "task.pad_to_multiple_of": [0, -1, 10**12],
     "task.max_sorce_tokens": [9],
-    "model.attention": ["longformr", 3, [], {"left_tokens": 3}, {"mechanism": 3}, ["longformer"] * 3],
+    "model.attention": ["longformr", 3, [], {"left_tokens": 3}, {"mechanism": 3}, ["longformer"] * 3]
+    + [{"mechanism": "full", "layers": layers} for layers in ([2], [-9], [0.5], 10**12, "all", True, None, {}, "1", [])]
+    + [{"mechanism": "longformer", "left_tokens": each} for each in ({"per_layer": [1]}, {"per_layer": 3}, {}, {0: 1})]
+    + [[{"mechanism": "full", "layers": "0-"}, "full"], [{"mechanism": "full", "layers": "0-"}] * 2],
     "model.attention.left_tokens": [-1, 1.5, 10**18, "wide", True],
     "model.attention.kernel": [0, -1, 10**18, 100_000],
     "model.attention.stride": [0, 6, -1],
     "model.attention.pooling": ["median", 3],
     "model.attention.dropout": [1.0, -0.1, NAN],
     "model.attention.windw": [3],
-    "model.two_level_layers": [[2], [-1], [0.5], [10**12], "all"],
     "model.max_tokens": [0, -1, 10**18, "long"],
     "model.new": [[], 3, "bert"],
     "model.new.hidden_size": [0, -32, 30, 10**9, 10**30, "wide", 2.5],

@@ -23,14 +23,6 @@ def assert_same(fast, model, make_batch, *, with_globals=False):
 
 
 @pytest.mark.slow
-def test_compiles_as_one_graph(make_config, make_batch):
-    model = LongspanModel(make_config(attention=FUSION, num_hidden_layers=1, global_tokens="first")).eval()
-    torch.compiler.reset()
-    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="eager")
-    assert_same(compiled, model, make_batch)
-
-
-@pytest.mark.slow
 def test_compiles_with_a_mask_of_globals_in_static_slots(make_config, make_batch):
     model = LongspanModel(make_config(num_hidden_layers=1, max_global_tokens=4)).eval()
     torch.compiler.reset()

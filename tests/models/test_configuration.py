@@ -45,8 +45,8 @@ def test_round_trip_through_a_file(make_config, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"attention": ["full"] * 3}, "3 mechanisms for num_hidden_layers=2"),
-        ({"attention": []}, "0 mechanisms for num_hidden_layers=2"),
+        ({"attention": ["full"] * 3}, "3 mechanisms for 2 layers"),
+        ({"attention": []}, "0 mechanisms for 2 layers"),
         ({"attention": "longformr"}, "did you mean 'longformer'"),
         ({"attention": {"mechanism": "longformer", "window": 4}}, "no option 'window'"),
         ({"attention": {"mechanism": "longformer", "left_tokens": -1}}, "left_tokens is -1"),
@@ -64,7 +64,7 @@ def test_round_trip_through_a_file(make_config, tmp_path):
         ({"dropout": 1.5}, "dropout is 1.5"),
         ({"position_embedding": "rotary"}, "position_embedding is 'rotary'"),
         ({"position_embedding": "sinusoidal", "position_period": 1}, "position_period is 1"),
-        ({"sentence_layers": 2, "sentence_attention": ["full"]}, "1 mechanisms for num_hidden_layers=2"),
+        ({"sentence_layers": 2, "sentence_attention": ["full"]}, "1 mechanisms for 2 layers"),
     ],
 )
 def test_mistakes_are_named(make_config, changes, words):

@@ -10,9 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from longspan.errors import InputError
 from longspan.ops import attend, blocked_operator
-from longspan.ops.attend import slots_of_mask
-from longspan.ops.chunk_masks import Problem
+from longspan.ops.call import Call
 from longspan.ops.kept import KEPT
+from longspan.ops.slots import slots_of_mask
+from longspan.ops.terms import Bias
 from longspan.ops.tiles import _regular_step, best_layout
 from longspan.patterns import (
     Blocks,
@@ -155,7 +156,7 @@ def test_bias_is_added_to_the_scores(pattern, shape):
     bias = torch.randn(shape, dtype=torch.float64)
     is_global = torch.zeros(2, 71, dtype=torch.bool)
     is_global[0, [0, 50]] = True
-    options = {"pattern": pattern, "bias": bias, "globals": is_global}
+    options = {"pattern": pattern, "terms": [Bias(bias)], "globals": is_global}
     assert_equal(run("blocked", inputs, **options), run("reference", inputs, **options), 1e-12)
 
 
@@ -169,7 +170,7 @@ def test_a_bias_of_minus_infinity_hides_keys_and_whole_rows(backend, pattern, dt
     bias[40, :40] = -math.inf
     is_global = torch.zeros(2, 71, dtype=torch.bool)
     is_global[0, 50] = True
-    found = run(backend, inputs, pattern=pattern, bias=bias, globals=is_global)
+    found = run(backend, inputs, pattern=pattern, terms=[Bias(bias)], globals=is_global)
     # The same by hiding, in plain PyTorch: a softmax over what is left, zero where nothing is.
     exact = [each.detach().double().requires_grad_() for each in inputs]
     seen = (pattern.dense(71) | is_global[:, None, :, None] | is_global[:, None, None]) & (bias == 0)
@@ -187,16 +188,17 @@ def test_a_bias_that_broadcasts_learns():
     bias = torch.randn(3, 1, 9, dtype=torch.float64, requires_grad=True)
     whole = bias.detach().expand(2, 3, 9, 9).clone().requires_grad_()
     upstream = torch.randn(2, 3, 9, 7, dtype=torch.float64)
-    small = torch.autograd.grad(attend(*inputs, pattern=Window(2, 2), bias=bias), bias, upstream)[0]
-    large = torch.autograd.grad(attend(*inputs, pattern=Window(2, 2), bias=whole), whole, upstream)[0]
+    small = torch.autograd.grad(attend(*inputs, pattern=Window(2, 2), terms=[Bias(bias)]), bias, upstream)[0]
+    large = torch.autograd.grad(attend(*inputs, pattern=Window(2, 2), terms=[Bias(whole)]), whole, upstream)[0]
     torch.testing.assert_close(small, large.sum((0, 2))[:, None], rtol=1e-12, atol=1e-12)
 
 
 def test_a_line_of_bias_is_never_spread_over_all_queries():
     query = torch.randn(1, 2, 8192, 4)
     with LargestTensor() as largest:
-        problem = Problem(0.5, slots=torch.tensor([[5]]), bias=torch.zeros(1, 1, 1, 8192))
-        blocked_operator.blocked.forward(query, query, query, Window(64, 64), 0, problem)
+        terms = (Bias(torch.zeros(1, 1, 1, 8192)),)
+        slots = torch.tensor([[5]])
+        blocked_operator.blocked.forward(Call(query, query, query, Window(64, 64), 0.5, terms, slots=slots))
     assert largest.elements < 8192 * 8192 / 32
 
 
@@ -248,15 +250,6 @@ def test_slots_that_name_no_token_are_refused(slot):
     inputs = [torch.zeros(1, 1, 8, 4) for _ in range(3)]
     with pytest.raises(InputError, match=f"globals holds {slot}"):
         attend(*inputs, pattern=Full(), globals=torch.tensor([[0, slot]]))
-
-
-def test_a_bias_that_learns_goes_to_the_reference():
-    inputs = tensors(9, 9)
-    bias = torch.zeros(1, 3, 9, 9, dtype=torch.float64, requires_grad=True)
-    with pytest.raises(InputError, match="no gradient to bias"):
-        attend(*inputs, pattern=Full(), bias=bias, backend="blocked")
-    attend(*inputs, pattern=Full(), bias=bias).sum().backward()
-    assert bias.grad is not None
 
 
 @pytest.mark.parametrize("pattern", [Window(2, 1), Strided(3) & Causal(), PerHead([Full(), Window(1, 1, 2)])], ids=str)
@@ -392,7 +385,7 @@ def test_the_largest_tensor_grows_no_faster_than_the_length(pattern):
     def largest_at(length):
         query = torch.randn(1, 1, length, 4)
         with LargestTensor() as largest:
-            blocked_operator.blocked.forward(query, query, query, pattern, 0, Problem(0.5))
+            blocked_operator.blocked.forward(Call(query, query, query, pattern, 0.5))
         return largest.elements
 
     # A law of the design: exponent at most 1.1 from 4k to 64k tokens.
@@ -453,7 +446,9 @@ def test_compiles_and_exports_with_any_length():
 def test_operator_passes_pytorchs_own_checks():
     query, key, value = tensors(21, 21, dtype=torch.float32)
     key_mask = torch.rand(2, 21) < 0.8
-    args = (query, key, value, key_mask, torch.tensor([[3], [-1]]), None, None, "window(3, 3, 1)", 0.4, 0.0, 0, True)
+    terms, kinds = [torch.randn(3, 7, 5), torch.randn(3, 5), torch.randn(1, 1, 21, 21)], "content_to_position:2 bias:1"
+    slots, pattern = torch.tensor([[3], [-1]]), "window(3, 3, 1)"
+    args = (query, key, value, terms, key_mask, slots, None, kinds, [0, -3, 0], pattern, 0.4, 0.0)
     assert set(torch.library.opcheck(torch.ops.longspan.blocked_attention.default, args).values()) == {"SUCCESS"}
 
 
@@ -470,9 +465,9 @@ def test_operator_passes_pytorchs_own_checks():
         ({"globals": torch.ones(2, 7, dtype=torch.bool)}, ["globals", "7", "8"]),
         ({"globals": torch.ones(2, 8)}, ["globals", "float32"]),
         ({"query_offset": 3, "globals": torch.ones(2, 8, dtype=torch.bool)}, ["globals", "offset 3"]),
-        ({"bias": torch.zeros(2, 3, 5, 5)}, ["bias", "broadcasts"]),
-        ({"bias": torch.zeros(1, 1, 1, 8, 8)}, ["bias", "broadcasts"]),
-        ({"bias": torch.zeros(8, 8, dtype=torch.bool)}, ["bias", "bool"]),
+        ({"terms": [Bias(torch.zeros(2, 3, 5, 5))]}, ["Bias", "broadcasts"]),
+        ({"terms": [Bias(torch.zeros(1, 1, 1, 8, 8))]}, ["Bias", "broadcasts"]),
+        ({"terms": [Bias(torch.zeros(8, 8, dtype=torch.bool))]}, ["Bias", "bool"]),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(change, names):

@@ -26,26 +26,28 @@ def inputs(queries: int, keys: int) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("length", [1, 2, 13, 71])
-@pytest.mark.parametrize("rows", [True, False])
-def test_attention(pattern: str, length: int, rows: bool) -> None:
+def test_attention(pattern: str, length: int) -> None:
     pooled = pattern.startswith("pooled")
     keys = -(-length // 4) if pooled else length
     mask = torch.arange(keys) < torch.tensor([[keys], [keys // 2]])
     slots = None if pooled or length < 5 else torch.tensor([[0, 4], [1, -1]])
     operator = OPERATORS.blocked_attention.default
-    arguments = (*inputs(length, keys), mask, slots, None, None, pattern, 0.5, 0.0, 0, rows)
+    arguments = (*inputs(length, keys), [], mask, slots, None, "", [0], pattern, 0.5, 0.0)
     torch.testing.assert_close(decomposition_table[operator](*arguments), operator(*arguments))
 
 
 @pytest.mark.parametrize("length", [1, 2, 13, 71])
-def test_relative_attention(length: int) -> None:
-    tables = [torch.randn(3, 8, 4, dtype=torch.float64) for _ in range(2)]
+def test_terms(length: int) -> None:
+    shapes = [(3, 8, 4), (3, 4), (3, 8, 4), (3, 5), (1, 1, length, 1)]
     mask = torch.arange(length) < torch.tensor([[length], [max(1, length // 2)]])
-    slots, bias = None, None
-    if length > 5:
-        slots, bias = torch.tensor([[0, 4], [1, -1]]), torch.randn(2, 3, length, 2, dtype=torch.float64)
-    operator = OPERATORS.relative_attention.default
-    arguments = (*inputs(length, length), *tables, bias, mask, slots, None, 2, 5, 0.5, 0.0)
+    slots = torch.tensor([[0, 4], [1, -1]]) if length > 5 else None
+    shapes += [] if slots is None else [(2, 3, length, 2)]
+    kinds = "content_to_position:2 position_to_content:1 position_bias:1 bias:1"
+    kinds += "" if slots is None else " global_key_bias:1"
+    terms = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+    offsets = [0, -2, -5, -2, 0] + [0] * (slots is not None)
+    operator = OPERATORS.blocked_attention.default
+    arguments = (*inputs(length, length), terms, mask, slots, None, kinds, offsets, "window(2, 5)", 0.5, 0.0)
     torch.testing.assert_close(decomposition_table[operator](*arguments), operator(*arguments))
 
 
@@ -62,6 +64,6 @@ def test_pooling(length: int, kernel: int, stride: int) -> None:
 
 def test_dropout_is_refused() -> None:
     operator = OPERATORS.blocked_attention.default
-    arguments = (*inputs(5, 5), None, None, None, torch.tensor(1), "window(3)", 0.5, 0.1, 0, True)
+    arguments = (*inputs(5, 5), [], None, None, torch.tensor(1), "", [0], "window(3)", 0.5, 0.1)
     with pytest.raises(InputError, match=r"call model.eval\(\) first"):
         decomposition_table[operator](*arguments)

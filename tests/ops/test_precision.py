@@ -12,7 +12,7 @@ from torch import Tensor
 from longspan.attention import FusionConfig, LongformerConfig, Tokens
 from longspan.ops import attend
 from longspan.ops.pooling import pool, pool_reference
-from longspan.ops.relative import attend_relative
+from longspan.ops.terms import Bias, ContentToPosition, GlobalKeyBias, PositionToContent
 from longspan.patterns import Full, Pattern, PooledWindow, Window
 
 LENGTH = 300
@@ -42,7 +42,7 @@ def assert_as_exact_as_sdpa(inputs: list[Tensor], seen: Tensor, bias: Tensor | N
     mask = mask if bias is None else mask + bias.double()
     truth = with_gradients(F.scaled_dot_product_attention(*exact, attn_mask=mask), exact)
     theirs = with_gradients(F.scaled_dot_product_attention(*inputs, attn_mask=mask.float()), inputs)
-    ours = with_gradients(attend(*inputs, bias=bias, **options), inputs)
+    ours = with_gradients(attend(*inputs, terms=[] if bias is None else [Bias(bias)], **options), inputs)
     for true, their, our in zip(truth, theirs, ours, strict=True):
         assert (our - true).norm() <= 1.5 * (their - true).norm()
 
@@ -132,10 +132,16 @@ def test_relative_terms_err_no_more_than_their_dense_scores_in_pytorchs_kernel(d
     if slots is not None:
         half["global_bias"] = (torch.randn(1, 2, 1100, 2) * spread).requires_grad_()
     exact = {name: each.detach().double().requires_grad_() for name, each in half.items()}
-    options = {"left": 30, "right": 30, "scale": 72**-0.5, "slots": slots}
+    options = {"pattern": Window(30, 30), "scale": 72**-0.5, "globals": slots, "global_rows": False}
 
     def run(inputs, backend):
-        return with_gradients(attend_relative(**inputs, **options, backend=backend), list(inputs.values()))
+        terms = [
+            ContentToPosition(inputs["position_key"], globals=False),
+            PositionToContent(inputs["position_query"], globals=False),
+        ]
+        terms += [GlobalKeyBias(inputs["global_bias"])] if slots is not None else []
+        heads = [inputs[name] for name in ("query", "key", "value")]
+        return with_gradients(attend(*heads, terms=terms, **options, backend=backend), list(inputs.values()))
 
     truth, reference, ours = run(exact, "reference"), run(half, "reference"), run(half, "blocked")
     for name, true, their, our in zip(("output", *half), truth, reference, ours, strict=True):

@@ -1,4 +1,4 @@
-"""Attention with relative positions: the reference against a loop over pairs, the tiles against the reference."""
+"""DeBERTa's disentangled scores in a window beside global keys: the tiles against the reference, at every tile size."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from longspan.errors import InputError
-from longspan.ops import attend, blocked, relative_operator
-from longspan.ops.relative import attend_relative
-from longspan.ops.relative_operator import band_layout
+from longspan.ops import attend, blocked_operator
+from longspan.ops.terms import ContentToPosition, GlobalKeyBias, PositionToContent
+from longspan.ops.tiles import best_layout
 from longspan.patterns import Window
 
 SCALE = 0.3
@@ -42,9 +41,20 @@ def problem(length, left, right, *, slots=0, padded=False, batch=2, heads=3, wid
     return inputs, options
 
 
+def relative(query, key, value, position_key, position_query, global_bias=None, *, left, right, slots=None, **options):
+    """Attention in a window whose scores with its keys, and only these, depend on positions."""
+    terms = [
+        ContentToPosition(position_key, first=-left, globals=False),
+        PositionToContent(position_query, first=-left, globals=False),
+    ]
+    terms += [] if global_bias is None else [GlobalKeyBias(global_bias)]
+    options |= {"pattern": Window(left, right), "terms": terms, "globals": slots, "global_rows": False}
+    return attend(query, key, value, **options)
+
+
 def run(backend, inputs, options):
     """Output and all gradients, for a fixed random upstream gradient."""
-    output = attend_relative(**inputs, **options, backend=backend)
+    output = relative(**inputs, **options, backend=backend)
     upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     return output.detach(), *torch.autograd.grad(output, list(inputs.values()), upstream.to(output.dtype))
 
@@ -82,7 +92,7 @@ def by_hand(inputs, options) -> Tensor:
 def test_reference_is_the_definition(slots, padded, left, right):
     inputs, options = problem(11, left, right, slots=slots, padded=padded, heads=2)
     with torch.no_grad():
-        found = attend_relative(**inputs, **options, backend="reference")
+        found = relative(**inputs, **options, backend="reference")
         torch.testing.assert_close(found, by_hand(inputs, options), rtol=1e-12, atol=1e-12)
 
 
@@ -116,9 +126,11 @@ def test_tiles_equal_reference_for_any_window_globals_padding_and_dtype(data):
 
 
 def test_the_cases_cover_every_size_of_tile():
-    sizes = {band_layout(left, right, max(1, length), torch.device("cpu"))[0].size for length, left, right in CASES}
-    assert {1, 13, 32, 64} <= sizes
-    assert band_layout(512, 512, 4096, torch.device("cpu"))[0].size == 128
+    def size(length, left, right):
+        return best_layout(Window(left, right), length, length, 0, torch.device("cpu"), one_tile=True).size
+
+    assert {1, 13, 32, 64} <= {size(*case) for case in CASES}
+    assert size(4096, 512, 512) == 128
 
 
 def test_tables_of_zeros_leave_plain_window_attention():
@@ -126,7 +138,7 @@ def test_tables_of_zeros_leave_plain_window_attention():
     zeros = {name: torch.zeros_like(inputs[name]) for name in ("position_key", "position_query")}
     plain = {name: inputs[name] for name in ("query", "key", "value")}
     expected = attend(**plain, pattern=Window(20, 9), key_mask=options["key_mask"], scale=SCALE)
-    found = attend_relative(**plain, **zeros, **options, backend="blocked")
+    found = relative(**plain, **zeros, **options, backend="blocked")
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -136,7 +148,7 @@ def test_gradcheck(length, left, right):
     names = list(inputs)
 
     def function(*tensors):
-        return attend_relative(**dict(zip(names, tensors, strict=True)), **options, backend="blocked")
+        return relative(**dict(zip(names, tensors, strict=True)), **options, backend="blocked")
 
     assert torch.autograd.gradcheck(function, list(inputs.values()))
 
@@ -172,10 +184,10 @@ def test_padding_and_company_change_nothing():
     options["key_mask"] = torch.arange(397)[None] < torch.tensor(lengths)[:, None]
     tables = {name: inputs[name] for name in ("position_key", "position_query")}
     with torch.no_grad():
-        together = attend_relative(**inputs, **options)
+        together = relative(**inputs, **options)
         for row, length in enumerate(lengths):
             alone = {name: inputs[name][row : row + 1, :, :length] for name in ("query", "key", "value")}
-            found = attend_relative(**alone, **tables, **{**options, "key_mask": None})
+            found = relative(**alone, **tables, **{**options, "key_mask": None})
             torch.testing.assert_close(together[row : row + 1, :, :length], found, rtol=1e-12, atol=1e-12)
 
 
@@ -185,10 +197,10 @@ def test_what_cannot_be_seen_changes_nothing():
     options["key_mask"] = torch.ones(2, 331, dtype=torch.bool)
     options["key_mask"][0, 100:140] = False
     with torch.no_grad():
-        before = attend_relative(**inputs, **options)
+        before = relative(**inputs, **options)
         inputs["key"][0, :, 100:140] = 1e30
         inputs["query"][0, :, 200] = 1e30
-        after = attend_relative(**inputs, **options)
+        after = relative(**inputs, **options)
     other = torch.arange(331) != 200
     assert torch.equal(before[:, :, other], after[:, :, other])
 
@@ -198,12 +210,12 @@ def test_what_cannot_be_seen_changes_nothing():
 def test_dropout_keeps_the_expectation(prob, length):
     inputs, options = problem(length, 30, 30, batch=1, heads=1, width=4)
     inputs["value"] = torch.ones_like(inputs["value"]).requires_grad_()
-    dropped = attend_relative(**inputs, **options, dropout_prob=prob, backend="blocked")
+    dropped = relative(**inputs, **options, dropout_prob=prob, backend="blocked")
     assert torch.allclose(dropped.mean(), torch.tensor(1.0 if prob < 1 else 0.0, dtype=torch.float64), atol=0.05)
     torch.manual_seed(7)
-    again = attend_relative(**inputs, **options, dropout_prob=prob, backend="blocked")
+    again = relative(**inputs, **options, dropout_prob=prob, backend="blocked")
     torch.manual_seed(7)
-    assert torch.equal(again, attend_relative(**inputs, **options, dropout_prob=prob, backend="blocked"))
+    assert torch.equal(again, relative(**inputs, **options, dropout_prob=prob, backend="blocked"))
     assert prob == 1 or not torch.equal(again, dropped)
 
 
@@ -214,7 +226,7 @@ def test_backward_sees_the_same_dropout():
     def seeded(*tensors):
         torch.manual_seed(0)
         named = dict(zip(names, tensors, strict=True))
-        return attend_relative(**named, **options, dropout_prob=0.3, backend="blocked")
+        return relative(**named, **options, dropout_prob=0.3, backend="blocked")
 
     assert torch.autograd.gradcheck(seeded, list(inputs.values()))
 
@@ -239,7 +251,7 @@ def largest(length: int, monkeypatch: pytest.MonkeyPatch) -> int:
     watched = []
     with monkeypatch.context() as patch:
         for name in ("forward", "backward"):
-            original = getattr(blocked, name)
+            original = getattr(blocked_operator.blocked, name)
 
             def watching(*args, original=original):
                 with LargestTensor() as mode:
@@ -247,7 +259,7 @@ def largest(length: int, monkeypatch: pytest.MonkeyPatch) -> int:
                 watched.append(mode.elements)
                 return result
 
-            patch.setattr(relative_operator.blocked, name, watching)
+            patch.setattr(blocked_operator.blocked, name, watching)
         run("blocked", *problem(length, 64, 64, slots=2, batch=1, heads=2, width=8, dtype=torch.float32))
     assert len(watched) == 2
     return max(watched)
@@ -262,46 +274,14 @@ def test_the_largest_tensor_grows_no_faster_than_the_length(monkeypatch):
     assert largest(65536, monkeypatch) <= largest(4096, monkeypatch) * 16**1.1
 
 
-def test_operator_passes_pytorchs_own_checks():
-    inputs, options = problem(70, 3, 4, slots=2, padded=True, dtype=torch.float32)
-    args = (*inputs.values(), options["key_mask"], options["slots"], None, 3, 4, SCALE, 0.0)
-    found = torch.library.opcheck(torch.ops.longspan.relative_attention.default, args)
-    assert set(found.values()) == {"SUCCESS"}
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("slots", [0, 2])
 def test_tiles_on_cuda_equal_reference(slots):
     inputs, options = problem(1200, 64, 33, slots=slots, padded=True)
     inputs = {name: tensor.detach().cuda().requires_grad_() for name, tensor in inputs.items()}
     options = {name: each.cuda() if isinstance(each, Tensor) else each for name, each in options.items()}
-    output = [attend_relative(**inputs, **options, backend=backend) for backend in ("blocked", "reference")]
+    output = [relative(**inputs, **options, backend=backend) for backend in ("blocked", "reference")]
     grads = [torch.autograd.grad(each.sum(), list(inputs.values())) for each in output]
     torch.testing.assert_close(*output, rtol=1e-10, atol=1e-10)
     for one, two in zip(*grads, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize(
-    ("change", "names"),
-    [
-        ({"backend": "fast"}, ["backend='fast'", "reference"]),
-        ({"value": torch.zeros(2, 3, 8, 6)}, ["shapes", "(2, 3, 8, 6)"]),
-        ({"position_key": torch.zeros(3, 5, 4)}, ["position_key", "(3, 4, 4)"]),
-        ({"position_query": torch.zeros(3, 4, 4).double()}, ["position_query", "float64"]),
-        ({"slots": torch.zeros(2, 1, dtype=torch.int64)}, ["global_bias", "both or neither"]),
-        (
-            {"slots": torch.zeros(2, 1, dtype=torch.int64), "global_bias": torch.zeros(2, 3, 8, 2)},
-            ["global_bias", "(2, 3, 8, 1)"],
-        ),
-    ],
-)
-def test_what_does_not_fit_is_one_sentence(change, names):
-    inputs = {name: torch.zeros(2, 3, 8, 4) for name in ("query", "key", "value")}
-    inputs |= {name: torch.zeros(3, 4, 4) for name in ("position_key", "position_query")}
-    with pytest.raises(InputError) as caught:
-        attend_relative(**{**inputs, "left": 2, "right": 1, "scale": SCALE, **change})
-    message = str(caught.value)
-    assert "\n" not in message
-    for name in names:
-        assert name in message

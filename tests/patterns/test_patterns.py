@@ -24,6 +24,7 @@ from longspan.patterns import (
     Window,
     parse,
 )
+from longspan.patterns.base import LARGEST_TILE
 
 ORACLES = [
     (Full(), lambda i, j: True),
@@ -118,6 +119,19 @@ def test_tiles_of_equal_phase_have_equal_masks(pattern, size):
             tile = dense[query : query + size, key : key + size]
             first = seen.setdefault(tuple(phases[row, column].tolist()), tile)
             assert torch.equal(first, tile)
+
+
+@pytest.mark.parametrize("text", ["window(131, 7)", "window(40, 9, 3)", "causal", "(window(300) | first(2)) & causal"])
+def test_tiles_beyond_the_reach_of_a_pattern_are_of_one_kind(text):
+    """With the largest tiles, whose masks must be equal where phases are, and few of them, however long the text."""
+    pattern, kinds = parse(text), {}
+    dense = pattern.dense(20 * LARGEST_TILE)
+    for query in range(0, len(dense), LARGEST_TILE):
+        for key in range(0, len(dense), LARGEST_TILE):
+            phases = pattern.phase(torch.tensor(query), torch.tensor(key))
+            tile = dense[query : query + LARGEST_TILE, key : key + LARGEST_TILE]
+            assert torch.equal(kinds.setdefault(tuple(int(phase) for phase in phases), tile), tile)
+    assert len(kinds) <= 40
 
 
 @given(pattern=any_patterns())

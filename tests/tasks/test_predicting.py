@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from longspan.tasks.predicting import PADDING, FeatureRows, batches, predict
+from longspan.models.losses import IGNORED
+from longspan.tasks.predicting import FeatureRows, batches, pad, predict
 
 
 class Doubled(nn.Module):
@@ -44,7 +45,7 @@ def test_features_are_made_when_they_are_asked_for() -> None:
 def test_rows_of_unequal_length_are_padded_and_in_order(training: bool) -> None:
     model = Doubled().train(training)
     found = predict(model, rows(1, 3, 2), collate, batch_size=1)
-    expected = [[0, PADDING, PADDING], [0, 2, 4], [0, 2, PADDING]]
+    expected = [[0, IGNORED, IGNORED], [0, 2, 4], [0, 2, IGNORED]]
     np.testing.assert_array_equal(found, expected)
     assert model.training == training
 
@@ -60,3 +61,24 @@ def test_the_mode_comes_back_when_reading_stops_early() -> None:
     assert not model.training
     some.close()  # type: ignore[attr-defined]
     assert model.training
+
+
+def test_padding_by_hand() -> None:
+    features = [
+        {"input_ids": [7, 8, 9], "labels": [1.5], "scores": np.array([4, 5]), "extra": [1]},
+        {"input_ids": [6], "labels": [0.0, 2.0], "scores": np.array([], dtype=np.int64)},
+    ]
+    batch = pad(features, {"input_ids": 1, "labels": float(IGNORED), "scores": -1, "extra": 0}, leading=[2, 0])
+    assert {name: value.tolist() for name, value in batch.items()} == {
+        "input_ids": [[7, 8, 9], [6, 1, 1]],
+        "labels": [[1.5, -100.0], [0.0, 2.0]],
+        "scores": [[4, 5], [-1, -1]],
+        "attention_mask": [[True, True, True], [True, False, False]],
+        "global_attention_mask": [[True, True, False], [False, False, False]],
+    }
+    assert (batch["input_ids"].dtype, batch["labels"].dtype) == (torch.int64, torch.float32)
+    wide = pad(features, {"input_ids": 1, "scores": -1}, multiple=4)
+    assert list(wide) == ["input_ids", "scores", "attention_mask"]
+    assert wide["input_ids"].tolist() == [[7, 8, 9, 1], [6, 1, 1, 1]]
+    assert wide["attention_mask"].sum(1).tolist() == [3, 1]
+    assert features[1]["input_ids"] == [6]

@@ -26,7 +26,6 @@ model:
     pooled_left_tokens: 64
     pooled_right_tokens: 64
     init: normal
-  two_level_layers: [1]
   max_tokens: 384
 tokenizer: {train: 400}
 optimisation: {steps: 12, batch_size: 2, learning_rate: 3e-3, log_every: 1, evaluate_every: 2, warmup_steps: 2}

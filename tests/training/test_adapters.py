@@ -11,10 +11,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from longspan.checkpoints.loading import load_model
 from longspan.cli import main
 from longspan.errors import InputError
 from longspan.training.adapters import add_adapters
-from longspan.training.models import open_model, published_model
+from longspan.training.models import published_model
 from longspan.training.recipe import Lora, Recipe
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
@@ -58,7 +59,7 @@ def test_the_adapter_trains_alone_and_both_ways_to_load_it_agree(recipe: Recipe,
     assert not (folder / "tensorboard").exists()
     base = published_model(recipe.build_task(), recipe.model, folder / "random-bart")
     before = {name: weight.clone() for name, weight in base.state_dict().items()}
-    merged, adapter = open_model(folder), load_file(folder / "adapter" / "adapter_model.safetensors")
+    merged, adapter = load_model(folder), load_file(folder / "adapter" / "adapter_model.safetensors")
 
     # W + alpha / rank · B A, by hand, in the layers that were asked for, and nothing else changed.
     changed = {name for name, weight in merged.state_dict().items() if not torch.equal(weight, before[name])}

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from longspan.cli import main
+from longspan.data.summaries.synthetic import synthetic_rows
 from longspan.errors import InputError
+from longspan.tasks.summaries.base import texts_of
 from longspan.tasks.summaries.summarization import Summarization
-from longspan.training.data import synthetic_rows, texts_of
 from longspan.training.evaluate import evaluate
 from longspan.training.models import write_random_bart
 from longspan.training.recipe_file import load_recipe

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from longspan.attention import attention_config
+from longspan.attention.layers import layer_specs
 from longspan.cli import main
 from longspan.models import LongspanForMaskedLM
 from longspan.training.recipe import Recipe
@@ -27,8 +29,10 @@ def test_the_settings_are_those_of_the_thesis(kind: str) -> None:
     assert (settings.batch_size, settings.learning_rate, settings.epochs) == (128, 1e-4, 4)
     assert new is not None
     assert [new[key] for key in ("num_hidden_layers", "hidden_size", "num_attention_heads")] == [24, 1024, 16]
-    assert recipe.model.two_level_layers == (15, 16, 17, 18, 19, 20)
-    attention = recipe.model.attention
+    layers = [attention_config(spec) for spec in layer_specs(recipe.model.attention, 24)]
+    assert [layer for layer, spec in enumerate(layers) if spec.first_level() != spec] == [15, 16, 17, 18, 19, 20]
+    assert {spec.left_tokens for spec in layers} == {128}
+    attention = layers[15].to_dict()
     assert attention["mechanism"] == kind
     sides = ("left_tokens", "right_tokens", "pooled_left_tokens", "pooled_right_tokens", "kernel", "stride")
     assert [attention[name] for name in sides] == [128, 128, 512, 512, 5, 4]
@@ -40,8 +44,7 @@ def test_the_small_ones_differ_in_attention_and_positions_alone() -> None:
         data = recipe_of(f"small-mlm-{kind}").to_dict()
         for key in ("name", "about"):
             del data[key]
-        for key in ("attention", "two_level_layers"):
-            del data["model"][key]
+        del data["model"]["attention"]
         for key in ("position_embedding", "scale_embedding"):
             data["model"]["new"].pop(key, None)
         plain.append(data)

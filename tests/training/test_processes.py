@@ -23,7 +23,6 @@ model:
   new: {hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, intermediate_size: 64, dropout: 0.0}
   attention: {mechanism: poolingformer, left_tokens: 7, right_tokens: 7, pooled_left_tokens: 24,
     pooled_right_tokens: 24, init: normal}
-  two_level_layers: [1]
   max_tokens: 61
 tokenizer: {train: 300}
 optimisation: {steps: 4, batch_size: 4, micro_batch_size: 2, learning_rate: 3e-3, log_every: 1, evaluate_every: 2}

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from longspan.attention import attention_config
+from longspan.attention.layers import layer_specs
 from longspan.cli import main
 from longspan.models import LongspanForNaturalQuestions
 from longspan.training.recipe import Recipe
@@ -37,8 +39,9 @@ def test_each_starts_from_the_pre_training_of_its_kind(name: str) -> None:
     before = recipe_of(Path(source).name)
     kind = name.removesuffix("-nq")
     assert before.task["name"] == "masked_lm"
-    assert before.model.attention["mechanism"] == kind
-    assert before.model.two_level_layers == (15, 16, 17, 18, 19, 20)
+    layers = [attention_config(spec) for spec in layer_specs(before.model.attention, 24)]
+    assert [layer for layer, spec in enumerate(layers) if spec.first_level() != spec] == [15, 16, 17, 18, 19, 20]
+    assert layers[15].mechanism == kind
     assert before.model.new is not None
     sizes = [before.model.new[key] for key in ("num_hidden_layers", "hidden_size", "num_attention_heads")]
     assert sizes == [24, 1024, 16]

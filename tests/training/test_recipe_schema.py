@@ -79,7 +79,7 @@ def test_a_mistake_does_not(path: str, validator: jsonschema.Draft202012Validato
 
 def test_every_key_is_explained() -> None:
     from longspan.attention import MECHANISMS
-    from longspan.tasks.base import TASKS, task_class
+    from longspan.tasks import TASKS, task_class
     from longspan.training.recipe import Recipe
     from longspan.training.recipe_schema import SECTIONS
 

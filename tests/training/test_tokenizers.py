@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from longspan.checkpoints.loading import load_tokenizer
+from longspan.data.summaries.synthetic import synthetic_rows
 from longspan.errors import InputError
-from longspan.training.data import synthetic_rows, texts_of
-from longspan.training.tokenizers import load_tokenizer, train_tokenizer
+from longspan.tasks.summaries.base import texts_of
+from longspan.training.tokenizers import train_tokenizer
 
 
 def test_special_tokens_round_trip_and_every_script(tmp_path: Path) -> None:

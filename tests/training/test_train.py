@@ -13,11 +13,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from longspan.checkpoints.loading import load_tokenizer
 from longspan.errors import InputError
 from longspan.models import LongspanForConditionalGeneration
 from longspan.training.checkpoints import complete_checkpoints
 from longspan.training.recipe_file import load_recipe
-from longspan.training.tokenizers import load_tokenizer
 from longspan.training.train import train
 
 
@@ -82,7 +82,7 @@ def test_an_existing_run_is_neither_overwritten_nor_mixed(tiny_recipe: Path, tmp
         ("model.attention.kernel=0", "kernel"),
         ("model.attention.left_tokens=-1", "left_tokens"),
         ("model.attention.mechanism=poolformer", "poolformer"),
-        ("model.two_level_layers=[2]", "two_level_layers"),
+        ("model.attention=[{layers: 0-2, mechanism: full}]", "layers names layer 2"),
         ("model.new.vocab_size=7", "vocab_size"),
         ("optimisation.schedule=linaer", "linaer"),
         ("data.train=nowhere", "nowhere"),

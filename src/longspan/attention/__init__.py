@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from longspan.attention.base import Attention, AttentionConfig, KeyValueState
+from longspan.attention.base import Attention, AttentionConfig
 from longspan.attention.bigbird import BigBirdConfig
 from longspan.attention.full import FullConfig
 from longspan.attention.fusion import FusionConfig
@@ -34,7 +34,6 @@ __all__ = [
     "BigBirdConfig",
     "FullConfig",
     "FusionConfig",
-    "KeyValueState",
     "LongformerConfig",
     "PoolingformerConfig",
     "ProjectedAttention",

@@ -2,49 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
+from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.relative import RelativePositions
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
 from longspan.ops.slots import check_slots
 from longspan.settings import Dropout, check
 
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
 
-class KeyValueState:
-    """The keys and values a causal mechanism has seen, kept for incremental decoding: `(B, H, S, D)` each.
-
-    Attributes:
-        length: positions seen so far; a mechanism that looks back only so far keeps fewer of them.
-    """
-
-    def __init__(self) -> None:
-        self.key: Tensor | None = None
-        self.value: Tensor | None = None
-        self.length = 0
-
-    def update(self, key: Tensor, value: Tensor, keep: int | None = None) -> tuple[Tensor, Tensor]:
-        """Append new `(B, H, T, D)` keys and values; return the kept ones followed by these.
-
-        Args:
-            keep: how many of the last positions later tokens can still see; `None` keeps all.
-        """
-        self.length += key.shape[2]
-        if self.key is not None and self.value is not None:
-            key, value = torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2)
-        first = 0 if keep is None else max(0, key.shape[2] - keep)
-        self.key, self.value = key[:, :, first:], value[:, :, first:]
-        return key, value
-
-    def reorder(self, rows: Tensor) -> None:
-        """Keep the batch rows `(B',)` int64, in this order: what beam search does after each step."""
-        if self.key is not None and self.value is not None:
-            self.key, self.value = self.key.index_select(0, rows), self.value.index_select(0, rows)
+Start = Literal["from_local", "new"]
+"""How a weight that a source lacks starts: as a copy of another of the layer, or as the mechanism draws it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +37,10 @@ class AttentionConfig:
     """Scores per token, as a formula over the fields."""
     source: ClassVar[str]
     """Paper and equation."""
+    shared: ClassVar[tuple[str, ...]] = ()
+    """Options on which all layers of an encoder must agree, because they share the tables of `build_positions`."""
+    trained: ClassVar[tuple[str, ...]] = ()
+    """Options that trained weights decide, so that a longer model made from them cannot choose others."""
     exempt: ClassVar[Mapping[str, str]] = {}
     """Laws of `tests/contract` that do not apply, each with the reason, which stands in the refusal: `"bidirectional"`,
     `"causal"`, `"state"`, `"globals"`, and `"linear"`, of which only the cost speaks."""
@@ -76,6 +56,78 @@ class AttentionConfig:
         """Mean attention scores per token of `length` real tokens, `global_tokens` of them global: `cost`, counted."""
         raise NotImplementedError
 
+    @property
+    def projections(self) -> tuple[str, ...]:
+        """The linear maps `(E, E)` through which every token passes, one name for each time that it does."""
+        return ("query", "key", "value", "output")
+
+    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
+        """Count the cost of a layer, model width E and H heads, on a text of T tokens.
+
+        A projection costs E² per token and a score 2E in all heads: D each for the product and for the sum over values.
+        """
+        scores = round(self.scores_per_token(length, causal=causal) * length)
+        return AttentionCost(
+            tokens=length,
+            scores=scores,
+            projections=len(self.projections) * width**2 * length,
+            mixing=2 * width * scores,
+            pooling=0,
+            weights=heads * scores,
+        )
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        """The inputs of one layer, with its residual connection, that the `needed` ones of its outputs depend on.
+
+        Exact, over a text of T real tokens: `(T,)` bool all, `is_global` True at the global tokens.
+
+        Raises:
+            InputError: nobody has said for this mechanism.
+        """
+        raise InputError(f"attention {self.mechanism!r} has no known receptive field; define its depends_on()")
+
+    @property
+    def reach(self) -> tuple[int, int] | None:
+        """How far to the left and to the right one output of one layer depends on its input, without global tokens,
+        wherever it stands; `None` where nothing bounds it."""
+        return None
+
+    @property
+    def period(self) -> int:
+        """Shifting a text by so many tokens shifts the outputs with it (where `reach` is bounded)."""
+        return 1
+
+    def covers(self, tokens: int) -> bool:
+        """Whether no window ends inside a text of so many tokens, so that wider ones would give the same."""
+        return tokens <= 1
+
+    def widened(self, tokens: int) -> Self:
+        """The same mechanism, for the same weights, with windows that cover a text of so many tokens if they can."""
+        return self
+
+    def first_level(self) -> AttentionConfig:
+        """The mechanism without further levels, whose weights are some of its own; itself where it has one level."""
+        return self
+
+    @property
+    def starts_active(self) -> bool:
+        """Whether further levels, when their weights are new, change the output of the first."""
+        return False
+
+    @property
+    def idle(self) -> frozenset[str]:
+        """Options that mean nothing beside the values of the others."""
+        return frozenset()
+
+    @classmethod
+    def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Options whose default follows the longest input of a model, where `given` ones leave them open."""
+        return {}
+
+    def handed_on(self) -> dict[str, Any]:
+        """Options that a layer with trained weights hands on to the one that takes its place in a longer model."""
+        return {}
+
     def build(self, *, width: int, heads: int, causal: bool = False) -> Attention:
         """Make the module: `width` is the model width E, `heads` the number of heads H (E = H·D)."""
         raise NotImplementedError
@@ -84,6 +136,31 @@ class AttentionConfig:
         """Tables of relative positions that an encoder of `width` can share between its layers, `None` if there are
         none: it calls `share_positions` of each layer's attention, and passes the tables in `Tokens(relative=…)`."""
         return None
+
+    def start_positions(self, positions: RelativePositions, missing: Collection[str]) -> set[str]:
+        """Start those tensors of the shared tables that are `missing` in a source, in place; the names of those that
+        start from others.
+
+        Raises:
+            InputError: they could not start without disturbing what the source has learned.
+        """
+        return set()
+
+    def carry_positions(self, name: str, table: Tensor, source: AttentionConfig) -> Tensor:
+        """A tensor of the shared tables of `source` as the tables of this configuration have it."""
+        return table
+
+    def describe(self) -> str:
+        """The mechanism with the options that differ from its defaults, and its windows."""
+        default = type(self)()
+        shown = {
+            name: value
+            for name, value in asdict(self).items()
+            if name != "dropout" and name not in self.idle
+            if value != getattr(default, name) or name.endswith("_tokens")
+        }
+        options = ", ".join(f"{name}={value}" for name, value in shown.items())
+        return f"{self.mechanism}({options})" if options else self.mechanism
 
     @classmethod
     def since(cls, law: str) -> str:
@@ -111,6 +188,8 @@ class Attention(nn.Module):
     are a `ProjectedAttention`, which brings the usual four projections."""
 
     config: AttentionConfig
+    inherits: ClassVar[tuple[str, ...]] = ()
+    """Parts whose weights every source brings."""
 
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__()
@@ -141,13 +220,36 @@ class Attention(nn.Module):
         """Set the weights beyond the projections that every mechanism shares, as the configuration says.
 
         Called at construction, and by a model after it has initialised or loaded those projections. Weights that
-        transformers marked as loaded are left alone.
+        transformers marked as loaded are left alone. Here: the copies of `starts_from`.
         """
+        for name, source in self.starts_from.items():
+            copy_linear(getattr(self, source), getattr(self, name))
+
+    @property
+    def starts_from(self) -> Mapping[str, str]:
+        """Linear part with weights of its own → the part of which it starts as a copy."""
+        return {}
+
+    @torch.no_grad()
+    def warm_start(self, missing: Collection[str], std: float = 0.02) -> dict[str, Start]:
+        """Start the weights of `missing` names, which a source lacks, so that it is disturbed as little as can be.
+
+        Returns how each of them starts; what no source may lack is left out, and left as it is.
+        """
+        state = self.state_dict()
+        new = [name for name in missing if name.partition(".")[0] not in self.inherits]
+        if not new:
+            return {}
+        kept = {name: tensor.clone() for name, tensor in state.items() if name not in new}
+        self.init_extra_weights(std)
+        for name, tensor in kept.items():
+            state[name].copy_(tensor)
+        return {name: "from_local" if name.partition(".")[0] in self.starts_from else "new" for name in new}
 
     def share_positions(self) -> None:
         """Give up tables of relative positions of one's own, for those of `Tokens(relative=…)`; here there are none."""
 
-    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: KeyValueState | None = None) -> None:
+    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> None:
         """Raise `InputError` where `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""
         name = f"attention {self.config.mechanism!r}"
         if state is not None and not (self.causal and self.config.incremental):
@@ -163,7 +265,7 @@ class Attention(nn.Module):
                 f"{name} with causal=True takes no global tokens, which would see the future; pass is_global=None"
             )
         batch, length = hidden.shape[:2]
-        past = 0 if state is None else state.length
+        past = 0 if state is None else int(state.get_seq_length())
         for flags, label, expected in ((tokens.mask, "mask", past + length), (tokens.is_global, "is_global", length)):
             if flags is not None and (flags.shape[0] != batch or flags.shape[1] != expected):
                 raise InputError(
@@ -176,24 +278,30 @@ class Attention(nn.Module):
                 )
             check_slots("global_slots", tokens.global_slots, length)
 
-    def remember(
-        self, key: Tensor, value: Tensor, tokens: Tokens, state: KeyValueState | None, keep: int | None = None
-    ) -> tuple[Tensor, Tensor, Tensor | None, int]:
-        """Continue `state` with new `(B, H, T, D)` keys and values, of which later tokens see the last `keep`.
+    def new_state(self) -> CacheLayerMixin:
+        """What this layer keeps between steps, still empty: `attention(hidden, tokens, state)` continues it.
 
-        Returns the keys and values to attend to, their mask `(B, S)` and the index of the first query among them.
+        Raises:
+            InputError: the mechanism is not causal, or has no steps.
         """
-        new = key.shape[2]
-        if state is not None:
-            key, value = state.update(key, value, keep)
-        offset = key.shape[2] - new
-        mask = tokens.mask
-        return key, value, mask if mask is None else mask[:, mask.shape[1] - new - offset :], offset
+        raise InputError(
+            f"attention {self.config.mechanism!r} with causal={self.causal} keeps no state; build a mechanism that "
+            "decodes step by step, with causal=True"
+        )
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds."""
         raise NotImplementedError
 
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
         """Dense attention weights `(B, H, T, S)`, for pictures and tests on short inputs."""
         raise NotImplementedError
+
+
+def copy_linear(source: nn.Linear, target: nn.Linear) -> None:
+    """Copy weight and bias, if there is one, except into weights that transformers marked as loaded."""
+    for name in ("weight", "bias"):
+        parameter = getattr(target, name)
+        if parameter is not None and not getattr(parameter, "_is_hf_initialized", False):
+            with torch.no_grad():
+                parameter.copy_(getattr(source, name))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.base import Attention, AttentionConfig, KeyValueState
+from longspan.attention.base import Attention, AttentionConfig
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import WindowedAttention
@@ -23,6 +23,7 @@ from longspan.settings import Count, Range, Whole
 
 if TYPE_CHECKING:
     import numpy as np
+    from transformers.cache_utils import CacheLayerMixin
 
 MOST_HEADS = 1024
 """Heads that have random blocks of their own."""
@@ -85,6 +86,17 @@ class BigBirdConfig(AttentionConfig):
         ends = 2 * self.global_blocks * self.block_tokens + self.extra_tokens
         return min(float(length), around + 2.0 * (ends + global_tokens))
 
+    def covers(self, tokens: int) -> bool:
+        blocks = 1 + self.side_blocks if self.random == "paper" else 5 + 2 * self.random_blocks
+        return tokens <= blocks * self.block_tokens
+
+    def widened(self, tokens: int) -> Self:
+        return replace(self, block_tokens=max(self.block_tokens, tokens))
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        # Which blocks are drawn is the heads' affair, and global tokens pass everything on.
+        return needed.any().expand(needed.shape)
+
     def build(self, *, width: int, heads: int, causal: bool = False) -> Attention:
         kind = BigBirdAttention if self.random == "paper" else PublishedBigBirdAttention
         return kind(self, width=width, heads=heads, causal=causal)
@@ -104,13 +116,11 @@ class BigBirdAttention(WindowedAttention):
             heads=heads,
             causal=causal,
             pattern=bigbird_pattern(config, max(heads, 1)),  # a wrong number of heads is refused there
-            reach=0,
-            separate=config.separate_global_projections,
         )
         self.options = config
         self.init_extra_weights()
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; padded tokens gather nothing.
 
         Raises:
@@ -134,7 +144,7 @@ class BigBirdAttention(WindowedAttention):
         weights = weights.gather(2, place[..., None].expand_as(weights))
         return weights.gather(3, place[:, :, None].expand_as(weights))
 
-    def with_ends(self, hidden: Tensor, tokens: Tokens, state: KeyValueState | None = None) -> Tokens:
+    def with_ends(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tokens:
         """What is known of the tokens of `hidden` `(B, T, E)`, with those that their place makes global."""
         self.check_tokens(hidden, tokens, state)
         (batch, length), tokens = hidden.shape[:2], tokens.with_slots()
@@ -197,7 +207,7 @@ class PublishedBigBirdAttention(ProjectedAttention):
         super().__init__(config, width=width, heads=heads, causal=causal)
         self.options = config
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; padded tokens gather nothing beyond the lengths that have full attention.
 
         Raises:
@@ -213,7 +223,7 @@ class PublishedBigBirdAttention(ProjectedAttention):
         context = self.merge_heads(self._context(query, key, value, tokens.mask))
         return self.output(context if tokens.mask is None else context.masked_fill(~tokens.mask[:, :, None], 0))
 
-    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: KeyValueState | None = None) -> None:
+    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> None:
         super().check_tokens(hidden, tokens, state)
         if tokens.is_global is not None or tokens.global_slots is not None:
             raise InputError(

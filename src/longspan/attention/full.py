@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from longspan.attention.base import AttentionConfig, KeyValueState
+from longspan.attention.base import AttentionConfig
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend import attend
 from longspan.patterns import Causal, Full
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,14 @@ class FullConfig(AttentionConfig):
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         return (length + 1) / 2 if causal else float(length)
 
+    def covers(self, tokens: int) -> bool:
+        return True
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        if causal:  # everything up to the last of them
+            return needed.flip(0).cumsum(0).flip(0) > 0
+        return needed.any().expand(needed.shape)
+
     def build(self, *, width: int, heads: int, causal: bool = False) -> FullAttention:
         return FullAttention(self, width=width, heads=heads, causal=causal)
 
@@ -43,7 +54,15 @@ class FullAttention(ProjectedAttention):
         super().__init__(config, width=width, heads=heads, causal=causal)
         self.pattern = Causal() if causal else Full()
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
+    def new_state(self) -> CacheLayerMixin:
+        """Keys and values of every position so far, where the form is causal."""
+        if not self.causal:
+            return super().new_state()
+        from transformers.cache_utils import DynamicLayer
+
+        return DynamicLayer()
+
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds.
 
         Raises:

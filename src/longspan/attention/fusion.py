@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import KeyValueState
+from longspan.attention.base import AttentionConfig, Start
+from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.global_rows import put_rows, slot_rows
-from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, near_row
+from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, bucket_middles, near_row
 from longspan.attention.parts.tokens import Tokens
-from longspan.attention.parts.windowed import copy_linear
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
 from longspan.errors import InputError
+from longspan.ops.attend import attend
 from longspan.ops.reference import dense_mask, dense_weights, full_precision
-from longspan.ops.relative import attend_relative
-from longspan.ops.relative_reference import relative_scores
-from longspan.ops.tile_memory import gather_slots
+from longspan.ops.slots import gather_slots
+from longspan.ops.terms import ContentToPosition, GlobalKeyBias, PositionToContent, Term, content_scores
+from longspan.patterns import Window
 from longspan.settings import Count, Dropout, Range
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
+
+_OF_THE_TABLE = ("relative_span", "position_buckets", "position_norm_eps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +54,9 @@ class FusionConfig(PoolingformerConfig):
     cost: ClassVar[str] = PoolingformerConfig.cost
     source: ClassVar[str] = "He et al. 2020, DeBERTa, arXiv 2006.03654, equation 4; level 2: Poolingformer"
 
+    shared: ClassVar[tuple[str, ...]] = (*_OF_THE_TABLE, "global_buckets", "global_span")
+    trained: ClassVar[tuple[str, ...]] = (*_OF_THE_TABLE, "tie_position_projections")
+
     separate_global_projections: bool = False
     two_level: bool = True
     relative_span: Annotated[int, Range(1, 65_536)] = 512
@@ -63,7 +72,7 @@ class FusionConfig(PoolingformerConfig):
         super().__post_init__()
         self._check_buckets()
         for name in ("left_tokens", "right_tokens"):
-            if getattr(self, name) > self.widest_window:
+            if self.widest_window is not None and getattr(self, name) > self.widest_window:
                 raise InputError(
                     f"{name}={getattr(self, name)} exceeds relative_span={self.relative_span}, so that distant tokens "
                     "would share a position; narrow the window or widen relative_span"
@@ -89,13 +98,57 @@ class FusionConfig(PoolingformerConfig):
         return self.relative_span if self.position_buckets is None else self.position_buckets
 
     @property
-    def widest_window(self) -> int:
-        """How many tokens a window may reach to each side."""
-        return self.relative_span if self.position_buckets is None else sys.maxsize
+    def widest_window(self) -> int | None:
+        return self.relative_span if self.position_buckets is None else None
 
     @property
     def has_pools(self) -> bool:
         return self.two_level
+
+    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
+        """As Poolingformer; each pair of the window has two products more, and both tables of it are projected."""
+        cost = super().costs(length=length, width=width, heads=heads, causal=causal)
+        pairs = round(self.level_scores(length)[0] * length)
+        offsets = 1 + sum(min(side, max(length - 1, 0)) for side in (self.left_tokens, self.right_tokens))
+        rows = min(offsets, 2 * self.near_rows)
+        return replace(cost, projections=cost.projections + 2 * rows * width**2, mixing=cost.mixing + 2 * width * pairs)
+
+    def first_level(self) -> AttentionConfig:
+        return replace(self, two_level=False)
+
+    @classmethod
+    def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The buckets of pairs with a global token divide the longest input."""
+        buckets = given.get("global_buckets", cls.global_buckets)
+        return {"global_span": max(tokens, buckets) if isinstance(buckets, int) else tokens}
+
+    def handed_on(self) -> dict[str, Any]:
+        """What belongs to the table, and default windows that it can serve."""
+        most = self.widest_window
+        sides = {name: getattr(type(self), name) for name in ("left_tokens", "right_tokens")}
+        sides = {name: side if most is None else min(side, most) for name, side in sides.items()}
+        return {name: getattr(self, name) for name in (*self.trained, "p2c_index", "position_dropout")} | sides
+
+    def start_positions(self, positions: RelativePositions, missing: Collection[str]) -> set[str]:
+        """The table of global pairs starts from that of the window, each row at the middle of its bucket."""
+        if "near.weight" in missing and self.tie_position_projections:
+            raise InputError(
+                "tie_position_projections=True leaves nothing with which relative positions could start silently, "
+                "and the source has none; leave it out"
+            )
+        if "far.weight" not in missing:
+            return set()
+        positions.copy_to_buckets(self.global_span)
+        return {"far.weight"}
+
+    def carry_positions(self, name: str, table: Tensor, source: AttentionConfig) -> Tensor:
+        """Other buckets of global pairs take over what the old ones had learned at the middles of their distances."""
+        assert isinstance(source, FusionConfig)
+        same = (source.global_buckets, source.global_span) == (self.global_buckets, self.global_span)
+        if name != "far.weight" or same:
+            return table
+        middles = bucket_middles(self.global_buckets, self.global_span).to(table.device)
+        return table[bucket(middles, source.global_buckets, source.global_span)]
 
     def build_positions(self, width: int) -> RelativePositions:
         return RelativePositions(
@@ -119,36 +172,50 @@ class FusionAttention(PoolingformerAttention):
     tied, `key` and `query` project both.
     """
 
+    config: FusionConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    positions: RelativePositions | None
+
     def __init__(self, config: FusionConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
-        self.fusion = config
         self.scale = (3 * self.head_width) ** -0.5
-        self.positions: RelativePositions | None = config.build_positions(width)
-        if not config.tie_position_projections:
+
+    def add_weights(self) -> None:
+        """Make the second level, the tables of relative positions and their projections."""
+        super().add_weights()
+        width = self.width
+        self.positions = self.config.build_positions(width)
+        if not self.config.tie_position_projections:
             self.position_key = nn.Linear(width, width, bias=False)
             self.position_query = nn.Linear(width, width)
             self.global_position_key = nn.Linear(width, width, bias=False)
             self.global_position_query = nn.Linear(width, width)
-            self._copy_position_projections()
 
-    def init_extra_weights(self, std: float = 0.02) -> None:
+    @property
+    def starts_from(self) -> Mapping[str, str]:
         """As in Poolingformer; the position projections of global pairs start as copies of the others."""
-        super().init_extra_weights(std)
-        if hasattr(self, "global_position_query"):
-            self._copy_position_projections()
+        names = () if self.config.tie_position_projections else ("position_key", "position_query")
+        return {**super().starts_from, **{f"global_{name}": name for name in names}}
 
-    def _copy_position_projections(self) -> None:
-        copy_linear(self.position_key, self.global_position_key)
-        copy_linear(self.position_query, self.global_position_query)
+    @torch.no_grad()
+    def warm_start(self, missing: Collection[str], std: float = 0.02) -> dict[str, Start]:
+        """A source without relative positions starts without any: their projections are zero, and queries grow by √3,
+        since the scores here are divided by √(3·D) and those of the source were by √D. Gradients reach the zeros at
+        the first step."""
+        if "position_key.weight" in missing:
+            self.query.weight.mul_(3**0.5)
+            self.query.bias.mul_(3**0.5)
+            for parameter in (*self.position_key.parameters(), *self.position_query.parameters()):
+                nn.init.zeros_(parameter)
+        return super().warm_start(missing, std)
 
     def _near_projections(self) -> tuple[nn.Linear, nn.Linear]:
         """What makes keys and queries of the table of the window."""
-        tied = self.fusion.tie_position_projections
+        tied = self.config.tie_position_projections
         return (self.key, self.query) if tied else (self.position_key, self.position_query)
 
     def _far_projections(self) -> tuple[nn.Linear, nn.Linear]:
         """What makes keys and queries of the table of pairs with a global token."""
-        tied = self.fusion.tie_position_projections
+        tied = self.config.tie_position_projections
         return (self.key, self.query) if tied else (self.global_position_key, self.global_position_query)
 
     def share_positions(self) -> None:
@@ -170,7 +237,7 @@ class FusionAttention(PoolingformerAttention):
                 )
             return self.positions()
         for name, table, rows in zip(
-            RelativeTables._fields, tables, (self.fusion.near_rows, self.fusion.global_buckets), strict=True
+            RelativeTables._fields, tables, (self.config.near_rows, self.config.global_buckets), strict=True
         ):
             if table.shape != (2 * rows, self.width):
                 raise InputError(
@@ -179,7 +246,7 @@ class FusionAttention(PoolingformerAttention):
                 )
         return tables
 
-    def window_context(self, hidden: Tensor, tokens: Tokens, state: KeyValueState | None = None) -> Tensor:
+    def window_context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
         """The window and the globals, before the output projection: `(B, T, E)`, rows of padded tokens 0."""
         self.check_tokens(hidden, tokens, state)
         tokens = tokens.with_slots()
@@ -188,19 +255,23 @@ class FusionAttention(PoolingformerAttention):
         query, key, value = self.project(hidden)
         left, right = self._reach(hidden.shape[1])
         position_key, position_query = self._near(tables.near, left, right)
+        terms: list[Term] = [
+            ContentToPosition(position_key, first=-left, globals=False),
+            PositionToContent(position_query, first=-left, globals=False),
+        ]
         far = None if slots is None else self._far(tables.far)
-        context = attend_relative(
+        if slots is not None and far is not None:
+            terms.append(GlobalKeyBias(self._column_bias(query, key, slots, far)))
+        context = attend(
             query,
             key,
             value,
-            position_key,
-            position_query,
-            left=left,
-            right=right,
-            scale=self.scale,
+            pattern=Window(left, right),
+            terms=terms,
             key_mask=tokens.mask,
-            slots=slots,
-            global_bias=None if slots is None or far is None else self._column_bias(query, key, slots, far),
+            globals=slots,
+            global_rows=False,
+            scale=self.scale,
             dropout_prob=self.dropout_prob,
         )
         context = self.merge_heads(context)
@@ -211,24 +282,26 @@ class FusionAttention(PoolingformerAttention):
 
     def _reach(self, length: int) -> tuple[int, int]:
         """How far the window reaches to each side: no further than the input, save in a graph for every length."""
-        most = self.fusion.widest_window if torch.compiler.is_compiling() else max(length - 1, 0)
-        return min(self.fusion.left_tokens, most), min(self.fusion.right_tokens, most)
+        left, right = self.config.left_tokens, self.config.right_tokens
+        if torch.compiler.is_compiling():
+            return left, right
+        return min(left, max(length - 1, 0)), min(right, max(length - 1, 0))
 
     def _near(self, table: Tensor, left: int, right: int) -> tuple[Tensor, Tensor]:
         """K^r and Q^r by offset j − i, from −left to right, `(H, left + 1 + right, D)`; no other row is projected."""
         ahead = torch.arange(-left, right + 1, device=table.device)
         key, query = self._near_projections()
         key_rows = self._rows(-ahead)
-        if self.fusion.p2c_index == "code" and self.fusion.position_buckets is None:
+        if self.config.p2c_index == "code" and self.config.position_buckets is None:
             rows = self._dropped(table[key_rows])  # of these, no two are the same row
             return self._table_heads(key(rows)), self._table_heads(query(rows))
-        query_rows = key_rows if self.fusion.p2c_index == "code" else self._rows(ahead)
+        query_rows = key_rows if self.config.p2c_index == "code" else self._rows(ahead)
         table = self._dropped(table)
         return self._projected(key, table, key_rows), self._projected(query, table, query_rows)
 
     def _rows(self, offset: Tensor) -> Tensor:
         """Row of the table of the window for an offset query − key."""
-        return near_row(offset, self.fusion.relative_span, self.fusion.position_buckets)
+        return near_row(offset, self.config.relative_span, self.config.position_buckets)
 
     def _projected(self, projection: nn.Linear, table: Tensor, rows: Tensor) -> Tensor:
         """The projected rows `(H, R, D)`; whichever is shorter, the table or the list of rows, is projected."""
@@ -242,14 +315,14 @@ class FusionAttention(PoolingformerAttention):
         return self._table_heads(key(rows)), self._table_heads(query(rows))
 
     def _dropped(self, rows: Tensor) -> Tensor:
-        return F.dropout(rows, self.fusion.position_dropout, self.training)
+        return F.dropout(rows, self.config.position_dropout, self.training)
 
     def _table_heads(self, rows: Tensor) -> Tensor:
         """`(R, E)` → `(H, R, D)`."""
         return rows.unflatten(-1, (self.heads, self.head_width)).transpose(0, 1)
 
     def _codes(self, offset: Tensor) -> Tensor:
-        return bucket(offset, self.fusion.global_buckets, self.fusion.global_span)
+        return bucket(offset, self.config.global_buckets, self.config.global_span)
 
     def _column_bias(self, query: Tensor, key: Tensor, slots: Tensor, far: tuple[Tensor, Tensor]) -> Tensor:
         """The relative scores of every query with the global keys, scaled: `(B, H, T, G)` in at least float32."""
@@ -309,13 +382,13 @@ class FusionAttention(PoolingformerAttention):
         place = torch.arange(length, device=query.device)
         behind = place[:, None] - place[None, :]
         key_row = self._rows(behind)
-        query_row = key_row if self.fusion.p2c_index == "code" else self._rows(-behind)
+        query_row = key_row if self.config.p2c_index == "code" else self._rows(-behind)
         keys, queries = (self._table_heads(project(tables.near)) for project in self._near_projections())
-        bias = relative_scores(query, key, keys, queries, key_row, query_row)
+        bias = content_scores(query, keys, key_row) + content_scores(key, queries, query_row.T).transpose(-1, -2)
         if is_global is not None:
             codes = self._codes(behind)
             keys, queries = (self._table_heads(project(tables.far)) for project in self._far_projections())
-            far = relative_scores(query, key, keys, queries, codes, codes)
+            far = content_scores(query, keys, codes) + content_scores(key, queries, codes.T).transpose(-1, -2)
             bias = torch.where(is_global[:, None, :, None] | is_global[:, None, None, :], far, bias)
         seen = dense_mask(
             self.pattern,

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from torch import Tensor
 
-from longspan.attention.base import AttentionConfig, KeyValueState
 from longspan.attention.parts.tokens import Tokens
-from longspan.attention.parts.windowed import WindowedAttention, window_scores
+from longspan.attention.parts.windowed import WindowedAttention
+from longspan.attention.parts.windows import WindowedConfig
 from longspan.errors import InputError
 from longspan.patterns import PerHead, Window
-from longspan.settings import Count, Whole
+from longspan.settings import Count
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
 
 
 @dataclass(frozen=True, kw_only=True)
-class LongformerConfig(AttentionConfig):
+class LongformerConfig(WindowedConfig):
     """A window of `left_tokens` and `right_tokens` around each token, and global tokens.
 
     A total width w, as published and in transformers' `attention_window`, is `left_tokens = right_tokens = w // 2`.
@@ -36,10 +39,7 @@ class LongformerConfig(AttentionConfig):
     cost: ClassVar[str] = "left_tokens + 1 + right_tokens + 2G (causal: left_tokens + 1)"
     source: ClassVar[str] = "Beltagy et al. 2020, arXiv 2004.05150, section 3"
 
-    left_tokens: Whole = 256
-    right_tokens: Whole = 256
     dilation: Count | tuple[Count, ...] = 1
-    separate_global_projections: bool = True
 
     def __post_init__(self) -> None:
         if isinstance(self.dilation, list):  # as plain data, from JSON or YAML
@@ -48,13 +48,12 @@ class LongformerConfig(AttentionConfig):
         if self.dilation == ():
             raise InputError("dilation=() names no head; give one number, or one per head")
 
-    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        dilations = self.dilation if isinstance(self.dilation, tuple) else (self.dilation,)
-        window = {"left": self.left_tokens, "right": self.right_tokens}
-        counts = [
-            window_scores(length, **window, dilation=d, global_tokens=global_tokens, causal=causal) for d in dilations
-        ]
-        return sum(counts) / len(counts)
+    @property
+    def dilations(self) -> tuple[int, ...]:
+        return self.dilation if isinstance(self.dilation, tuple) else (self.dilation,)
+
+    def widened(self, tokens: int) -> Self:
+        return replace(super().widened(tokens), dilation=1)
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> LongformerAttention:
         return LongformerAttention(self, width=width, heads=heads, causal=causal)
@@ -64,25 +63,22 @@ class LongformerAttention(WindowedAttention):
     """The module of `LongformerConfig`."""
 
     def __init__(self, config: LongformerConfig, *, width: int, heads: int, causal: bool) -> None:
-        dilations = config.dilation if isinstance(config.dilation, tuple) else (config.dilation,)
-        if dilations is config.dilation and len(dilations) != heads:
+        if isinstance(config.dilation, tuple) and len(config.dilation) != heads:
             raise InputError(
-                f"dilation={dilations!r} has {len(dilations)} entries for {heads} heads; give one per head"
+                f"dilation={config.dilation!r} has {len(config.dilation)} entries for {heads} heads; give one per head"
             )
         right = 0 if causal else config.right_tokens
-        windows = [Window(config.left_tokens, right, dilation) for dilation in dilations]
+        windows = [Window(config.left_tokens, right, dilation) for dilation in config.dilations]
         super().__init__(
             config,
             width=width,
             heads=heads,
             causal=causal,
             pattern=windows[0] if len(set(windows)) == 1 else PerHead(windows),
-            reach=config.left_tokens * max(dilations),
-            separate=config.separate_global_projections,
         )
         self.init_extra_weights()
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; padded tokens gather nothing. With `state`, the T tokens continue its sequence.
 
         Raises:

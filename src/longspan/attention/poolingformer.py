@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import AttentionConfig, KeyValueState
+from longspan.attention.base import AttentionConfig
+from longspan.attention.longformer import LongformerConfig
+from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.tokens import Tokens
-from longspan.attention.parts.windowed import WindowedAttention, copy_linear, window_scores
+from longspan.attention.parts.windowed import WindowedAttention
+from longspan.attention.parts.windows import WindowedConfig, shifted
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.pooling import pool, pool_shares, slot_mask
@@ -20,9 +23,17 @@ from longspan.ops.reference import dense_weights
 from longspan.patterns import PooledWindow, Window
 from longspan.settings import Range, Whole
 
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
+
+OF_THE_POOLS = frozenset(
+    ("pooled_left_tokens", "pooled_right_tokens", "kernel", "stride", "pooling", "windows", "init", "tie_levels")
+)
+"""Options that say nothing of a layer without a second level."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class PoolingformerConfig(AttentionConfig):
+class PoolingformerConfig(WindowedConfig):
     """Two levels, `(Y + Z) W_o`: Y is Longformer's window with globals, Z attends from Y to pools of Y.
 
     Attributes:
@@ -58,7 +69,6 @@ class PoolingformerConfig(AttentionConfig):
     pooling: Literal["ldconv", "mean", "max"] = "ldconv"
     windows: Literal["shared", "per_query"] = "shared"
     init: Literal["zero_value", "normal", "copy"] = "zero_value"
-    separate_global_projections: bool = True
     tie_levels: bool = False
 
     def __post_init__(self) -> None:
@@ -73,12 +83,29 @@ class PoolingformerConfig(AttentionConfig):
                 f"{self.pooled_right_tokens} tokens; widen the window or shorten the kernel"
             )
 
+    @property
+    def projections(self) -> tuple[str, ...]:
+        if not self.has_pools:
+            return super().projections
+        # Tied ones save weights, but no work.
+        second = tuple(f"{'' if self.tie_levels else 'pooled_'}{name}" for name in ("query", "key", "value"))
+        return super().projections + second
+
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         return sum(self.level_scores(length, global_tokens=global_tokens))
 
+    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
+        """As any mechanism; for keys and values alike, pooling costs κE per pool, twice that with LDConv."""
+        cost = super().costs(length=length, width=width, heads=heads, causal=causal)
+        if not self.has_pools:
+            return cost
+        pools = length if self.windows == "per_query" else -(-length // self.stride)
+        passes = 2 if self.pooling == "ldconv" else 1
+        return replace(cost, pooling=2 * passes * self.kernel * width * pools)
+
     def level_scores(self, length: int, *, global_tokens: int = 0) -> tuple[float, float]:
         """Mean scores per token of the first and of the second level, edges counted; globals are in the first only."""
-        first = window_scores(length, left=self.left_tokens, right=self.right_tokens, global_tokens=global_tokens)
+        first = super().scores_per_token(length, global_tokens=global_tokens)
         if not self.has_pools:
             return first, 0.0
         left, right = self.centre_reach
@@ -100,12 +127,69 @@ class PoolingformerConfig(AttentionConfig):
         """Whether there is a second level at all."""
         return True
 
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        # The second level reads the first level's outputs, so those of every token in its pools are needed too.
+        needed = needed | self.tokens_of(self.centres_of(needed))
+        return super().depends_on(needed, is_global=is_global, causal=causal)
+
+    def centres_of(self, needed: Tensor) -> Tensor:
+        """Centres of the pools that the `needed` queries see, `(T,)` bool both; none without a second level."""
+        if not self.has_pools:
+            return torch.zeros_like(needed)
+        left, right = self.centre_reach
+        if self.windows == "per_query":
+            return shifted(needed, -left, right, self.stride)
+        return shifted(needed, -left, right) & (torch.arange(len(needed)) % self.stride == 0)
+
+    def tokens_of(self, centres: Tensor) -> Tensor:
+        """The tokens in the pools around these centres, `(T,)` bool both."""
+        before = self.kernel // 2
+        return shifted(centres, -before, self.kernel - 1 - before)
+
+    @property
+    def reach(self) -> tuple[int, int] | None:
+        if not self.has_pools:
+            return super().reach
+        (left, right), after = self.centre_reach, self.kernel - 1 - self.kernel // 2
+        if self.windows == "per_query":  # the last centre need not lie at the window's end
+            right -= (left + right) % self.stride
+        return self.left_tokens + self.pooled_left_tokens, self.right_tokens + max(0, right + after)
+
+    @property
+    def period(self) -> int:
+        return self.stride if self.has_pools and self.windows == "shared" else 1
+
+    def covers(self, tokens: int) -> bool:
+        return super().covers(tokens) and (not self.has_pools or min(self.centre_reach) >= tokens - 1)
+
+    def widened(self, tokens: int) -> Self:
+        side = tokens + self.kernel
+        wide = super().widened(tokens)
+        if not self.has_pools or min(self.centre_reach) >= tokens - 1:
+            return wide
+        sides = {name: max(getattr(self, name), side) for name in ("pooled_left_tokens", "pooled_right_tokens")}
+        return replace(wide, **sides)
+
+    def first_level(self) -> AttentionConfig:
+        names = ("left_tokens", "right_tokens", "separate_global_projections", "dropout")
+        return LongformerConfig(**{name: getattr(self, name) for name in names})
+
+    @property
+    def starts_active(self) -> bool:
+        return self.has_pools and (self.init != "zero_value" or self.tie_levels)
+
+    @property
+    def idle(self) -> frozenset[str]:
+        return frozenset() if self.has_pools else OF_THE_POOLS
+
     def build(self, *, width: int, heads: int, causal: bool = False) -> PoolingformerAttention:
         return PoolingformerAttention(self, width=width, heads=heads, causal=causal)
 
 
 class PoolingformerAttention(WindowedAttention):
     """The module of `PoolingformerConfig`; `output` follows the sum of both levels."""
+
+    config: PoolingformerConfig  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def __init__(self, config: PoolingformerConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(
@@ -114,48 +198,54 @@ class PoolingformerAttention(WindowedAttention):
             heads=heads,
             causal=causal,
             pattern=Window(config.left_tokens, config.right_tokens),
-            reach=config.left_tokens,
-            separate=config.separate_global_projections,
         )
-        self.levels = config
-        if not config.has_pools:
-            self.init_extra_weights()
+        self.add_weights()
+        self.init_extra_weights()
+
+    def add_weights(self) -> None:
+        """Make the weights beyond the first level's."""
+        levels, width = self.config, self.width
+        if not levels.has_pools:
             return
-        if not config.tie_levels:
+        if not levels.tie_levels:
             self.pooled_query = nn.Linear(width, width)
             self.pooled_key = nn.Linear(width, width)
             self.pooled_value = nn.Linear(width, width)
-        if config.pooling == "ldconv":
-            self.pool_key_weight = nn.Parameter(torch.zeros(heads, config.kernel, self.head_width))
-            self.pool_value_weight = nn.Parameter(torch.zeros(heads, config.kernel, self.head_width))
-        self.init_extra_weights()
+        if levels.pooling == "ldconv":
+            self.pool_key_weight = nn.Parameter(torch.zeros(self.heads, levels.kernel, self.head_width))
+            self.pool_value_weight = nn.Parameter(torch.zeros(self.heads, levels.kernel, self.head_width))
+
+    @property
+    def starts_from(self) -> Mapping[str, str]:
+        """The global projections, and with `init="copy"` those of the second level, are copies of the local ones."""
+        levels = self.config
+        copied = levels.has_pools and levels.init == "copy" and not levels.tie_levels
+        pooled = {f"pooled_{name}": name for name in ("query", "key", "value")} if copied else {}
+        return {**super().starts_from, **pooled}
 
     def init_extra_weights(self, std: float = 0.02) -> None:
         """Global projections as in Longformer, second-level projections by `init`, pooling weights 0: a mean."""
         super().init_extra_weights(std)
-        if not self.levels.has_pools:
+        if not self.config.has_pools:
             return
-        if self.levels.pooling == "ldconv":
+        if self.config.pooling == "ldconv":
             nn.init.zeros_(self.pool_key_weight)
             nn.init.zeros_(self.pool_value_weight)
-        if self.levels.tie_levels:
+        if self.config.tie_levels or self.config.init == "copy":
             return
         for name in ("query", "key", "value"):
             projection = self.second_level(name)
-            if self.levels.init == "copy":
-                copy_linear(getattr(self, name), projection)
-                continue
             nn.init.zeros_(projection.bias)
-            if self.levels.init == "zero_value" and name == "value":
+            if self.config.init == "zero_value" and name == "value":
                 nn.init.zeros_(projection.weight)
             else:
                 nn.init.normal_(projection.weight, std=std)
 
     def second_level(self, name: str) -> nn.Linear:
         """The second level's `query`, `key` or `value` projection."""
-        return getattr(self, name if self.levels.tie_levels else f"pooled_{name}")
+        return getattr(self, name if self.config.tie_levels else f"pooled_{name}")
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: KeyValueState | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; padded tokens gather nothing, and are in no pool.
 
         Raises:
@@ -163,7 +253,7 @@ class PoolingformerAttention(WindowedAttention):
         """
         tokens = tokens or Tokens()
         first = self.window_context(hidden, tokens, state)
-        return self.output(first + self.pooled_context(first, tokens.mask) if self.levels.has_pools else first)
+        return self.output(first + self.pooled_context(first, tokens.mask) if self.config.has_pools else first)
 
     def pooled_context(self, first: Tensor, mask: Tensor | None) -> Tensor:
         """The second level Z from the first level's output Y, before the output projection: `(B, T, E)` both."""
@@ -175,18 +265,18 @@ class PoolingformerAttention(WindowedAttention):
 
     def attend_pools(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """The second level without projections: keys and values are pooled here; `(B, H, T, D)` each and out."""
-        attended = self._shared if self.levels.windows == "shared" else self._per_query
+        attended = self._shared if self.config.windows == "shared" else self._per_query
         return attended(query, key, value, mask)
 
     def _pool(self, name: str, hidden: Tensor, mask: Tensor | None, stride: int) -> Tensor:
         """Pools of keys or values, `(B, H, T, D)` → `(B, H, ⌈T / stride⌉, D)`."""
-        pooling = self.levels.pooling
+        pooling = self.config.pooling
         weight = getattr(self, f"pool_{name}_weight") if pooling == "ldconv" else None
-        return pool(hidden, kernel=self.levels.kernel, stride=stride, pooling=pooling, mask=mask, weight=weight)
+        return pool(hidden, kernel=self.config.kernel, stride=stride, pooling=pooling, mask=mask, weight=weight)
 
     def _shared(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Every query looks at one pooled sequence, `stride` times shorter than the queries."""
-        levels = self.levels
+        levels = self.config
         if torch.compiler.is_compiling():
             # A graph for every length would demand two pools. Padding adds one that nobody sees.
             mask = key.new_ones((key.shape[0], key.shape[2]), dtype=torch.bool) if mask is None else mask
@@ -209,7 +299,7 @@ class PoolingformerAttention(WindowedAttention):
         same length.
         """
         length = query.shape[2]
-        shift, before, after = phase(self.levels)
+        shift, before, after = phase(self.config)
         ahead, behind = max(shift, 0), max(-shift, 0)
         real = query.new_ones((query.shape[0], length), dtype=torch.bool) if mask is None else mask
         pools = (self._pool("key", key, mask, 1), self._pool("value", value, mask, 1))
@@ -218,7 +308,7 @@ class PoolingformerAttention(WindowedAttention):
             F.pad(query, (0, 0, 0, ahead)),
             key,
             value,
-            pattern=Window(before, after, self.levels.stride),
+            pattern=Window(before, after, self.config.stride),
             key_mask=F.pad(real[:, behind:], (ahead, behind), value=False),
             dropout_prob=self.dropout_prob,
         )
@@ -234,16 +324,16 @@ class PoolingformerAttention(WindowedAttention):
         if level not in (None, 1, 2):
             raise InputError(f"level={level!r} is no level of Poolingformer; give 1, 2 or None for the mean of both")
         first = self.window_weights(hidden, tokens)
-        if level == 1 or (level is None and not self.levels.has_pools):
+        if level == 1 or (level is None and not self.config.has_pools):
             return first
-        if not self.levels.has_pools:
+        if not self.config.has_pools:
             raise InputError("level=2 does not exist in this layer, which has two_level=False; give 1")
         second = self._pooled_weights(self.window_context(hidden, tokens), tokens.mask)
         return second if level == 2 else (first + second) / 2
 
     def _pooled_weights(self, first: Tensor, mask: Tensor | None) -> Tensor:
         """The second level's weights, from the first level's output `(B, T, E)`, over its tokens: `(B, H, T, T)`."""
-        levels, length = self.levels, first.shape[1]
+        levels, length = self.config, first.shape[1]
         stride = levels.stride if levels.windows == "shared" else 1
         query = self.split_heads(self.second_level("query")(first))
         pools = self._pool("key", self.split_heads(self.second_level("key")(first)), mask, stride)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.ops.attend import attend
-from longspan.patterns import Causal, Full, Pattern, Window
+from longspan.patterns import Causal, Full, Pattern, Span, Window
 
 FEW_QUERIES = 32
 """Up to so many queries, one mask of them over all keys is cheaper than a layout of tiles for each new length."""
@@ -67,6 +67,8 @@ def _check_reach(attention_mask: Tensor, needed: int, window: int | None) -> Non
 
 Columns = list[slice] | Tensor | None
 """Which keys are read: ranges of them, their indices, or all."""
+Seen = tuple[Columns, Tensor | None, Tensor | None]
+"""The keys that are read, a mask of them `(B or 1, H or 1, T, W)`, and the queries that see nothing `(…, T, 1)`."""
 
 
 @dataclass
@@ -82,7 +84,7 @@ class Places:
     keys: Tensor
     queries: Tensor
     window: int
-    _seen: dict[tuple[Pattern, int, int], tuple[Columns, Tensor]] = field(default_factory=dict)
+    _seen: dict[tuple[Pattern, int, int], Seen] = field(default_factory=dict)
 
     @classmethod
     def of(cls, mask: Tensor, queries: int, keys: int) -> Places:
@@ -123,15 +125,17 @@ class Places:
             return own if whole else pattern & own
         return Causal() if whole else pattern & Causal()
 
-    def seen(self, pattern: Pattern, first: int, last: int) -> tuple[Columns, Tensor]:
-        """Which keys some query from `first` to `last` sees (`None` for all), and `(B or 1, H or 1, T, W)` who does."""
+    def seen(self, pattern: Pattern, first: int, last: int) -> Seen:
+        """Which keys some query from `first` to `last` sees, and who sees which of them."""
         name = pattern, first, last
         if name in self._seen:
             return self._seen[name]
         query, key = self.queries[:, first:last, None], self.keys[:, None, :]
         seen = pattern.visible(query.clamp(min=0), key.clamp(min=0))
         real = ((query >= 0) & (key >= 0))[:, None]
-        found = _selected((seen.movedim(0, 1) if pattern.heads else seen[:, None]) & real)
+        columns, seen = _selected((seen.movedim(0, 1) if pattern.heads else seen[:, None]) & real)
+        blind = ~seen.any(-1, keepdim=True)
+        found = columns, None if bool(seen.all()) else seen | blind, blind if bool(blind.any()) else None
         if self.queries.shape[1] <= FEW_QUERIES:
             self._seen[name] = found
         return found
@@ -218,7 +222,8 @@ def _attend_seen(
     key: Tensor,
     value: Tensor,
     columns: Columns,
-    seen: Tensor,
+    mask: Tensor | None,
+    blind: Tensor | None,
     *,
     scale: float,
     dropout: float,
@@ -227,34 +232,35 @@ def _attend_seen(
     key, value = _taken(key, columns, 2), _taken(value, columns, 2)
     batch, heads, queries, _ = query.shape
     group = heads // key.shape[1]
-    empty = ~seen.any(-1, keepdim=True)
-    mask = (seen | empty).expand(-1, heads if seen.shape[1] > 1 else group, -1, -1)
-    mask = mask.reshape(seen.shape[0], -1, group * queries, seen.shape[-1])
+    if mask is not None:
+        mask = mask.expand(-1, heads if mask.shape[1] > 1 else group, -1, -1)
+        mask = mask.reshape(mask.shape[0], -1, group * queries, mask.shape[-1])
     found = F.scaled_dot_product_attention(
         query.reshape(batch, -1, group * queries, query.shape[-1]), key, value, mask, dropout_p=dropout, scale=scale
     )
-    return found.reshape(batch, heads, queries, -1) * ~empty
+    found = found.reshape(batch, heads, queries, -1)
+    return found if blind is None else found.masked_fill(blind, 0.0)
 
 
 def _attend_tiles(
     query: Tensor, key: Tensor, value: Tensor, pattern: Pattern, places: Places, *, scale: float, dropout: float
 ) -> Tensor:
-    """Many queries by `attend`: real tokens first, rows that start at one position together."""
+    """Many queries by `attend`: real tokens first, rows that start at one position together.
+
+    Padding then lies ahead of every real query, where nobody looks, so that no mask of it is needed.
+    """
     key, value = (_reordered(tensor, places.key_order) for tensor in (key, value))
     ordered = _reordered(query, places.query_order)
-    counts = (places.keys >= 0).sum(1, keepdim=True)
-    full = bool((counts == key.shape[2]).all())
-    real = (torch.arange(key.shape[2], device=key.device) < counts).expand(key.shape[0], -1)
+    if _shows_the_past(pattern, key.shape[2]):
+        pattern = Causal()
     offsets = places.offsets.expand(query.shape[0])
     parts, rows = [], []
     for offset in offsets.unique().tolist():
         chosen = (offsets == offset).nonzero()[:, 0]
         rows.append(chosen)
         one = slice(None) if len(chosen) == len(query) else chosen
-        grouped = _grouped(ordered[one], key[one], value[one], None if full else real[one], pattern)
-        found = attend(
-            *grouped[:3], pattern=pattern, key_mask=grouped[3], scale=scale, dropout_prob=dropout, query_offset=offset
-        )
+        grouped = _grouped(ordered[one], key[one], value[one], pattern)
+        found = attend(*grouped, pattern=pattern, scale=scale, dropout_prob=dropout, query_offset=offset)
         parts.append(found.reshape(-1, *query.shape[1:3], value.shape[-1]))
     found = parts[0] if len(parts) == 1 else torch.cat(parts)[torch.argsort(torch.cat(rows))]
     if places.query_order is not None:
@@ -270,15 +276,19 @@ def _reordered(tensor: Tensor, order: Tensor | None) -> Tensor:
     return tensor.gather(2, order[:, None, :, None].expand(tensor.shape[0], tensor.shape[1], -1, tensor.shape[3]))
 
 
-def _grouped(
-    query: Tensor, key: Tensor, value: Tensor, real: Tensor | None, pattern: Pattern
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+def _shows_the_past(pattern: Pattern, length: int) -> bool:
+    """Whether a pattern hides nothing that comes before, as a window does that is wider than the text."""
+    last = torch.arange(length)
+    first = torch.zeros_like(last)
+    return not pattern.heads and bool(pattern.every(Span(last, last, first, last)).all())
+
+
+def _grouped(query: Tensor, key: Tensor, value: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor, Tensor]:
     """As many heads of keys as of queries, without a copy of the keys unless the pattern tells heads apart."""
-    shared, group = key.shape[1], query.shape[1] // key.shape[1]
+    group = query.shape[1] // key.shape[1]
     if group == 1:
-        return query, key, value, real
+        return query, key, value
     if pattern.heads:
-        return query, key.repeat_interleave(group, 1), value.repeat_interleave(group, 1), real
+        return query, key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
     key, value = (x.reshape(-1, 1, *x.shape[2:]).expand(-1, group, -1, -1) for x in (key, value))
-    query = query.reshape(-1, group, *query.shape[2:])
-    return query, key, value, None if real is None else real.repeat_interleave(shared, 0)
+    return query.reshape(-1, group, *query.shape[2:]), key, value

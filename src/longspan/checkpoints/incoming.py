@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 import longspan.models
 from longspan.attention import Attention
-from longspan.checkpoints.lengthening.relative_tables import keep_table, start_relative_positions
+from longspan.checkpoints.lengthening.shared_tables import keep_table, start_shared_tables
 from longspan.checkpoints.mapping import Architecture, Head, transfer
 from longspan.checkpoints.registry import describe, load_any
 from longspan.errors import InputError
@@ -57,41 +57,28 @@ def from_transformers(
     fields = native | _origin(source.config, architecture.export(LongspanConfig(**native)), architecture.model_type)
     fields |= {"pooler": _has_pooler(source, architecture, head), **head.fields}
     if attention is not None:
-        fields["attention"] = keep_table(attention, fields["attention"])
+        fields["attention"] = keep_table(attention, fields["attention"], fields["num_hidden_layers"])
     target = getattr(longspan.models, head.longspan)(LongspanConfig(**fields))
     target.to(device=source.device, dtype=source.dtype)
     tensors = architecture.unpack(source.state_dict(), source.config)
     done = transfer(tensors, target.state_dict(), architecture.pairs(head, source), ignored=head.ignored)
     started = start_extra_weights(target, done.unfilled)
-    check_filled(set(done.unfilled) - started - set(head.fresh))
+    check_filled(set(done.unfilled) - set(started) - set(head.fresh))
     carry_over(source, target)
     return target.eval()
 
 
 @torch.no_grad()
-def start_extra_weights(model: LongspanPreTrainedModel, unfilled: Collection[str]) -> set[str]:
-    """Initialise the attention weights named in `unfilled` as their mechanisms say; return those names.
-
-    A mechanism initialises all that it adds to the four local projections, so weights that did come from the source
-    are put back afterwards.
-    """
-    started = start_relative_positions(model, unfilled)
+def start_extra_weights(model: LongspanPreTrainedModel, unfilled: Collection[str]) -> dict[str, str]:
+    """Start the attention weights named in `unfilled` as their mechanisms say; return how each of them did: as a kind
+    of `LengthenReport.parameters`."""
+    started = start_shared_tables(model, unfilled)
     for name, module in model.named_modules():
-        if not isinstance(module, Attention):
-            continue
-        state = module.state_dict()
-        new = {key for key in state if f"{name}.{key}" in unfilled and not key.startswith(LOCAL)}
-        if new:
-            kept = {key: tensor.clone() for key, tensor in state.items() if key not in new}
-            module.init_extra_weights(model.config.init_std)
-            for key, tensor in kept.items():
-                state[key].copy_(tensor)
-            started |= {f"{name}.{key}" for key in new}
+        if isinstance(module, Attention):
+            missing = [key for key in module.state_dict() if f"{name}.{key}" in unfilled]
+            how = module.warm_start(missing, model.config.init_std)
+            started |= {f"{name}.{key}": kind for key, kind in how.items()}
     return started
-
-
-LOCAL = ("query.", "key.", "value.", "output.")
-"""The projections that every mechanism has."""
 
 
 def check_filled(missing: set[str]) -> None:

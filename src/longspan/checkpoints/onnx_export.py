@@ -136,7 +136,7 @@ def _export(model: LongspanPreTrainedModel, file: Path) -> None:
         reason = " ".join(str(root).split())[:300].rstrip(". ") or type(root).__name__
         raise InputError(
             f"model={type(model).__name__} has a part that ONNX cannot express ({reason}); choose attention of "
-            "windows, such as 'longformer' or 'poolingformer'"
+            "plain windows (`longspan mechanisms` lists what there is)"
         ) from error
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from longspan.checkpoints import registry
-from longspan.checkpoints.architectures.deberta import LATER
+from longspan.checkpoints.architectures.natural import natural_architecture
 from longspan.checkpoints.incoming import carry_over
 from longspan.checkpoints.mapping import Architecture, Head, fill_copies, reverse, transfer
 from longspan.errors import InputError
@@ -62,7 +62,7 @@ def _exported(model: LongspanPreTrainedModel, architecture: str | None) -> tuple
     Left to itself, a model returns as the architecture that it came from where that still says everything, and else as
     the one that its configuration looks like.
     """
-    natural = architecture or _natural_architecture(model.config)
+    natural = architecture or natural_architecture(model.config)
     source = model.config.source_model_type
     if architecture is None and source in registry.ARCHITECTURES and source != natural:
         with suppress(InputError):
@@ -73,22 +73,6 @@ def _exported(model: LongspanPreTrainedModel, architecture: str | None) -> tuple
     config = getattr(transformers, name).config_class(**{**kept, **known.export(model.config)})
     _check_says_everything(model.config, known, head, config)
     return known, name, head, config
-
-
-def _natural_architecture(config: LongspanConfig) -> str:
-    specs = config.attention if isinstance(config.attention, list) else [config.attention]
-    fusions = [spec for spec in specs if spec["mechanism"] == "fusion"]
-    if fusions:
-        return "deberta-v2" if any(spec.get(name) for spec in fusions for name in LATER) else "deberta"
-    windowed = any(spec["mechanism"] != "full" for spec in specs)
-    if config.decoder_layers:
-        return "led" if windowed else "mbart" if config.normalization == "pre" else "bart"
-    if windowed or config.positions_skip_padding:
-        return "longformer" if windowed else "roberta"
-    if config.embedding_width != config.hidden_size:
-        return "electra"
-    # BERT always has token types, DistilBERT none.
-    return "bert" if config.type_vocab_size else "distilbert"
 
 
 def _class_with(known: Architecture, ours: str) -> tuple[str, Head]:

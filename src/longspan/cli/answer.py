@@ -11,7 +11,7 @@ from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
-    from longspan.inference.answer import DocumentAnswer, Quote
+    from longspan.inference.results import DocumentAnswer, Quote
 
 
 def answer(

@@ -1,7 +1,6 @@
 """`longspan lengthen`: make a published model read long documents."""
 
 import json
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,19 +14,19 @@ def lengthen(
     source: Annotated[str, typer.Argument(help="A model directory (safetensors) or a Hub name.")],
     options: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Options of the mechanism, such as left_tokens=256."),
+        typer.Argument(metavar="KEY=VALUE", help="Options of the mechanism, such as left_tokens=256 or layers=6-11."),
     ] = None,
     *,
     output: Annotated[Path, typer.Option(help="Directory to write; it must not exist or be empty.")],
-    attention: Annotated[str, typer.Option(help="The mechanism; `longspan mechanisms` lists them.")] = "poolingformer",
-    max_tokens: Annotated[int, typer.Option(help="The longest input afterwards.")] = 16384,
-    layers: Annotated[
-        str | None,
+    attention: Annotated[
+        str,
         typer.Option(
-            help="Encoder layers that get the mechanism, such as 6-11 or 0,2,-1.",
-            show_default="the last half for poolingformer and fusion, else all",
+            help="The mechanism (`longspan mechanisms` lists them), with two levels in the upper half of the layers; "
+            "or by layers, as recipes have it: "
+            "'[{layers: 0-5, mechanism: longformer}, {layers: 6-, mechanism: poolingformer}]'."
         ),
-    ] = None,
+    ] = "poolingformer",
+    max_tokens: Annotated[int, typer.Option(help="The longest input afterwards.")] = 16384,
 ) -> None:
     """Make a published model read long documents: BART, mBART, LED, BERT, DistilBERT, RoBERTa, DistilRoBERTa, XLM-R,
     CamemBERT, ELECTRA, Longformer, DeBERTa, DeBERTa-v2 and v3, mDeBERTa.
@@ -37,17 +36,18 @@ def lengthen(
     its relative positions. Train the result, or use it as it is.
     """
     settings = _settings(options or [])
-    chosen = None if layers is None else _layers(layers)
+    chosen = _by_layers(attention) if attention.lstrip().startswith(("[", "{")) else attention
 
     from longspan.checkpoints.lengthening.lengthen import lengthen as run
+    from longspan.checkpoints.loading import tokenizer_beside
     from longspan.checkpoints.registry import load_any
-    from longspan.checkpoints.saving import load_tokenizer, save_whole
+    from longspan.checkpoints.saving import save_whole
     from longspan.files import new_folder
 
     folder = new_folder(output)
     model = load_any(source)
-    tokenizer = load_tokenizer(source, model.config)
-    model = run(model, attention, max_tokens, chosen, **settings)
+    tokenizer = tokenizer_beside(source, model.config)
+    model = run(model, chosen, max_tokens, **settings)
     if tokenizer is not None:
         tokenizer.model_max_length = max_tokens
     save_whole(folder, model, tokenizer)
@@ -72,23 +72,11 @@ def _settings(options: list[str]) -> dict[str, Any]:
     return settings
 
 
-def _layers(text: str) -> list[int]:
-    """`"0,2,6-11"` → layer numbers; negative ones count from the end."""
-    from longspan.patterns.base import shortened
+def _by_layers(text: str) -> Any:
+    """Mechanisms with the layers that each is for, from JSON, or from YAML where recipes are read."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        from longspan.plain_yaml import read_yaml
 
-    layers: list[int] = []
-    for part in text.split(","):
-        numbers = re.fullmatch(r"\s*(-?[0-9]{1,4})(?:-([0-9]{1,4}))?\s*", part)  # no model has 10 000 layers
-        if numbers is None:
-            raise InputError(
-                f"layers={shortened(repr(text))} is not understood; write numbers of up to four digits and ranges, "
-                "such as 6-11 or 0,2,-1"
-            )
-        first = int(numbers[1])
-        last = first if numbers[2] is None else int(numbers[2])
-        if last < first:
-            raise InputError(
-                f"layers={text!r} has the range {part.strip()}, which is empty; write the lower number first"
-            )
-        layers.extend(range(first, last + 1))
-    return layers
+        return read_yaml(text, "--attention")

@@ -11,7 +11,7 @@ from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
-    from longspan.inference.summarize import Summary
+    from longspan.inference.results import Summary
 
 
 def summarize(
@@ -72,7 +72,7 @@ def summarize(
 def _summarize(
     text: str, sentences: int | None, model: str | None, language: str | None, decoding: tuple[object, ...]
 ) -> "Summary":
-    from longspan.inference.abstractive import Decoding
+    from longspan.inference.results import Decoding
     from longspan.inference.summarize import summarize as run
 
     chosen = None

@@ -36,15 +36,16 @@ def tokenizer(
     `tokenizer: {from: DIR}`; `tokenizer: {train: SIZE}` makes one from the recipe's own training data.
     """
     from longspan.data.corpus.sources import Corpus
-    from longspan.files import new_folder
+    from longspan.files import new_folder, whole_folder
 
     folder = new_folder(output)
     corpora = [
         Corpus(source=source, split=split, limit=limit, text_field=text_field, on_error=on_error) for source in sources
     ]
 
-    from longspan.training.tokenizers import train_tokenizer, write_folder
+    from longspan.training.tokenizers import train_tokenizer
 
     trained = train_tokenizer((piece for corpus in corpora for piece, _ in corpus.pieces()), size, simplify=simplify)
-    write_folder(folder, trained.save_pretrained)
+    with whole_folder(folder) as partial:
+        trained.save_pretrained(partial)
     say(f"{len(trained)} entries: {output}")

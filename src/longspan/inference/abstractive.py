@@ -3,31 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from longspan.errors import InputError, one_sentence
-from longspan.inference.summarize import ScoredSentence, Summary
-from longspan.settings import Beams, LengthPenalty, NewTokens, check
-
-
-@dataclass(frozen=True, kw_only=True)
-class Decoding:
-    """How a summary is written; None keeps what the model was trained to use."""
-
-    beams: Beams | None = None
-    length_penalty: LengthPenalty | None = None
-    max_tokens: NewTokens | None = None
-    """Longest summary, in tokens."""
-
-    def __post_init__(self) -> None:
-        """Refuse numbers out of range."""
-        check(self)
-
-    def options(self) -> dict[str, Any]:
-        """Keyword arguments of `generate`."""
-        named = {"num_beams": self.beams, "length_penalty": self.length_penalty, "max_new_tokens": self.max_tokens}
-        return {name: value for name, value in named.items() if value is not None}
+from longspan.inference.results import Decoding, ScoredSentence, Summary
 
 
 class Abstractive:

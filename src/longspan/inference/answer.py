@@ -10,14 +10,15 @@ import re
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longspan.characters import check_characters, mend, mended_note
+from longspan.characters import check_characters, mend
 from longspan.errors import InputError
-from longspan.inference.summarize import ScoredSentence, reads_english
+from longspan.inference.notes import english_note, notes
+from longspan.inference.results import DocumentAnswer, Quote, ScoredSentence
 
 if TYPE_CHECKING:
     from longspan.data.questions.rows import QuestionRow, Span
@@ -32,75 +33,10 @@ _ENDS_SENTENCE = re.compile(r"[.!?。！？।…:;,][\"'”’»)\]]*$|\n")
 # Not in scripts that put no spaces between words: Thai and its neighbours, Chinese, Japanese.
 _INSIDE_WORD = re.compile(r"(?:(?![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffff])[^\W_]){2}")
 
+NOT_ENGLISH = "the bundled reader was trained on English; its answers in other languages are less sure"
+
 THRESHOLD, BUNDLED_THRESHOLD = 0.5, 0.8
 """Probability from which on there is an answer: for any model, and for the bundled one, by its validation questions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """A part of the document with its place: `text[start:end]` of the document as it was read.
-
-    Attributes:
-        text: the words, line ends included.
-        start, end: characters, from 0, end exclusive.
-        start_byte, end_byte: the same in the UTF-8 form of the text.
-        first_line, last_line: lines, from 1.
-        page: of a PDF file, from 1; None where there are no pages.
-    """
-
-    text: str
-    start: int
-    end: int
-    start_byte: int
-    end_byte: int
-    first_line: int
-    last_line: int
-    page: int | None = None
-
-    def __str__(self) -> str:
-        return " ".join(self.text.split())
-
-
-@dataclass(frozen=True, kw_only=True)
-class DocumentAnswer:
-    """The answer to one question about one document.
-
-    Attributes:
-        question: as it was asked.
-        answered: whether the document holds an answer, as far as the model can tell.
-        passage: the passage that answers; where there is no answer, the one that comes nearest to it.
-        short: the answer itself, in the passage; None where there is none, or only the whole passage answers. The
-            bundled reader gives the sentence, since its shorter answers are too often wrong.
-        yes_no: "yes" or "no" where that is the answer, else "none".
-        probability: that the document answers the question, between 0 and 1, as the model sees it.
-        passages: every passage of the document in order, with its place and the probability that it is the one.
-        tokens: how many tokens the model read of the document.
-        seconds: time from text to answer, without loading the model.
-        note: a warning for the reader, or None.
-    """
-
-    question: str
-    answered: bool
-    passage: Quote
-    short: Quote | None
-    yes_no: str
-    probability: float
-    passages: tuple[ScoredSentence, ...]
-    tokens: int
-    seconds: float
-    note: str | None = None
-
-    @property
-    def text(self) -> str:
-        """The answer in as few words as there are: the short answer, yes or no, else the passage."""
-        if not self.answered:
-            return "no answer in this document"
-        if self.yes_no != "none":
-            return self.yes_no
-        return str(self.passage if self.short is None else self.short)
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def answer(
@@ -153,34 +89,28 @@ def _bundled() -> Reader:
 
 @lru_cache(maxsize=2)
 def _load(source: str) -> Reader:
-    from longspan.checkpoints.registry import load_any
+    from longspan.checkpoints.loading import load_pair
     from longspan.models import LongspanForNaturalQuestions
-    from longspan.tasks.tokenizers import check_tokenizer
-    from longspan.training.tokenizers import load_tokenizer
 
-    model = load_any(source)
+    model, tokenizer = load_pair(source)
     if not isinstance(model, LongspanForNaturalQuestions):
         raise InputError(
             f"model {source!r} is a {type(model).__name__}, which cannot answer questions; give one that "
             "`longspan train` made for the task natural_questions"
         )
-    tokenizer = load_tokenizer(source)
-    check_tokenizer(tokenizer, model.config)
-    return Reader(model.float().eval(), tokenizer, _task(Path(source), model, tokenizer))
+    return Reader(model, tokenizer, _task(Path(source), model, tokenizer))
 
 
 def _task(folder: Path, model: Any, tokenizer: Any) -> Any:
     """The task as the recipe beside the model has it; without a recipe, what model and tokenizer tell of it."""
+    from longspan.tasks import task_beside
     from longspan.tasks.questions.natural_questions import NaturalQuestions
     from longspan.tasks.questions.options import QuestionOptions, marker_tokens
-    from longspan.training.recipe import Recipe
-    from longspan.training.recipe_file import RECIPE, read_recipe
 
-    if not (folder / RECIPE).is_file():
-        marked = set(marker_tokens(QuestionOptions())) <= set(tokenizer.get_vocab())
-        return NaturalQuestions(markers=marked).fitted(model.config)
-    # Not `load_recipe`: whether it could be trained again matters not here, and takes transformers to say.
-    return Recipe.from_dict(read_recipe(folder / RECIPE)).build_task()
+    if (task := task_beside(folder)) is not None:
+        return task
+    marked = set(marker_tokens(QuestionOptions())) <= set(tokenizer.get_vocab())
+    return NaturalQuestions(markers=marked).fitted(model.config)
 
 
 class Reader:
@@ -237,7 +167,7 @@ class Reader:
             passages=_passages(row, found.candidate_probabilities),
             tokens=len(encode_text(self.tokenizer, text, "the document")[0]),
             seconds=time.perf_counter() - begin,
-            note="; ".join(filter(None, (self._note(text), mended_note(halves) if halves else None))) or None,
+            note=notes(english_note(text, NOT_ENGLISH) if self.bundled else None, halves=halves),
         )
 
     def _short(self, row: QuestionRow, span: Span, candidate: int) -> Span | None:
@@ -246,11 +176,6 @@ class Reader:
             return span
         span = whole_sentences(row, span, candidate)
         return None if span == row.candidates[candidate].span else span
-
-    def _note(self, text: str) -> str | None:
-        if not self.bundled or reads_english(text):
-            return None
-        return "the bundled reader was trained on English; its answers in other languages are less sure"
 
 
 def headed(row: QuestionRow) -> QuestionRow:

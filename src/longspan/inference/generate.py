@@ -130,14 +130,13 @@ def _streamer(tokenizer: Any, stream: Callable[[str], None]) -> Any:
 @lru_cache(maxsize=2)
 def _load(source: str) -> tuple[Any, Any]:
     """The model in a folder, ready to write, and its tokenizer."""
-    from longspan.checkpoints.registry import load_any
-    from longspan.checkpoints.tokenizers import open_tokenizer
+    from longspan.checkpoints.loading import load_pair
     from longspan.models import LongspanForCausalLM
 
-    model = load_any(source)
+    model, tokenizer = load_pair(source)
     if not isinstance(model, LongspanForCausalLM):
         raise InputError(
             f"model {source!r} is a {type(model).__name__}, which does not continue texts; give one that was trained "
             "for language_model"
         )
-    return model.float().eval(), open_tokenizer(source)
+    return model, tokenizer

@@ -6,61 +6,21 @@ linear time and memory. With a sequence-to-sequence model the summary is written
 
 from __future__ import annotations
 
-import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from longspan.characters import mend, mended_note
+from longspan.characters import mend
 from longspan.errors import InputError
-
-if TYPE_CHECKING:
-    from longspan.inference.abstractive import Decoding
+from longspan.inference.notes import english_note, notes
+from longspan.inference.results import Decoding, ScoredSentence, Summary
 
 BUNDLED = Path(__file__).parents[1] / "bundled"
 """The folder of the model that comes with the package; its README.md is the model card."""
 
-
-@dataclass(frozen=True, slots=True)
-class ScoredSentence:
-    """A sentence with its place, `document[start:end] == text`, and its score between 0 and 1.
-
-    Sentences that a model wrote itself have no place and no score: these are None.
-    """
-
-    text: str
-    start: int | None = None
-    end: int | None = None
-    score: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """A summary and what it was made from.
-
-    Attributes:
-        sentences: the summary, in the document's order.
-        document: every sentence of the document with its score; empty where a model wrote the summary.
-        tokens: how many tokens the model read.
-        seconds: time from text to summary, without loading the model.
-        note: a warning for the reader, or None.
-    """
-
-    sentences: tuple[ScoredSentence, ...]
-    document: tuple[ScoredSentence, ...] = ()
-    tokens: int
-    seconds: float
-    note: str | None = None
-
-    @property
-    def text(self) -> str:
-        """The summary, one sentence per line."""
-        return "\n".join(" ".join(sentence.text.split()) for sentence in self.sentences)
-
-    def __str__(self) -> str:
-        return self.text
+NOT_ENGLISH = "the bundled model was trained on English; its choice in other languages is less sure"
 
 
 class Summarizer(Protocol):
@@ -102,9 +62,7 @@ def summarize(
     text, halves = mend(text)
     summarizer = load_summarizer(model, language, decoding) if model is None or isinstance(model, str | Path) else model
     summary = summarizer.summarize(text, sentences)
-    if not halves:
-        return summary
-    return replace(summary, note="; ".join(note for note in (summary.note, mended_note(halves)) if note))
+    return replace(summary, note=notes(summary.note, halves=halves))
 
 
 def load_summarizer(
@@ -128,21 +86,10 @@ def _bundled(language: str | None) -> Summarizer:
 
 @lru_cache(maxsize=2)
 def _load(source: str, language: str | None, decoding: Decoding | None) -> Summarizer:
-    from longspan.checkpoints import from_transformers
-    from longspan.checkpoints.registry import load_any
-    from longspan.models import LongspanForConditionalGeneration, LongspanForSentenceScoring, LongspanPreTrainedModel
-    from longspan.training.tokenizers import load_tokenizer
+    from longspan.checkpoints.loading import load_pair
+    from longspan.models import LongspanForConditionalGeneration, LongspanForSentenceScoring
 
-    model = load_any(source)
-    if not isinstance(model, LongspanPreTrainedModel):
-        model = from_transformers(model)
-    tokenizer = load_tokenizer(source)
-    if len(tokenizer) > model.config.vocab_size:
-        raise InputError(
-            f"model {source!r} knows {model.config.vocab_size} tokens but its tokenizer has {len(tokenizer)}; "
-            "they do not belong together"
-        )
-    model = model.float().eval()
+    model, tokenizer = load_pair(source)
     if isinstance(model, LongspanForSentenceScoring):
         if decoding is not None:
             raise InputError(f"model {source!r} picks sentences and decodes nothing; leave the decoding options out")
@@ -187,7 +134,7 @@ class Extractive:
             document=document,
             tokens=tokens,
             seconds=time.perf_counter() - begin,
-            note=self._note(text),
+            note=english_note(text, NOT_ENGLISH) if self.english_only else None,
         )
 
     def score(self, sentences: list[str]) -> tuple[list[float], int]:
@@ -203,43 +150,3 @@ class Extractive:
         input_ids = torch.tensor([token for ids in encoded for token in ids])
         sentence_ids = torch.arange(len(encoded)).repeat_interleave(lengths)
         return self.model.score_document(input_ids, sentence_ids).sigmoid().tolist(), len(input_ids)
-
-    def _note(self, text: str) -> str | None:
-        if not self.english_only or reads_english(text):
-            return None
-        return "the bundled model was trained on English; its choice in other languages is less sure"
-
-
-def reads_english(text: str) -> bool:
-    """Whether a text is English, so far as samples of it tell; texts under 40 words of Latin letters pass.
-
-    Prose tells at once: the commonest English words make up a tenth of it. Where they do not (code, tables, lists of
-    references, other languages), langdetect decides, where the 'documents' extra brings it; it takes a while to load.
-    """
-    from longspan.data.text.sentences import guess_language
-
-    if guess_language(text) != "en":  # another script
-        return False
-    step = max(1, len(text) // 8)
-    pieces = (text[start : start + 2_500] for start in range(0, len(text), step))
-    sample = "\n".join(pieces) if len(text) > 20_000 else text
-    words = sample.lower().split()
-    if len(words) < 40:
-        return True
-    common = {"the", "of", "and", "to", "that", "for", "with", "this", "are", "from", "by", "which", "it", "you", "we"}
-    return sum(word in common for word in words) >= len(words) / 10 or _detected(sample) == "en"
-
-
-def _detected(sample: str) -> str | None:
-    """The language that langdetect finds in a sample's words; None without it, or without anything to go by."""
-    from importlib.util import find_spec
-
-    if find_spec("langdetect") is None:
-        return None
-    from langdetect import DetectorFactory, LangDetectException, detect
-
-    DetectorFactory.seed = 0  # it draws at random what it looks at
-    try:
-        return detect(" ".join(re.findall(r"\b[^\W\d_]{2,}\b", sample))[:5_000])
-    except LangDetectException:
-        return None

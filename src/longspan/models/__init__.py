@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from longspan.models.heads.natural_questions import LongspanForNaturalQuestions
     from longspan.models.heads.replaced_tokens import LongspanForReplacedTokens
     from longspan.models.heads.sentence_scoring import LongspanForSentenceScoring
+    from longspan.models.language_model import LongspanForCausalLM
     from longspan.models.outputs import NaturalQuestionsOutput, SentenceScoringOutput
     from longspan.models.pretrained import LongspanPreTrainedModel
 
 __all__ = [
     "LongspanConfig",
+    "LongspanForCausalLM",
     "LongspanForConditionalGeneration",
     "LongspanForMaskedLM",
     "LongspanForNaturalQuestions",
@@ -47,6 +49,7 @@ __all__ = [
 _HOMES = {
     "LongspanConfig": "configuration",
     "LongspanModel": "encoder",
+    "LongspanForCausalLM": "language_model",
     "LongspanForConditionalGeneration": "encoder_decoder",
     "LongspanForNaturalQuestions": "heads.natural_questions",
     "LongspanForReplacedTokens": "heads.replaced_tokens",

@@ -15,6 +15,7 @@ KINDS = {
     "LongspanForSequenceClassification": ("AutoModelForSequenceClassification", "text-classification"),
     "LongspanForTokenClassification": ("AutoModelForTokenClassification", "token-classification"),
     "LongspanForQuestionAnswering": ("AutoModelForQuestionAnswering", "question-answering"),
+    "LongspanForCausalLM": ("AutoModelForCausalLM", "text-generation"),
     "LongspanForConditionalGeneration": ("AutoModelForSeq2SeqLM", "summarization"),
     "LongspanForSentenceScoring": (None, "summarization"),
     "LongspanForNaturalQuestions": (None, "question-answering"),

@@ -72,8 +72,13 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         pooler: give `LongspanModel` a dense-tanh pooler over the first token (BERT, RoBERTa).
         classification_head: what `LongspanForSequenceClassification` puts on the first token: "dense"
             (dropout-dense-tanh-dropout-linear: RoBERTa, Longformer, DeBERTa) or "pooler" (pooler-dropout-linear: BERT).
-        attention: an encoder mechanism: a name, a dict `{"mechanism": name, option: value, ...}`, or a list of these
-            with one per encoder layer. Stored as plain data with every option filled in.
+        attention: an encoder mechanism: a name, or a dict `{"mechanism": name, option: value, ...}`; or a list of these
+            with one per encoder layer, or with the `layers` that each is for (`longspan.attention.layers`). Stored as
+            plain data with every option filled in. `LongspanForCausalLM`, which has no encoder, builds its layers from
+            it in their causal form.
+        decoder_attention: the mechanism over the output in an encoder–decoder, in the same forms with one per decoder
+            layer; any that has a causal form.
+        stack: how blocks are put together: a name, or a dict `{"stack": name, option: value, ...}`.
         global_tokens: which tokens are global when no `global_attention_mask` is passed: "none", "first" (LED,
             classification) or "question" (every token before the first `sep_token_id`).
         max_global_tokens: static number of slots for the global tokens of a `global_attention_mask`, needed only to
@@ -83,8 +88,8 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
             when its inputs are made from labels (mBART).
         position_embedding: "learned" (a table of `max_position_embeddings` rows) or "sinusoidal" (no weights, and then
             no longest input: positions repeat nothing and need nothing of a length never trained on), or "none": the
-            encoder knows places only by the relative positions of `fusion`, as DeBERTa does, and a decoder keeps its
-            table.
+            encoder knows places only by the relative positions of its attention, as DeBERTa does, and a decoder keeps
+            its table.
         position_period: longest wavelength of the sinusoids, in tokens; a short one tells order within a neighbourhood
             only, which is the same at any length of the document.
         sentence_layers: blocks over the sequence of sentences in `LongspanForSentenceScoring`; 0 scores each sentence

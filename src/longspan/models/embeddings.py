@@ -64,7 +64,7 @@ class Embeddings(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.scale = width**0.5 if config.scale_embedding else 1.0
         self.offset = config.position_offset
-        self.padding = config.pad_token_id if config.positions_skip_padding else None
+        self.padding = config.pad_token_id if config.positions_skip_padding and not decoder else None
 
     @property
     def max_tokens(self) -> int:

@@ -5,17 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, nn
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
 from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
-from longspan.models.network import Block, EncoderNetwork, first_token
+from longspan.models.layers import CheckpointedBlock
+from longspan.models.network import EncoderNetwork, first_token
 from longspan.models.pretrained import LongspanPreTrainedModel
-
-
-class EncoderLayer(GradientCheckpointingLayer, Block):
-    """A block that transformers can checkpoint, and that its device maps do not split."""
 
 
 class Encoder(EncoderNetwork):
@@ -23,7 +19,7 @@ class Encoder(EncoderNetwork):
 
     config: LongspanConfig
     main_input_name = "input_ids"
-    block = EncoderLayer
+    block = CheckpointedBlock
 
     def forward(
         self,
@@ -43,7 +39,9 @@ class Encoder(EncoderNetwork):
         `first_position` is where the input begins in a longer document of which it is a piece.
         """
         refuse_attentions(output_attentions, self.config.output_attentions)
-        states = self.states(
+        keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        seen: list[Tensor] | None = [] if keep else None
+        hidden = self.states(
             input_ids,
             attention_mask,
             global_attention_mask,
@@ -51,9 +49,9 @@ class Encoder(EncoderNetwork):
             inputs_embeds,
             first_position,
             position_ids,
+            seen,
         )
-        keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        output = BaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states) if keep else None)
+        output = BaseModelOutput(last_hidden_state=hidden, hidden_states=None if seen is None else tuple(seen))
         return output.to_tuple() if return_dict is False else output
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import EncoderDecoderCache, GenerationMixin
+from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from longspan.errors import InputError
@@ -15,21 +15,19 @@ from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.encoder import Encoder
-from longspan.models.losses import IGNORED, token_loss
-from longspan.models.pretrained import LongspanPreTrainedModel
+from longspan.models.generation import LongspanWriter
+from longspan.models.losses import IGNORED
 
 _SOURCE_INPUTS = ("encoder_outputs", "attention_mask", "global_attention_mask", "inputs_embeds")
 
 
-class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin):
+class LongspanForConditionalGeneration(LongspanWriter):
     """Encoder, decoder and a language-model head tied to the token embeddings (BART, mBART and LED fit into it)."""
 
     _tied_weights_keys = {  # noqa: RUF012 (a transformers convention)
         "decoder.embeddings.token.weight": "encoder.embeddings.token.weight",
         "lm_head.weight": "encoder.embeddings.token.weight",
     }
-
-    accepts_loss_kwargs = True  # the Trainer passes `num_items_in_batch`
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
@@ -39,7 +37,7 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
                 "give at least 1, or use LongspanModel"
             )
         self.encoder = Encoder(config)
-        self.decoder = Decoder(config)
+        self.decoder = Decoder(config, source=True)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.register_buffer("final_logits_bias", torch.zeros(1, config.vocab_size))
         self.post_init()
@@ -53,9 +51,6 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
     def get_encoder(self, modality: str | None = None) -> nn.Module:
         return self.encoder
 
-    def get_decoder(self) -> nn.Module:
-        return self.decoder
-
     def get_input_embeddings(self) -> nn.Module:
         return self.encoder.embeddings.token
 
@@ -64,15 +59,10 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
         self.encoder.embeddings.token = value
         self.decoder.embeddings.token = value
 
-    def get_output_embeddings(self) -> nn.Module:
-        return self.lm_head
-
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        assert isinstance(new_embeddings, nn.Linear)
-        self.lm_head = new_embeddings
-
-    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor | None) -> Tensor:
         """`(B, T)` labels shifted right behind the start token; −100 becomes padding. Data collators call this."""
+        if labels is None:
+            raise InputError("give labels or decoder_input_ids (neither given); to write text, call generate()")
         start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
         if pad is None or (start is None and not self.config.wrap_labels):
             raise InputError(
@@ -103,7 +93,6 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
         token_type_ids: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
-        cache_position: Tensor | None = None,
         **others: Any,
     ) -> Seq2SeqLMOutput | tuple[Any, ...]:
         """Teacher-forced logits, and the loss when `labels` are given.
@@ -125,7 +114,6 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
             token_type_ids: `(B, S)` int64 types of the source tokens, for models with `type_vocab_size` > 0.
             decoder_inputs_embeds: `(B·beams, T, E)` instead of `decoder_input_ids`.
             output_attentions: refused; see `Attention.weights`.
-            cache_position: not read, since the cache knows how far it is.
             **others: further arguments of transformers' classes, as long as they ask for nothing.
 
         Raises:
@@ -135,33 +123,24 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
         refuse_attentions(output_attentions, self.config.output_attentions)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
-                input_ids,
-                attention_mask,
-                global_attention_mask,
-                token_type_ids,
-                inputs_embeds,
-                output_hidden_states,
+                input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_hidden_states
             )
         if decoder_input_ids is None and decoder_inputs_embeds is None:
-            if labels is None:
-                raise InputError("give labels or decoder_input_ids (neither given); to write text, call generate()")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         encoded: Any = encoder_outputs
-        keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         decoded = self.decoder(
             decoder_input_ids,
-            encoded[0],
-            attention_mask,
             decoder_attention_mask,
             past_key_values,
-            use_cache=self.config.use_cache and labels is None if use_cache is None else use_cache,
-            output_hidden_states=bool(keep),
+            use_cache=False if use_cache is None and labels is not None else use_cache,
+            output_hidden_states=output_hidden_states,
             inputs_embeds=decoder_inputs_embeds,
+            source=encoded[0],
+            source_mask=attention_mask,
         )
         logits = self.lm_head(decoded.last_hidden_state) + self.final_logits_bias
-        smoothing = self.config.label_smoothing
         output = Seq2SeqLMOutput(
-            loss=None if labels is None else token_loss(logits, labels, smoothing, num_items_in_batch),
+            loss=self.language_loss(logits, labels, num_items_in_batch),
             logits=logits,
             past_key_values=decoded.past_key_values,
             decoder_hidden_states=decoded.hidden_states,
@@ -169,31 +148,6 @@ class LongspanForConditionalGeneration(LongspanPreTrainedModel, GenerationMixin)
             encoder_hidden_states=getattr(encoded, "hidden_states", None),
         )
         return self.finish(output, return_dict)
-
-    def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Write text: `GenerationMixin.generate`, which encodes each document once.
-
-        Raises:
-            InputError: `max_new_tokens` or `max_length` asks for more tokens than the decoder has positions, which
-                would otherwise show only when it gets there.
-        """
-        settings = args[1] if len(args) > 1 else kwargs.get("generation_config")
-        self._check_new_tokens(settings or self.generation_config, kwargs)
-        parent: Any = super()
-        return parent.generate(*args, **kwargs)
-
-    def _check_new_tokens(self, settings: Any, given: dict[str, Any]) -> None:
-        prompt = given.get("decoder_input_ids")
-        first = 1 if prompt is None else prompt.shape[1]
-        limit = self.decoder.embeddings.max_tokens
-        new, total = (given.get(name, getattr(settings, name)) for name in ("max_new_tokens", "max_length"))
-        # The last token is written but never read, so it needs no position.
-        if new is not None and first + new - 1 > limit:
-            raise InputError(
-                f"max_new_tokens={new} is more than this model can write; give at most {limit + 1 - first}"
-            )
-        if new is None and total is not None and total - 1 > limit:
-            raise InputError(f"max_length={total} is more than this model writes; give at most {limit + 1}")
 
     def _expand_inputs_for_generation(
         self,

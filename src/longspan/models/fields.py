@@ -6,14 +6,15 @@ transformers takes longer than reading a short document.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from longspan.attention import AttentionConfig, FusionConfig, attention_config
+from longspan.attention import AttentionConfig, attention_config
+from longspan.attention.layers import check_shared_tables, plain_layers, spread
 from longspan.errors import InputError
 from longspan.settings import Count, Dropout, Range, Whole, convert, hints_of, show
+from longspan.stacks import stack_config
 
 Layers = Annotated[int, Range(1, 1000)]
 Width = Annotated[int, Range(1, 65_536)]
@@ -118,6 +119,8 @@ class ModelFields:
     pooler: bool = False
     classification_head: Literal["dense", "pooler"] = "dense"
     attention: Any = "longformer"
+    decoder_attention: Any = "full"
+    stack: Any = "sequential"
     global_tokens: Literal["none", "first", "question"] = "none"
     max_global_tokens: int | None = None
     label_smoothing: float = 0.0
@@ -160,9 +163,11 @@ class ModelFields:
         if starts and self.decoder_start_token_id is None and isinstance(self.eos_token_id, int):
             self.decoder_start_token_id = self.eos_token_id
         _check_sizes(self)
-        self.attention = _plain_attention(self.attention, self.num_hidden_layers)
-        self.sentence_attention = _plain_attention(self.sentence_attention, self.sentence_layers)
-        _check_shared_tables(self)
+        self.attention = plain_layers(self.attention, self.num_hidden_layers)
+        self.decoder_attention = plain_layers(self.decoder_attention, self.decoder_layers)
+        self.stack = stack_config(self.stack).to_dict()
+        self.sentence_attention = plain_layers(self.sentence_attention, self.sentence_layers)
+        check_shared_tables([self.layer_attention(layer) for layer in range(self.num_hidden_layers)])
 
     @property
     def embedding_width(self) -> int:
@@ -171,7 +176,14 @@ class ModelFields:
 
     def layer_attention(self, layer: int) -> AttentionConfig:
         """The mechanism of encoder layer `layer`, with `attention_dropout` where its spec gives no dropout."""
-        spec = self.attention[layer] if isinstance(self.attention, list) else self.attention
+        return self._layer_attention(self.attention, self.num_hidden_layers, layer)
+
+    def decoder_layer_attention(self, layer: int) -> AttentionConfig:
+        """The mechanism of decoder layer `layer`, over the output; read like `layer_attention`."""
+        return self._layer_attention(self.decoder_attention, self.decoder_layers, layer)
+
+    def _layer_attention(self, specs: Any, layers: int, layer: int) -> AttentionConfig:
+        spec = spread(specs, layers)[layer]
         return attention_config({"dropout": self.attention_dropout, **spec})
 
 
@@ -207,38 +219,3 @@ def _check_sizes(config: ModelFields) -> None:
             f"positions_skip_padding=True needs a pad_token_id and a position_offset of at least 1 (given "
             f"{config.pad_token_id} and {config.position_offset}); padding uses row position_offset - 1"
         )
-
-
-def _check_shared_tables(config: ModelFields) -> None:
-    """Raise `InputError` where fusion layers ask for different tables of relative positions: they share one."""
-    layers = range(config.num_hidden_layers if isinstance(config.attention, list) else 0)
-    fusions = [(layer, config.layer_attention(layer)) for layer in layers]
-    fusions = [(layer, fusion) for layer, fusion in fusions if isinstance(fusion, FusionConfig)]
-    for layer, fusion in fusions[1:]:
-        for name in ("relative_span", "position_buckets", "position_norm_eps", "global_buckets", "global_span"):
-            first, value = getattr(fusions[0][1], name), getattr(fusion, name)
-            if first != value:
-                raise InputError(
-                    f"attention of layer {layer} has {name}={value}, that of layer {fusions[0][0]} has {first}; all "
-                    "fusion layers share one table of relative positions, so give them the same"
-                )
-
-
-def _plain_attention(spec: Any, layers: int) -> dict[str, Any] | list[dict[str, Any]]:
-    """One mechanism spec, or a list of one per layer, as plain JSON data with every option filled in."""
-    if isinstance(spec, Sequence) and not isinstance(spec, str):
-        if len(spec) != layers:
-            raise InputError(
-                f"attention lists {len(spec)} mechanisms for num_hidden_layers={layers}; give one per layer"
-            )
-        return [_plain_spec(entry) for entry in spec]
-    return _plain_spec(spec)
-
-
-def _plain_spec(spec: Any) -> dict[str, Any]:
-    data = attention_config(spec).to_dict()
-    # A dropout that nobody chose is left open, so that `attention_dropout` keeps deciding it.
-    chosen = isinstance(spec, dict) and "dropout" in spec
-    if not chosen and not data.get("dropout"):
-        data.pop("dropout", None)
-    return json.loads(json.dumps(data))

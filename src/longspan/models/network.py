@@ -1,60 +1,122 @@
-"""The encoder as plain PyTorch: embeddings and a stack of blocks, each with its own attention mechanism.
+"""Encoders and decoders as plain PyTorch: embeddings and a stack of blocks, each with its own attention mechanism.
 
-What runs here needs nothing of transformers; `longspan.models.encoder` makes of it what transformers expects.
+What runs here needs nothing of transformers; `encoder`, `decoder` and the models make of it what transformers expects.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
 
-from longspan.attention import RelativePositions, RelativeTables, Tokens
+from longspan.attention import AttentionConfig, RelativePositions, Tokens
 from longspan.errors import InputError
-from longspan.models.blocks import FeedForward, clamp_half, layer_norm, residual
 from longspan.models.embeddings import Embeddings
 from longspan.models.tokens import describe_tokens
+from longspan.stacks import stack_config
+from longspan.stacks.block import Block, Kept
+from longspan.stacks.cross_attention import CrossAttention
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
 
 
-class Block(nn.Module):
-    """Attention, then a feed-forward layer, each in a residual branch."""
-
-    def __init__(self, config: ModelFields, layer: int) -> None:
-        super().__init__()
-        attention = config.layer_attention(layer)
-        self.attention = attention.build(width=config.hidden_size, heads=config.num_attention_heads)
-        self.attention_norm = layer_norm(config)
-        self.feed_forward = FeedForward(config, config.intermediate_size)
-        self.feed_forward_norm = layer_norm(config)
-        self.dropout = nn.Dropout(config.dropout)
-        self.pre = config.normalization == "pre"
-
-    def forward(self, hidden: Tensor, tokens: Tokens, *tables: Tensor) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`. Shared tables of relative positions are arguments of their own, since reentrant
-        checkpointing follows gradients through tensors that it is given, and through nothing that holds tensors."""
-        if tables:
-            tokens = replace(tokens, relative=RelativeTables(*tables))
-        hidden = residual(hidden, lambda x: self.attention(x, tokens), self.attention_norm, self.dropout, pre=self.pre)
-        hidden = residual(hidden, self.feed_forward, self.feed_forward_norm, self.dropout, pre=self.pre)
-        return clamp_half(hidden)
+def layer_norm(config: ModelFields) -> nn.LayerNorm:
+    """A LayerNorm over the model width, with the configuration's ε."""
+    return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
 
-class EncoderNetwork(nn.Module):
-    """Embeddings, blocks and, when pre-normalised, a final LayerNorm."""
+def encoder_block(config: ModelFields, layer: int, kind: type[Block] = Block, *, causal: bool = False) -> Block:
+    """Block `layer` of the encoder, or, where `causal`, of a model that has a decoder only."""
+    heads = config.num_attention_heads
+    attention = config.layer_attention(layer).build(width=config.hidden_size, heads=heads, causal=causal)
+    return kind(attention, inner=config.intermediate_size, **_numbers(config))
+
+
+def decoder_block(config: ModelFields, layer: int, kind: type[Block] = Block) -> Block:
+    """Block `layer` of the decoder of an encoder–decoder: causal, and with attention to the source."""
+    width, heads, inner = config.hidden_size, config.decoder_attention_heads, config.decoder_intermediate_size
+    assert heads is not None
+    assert inner is not None
+    attention = config.decoder_layer_attention(layer).build(width=width, heads=heads, causal=True)
+    cross = CrossAttention(width=width, heads=heads, dropout=config.attention_dropout)
+    return kind(attention, inner=inner, cross_attention=cross, **_numbers(config))
+
+
+def _numbers(config: ModelFields) -> dict[str, Any]:
+    """What the blocks of one model have in common."""
+    return {
+        "activation_function": config.activation_function,
+        "eps": config.layer_norm_eps,
+        "dropout": config.dropout,
+        "activation_dropout": config.activation_dropout,
+        "pre": config.normalization == "pre",
+    }
+
+
+class Network(nn.Module):
+    """Embeddings, a stack of blocks and, when pre-normalised, a final LayerNorm.
+
+    Args:
+        config: the fields of the model.
+        decoder: the blocks and positions of an encoder–decoder's decoder, instead of an encoder's.
+        causal: the blocks of an encoder in their causal form.
+    """
 
     block: ClassVar[type[Block]] = Block
 
-    def __init__(self, config: ModelFields) -> None:
+    def __init__(self, config: ModelFields, *, decoder: bool = False, causal: bool = False) -> None:
         super().__init__()
         self.config = config
-        self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(self.block(config, layer) for layer in range(config.num_hidden_layers))
-        self.relative = self._shared_positions()
+        self.embeddings = Embeddings(config, decoder=decoder)
+
+        def block(layer: int) -> Block:
+            if decoder:
+                return decoder_block(config, layer, self.block)
+            return encoder_block(config, layer, self.block, causal=causal)
+
+        depth = config.decoder_layers if decoder else config.num_hidden_layers
+        self.layers = stack_config(config.stack).build(block, depth)
+        self.relative = _shared_positions(self.layers, config.hidden_size)
         self.final_norm = layer_norm(config) if config.normalization == "pre" else None
+
+    def run(
+        self,
+        hidden: Tensor,
+        tokens: Tokens,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        kept: Sequence[Kept] | None = None,
+        seen: list[Tensor] | None = None,
+    ) -> Tensor:
+        """From the embeddings `(B, T, E)` to the final states `(B, T, E)`; arguments as in `Sequential.forward`."""
+        tables = () if self.relative is None else self.relative()
+        hidden = self.layers(hidden, tokens, source, source_mask, *tables, kept=kept, seen=seen)
+        if self.final_norm is not None:
+            hidden = self.final_norm(hidden)
+            if seen:
+                seen[-1] = hidden
+        return hidden
+
+
+def _shared_positions(layers: nn.ModuleList, width: int) -> RelativePositions | None:
+    """The one pair of tables for all layers with relative positions, as in DeBERTa; `None` if there are no such layers.
+    The configuration has checked that they ask for equal tables."""
+    shared = None
+    for block in layers:
+        assert isinstance(block, Block)
+        config = block.attention.config
+        assert isinstance(config, AttentionConfig)
+        tables = config.build_positions(width)
+        if tables is not None:
+            block.attention.share_positions()
+            shared = shared or tables
+    return shared
+
+
+class EncoderNetwork(Network):
+    """The encoder: every token sees what its mechanism lets it see, before and after itself."""
 
     def states(
         self,
@@ -65,33 +127,16 @@ class EncoderNetwork(nn.Module):
         inputs_embeds: Tensor | None = None,
         first_position: int = 0,
         position_ids: Tensor | None = None,
-    ) -> list[Tensor]:
-        """The states `(B, T, E)` before each layer and after the last; arguments as in `LongspanModel.forward`.
+        seen: list[Tensor] | None = None,
+    ) -> Tensor:
+        """The final states `(B, T, E)`; arguments as in `LongspanModel.forward`.
 
-        `first_position` is where the input begins in a longer document of which it is a piece.
+        `first_position` is where the input begins in a longer document of which it is a piece; `seen` is a list that
+        is to receive the states before each layer and after the last.
         """
         hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, position_ids)
         tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask)
-        tables = () if self.relative is None else self.relative()
-        states = [hidden]
-        for layer in self.layers:
-            hidden = layer(hidden, tokens, *tables)
-            states.append(hidden)
-        if self.final_norm is not None:
-            states[-1] = self.final_norm(hidden)
-        return states
-
-    def _shared_positions(self) -> RelativePositions | None:
-        """The one pair of tables for all layers with relative positions, as in DeBERTa; `None` if there are no such
-        layers. The configuration has checked that they ask for equal tables."""
-        shared = None
-        for layer, block in enumerate(self.layers):
-            tables = self.config.layer_attention(layer).build_positions(self.config.hidden_size)
-            if tables is not None:
-                assert isinstance(block, Block)
-                block.attention.share_positions()
-                shared = shared or tables
-        return shared
+        return self.run(hidden, tokens, seen=seen)
 
 
 class EncoderBody(nn.Module):

@@ -21,7 +21,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
     config_class = LongspanConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["EncoderLayer", "DecoderLayer"]  # noqa: RUF012
+    _no_split_modules = ["CheckpointedBlock"]  # noqa: RUF012
     _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     # Attention is ours, not one of transformers' kernels; these only say that no `attn_implementation` is refused.
     _supports_sdpa = True

@@ -3,6 +3,7 @@
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForPreTraining,
     AutoModelForQuestionAnswering,
@@ -13,6 +14,7 @@ from transformers import (
 
 from longspan.models import (
     LongspanConfig,
+    LongspanForCausalLM,
     LongspanForConditionalGeneration,
     LongspanForMaskedLM,
     LongspanForQuestionAnswering,
@@ -24,6 +26,7 @@ from longspan.models import (
 
 AutoConfig.register(LongspanConfig.model_type, LongspanConfig, exist_ok=True)
 AutoModel.register(LongspanConfig, LongspanModel, exist_ok=True)
+AutoModelForCausalLM.register(LongspanConfig, LongspanForCausalLM, exist_ok=True)
 AutoModelForMaskedLM.register(LongspanConfig, LongspanForMaskedLM, exist_ok=True)
 AutoModelForPreTraining.register(LongspanConfig, LongspanForReplacedTokens, exist_ok=True)
 AutoModelForSeq2SeqLM.register(LongspanConfig, LongspanForConditionalGeneration, exist_ok=True)

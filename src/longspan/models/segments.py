@@ -22,25 +22,17 @@ SEGMENT = 16_384
 def reach_of(config: ModelFields) -> tuple[int, int] | None:
     """How many tokens to each side a final state can depend on, and the step by which pieces may start.
 
-    None where the reach is not bounded: global tokens, or another mechanism than a window.
+    None where the reach is not bounded: global tokens, or a mechanism that looks anywhere.
     """
-    from longspan.attention.longformer import LongformerConfig
-    from longspan.attention.poolingformer import PoolingformerConfig
-
     if config.global_tokens != "none" or config.position_embedding != "sinusoidal":
         return None
     reach, step = 0, 1
     for layer in range(config.num_hidden_layers):
         attention = config.layer_attention(layer)
-        if isinstance(attention, PoolingformerConfig):
-            # From a token to a pool, over its kernel, and from there through the first level's window.
-            reach += max(attention.pooled_left_tokens, attention.pooled_right_tokens) + attention.kernel
-            step = math.lcm(step, attention.stride)
-        elif not isinstance(attention, LongformerConfig):
+        if attention.reach is None:
             return None
-        dilation = attention.dilation if isinstance(attention, LongformerConfig) else 1
-        widest = dilation if isinstance(dilation, int) else max(dilation)
-        reach += max(attention.left_tokens, attention.right_tokens) * widest
+        reach += max(attention.reach)
+        step = math.lcm(step, attention.period)
     return reach, step
 
 
@@ -59,6 +51,6 @@ def sums_by_sentence(encoder: EncoderNetwork, input_ids: Tensor, sentence_ids: T
         stop = min(start + segment, length)
         first = max(0, start - reach) // step * step
         piece = input_ids[first : stop + reach]
-        states = encoder.states(piece[None], first_position=first)[-1][0, start - first : stop - first]
+        states = encoder.states(piece[None], first_position=first)[0, start - first : stop - first]
         sums.index_add_(0, sentence_ids[start:stop], states.to(sums.dtype))
     return sums

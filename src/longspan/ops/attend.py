@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.blocked_operator import blocked_attention, blocked_kernel
+from longspan.ops.blocked_operator import attend_blocked
+from longspan.ops.call import Call, checked
 from longspan.ops.dense import attend_dense, attend_full, dense_is_cheaper
-from longspan.ops.eager import run
 from longspan.ops.flex import attend_flex, flex_serves
 from longspan.ops.reference import attend_reference
-from longspan.ops.slots import check_slots, distinct_slots, slots_of_mask
+from longspan.ops.terms import Term
 from longspan.ops.transforms import has_tangent, needs_reference
 from longspan.patterns import Causal, Full, Pattern
-from longspan.patterns.text import text_of
 
-BACKENDS = ("auto", "reference", "blocked", "flex")
+BACKENDS = {"reference": attend_reference, "blocked": attend_blocked, "flex": attend_flex}
+WAYS = {"full": attend_full, "dense": attend_dense, **BACKENDS}
+"""The backends, and what `auto` may take besides."""
+SHORT_SCORES = 1 << 18
+"""Up to this many scores in all, relative positions train faster in autograd's dense steps than in tiles that recompute
+them."""
 
 
 def attend(
@@ -28,10 +31,10 @@ def attend(
     value: Tensor,
     *,
     pattern: Pattern,
+    terms: Sequence[Term] = (),
     key_mask: Tensor | None = None,
     globals: Tensor | None = None,
     global_rows: bool = True,
-    bias: Tensor | None = None,
     scale: float | None = None,
     dropout_prob: float = 0.0,
     query_offset: int = 0,
@@ -39,28 +42,28 @@ def attend(
 ) -> Tensor:
     """Softmax attention of each query over the keys that `pattern` lets it see.
 
-    `softmax(scale·QKᵀ + bias) V` over the visible keys only (Vaswani et al. 2017, eq. 1); a query that sees nothing
-    gives zeros.
+    `softmax(scale·(QKᵀ + content terms) + biases) V` over the visible keys only (Vaswani et al. 2017, eq. 1); a query
+    that sees nothing gives zeros.
 
     Args:
         query: `(B, H, T, D)`.
         key: `(B, H, S, D)`.
         value: `(B, H, S, Dv)`.
         pattern: which pairs of positions may attend, for all heads or `PerHead`.
+        terms: what is added to the scores, of `longspan.ops.terms`: `Bias`, `GlobalKeyBias`, `ContentToPosition`,
+            `PositionToContent`, `PositionBias`; any number of each.
         key_mask: `(B, S)` bool, True where a key is real; `None` means all are.
         globals: tokens that see every real key and are seen by every query, whatever the pattern: a `(B, S)` bool
             mask, or `(B, G)` int64 positions with −1 in unused slots (a static count, for `torch.compile` and
             `torch.export`). Needs T = S. A padded global token is ignored, one that is named twice counts once.
         global_rows: False gives the global tokens as keys only: their own rows follow the pattern.
-        bias: added to the scaled scores, of any shape that broadcasts to `(B, H, T, S)`, such as `(T, S)` or
-            `(H, 1, S)`; −∞ hides a key. One that learns is served by `"reference"` only.
         scale: factor on the scores, `D ** -0.5` by default.
         dropout_prob: probability of dropping an attention weight.
         query_offset: position of the first query, for queries that continue a sequence of keys.
         backend: `"reference"` (dense, quadratic memory), `"blocked"` (tiles, linear memory, any device), `"flex"`
-            (FlexAttention on CUDA), or `"auto"`, the cheapest that serves the call. All keep scores and softmax in
-            float32 at least, so results agree up to the rounding of the inputs' type. Forward-mode derivatives, and
-            those of `torch.func`, come from `"reference"`.
+            (FlexAttention on CUDA, without terms), or `"auto"`, the cheapest that serves the call. All keep scores and
+            softmax in float32 at least, so results agree up to the rounding of the inputs' type. Forward-mode
+            derivatives, and those of `torch.func`, come from `"reference"`.
 
     Returns:
         `(B, H, T, Dv)` in the dtype of the query.
@@ -68,133 +71,52 @@ def attend(
     Raises:
         InputError: shapes or dtypes do not fit, or the chosen backend cannot serve the call.
     """
-    _check(query, key, value, pattern, key_mask, bias, dropout_prob, backend)
-    if bias is not None:
-        bias = bias[(None,) * (4 - bias.ndim)]
-    slots = None if globals is None else _slots(globals, query, key, key_mask, query_offset)
-    if slots is not None and slots.shape[1] == 0:
-        slots = None
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    chosen = backend
-    if backend == "auto":
-        chosen = _choose(query, key, value, pattern, slots, bias, query_offset, dropout_prob)
-    if chosen in ("blocked", "flex") and needs_reference(query, key, value, bias):
-        if backend != "auto":
-            raise InputError(
-                f"backend={backend!r} has no forward-mode derivatives and none by torch.func, which are asked for; "
-                "use backend='reference', or plain backward"
-            )
-        chosen = "reference"
-    if chosen == "full":
-        causal = isinstance(pattern, Causal)
-        return attend_full(query, key, value, key_mask, causal=causal, scale=scale, dropout_prob=dropout_prob)
-    if chosen == "dense":
-        return attend_dense(query, key, value, pattern, key_mask, scale=scale, query_offset=query_offset)
-    if chosen == "blocked":
-        if bias is not None and bias.requires_grad and torch.is_grad_enabled():
-            raise InputError("backend='blocked' gives no gradient to bias; use backend='reference', or detach the bias")
-        seed = torch.randint(2**62, (), dtype=torch.int64) if dropout_prob else None
-        options = (text_of(pattern), scale, dropout_prob, query_offset, global_rows)
-        return run(blocked_attention, blocked_kernel, query, key, value, key_mask, slots, bias, seed, *options)
-    rest: dict[str, Any] = {"bias": bias, "scale": scale, "dropout_prob": dropout_prob}
-    rest |= {"global_rows": global_rows, "query_offset": query_offset}
-    whole = attend_flex if chosen == "flex" else attend_reference
-    return whole(query, key, value, pattern, key_mask, slots, **rest)
+    if backend != "auto" and backend not in BACKENDS:
+        raise InputError(f"backend={backend!r} does not exist; choose one of auto, {', '.join(BACKENDS)}")
+    options = {"key_mask": key_mask, "globals": globals, "global_rows": global_rows, "scale": scale}
+    call = checked(
+        query, key, value, pattern, terms, **options, dropout_prob=dropout_prob, query_offset=query_offset
+    )  # fmt: skip
+    return WAYS[_choose(call) if backend == "auto" else _checked_choice(call, backend)](call)
 
 
-def _check(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    pattern: Pattern,
-    key_mask: Tensor | None,
-    bias: Tensor | None,
-    dropout_prob: float,
-    backend: str,
-) -> None:
-    """Refuse what does not fit together, in one sentence each."""
-    if backend not in BACKENDS:
-        raise InputError(f"backend={backend!r} does not exist; choose one of {', '.join(BACKENDS)}")
-    if not isinstance(pattern, Pattern):
-        raise InputError(f"pattern={pattern!r} is no pattern; give one of longspan.patterns, or parse its text first")
-    if query.ndim != 4 or key.ndim != 4 or value.ndim != 4:
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (query, key, value))
-        raise InputError(f"query, key and value have shapes {shapes}; give each four dimensions (B, H, length, D)")
-    if query.shape[:2] != key.shape[:2] or query.shape[-1] != key.shape[-1] or key.shape[:3] != value.shape[:3]:
-        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (query, key, value))
+def _checked_choice(call: Call, backend: str) -> str:
+    """The backend asked for.
+
+    Raises:
+        InputError: it cannot give the derivatives that are asked for.
+    """
+    if backend != "reference" and needs_reference(*call.tensors):
         raise InputError(
-            f"query, key and value have shapes {shapes}; they must be (B, H, T, D), (B, H, S, D), (B, H, S, Dv)"
+            f"backend={backend!r} has no forward-mode derivatives and none by torch.func, which are asked for; "
+            "use backend='reference', or plain backward"
         )
-    if not query.dtype == key.dtype == value.dtype:
-        raise InputError(
-            f"query, key and value have dtypes {query.dtype}, {key.dtype}, {value.dtype}; give all the same"
-        )
-    if pattern.heads not in (None, query.shape[1]):
-        raise InputError(
-            f"pattern has {pattern.heads} heads and query has {query.shape[1]}; give one pattern for each head"
-        )
-    if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != (key.shape[0], key.shape[2])):
-        raise InputError(
-            f"key_mask is {key_mask.dtype} of shape {tuple(key_mask.shape)}; "
-            f"give bool of shape {(key.shape[0], key.shape[2])}"
-        )
-    if not 0 <= dropout_prob <= 1:
-        raise InputError(f"dropout_prob={dropout_prob} is no probability; give a number from 0 to 1")
-    if bias is not None:
-        full = (*query.shape[:3], key.shape[2])
-        sizes = zip(reversed(bias.shape), reversed(full), strict=False)
-        if bias.ndim > 4 or any(size not in (1, wanted) for size, wanted in sizes):
-            raise InputError(f"bias has shape {tuple(bias.shape)}; give one that broadcasts to {full}")
-        if not bias.is_floating_point():
-            raise InputError(f"bias is {bias.dtype}; give floating-point numbers to add to the scores")
+    return backend
 
 
-def _slots(globals: Tensor, query: Tensor, key: Tensor, key_mask: Tensor | None, query_offset: int) -> Tensor:
-    """Global tokens as `(B, G)` slots, each real token once, −1 where unused."""
-    length = key.shape[2]
-    if query.shape[2] != length or query_offset:
-        raise InputError(
-            f"globals needs queries and keys at the same positions, not {query.shape[2]} queries at offset "
-            f"{query_offset} and {length} keys; leave globals out when decoding step by step"
-        )
-    if globals.ndim != 2 or globals.shape[0] != key.shape[0] or globals.dtype not in (torch.bool, torch.int64):
-        raise InputError(
-            f"globals is {globals.dtype} of shape {tuple(globals.shape)}; give a bool mask {(key.shape[0], length)} "
-            f"or int64 positions ({key.shape[0]}, G)"
-        )
-    if globals.dtype == torch.bool:
-        if globals.shape[1] != length:
-            raise InputError(
-                f"globals has {globals.shape[1]} positions and key has {length}; give them the same length"
-            )
-        return slots_of_mask(globals if key_mask is None else globals & key_mask)
-    check_slots("globals", globals, length)
-    slots = distinct_slots(globals)
-    if key_mask is not None and length:
-        slots = torch.where(torch.gather(key_mask, 1, slots.clamp(min=0)), slots, -1)
-    return slots
-
-
-def _choose(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    pattern: Pattern,
-    slots: Tensor | None,
-    bias: Tensor | None,
-    query_offset: int,
-    dropout_prob: float,
-) -> str:
-    """The backend `auto` takes: the cheapest that serves the call."""
-    learns = bias is not None and bias.requires_grad and torch.is_grad_enabled()
-    if learns or has_tangent(query, key, value, bias):  # PyTorch's own kernels have no forward mode either
+def _choose(call: Call) -> str:
+    """What `auto` takes: the cheapest that serves the call."""
+    if has_tangent(*call.tensors):  # PyTorch's own kernels have no forward mode either
         return "reference"
-    plain = slots is None and bias is None
-    causal = isinstance(pattern, Causal) and query.shape[2] == key.shape[2] and not query_offset
-    if plain and (causal or isinstance(pattern, Full)):
+    plain = call.slots is None and not call.terms
+    if plain and ((isinstance(call.pattern, Causal) and call.is_square) or isinstance(call.pattern, Full)):
         return "full"
-    if flex_serves(query, value_width=value.shape[-1], bias=bias, dropout_prob=dropout_prob):
-        return "flex"
-    if plain and not dropout_prob and dense_is_cheaper(query, key, pattern, query_offset):
+    if flex_serves(call):
+        chosen = "flex"
+    elif plain and not call.dropout_prob and dense_is_cheaper(call):
         return "dense"
-    return "blocked"
+    else:
+        chosen = "reference" if call.has_offsets and _trains_short(call) else "blocked"
+    return "reference" if needs_reference(*call.tensors) else chosen
+
+
+def _trains_short(call: Call) -> bool:
+    """Whether a short input is to be trained on; a compiled graph must serve every length and keeps to the tiles.
+
+    Dropout counts as training even without gradients: reentrant checkpointing computes its first pass without them, and
+    the second must drop the same weights.
+    """
+    if torch.compiler.is_compiling() or call.query.is_cuda:
+        return False
+    learns = call.dropout_prob > 0 or (torch.is_grad_enabled() and any(each.requires_grad for each in call.tensors))
+    return learns and call.query.shape[:3].numel() * call.key.shape[2] <= SHORT_SCORES

@@ -10,71 +10,18 @@ import torch
 from torch import Tensor
 from torch._decomp import register_decomposition
 
-import longspan.ops.blocked_operator
-import longspan.ops.pooling
-import longspan.ops.relative_operator  # noqa: F401 (importing them defines the operators)
+import longspan.ops.pooling  # noqa: F401 (importing it defines the operators)
 from longspan.errors import InputError
+from longspan.ops.blocked_operator import call_of
 from longspan.ops.reference import attend_reference
-from longspan.ops.relative_reference import attend_relative_reference
-from longspan.patterns import parse
-
-
-def _refuse_dropout(dropout_prob: float) -> None:
-    if dropout_prob:
-        raise InputError(f"dropout_prob={dropout_prob} cannot be exported; call model.eval() first")
 
 
 @register_decomposition(torch.ops.longspan.blocked_attention.default)
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_mask: Tensor | None,
-    slots: Tensor | None,
-    bias: Tensor | None,
-    seed: Tensor | None,
-    pattern: str,
-    scale: float,
-    dropout_prob: float,
-    query_offset: int,
-    global_rows: bool,
-) -> Tensor:
-    _refuse_dropout(dropout_prob)
-    return attend_reference(
-        query,
-        key,
-        value,
-        parse(pattern),
-        key_mask,
-        slots,
-        global_rows=global_rows,
-        bias=bias,
-        scale=scale,
-        dropout_prob=0.0,
-        query_offset=query_offset,
-    )
-
-
-@register_decomposition(torch.ops.longspan.relative_attention.default)
-def _relative(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    position_key: Tensor,
-    position_query: Tensor,
-    global_bias: Tensor | None,
-    key_mask: Tensor | None,
-    slots: Tensor | None,
-    seed: Tensor | None,
-    left: int,
-    right: int,
-    scale: float,
-    dropout_prob: float,
-) -> Tensor:
-    _refuse_dropout(dropout_prob)
-    inputs = (query, key, value, position_key, position_query)
-    options = {"left": left, "right": right, "scale": scale, "dropout_prob": 0.0}
-    return attend_relative_reference(*inputs, key_mask, slots, global_bias, **options)
+def _attention(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
+    call = call_of(*arguments)
+    if call.dropout_prob:
+        raise InputError(f"dropout_prob={call.dropout_prob} cannot be exported; call model.eval() first")
+    return attend_reference(call)
 
 
 @register_decomposition(torch.ops.longspan.pool_sum.default)

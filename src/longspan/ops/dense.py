@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.ops.call import Call
 from longspan.ops.kept import kept
 from longspan.ops.tiles import best_layout
 from longspan.patterns import Causal, Pattern
@@ -18,48 +19,32 @@ DENSE_SHARE = 0.6
 """Share of the pairs that the tiles would compute, from which the dense kernel is cheaper."""
 
 
-def attend_full(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    key_mask: Tensor | None,
-    *,
-    causal: bool,
-    scale: float,
-    dropout_prob: float,
-) -> Tensor:
-    """Full or causal attention, `(B, H, T, D)`; rows without any real key give zeros."""
-    if key_mask is None:
-        return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout_prob, is_causal=causal, scale=scale)
-    seen = key_mask[:, None, None, :]
+def attend_full(call: Call) -> Tensor:
+    """Full or causal attention without terms and globals; rows without any real key give zeros."""
+    inputs, causal = (call.query, call.key, call.value), isinstance(call.pattern, Causal)
+    if call.key_mask is None:
+        return F.scaled_dot_product_attention(*inputs, dropout_p=call.dropout_prob, is_causal=causal, scale=call.scale)
+    seen = call.key_mask[:, None, None, :]
     if causal:
-        seen = seen & Causal().dense(query.shape[2], key.shape[2]).to(query.device)
-    return _attend_seen(query, key, value, seen, scale, dropout_prob)
+        seen = seen & Causal().dense(call.query.shape[2], call.key.shape[2]).to(call.query.device)
+    return _attend_seen(call, seen)
 
 
-def attend_dense(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    pattern: Pattern,
-    key_mask: Tensor | None,
-    *,
-    scale: float,
-    query_offset: int,
-) -> Tensor:
-    """Attention with the whole mask of a pattern, for short inputs."""
-    mask, seen, some_empty = _mask_of(pattern, query.shape[2], key.shape[2], query_offset, query.dtype, query.device)
+def attend_dense(call: Call) -> Tensor:
+    """Attention with the whole mask of a pattern, for short inputs, without terms, globals and dropout."""
+    query, key_mask = call.query, call.key_mask
+    sizes = (query.shape[2], call.key.shape[2], call.query_offset)
+    mask, seen, some_empty = _mask_of(call.pattern, *sizes, query.dtype, query.device)
     if key_mask is None and not some_empty:
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
-    return _attend_seen(query, key, value, seen if key_mask is None else seen & key_mask[:, None, None, :], scale, 0.0)
+        return F.scaled_dot_product_attention(query, call.key, call.value, attn_mask=mask, scale=call.scale)
+    return _attend_seen(call, seen if key_mask is None else seen & key_mask[:, None, None, :])
 
 
-def _attend_seen(query: Tensor, key: Tensor, value: Tensor, seen: Tensor, scale: float, dropout_prob: float) -> Tensor:
+def _attend_seen(call: Call, seen: Tensor) -> Tensor:
     """Attention under a bool mask; a row that sees nothing is computed over all keys, then set to zero."""
     empty = ~seen.any(dim=-1, keepdim=True)
-    mask = seen | empty
-    result = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout_prob, scale=scale)
-    return result * ~empty
+    options = {"attn_mask": seen | empty, "dropout_p": call.dropout_prob, "scale": call.scale}
+    return F.scaled_dot_product_attention(call.query, call.key, call.value, **options) * ~empty
 
 
 @kept
@@ -73,12 +58,13 @@ def _mask_of(
     return mask, seen, not bool(seen.any(dim=-1).all())
 
 
-def dense_is_cheaper(query: Tensor, key: Tensor, pattern: Pattern, query_offset: int) -> bool:
+def dense_is_cheaper(call: Call) -> bool:
     """Whether the tiles of a pattern cover so much of a short input that the dense kernel wins.
 
     A compiled graph must serve every length and keeps to the tiles.
     """
-    queries, keys = query.shape[2], key.shape[2]
-    if torch.compiler.is_compiling() or pattern.heads or not 0 < queries * keys <= DENSE_PAIRS:
+    queries, keys = call.query.shape[2], call.key.shape[2]
+    if torch.compiler.is_compiling() or call.pattern.heads or not 0 < queries * keys <= DENSE_PAIRS:
         return False
-    return best_layout(pattern, queries, keys, query_offset, query.device).scores >= DENSE_SHARE * queries * keys
+    tiling = best_layout(call.pattern, queries, keys, call.query_offset, call.query.device)
+    return tiling.scores >= DENSE_SHARE * queries * keys

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from longspan.errors import InputError
+from longspan.ops.call import Call
 from longspan.ops.kept import kept
 from longspan.ops.slots import mask_of_slots
 from longspan.patterns import Pattern, Span
@@ -18,45 +19,33 @@ BLOCK = 128
 """Queries and keys to a block, FlexAttention's own default."""
 
 
-def flex_serves(query: Tensor, *, value_width: int, bias: Tensor | None, dropout_prob: float) -> bool:
-    """Whether FlexAttention serves such a call well: on CUDA, in half or single precision, without dropout or bias."""
-    widths = (query.shape[-1], value_width)
+def flex_serves(call: Call) -> bool:
+    """Whether FlexAttention serves such a call well: on CUDA, in half or single precision, without dropout or terms."""
+    query = call.query
     return (
         query.is_cuda
         and query.dtype in (torch.float16, torch.bfloat16, torch.float32)
-        and bias is None
-        and dropout_prob == 0
+        and not call.terms
+        and call.dropout_prob == 0
         and query.shape[2] > 0
-        and all(width >= 16 and width & (width - 1) == 0 for width in widths)
+        and all(width >= 16 and width & (width - 1) == 0 for width in (query.shape[-1], call.value.shape[-1]))
     )
 
 
-def attend_flex(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    pattern: Pattern,
-    key_mask: Tensor | None,
-    slots: Tensor | None,
-    *,
-    global_rows: bool,
-    bias: Tensor | None,
-    scale: float,
-    dropout_prob: float,
-    query_offset: int,
-) -> Tensor:
-    """Attention by FlexAttention; arguments as in `longspan.attend`, global tokens as slots.
+def attend_flex(call: Call) -> Tensor:
+    """Attention by FlexAttention.
 
     Raises:
-        InputError: dropout or a bias is asked for, or gradients on a CPU, which FlexAttention cannot give.
+        InputError: dropout or a term is asked for, or a device other than CUDA.
     """
-    _check(query, bias, dropout_prob)
-    queries, keys = query.shape[2], key.shape[2]
-    if not query.numel() or not key.numel():
-        return query.new_zeros(*query.shape[:-1], value.shape[-1])
-    marked = None if slots is None else mask_of_slots(slots, keys)
-    block_mask = block_mask_of(pattern, queries, keys, query_offset, query.device, key_mask, marked, global_rows)
-    return _kernel()(query, key, value, block_mask=block_mask, scale=scale)
+    _check(call)
+    query, queries, keys = call.query, call.query.shape[2], call.key.shape[2]
+    if not query.numel() or not call.key.numel():
+        return query.new_zeros(*query.shape[:-1], call.value.shape[-1])
+    marked = None if call.slots is None else mask_of_slots(call.slots, keys)
+    sizes = (queries, keys, call.query_offset, query.device)
+    block_mask = block_mask_of(call.pattern, *sizes, call.key_mask, marked, call.global_rows)
+    return _kernel()(query, call.key, call.value, block_mask=block_mask, scale=call.scale)
 
 
 def block_mask_of(
@@ -78,13 +67,15 @@ def block_mask_of(
     return BlockMask.from_kv_blocks(*tables, BLOCK_SIZE=BLOCK, mask_mod=mask_mod, seq_lengths=(queries, keys))
 
 
-def _check(query: Tensor, bias: Tensor | None, dropout_prob: float) -> None:
-    if not query.is_cuda:
-        raise InputError(f"backend='flex' runs on CUDA only, and query is on {query.device}; use backend='blocked'")
-    if dropout_prob:
-        raise InputError(f"backend='flex' has no dropout, and dropout_prob={dropout_prob}; use backend='blocked'")
-    if bias is not None:
-        raise InputError("backend='flex' takes no bias tensor; use backend='blocked' or 'reference'")
+def _check(call: Call) -> None:
+    device, prob = call.query.device, call.dropout_prob
+    if not call.query.is_cuda:
+        raise InputError(f"backend='flex' runs on CUDA only, and query is on {device}; use backend='blocked'")
+    if prob:
+        raise InputError(f"backend='flex' has no dropout, and dropout_prob={prob}; use backend='blocked'")
+    if call.terms:
+        kind = type(call.terms[0]).__name__
+        raise InputError(f"backend='flex' adds no terms to the scores, and terms holds {kind}; use backend='blocked'")
 
 
 def _mask_mod(

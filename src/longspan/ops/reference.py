@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from longspan.ops.call import Call
+from longspan.ops.dense_terms import dense_terms
 from longspan.ops.slots import mask_of_slots
 from longspan.patterns import Pattern
 
@@ -55,32 +57,20 @@ def dense_weights(query: Tensor, key: Tensor, seen: Tensor, *, scale: float, bia
     return torch.softmax(scores, dim=-1).masked_fill(~seen, 0.0)
 
 
-def attend_reference(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    pattern: Pattern,
-    key_mask: Tensor | None,
-    slots: Tensor | None,
-    *,
-    global_rows: bool,
-    bias: Tensor | None,
-    scale: float,
-    dropout_prob: float,
-    query_offset: int,
-) -> Tensor:
-    """Dense attention; arguments as in `longspan.attend`, global tokens as slots."""
+def attend_reference(call: Call) -> Tensor:
+    """Dense attention."""
+    query, queries, keys = call.query, call.query.shape[2], call.key.shape[2]
     seen = dense_mask(
-        pattern,
-        query.shape[2],
-        key.shape[2],
-        key_mask=key_mask,
-        is_global=None if slots is None else mask_of_slots(slots, key.shape[2]),
-        query_offset=query_offset,
-        global_rows=global_rows,
+        call.pattern,
+        queries,
+        keys,
+        key_mask=call.key_mask,
+        is_global=None if call.slots is None else mask_of_slots(call.slots, keys),
+        query_offset=call.query_offset,
+        global_rows=call.global_rows,
         device=query.device,
     )
-    weights = dense_weights(query, key, seen, scale=scale, bias=bias)
-    weights = torch.nn.functional.dropout(weights, dropout_prob)
+    weights = dense_weights(query, call.key, seen, scale=call.scale, bias=dense_terms(call))
+    weights = torch.nn.functional.dropout(weights, call.dropout_prob)
     with full_precision(query):
-        return torch.matmul(weights, value.to(weights.dtype)).to(query.dtype)
+        return torch.matmul(weights, call.value.to(weights.dtype)).to(query.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.errors import InputError
@@ -50,3 +51,15 @@ def mask_of_slots(slots: Tensor, length: int) -> Tensor:
     """`(B, G)` slots, −1 where unused → `(B, length)` bool, True at the positions they name."""
     mask = torch.zeros(slots.shape[0], length + 1, dtype=torch.bool, device=slots.device)
     return mask.scatter(1, torch.where(slots < 0, length, slots), True)[:, :length]
+
+
+def gather_slots(tensor: Tensor, slots: Tensor) -> Tensor:
+    """`(B, H, S, D)`, `(B, G)` → `(B, H, G, D)`; unused slots read position 0."""
+    index = torch.clamp(slots, min=0)[:, None, :, None].expand(-1, tensor.shape[1], -1, tensor.shape[3])
+    return torch.gather(tensor, 2, index)
+
+
+def put_slots(tensor: Tensor, rows: Tensor, slots: Tensor) -> Tensor:
+    """`(B, H, T, D)` with the `(B, H, G, D)` rows of `(B, G)` slots in their places; unused slots are dropped."""
+    index = torch.where(slots < 0, tensor.shape[2], slots)[:, None, :, None].expand(rows.shape)
+    return F.pad(tensor, (0, 0, 0, 1)).scatter_(2, index, rows)[:, :, : tensor.shape[2]]

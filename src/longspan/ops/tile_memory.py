@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.ops.slots import gather_slots
 from longspan.ops.tiles import Chunk, Layout
 
 
@@ -21,6 +22,19 @@ class Tiles:
     value: Tensor
     global_key: Tensor | None
     global_value: Tensor | None
+
+    def of(self, name: str) -> tuple[Tensor, Tensor | None]:
+        """The tiles and the global part of `"key"` or `"value"`."""
+        return (self.key, self.global_key) if name == "key" else (self.value, self.global_value)
+
+    def zeros(self, dtype: torch.dtype) -> Tiles:
+        """Totals for gradients, those of keys and values in that type; each query is written once."""
+        query = self.query.new_empty(self.query.shape)
+        key, value = (part.new_zeros(part.shape, dtype=dtype) for part in (self.key, self.value))
+        if self.global_key is None or self.global_value is None:
+            return Tiles(query, key, value, None, None)
+        beside = (part.new_zeros(part.shape, dtype=dtype) for part in (self.global_key, self.global_value))
+        return Tiles(query, key, value, *beside)
 
 
 class Buffers:
@@ -36,6 +50,7 @@ class Buffers:
         self.wide = torch.promote_types(like.dtype, torch.float32)
         self.narrow = torch.bfloat16 if like.dtype == torch.bfloat16 else self.wide
         self.kept: dict[tuple[str, torch.dtype], Tensor] = {}
+        self.layouts: dict[tuple[str, torch.dtype], tuple[int, ...]] = {}
 
     def take(self, name: str, *shape: int, dtype: torch.dtype) -> Tensor:
         """An uninitialised contiguous tensor of that shape; the last one of that name and type is overwritten."""
@@ -43,6 +58,14 @@ class Buffers:
         if place not in self.kept or self.kept[place].numel() < size:
             self.kept[place] = self.like.new_empty(size, dtype=dtype)
         return self.kept[place][:size].view(shape)
+
+    def take_filled(self, name: str, *shape: int, dtype: torch.dtype, fill: float, layout: tuple[int, ...]) -> Tensor:
+        """The same, with `fill` in places that are never written under one `layout`."""
+        found, place = self.take(name, *shape, dtype=dtype), (name, dtype)
+        if self.layouts.get(place) != layout:
+            found.fill_(fill)
+            self.layouts[place] = layout
+        return found
 
     def cast(self, name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
         """The tensor in that type: itself, or a contiguous copy."""
@@ -139,12 +162,6 @@ def add(total: Tensor, total_global: Tensor | None, part: Tensor, chunk: Chunk) 
         for column in range(width):
             start = chunk.first_column + column
             tiles[:, :, start : start + (chunk.count - 1) * step + 1 : step] += near[:, :, :, column]
-
-
-def gather_slots(tensor: Tensor, slots: Tensor) -> Tensor:
-    """`(B, H, S, D)`, `(B, G)` → `(B, H, G, D)`; unused slots read position 0."""
-    index = torch.clamp(slots, min=0)[:, None, :, None].expand(-1, tensor.shape[1], -1, tensor.shape[3])
-    return torch.gather(tensor, 2, index)
 
 
 def join(grad_tiles: Tensor, grad_global: Tensor | None, slots: Tensor | None, length: int) -> Tensor:

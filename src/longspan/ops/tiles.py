@@ -21,6 +21,8 @@ from longspan.patterns import Pattern, Span
 
 TILE_SIZES = (32, 64, 128)
 # Small tiles fit a narrow window better, large ones make better matrix products: relative cost of a score by tile size.
+ONE_TILE = 1 << 20
+"""Most pairs of an input that may be one tile."""
 SCORE_COST = {32: 1.35, 64: 1.0, 128: 0.9}
 
 
@@ -110,6 +112,12 @@ class Chunk:
         return self.group.columns[self.first : self.last]
 
     @property
+    def is_band(self) -> bool:
+        """Whether the keys of each query tile are those of the one before it, moved by one tile."""
+        step = self.group.step
+        return step is not None and (step == 1 or self.count == 1)
+
+    @property
     def first_row(self) -> int | None:
         """Index of the first query tile where they follow each other."""
         return None if self.group.step is None else self.group.first_row + self.first
@@ -150,13 +158,29 @@ class Layout:
 
 
 @kept
-def best_layout(pattern: Pattern, queries: int, keys: int, query_offset: int, device: torch.device) -> Layout:
-    """The layout that costs least, over the tile sizes, with its tensors on a device."""
+def best_layout(
+    pattern: Pattern, queries: int, keys: int, query_offset: int, device: torch.device, *, one_tile: bool = False
+) -> Layout:
+    """The layout that costs least, over the tile sizes, with its tensors on a device.
+
+    With `one_tile` a short input may be a single tile, which is dense attention.
+    """
     sizes = [size for size in TILE_SIZES if size <= max(queries, TILE_SIZES[0])]
+    if one_tile and queries == keys and 0 < queries * keys <= ONE_TILE:
+        sizes.append(queries)
     # Tiles are counted first: masks of the sizes that are not taken would cost more than all the rest.
-    tiles = {size: _visible_tiles(pattern, queries, keys, query_offset, size).shape[1] for size in sizes}
-    best = min(sizes, key=lambda size: tiles[size] * size**2 * SCORE_COST[size])
+    counts = {size: _visible_tiles(pattern, queries, keys, query_offset, size).shape[1] for size in sizes}
+    best = min(sizes, key=lambda size: counts[size] * size**2 * _score_cost(size))
     return layout(pattern, queries, keys, query_offset, best).to(device)
+
+
+def cost(tiling: Layout) -> float:
+    """What the tiles cost, in scores of the middle size."""
+    return tiling.scores * _score_cost(tiling.size)
+
+
+def _score_cost(size: int) -> float:
+    return SCORE_COST.get(size, SCORE_COST[TILE_SIZES[-1]])
 
 
 def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Layout:

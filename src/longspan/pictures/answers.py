@@ -9,7 +9,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from longspan.extras import require
-from longspan.inference.answer import DocumentAnswer, Quote
+from longspan.inference.results import DocumentAnswer, Quote
 from longspan.pictures.patterns import INK, QUIET, literal
 from longspan.pictures.summaries import CHOSEN, COLUMNS, LINE, WIDTH, draw_scores, draw_strip, installed_fonts
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from longspan.errors import InputError
 from longspan.extras import require
-from longspan.inference.summarize import ScoredSentence, Summary
+from longspan.inference.results import ScoredSentence, Summary
 from longspan.pictures.patterns import INK, PAPER, QUIET, literal
 
 if TYPE_CHECKING:

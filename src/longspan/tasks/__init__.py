@@ -1,1 +1,62 @@
-"""Tasks: what a row means, from rows to features, loss, metric and answer."""
+"""Tasks: what a row means, from rows to features, loss, metric and answer; a folder for each family.
+
+`TASKS` names each one; it is imported when it is asked for, so that a recipe that summarises never needs what another
+task needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from longspan.errors import InputError
+from longspan.plain_yaml import read_yaml_file
+from longspan.plugins import find
+from longspan.settings import from_plain, show
+
+RECIPE = "recipe.yaml"
+"""The recipe that a run keeps beside its model."""
+
+TASKS: dict[str, Any] = {
+    "summarization": "longspan.tasks.summaries.summarization:Summarization",
+    "extraction": "longspan.tasks.summaries.extraction:Extraction",
+    "language_model": "longspan.tasks.language_modelling.language_model:LanguageModel",
+    "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
+    "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
+}
+"""Name → where the task's dataclass lies, or the class itself where `longspan.register` added it."""
+
+
+def task_class(name: str) -> Any:
+    """The dataclass of the task called `name`; an unknown name raises `InputError` with the near match."""
+    found = find(TASKS, name) if isinstance(name, str) else None
+    if found is None:
+        near = get_close_matches(str(name), TASKS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise InputError(f"there is no task {name!r}; {hint}known tasks: {', '.join(TASKS)}")
+    if not isinstance(found, str):
+        return found
+    module, _, attribute = found.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def build_task(options: Mapping[str, Any]) -> Any:
+    """The task of the `task` section of a recipe: its `name` and its options; unknown options raise."""
+    name = options.get("name")
+    if not isinstance(name, str):
+        raise InputError(f"task.name is {show(name)}; give a task, such as summarization")
+    return from_plain(task_class(name), {key: value for key, value in options.items() if key != "name"}, "task")
+
+
+def task_beside(folder: Path) -> Any | None:
+    """The task that a model was trained for, by the recipe in its folder; None where there is none."""
+    if not (folder / RECIPE).is_file():
+        return None
+    what = f"recipe {show(str(folder / RECIPE))}"
+    recipe = read_yaml_file(folder / RECIPE, what)
+    if not isinstance(recipe, dict) or not isinstance(recipe.get("task"), dict):
+        raise InputError(f"{what} has no section `task`; put back the recipe that the model was trained with")
+    return build_task(recipe["task"])

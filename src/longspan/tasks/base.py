@@ -1,8 +1,7 @@
 """What training and evaluation need to know of a task: rows in, features, a model class, predictions out, scores.
 
 A task is a frozen keyword-only dataclass whose fields are the options under `task:` in a recipe (limits on tokens, the
-flavour of the metric, …). `TASKS` names each one; it is imported when it is asked for, so that a recipe that
-summarises never needs what another task needs. Training goes through these methods and nothing else::
+flavour of the metric, …). Training goes through these methods and nothing else::
 
     rows = task.read("pubmed", "train", None)                      # whatever a row of this task is; "synthetic" too
     texts = task.corpus(rows)                                      # for a tokenizer trained on the spot
@@ -14,25 +13,12 @@ summarises never needs what another task needs. Training goes through these meth
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-from longspan.errors import InputError
-from longspan.plugins import find
 from longspan.settings import check
-
-TASKS: dict[str, Any] = {
-    "summarization": "longspan.tasks.summaries.summarization:Summarization",
-    "extraction": "longspan.tasks.summaries.extraction:Extraction",
-    "language_model": "longspan.tasks.language_modelling.language_model:LanguageModel",
-    "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
-    "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
-}
-"""Name → where the task's dataclass lies, or the class itself where `longspan.register` added it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +40,7 @@ class Task(Protocol):
     """The interface of a task; inherit from it in a frozen keyword-only dataclass, every field with a default."""
 
     name: ClassVar[str]
-    """Its key in `TASKS`."""
+    """Its key in `longspan.tasks.TASKS`."""
     generates: ClassVar[bool]
     """Whether evaluation calls `model.generate`, so that a recipe's `generation` section has a meaning."""
     lower_is_better: ClassVar[tuple[str, ...]] = ()
@@ -132,16 +118,3 @@ class Task(Protocol):
     def loss_scores(self, loss: float) -> dict[str, float]:
         """Scores that follow from the validation loss alone; they are logged with it."""
         return {}
-
-
-def task_class(name: str) -> Any:
-    """The dataclass of the task called `name`; an unknown name raises `InputError` with the near match."""
-    found = find(TASKS, name) if isinstance(name, str) else None
-    if found is None:
-        near = get_close_matches(str(name), TASKS, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise InputError(f"there is no task {name!r}; {hint}known tasks: {', '.join(TASKS)}")
-    if not isinstance(found, str):
-        return found
-    module, _, attribute = found.partition(":")
-    return getattr(importlib.import_module(module), attribute)

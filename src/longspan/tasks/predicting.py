@@ -1,18 +1,17 @@
-"""Features made on access, and a model's predictions for a data set: what evaluation in every task is made of."""
+"""Features made on access and padded to batches, and a model's predictions: what every task is made of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from longspan.models.losses import IGNORED
 from longspan.progress import progress_bar
-
-PADDING = -100
-"""Fills up predictions of unequal length, as transformers does."""
 
 
 class FeatureRows(Dataset[dict[str, Any]]):
@@ -32,6 +31,39 @@ class FeatureRows(Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         """The features of one row."""
         return self.features(self.rows[index])
+
+
+def pad(
+    features: Sequence[Mapping[str, Any]],
+    fillers: Mapping[str, float],
+    *,
+    leading: Sequence[int] | None = None,
+    multiple: int = 1,
+) -> dict[str, Tensor]:
+    """A batch of features of unequal length (B rows), filled up on the right to the longest; they are not changed.
+
+    Args:
+        features: lists or arrays by name, `input_ids` among them.
+        fillers: what fills up each name; a name that some row lacks is left out. int64, or float32 with a float filler.
+        leading: of each row, how many first tokens are global; makes the `global_attention_mask`.
+        multiple: widths are multiples of it; results do not depend on it.
+
+    Returns:
+        `(B, longest)` for each name; `attention_mask` and `global_attention_mask` bool, True = real, True = global.
+    """
+    batch: dict[str, Tensor] = {}
+    for name, filler in fillers.items():
+        if all(name in feature for feature in features):
+            width = -(-max(len(feature[name]) for feature in features) // multiple) * multiple
+            rows = np.full((len(features), width), filler, np.float32 if isinstance(filler, float) else np.int64)
+            for row, feature in zip(rows, features, strict=True):
+                row[: len(feature[name])] = feature[name]
+            batch[name] = torch.from_numpy(rows)
+    places = torch.arange(batch["input_ids"].shape[1])
+    batch["attention_mask"] = places < torch.tensor([len(feature["input_ids"]) for feature in features])[:, None]
+    if leading is not None:
+        batch["global_attention_mask"] = places < torch.tensor(leading)[:, None]
+    return batch
 
 
 def batches(model: Any, dataset: Any, collator: Callable[..., Any], batch_size: int) -> Iterator[dict[str, Any]]:
@@ -67,6 +99,6 @@ def predict(
         found.extend(output.float().cpu().numpy() if output.is_floating_point() else output.cpu().numpy())
     widest = max((len(row) for row in found), default=0)
     padded = [
-        np.pad(row, [(0, widest - len(row))] + [(0, 0)] * (row.ndim - 1), constant_values=PADDING) for row in found
+        np.pad(row, [(0, widest - len(row))] + [(0, 0)] * (row.ndim - 1), constant_values=IGNORED) for row in found
     ]
     return np.stack(padded) if padded else np.empty((0, 0))

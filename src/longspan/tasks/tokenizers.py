@@ -1,32 +1,10 @@
-"""What tasks ask of a tokenizer: that it belongs to the model, and texts cut to a number of tokens."""
+"""What tasks ask of a tokenizer: the id that fills up batches, and texts cut to a number of tokens."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from longspan.errors import InputError
-
-
-def check_tokenizer(tokenizer: Any, config: Any) -> None:
-    """Refuse a tokenizer that cannot belong to the model of `config` (any object with `vocab_size`).
-
-    A model may have a few rows more than the tokenizer has entries (vocabularies are padded to round sizes); it has no
-    fewer, and not a tenth more. The special tokens that both name must agree.
-
-    Raises:
-        InputError: naming the two numbers that disagree.
-    """
-    entries, rows = len(tokenizer), int(config.vocab_size)
-    if entries > rows or rows - entries > 128 + rows // 10:
-        raise InputError(
-            f"the tokenizer has {entries} entries but the model's vocabulary {rows}; use the tokenizer of this model"
-        )
-    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
-        ours, theirs = getattr(tokenizer, name, None), getattr(config, name, None)
-        if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
-            raise InputError(
-                f"the tokenizer's {name} is {ours} but the model's is {theirs}; use the tokenizer of this model"
-            )
 
 
 def padding_id(tokenizer: Any) -> int:

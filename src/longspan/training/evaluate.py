@@ -10,17 +10,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from longspan.checkpoints.loading import check_tokenizer, load_model, load_tokenizer
 from longspan.errors import InputError
 from longspan.files import output_folder, write_whole
 from longspan.settings import BatchSize, Beams, Count, LengthPenalty, NewTokens, Split, check_arguments
-from longspan.tasks.base import Outcome, task_class
-from longspan.tasks.tokenizers import check_tokenizer
-from longspan.training.models import open_model
+from longspan.tasks import RECIPE, task_class
+from longspan.tasks.base import Outcome
 from longspan.training.recipe import Generation, Recipe, Source
 from longspan.training.recipe_checks import check_room
-from longspan.training.recipe_file import RECIPE, read_recipe
+from longspan.training.recipe_file import read_recipe
 from longspan.training.runs import environment
-from longspan.training.tokenizers import load_tokenizer
 
 TASK_OF_MODEL = {
     "LongspanForConditionalGeneration": "summarization",
@@ -130,13 +129,13 @@ def _open(folder: Path) -> tuple[Any, Any, Generation | None]:
         recipe = Recipe.from_dict(read_recipe(recipe_file))
         if not (folder / "config.json").is_file():
             raise InputError(f"the run in {str(folder)!r} has not ended; finish it with `longspan train … --resume`")
-        task, model = recipe.build_task(), open_model(folder)
+        task, model = recipe.build_task(), load_model(folder)
         if not isinstance(model, task.model_class()):
             raise InputError(
                 f"model {str(folder)!r} is a {type(model).__name__}; {task.name} needs a {task.model_class().__name__}"
             )
         return task, model, recipe.generation
-    model = open_model(folder)
+    model = load_model(folder)
     kind = type(model).__name__
     if kind not in TASK_OF_MODEL:
         raise InputError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,6 @@ from longspan.errors import InputError, one_sentence
 from longspan.training.recipe import Model
 
 logger = logging.getLogger(__name__)
-
-TWO_LEVELS = ("poolingformer", "fusion")
-"""The mechanisms that have a second level."""
 
 RANDOM_BART = "random-bart"
 """`model.from: random-bart` is a tiny random BART made on the spot, with a vocabulary from the training rows."""
@@ -44,8 +41,7 @@ def new_config(task: Any, model: Model, entries: int, special: Mapping[str, int 
     if model.max_tokens is not None:
         options.setdefault("max_position_embeddings", model.max_tokens)
     if model.attention is not None:
-        layers = options.get("num_hidden_layers", LongspanConfig.num_hidden_layers)
-        options["attention"] = attention_of_layers(model.attention, layers, model.two_level_layers)
+        options["attention"] = model.attention
     check_fields(model.new or {}, CONFIG, "model.new", finite=False)
     with one_sentence("model.new is no configuration of a model"):
         return LongspanConfig(**options)
@@ -53,17 +49,16 @@ def new_config(task: Any, model: Model, entries: int, special: Mapping[str, int 
 
 def published_model(task: Any, model: Model, source: str | Path) -> Any:
     """A model with published weights: taken as it is, or with another attention and a longer input."""
-    import longspan
+    from longspan.checkpoints.lengthening.lengthen import lengthen
+    from longspan.checkpoints.loading import load_model
 
     if model.attention is None and model.max_tokens is None:
-        loaded = open_model(source)
+        loaded = load_model(source)
     else:
         options: dict[str, Any] = {} if model.max_tokens is None else {"max_tokens": model.max_tokens}
         if model.attention is not None:
             options["attention"] = model.attention
-        if model.two_level_layers is not None:
-            options["layers"] = list(model.two_level_layers)
-        loaded = longspan.lengthen(source, **options)
+        loaded = lengthen(source, **options)
     return for_task(loaded, task, source)
 
 
@@ -105,45 +100,6 @@ def make_room(model: Any, entries: int, task: Any) -> bool:
     if needed:
         model.resize_token_embeddings(entries, mean_resizing=False)
     return needed
-
-
-def open_model(source: str | Path) -> Any:
-    """A Longspan model as it is, or a published one of transformers turned into one."""
-    from longspan.checkpoints.incoming import from_transformers
-    from longspan.checkpoints.registry import load_any
-    from longspan.models.pretrained import LongspanPreTrainedModel
-
-    loaded = load_any(source)
-    return loaded if isinstance(loaded, LongspanPreTrainedModel) else from_transformers(loaded)
-
-
-def attention_of_layers(spec: Any, layers: int, two_level_layers: Sequence[int] | None) -> Any:
-    """One mechanism per encoder layer: `spec` in the two-level layers and its first level alone in the others.
-
-    Without `two_level_layers`, `spec` itself (which may already be a list). Raises `InputError` where `spec` has no
-    second level or a layer does not exist.
-    """
-    if two_level_layers is None:
-        return spec
-    from longspan.attention import attention_config
-
-    two_level = attention_config(spec)
-    if two_level.mechanism not in TWO_LEVELS:
-        raise InputError(
-            f"model.two_level_layers needs attention 'poolingformer' or 'fusion', not {two_level.mechanism!r}; "
-            "remove one of them"
-        )
-    for layer in two_level_layers:
-        if not 0 <= layer < layers:
-            raise InputError(f"model.two_level_layers has {layer}, but the encoder's layers are 0 to {layers - 1}")
-    given = {"mechanism": spec} if isinstance(spec, str) else dict(spec)
-    if two_level.mechanism == "fusion":
-        return [{**given, "two_level": layer in two_level_layers} for layer in range(layers)]
-    # Only what was given: an option that nobody chose (`dropout`) stays open for the model's configuration.
-    names = ("left_tokens", "right_tokens", "separate_global_projections", "dropout")
-    chosen = {name: getattr(two_level, name) for name in names if name in given or name != "dropout"}
-    window = {"mechanism": "longformer", **chosen}
-    return [given if layer in two_level_layers else window for layer in range(layers)]
 
 
 def write_random_bart(folder: Path, tokenizer: Any, seed: int) -> Path:

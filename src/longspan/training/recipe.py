@@ -6,7 +6,7 @@ about: What this experiment is, in a sentence or two.
 published: {source: "…", dataset: "…", scores: {rouge1: 47.86}, note: "…"}
 task: {name: summarization, max_source_tokens: 4096, max_target_tokens: 256}   # the task's own options
 data: {train: [arxiv], validation: [arxiv]}       # names of data sets or paths
-model: {from: facebook/bart-large, attention: poolingformer, two_level_layers: [6, 7], max_tokens: 4096}
+model: {from: facebook/bart-large, attention: poolingformer, max_tokens: 4096}
 tokenizer: {train: 8000}              # or {from: DIR}; default: the tokenizer that comes with model.from
 optimisation: {learning_rate: 2.0e-4, epochs: 10, batch_size: 128}
 generation: {beams: 5, length_penalty: 2.0}
@@ -97,9 +97,8 @@ class Model:
     new: dict[str, Any] | None = None
     """Fields of `LongspanConfig` for a model from scratch."""
     attention: Any = None
-    """A mechanism's name or mapping, or a list with one per encoder layer; None keeps what the model has."""
-    two_level_layers: tuple[Layer, ...] | None = None
-    """Encoder layers (from 0) that use the second level of `poolingformer` or `fusion`; the others only the first."""
+    """A mechanism's name or mapping; or a list with one per encoder layer, or with the `layers` that each is for; None
+    keeps what the model has."""
     max_tokens: Count | None = None
     """Longest input; positions are tiled to this length. None keeps the model's."""
 
@@ -304,12 +303,9 @@ class Recipe:
 
     def build_task(self) -> Any:
         """The task of the recipe with its options; unknown options raise."""
-        from longspan.tasks.base import task_class
+        from longspan.tasks import build_task
 
-        options = dict(self.task)
-        if not isinstance(options.get("name"), str):
-            raise InputError(f"task.name is {show(options.get('name'))}; give a task, such as summarization")
-        return from_plain(task_class(options.pop("name")), options, "task")
+        return build_task(self.task)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, every default written out; `Recipe.from_dict` reverses it."""

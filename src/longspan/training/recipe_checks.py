@@ -108,11 +108,11 @@ def check_reports(names: tuple[str, ...]) -> None:
 def check_attention(model: Model) -> None:
     """Raise `InputError` for an attention that no model can have."""
     from longspan.attention import attention_config
+    from longspan.attention.layers import samples
 
-    if model.attention is None:
-        return
-    for spec in model.attention if isinstance(model.attention, list) else [model.attention]:
-        attention_config(spec)
+    if model.attention is not None:
+        for spec in samples(model.attention):
+            attention_config(spec)
 
 
 def _check_new(recipe: Recipe, task: Any) -> None:

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import InputError
+from longspan.plain_yaml import read_yaml, read_yaml_file
 from longspan.settings import show, show_key
-from longspan.training.plain_yaml import read_yaml, read_yaml_file
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_checks import check_key, check_recipe
 from longspan.training.shipped import find_recipe, is_file, shipped_recipes
-
-RECIPE = "recipe.yaml"
-"""The recipe that a run keeps beside its model."""
 
 SMOKE = {
     "data.train": "synthetic",

@@ -16,7 +16,7 @@ from longspan.attention import MECHANISMS
 from longspan.models.configuration import LongspanConfig
 from longspan.models.fields import LIMITS
 from longspan.settings import Form, Range, hints_of, key_of
-from longspan.tasks.base import TASKS, task_class
+from longspan.tasks import TASKS, task_class
 from longspan.training.recipe import Data, Generation, Lora, Model, Optimisation, Published, Recipe, Tokenizer
 
 SECTIONS: dict[str, Any] = {
@@ -52,8 +52,10 @@ def recipe_schema() -> dict[str, Any]:
     }
     model = properties["model"]["properties"]
     model["new"] = {"anyOf": [_new_model(), {"type": "null"}], "description": model["new"]["description"]}
-    model["attention"] |= {"anyOf": [_attention(), {"type": "array", "items": _attention()}, {"type": "null"}]}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Longspan recipe", **schema}
+    one = {"$ref": "#/$defs/attention"}
+    model["attention"] |= {"anyOf": [one, {"type": "array", "items": one}, {"type": "null"}]}
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Longspan recipe"}
+    return {**head, **schema, "$defs": {"attention": _attention()}}
 
 
 def recipe_keys() -> str:
@@ -167,11 +169,27 @@ def _new_model() -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
+_LAYERS = {
+    "description": "Which layers: a number, a text such as '0-5', '6-' or '0,2,-1', or a list of these.",
+    "anyOf": [{"type": ["integer", "string"]}, {"type": "array", "items": {"type": ["integer", "string"]}}],
+}
+
+
+def _by_layer(option: dict[str, Any]) -> dict[str, Any]:
+    """An option that is one value for all layers, or a mapping: `{per_layer: [...]}`, or a value for each range."""
+    about = {name: option[name] for name in ("description", "default") if name in option}
+    return {
+        "anyOf": [{name: value for name, value in option.items() if name not in about}, {"type": "object"}],
+        **about,
+    }
+
+
 def _attention() -> dict[str, Any]:
     kinds = []
     for name, mechanism in MECHANISMS.items():
         schema = _object(mechanism)
-        schema["properties"] = {"mechanism": {"const": name}, **schema["properties"]}
+        options = {option: _by_layer(each) for option, each in schema["properties"].items()}
+        schema["properties"] = {"mechanism": {"const": name}, "layers": _LAYERS, **options}
         kinds.append({"if": {"properties": {"mechanism": {"const": name}}}, "then": schema})
     mapping = {"type": "object", "required": ["mechanism"], "properties": {"mechanism": {"enum": list(MECHANISMS)}}}
     return {"anyOf": [{"enum": list(MECHANISMS)}, {**mapping, "allOf": kinds}]}

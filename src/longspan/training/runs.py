@@ -17,9 +17,10 @@ import transformers
 
 from longspan.errors import InputError
 from longspan.files import is_empty, write_whole
-from longspan.training.plain_yaml import write_yaml
+from longspan.plain_yaml import write_yaml
+from longspan.tasks import RECIPE
 from longspan.training.recipe import Recipe
-from longspan.training.recipe_file import RECIPE, load_recipe
+from longspan.training.recipe_file import load_recipe
 from longspan.version import __version__
 
 METRICS = "metrics.json"

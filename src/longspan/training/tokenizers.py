@@ -1,15 +1,13 @@
-"""The tokenizer of an experiment: a published one, one from a folder, or byte-pair encoding trained on the spot."""
+"""The tokenizer of an experiment that brings none: byte-pair encoding trained on the spot."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
 from longspan.errors import InputError
-from longspan.files import whole_folder
 from longspan.progress import progress_bar
 
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -66,12 +64,6 @@ def _with_progress(texts: Iterable[str]) -> Iterator[str]:
         raise InputError("there is no text to train a tokenizer on; name files that have some")
 
 
-def write_folder(folder: Path, write: Callable[[Any], Any]) -> None:
-    """Let `write` fill a folder that appears whole or not at all."""
-    with whole_folder(folder) as partial:
-        write(partial)
-
-
 def simplification() -> Any:
     """A normaliser of the tokenizers library: NFKC, lower case, every number 0, without SumPubMed's citation marks.
 
@@ -82,10 +74,3 @@ def simplification() -> Any:
 
     number, citation = normalizers.Replace(Regex(r"<dig>|\d+(?:[.,:]\d+)*"), "0"), normalizers.Replace("<cit>", "")
     return normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(), citation, number])
-
-
-def load_tokenizer(source: str | Path) -> Any:
-    """The tokenizer in a folder, or of a Hub name; a folder without one raises `InputError`."""
-    from longspan.checkpoints.tokenizers import open_tokenizer
-
-    return open_tokenizer(source)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
@@ -24,17 +24,16 @@ from typing import Any
 
 from transformers import set_seed
 
+from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
 from longspan.errors import InputError, one_sentence
-from longspan.files import Claim, output_folder, remove_empty, whole_file, write_errors, write_whole
+from longspan.files import Claim, output_folder, remove_empty, whole_file, whole_folder, write_errors, write_whole
 from longspan.models.card import NAME as CARD
 from longspan.models.card import may_write_card
 from longspan.progress import without_file_bars
-from longspan.tasks.tokenizers import check_tokenizer
 from longspan.training import checkpoints
 from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
-from longspan.training.data import load_rows
 from longspan.training.models import RANDOM_BART, make_room, new_model, published_model, write_random_bart
-from longspan.training.recipe import Recipe
+from longspan.training.recipe import Data, Recipe
 from longspan.training.recipe_checks import check_recipe, check_room
 from longspan.training.runs import (
     METRICS,
@@ -47,7 +46,7 @@ from longspan.training.runs import (
     record,
 )
 from longspan.training.stopping import StopOnSignal, Stopped
-from longspan.training.tokenizers import load_tokenizer, train_tokenizer, write_folder
+from longspan.training.tokenizers import train_tokenizer
 from longspan.training.trainer import KeepUnlogged, make_trainer
 
 
@@ -131,6 +130,24 @@ def _prepare(recipe: Recipe, folder: Path) -> Any:
     return make_trainer(recipe, task, model, tokenizer, rows, folder)
 
 
+def load_rows(task: Any, data: Data, part: str) -> list[Any]:
+    """The rows of `part` ("train" or "validation"), all sources in order, cut to the recipe's limit.
+
+    Raises `InputError` where a source is unknown, or where there are no rows that the task can use.
+    """
+    sources: Sequence[str] = getattr(data, part)
+    split: str = getattr(data, f"{part}_split")
+    limit: int | None = getattr(data, f"{part}_rows")
+    rows: list[Any] = []
+    for source in sources:
+        left = limit if limit is None or not task.counts_rows else limit - len(rows)
+        if left is None or left > 0:
+            rows += task.read(source, split, left, on_error=data.on_error)
+    if not rows:
+        raise InputError(f"data.{part} is {list(sources)!r} and gives no rows; name a data set or a file that has some")
+    return rows
+
+
 def _tokenizer(recipe: Recipe, task: Any, rows: list[Any], folder: Path) -> Any:
     """The experiment's tokenizer, kept in the folder so that a resumed run has the very same one."""
     kept = folder / "tokenizer"
@@ -143,7 +160,8 @@ def _tokenizer(recipe: Recipe, task: Any, rows: list[Any], folder: Path) -> Any:
             tokenizer = load_tokenizer(str(recipe.tokenizer.source or recipe.model.source))
         if task.new_tokens():
             tokenizer.add_tokens(list(task.new_tokens()), special_tokens=True)
-        write_folder(kept, tokenizer.save_pretrained)
+        with whole_folder(kept) as partial:
+            tokenizer.save_pretrained(partial)
     return load_tokenizer(kept)
 
 
@@ -164,7 +182,8 @@ def _checkpoint(recipe: Recipe, tokenizer: Any, folder: Path) -> str | Path | No
         return recipe.model.source
     kept = folder / RANDOM_BART
     if not kept.exists():
-        write_folder(kept, lambda path: write_random_bart(Path(path), tokenizer, recipe.optimisation.seed))
+        with whole_folder(kept) as partial:
+            write_random_bart(partial, tokenizer, recipe.optimisation.seed)
     return kept
 
 

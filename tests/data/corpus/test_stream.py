@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from longspan.data.corpus.stream import Stream
-from longspan.data.corpus.token_files import TokenFiles
+from longspan.data.ragged import Ragged
 
 LENGTHS = [5, 1, 7, 3]
 
 
 @pytest.fixture
 def stream(tmp_path: Path) -> Stream:
-    """Four documents whose ids count on from 100, behind separators 9; files as `token_files` describes them."""
+    """Four documents whose ids count on from 100, behind separators 9; files as `Ragged` reads them."""
     np.arange(100, 116, dtype="<u2").tofile(tmp_path / "tokens.bin")
-    np.cumsum(LENGTHS).astype("<i8").tofile(tmp_path / "documents.bin")
-    counts = '"documents": 4, "tokens": 16, "characters": 0, "bytes": 0'
-    (tmp_path / "index.json").write_text(f'{{{counts}, "dtype": "<u2", "fingerprint": "x"}}')
-    return Stream(TokenFiles(tmp_path), 9)
+    np.cumsum(LENGTHS).astype("<i8").tofile(tmp_path / "rows.bin")
+    index = {"rows": 4, "values": 16, "columns": {"tokens": "<u2"}, "numbers": [], "fingerprint": "x"}
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    return Stream(Ragged(tmp_path), 9)
 
 
 def test_every_piece_of_the_stream(stream: Stream) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from longspan.data.corpus.sources import Corpus
-from longspan.data.corpus.token_files import token_files
+from longspan.data.corpus.token_files import TOKENS, token_files
 from longspan.data.summaries.synthetic import synthetic_rows
 from longspan.errors import InputError
 from longspan.training.tokenizers import train_tokenizer
@@ -34,14 +34,14 @@ def test_the_ids_are_those_of_each_document(tokenizer: Any, tmp_path: Path) -> N
     corpora = [_corpus(tmp_path / "a.jsonl", TEXTS[:3]), _corpus(tmp_path / "b.jsonl", TEXTS[3:])]
     files = token_files(tmp_path / "tokens", corpora, tokenizer)
     expected = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS]
-    assert files.documents == 7
-    assert files.ends().tolist() == np.cumsum([len(ids) for ids in expected]).tolist()
-    assert files.read(0, files.tokens).tolist() == [token for ids in expected for token in ids]
-    assert (tmp_path / "tokens" / "tokens.bin").stat().st_size == 2 * files.tokens
+    assert len(files) == 7
+    assert files.ends.tolist() == np.cumsum([len(ids) for ids in expected]).tolist()
+    assert files.read(TOKENS, 0, files.values).tolist() == [token for ids in expected for token in ids]
+    assert (tmp_path / "tokens" / "tokens.bin").stat().st_size == 2 * files.values
     copy = pickle.loads(pickle.dumps(files))  # as a data loader's worker gets it
-    assert copy.read(5, 9).tolist() == files.read(5, 9).tolist()
+    assert copy.read(TOKENS, 5, 9).tolist() == files.read(TOKENS, 5, 9).tolist()
     assert len(pickle.dumps(files)) < 1000
-    assert token_files(tmp_path / "two", corpora, tokenizer, limit=2).documents == 2
+    assert token_files(tmp_path / "two", corpora, tokenizer, limit=2).ends.shape == (2,)
 
 
 def test_a_large_vocabulary_takes_four_bytes(tmp_path: Path) -> None:
@@ -58,15 +58,15 @@ def test_a_large_vocabulary_takes_four_bytes(tmp_path: Path) -> None:
             return {}
 
     files = token_files(tmp_path / "tokens", [_corpus(tmp_path / "a.jsonl", TEXTS)], Wide())
-    assert files.read(0, 7).tolist() == [69_999] * 7
+    assert files.read(TOKENS, 0, 7).tolist() == [69_999] * 7
 
 
 def test_a_long_document_in_pieces_has_the_ids_of_the_whole(tokenizer: Any, tmp_path: Path) -> None:
     text = " ".join(TEXTS * 30)
     assert len(text) > 300_000
     files = token_files(tmp_path / "tokens", [_corpus(tmp_path / "a.jsonl", [text])], tokenizer)
-    assert files.documents == 1
-    assert files.read(0, files.tokens).tolist() == tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert len(files) == 1
+    assert files.read(TOKENS, 0, files.values).tolist() == tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def test_files_are_used_again_and_another_corpus_is_refused(tokenizer: Any, tmp_path: Path) -> None:
@@ -106,6 +106,6 @@ def test_memory_does_not_grow_with_the_corpus(tokenizer: Any, tmp_path: Path) ->
         files = token_files(tmp_path / f"tokens-{times}", [Corpus(source=str(path))], tokenizer)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        sizes.append(files.tokens)
+        sizes.append(files.values)
     assert sizes[1] == 5 * sizes[0] > 1_000_000
     assert peaks[1] < 1.2 * peaks[0] + 1_000_000

@@ -29,7 +29,6 @@ model:
   new: {hidden_size: 32, num_hidden_layers: 2, num_attention_heads: 4, intermediate_size: 64, dropout: 0.1}
   attention: {mechanism: poolingformer, left_tokens: 7, right_tokens: 7, pooled_left_tokens: 24,
     pooled_right_tokens: 24, init: normal}
-  two_level_layers: [1]
   max_tokens: 61
 tokenizer: {train: 300}
 optimisation: {steps: 12, batch_size: 4, micro_batch_size: 2, learning_rate: 3e-3, log_every: 1, evaluate_every: 2,
@@ -161,7 +160,7 @@ def test_an_interrupted_run_resumes_to_the_same_losses(recipe: Path, tmp_path: P
         )
     ]
     assert curves[0] == curves[1]
-    steps_of_an_epoch = json.loads((tmp_path / "whole" / "tokens-train" / "index.json").read_text())["tokens"] / 59 / 4
+    steps_of_an_epoch = json.loads((tmp_path / "whole" / "tokens-train" / "index.json").read_text())["values"] / 59 / 4
     assert 2 < steps_of_an_epoch < 12  # the interruption lies within the first epoch, and others follow
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from longspan.data.corpus.token_files import TokenFiles
+from longspan.data.corpus.token_files import TOKENS
+from longspan.data.ragged import Ragged
 from longspan.tasks.language_modelling.masking import IGNORED, MaskedChunks, Masking
 
 MASK, ORDINARY = 4, np.arange(5, 1000)
@@ -24,21 +27,23 @@ def _masking(probability: float = 0.15, mask_share: float = 0.8, random_share: f
     )
 
 
+def _folder(folder: Path, ids: np.ndarray, lengths: Sequence[int]) -> Ragged:
+    """Documents on disk, written by hand as `longspan.data.ragged` describes the folder."""
+    folder.mkdir(exist_ok=True)
+    ids.astype("<u2").tofile(folder / "tokens.bin")
+    np.cumsum(lengths).astype("<i8").tofile(folder / "rows.bin")
+    index = {"rows": len(lengths), "values": len(ids), "columns": {"tokens": "<u2"}, "numbers": [], "fingerprint": "x"}
+    (folder / "index.json").write_text(json.dumps(index))
+    return Ragged(folder)
+
+
 @pytest.fixture
-def files(tmp_path: Path) -> TokenFiles:
-    """Six documents whose ids count on from 100; written by hand, as `token_files` describes the folder."""
-    total = sum(LENGTHS)
-    np.arange(100, 100 + total, dtype="<u2").tofile(tmp_path / "tokens.bin")
-    np.cumsum(LENGTHS).astype("<i8").tofile(tmp_path / "documents.bin")
-    (tmp_path / "index.json").write_text(
-        f'{{"documents": 6, "tokens": {total}, "characters": 0, "bytes": 0, "dtype": "<u2", "fingerprint": "x"}}'
-    )
-    return TokenFiles(tmp_path)
+def files(tmp_path: Path) -> Ragged:
+    """Six documents whose ids count on from 100."""
+    return _folder(tmp_path, np.arange(100, 100 + sum(LENGTHS)), LENGTHS)
 
 
-def _chunks(
-    files: TokenFiles, *, between: int | None = None, seed: int | None = 3, max_tokens: int = 13
-) -> MaskedChunks:
+def _chunks(files: Ragged, *, between: int | None = None, seed: int | None = 3, max_tokens: int = 13) -> MaskedChunks:
     return MaskedChunks(
         files,
         _masking(),
@@ -86,7 +91,7 @@ def test_one_token_is_hidden_at_least_and_special_ones_never() -> None:
 
 
 @pytest.mark.parametrize("max_tokens", [3, 4, 13, 25, 100])
-def test_chunks_hold_every_token_once_and_no_border(files: TokenFiles, max_tokens: int) -> None:
+def test_chunks_hold_every_token_once_and_no_border(files: Ragged, max_tokens: int) -> None:
     chunks = _chunks(files, max_tokens=max_tokens)
     room = max_tokens - 2
     assert len(chunks) == sum(-(-length // room) for length in LENGTHS)
@@ -99,7 +104,7 @@ def test_chunks_hold_every_token_once_and_no_border(files: TokenFiles, max_token
 
 
 @pytest.mark.parametrize("max_tokens", [3, 4, 13, 25, 200])
-def test_across_documents_a_token_stands_between_them(files: TokenFiles, max_tokens: int) -> None:
+def test_across_documents_a_token_stands_between_them(files: Ragged, max_tokens: int) -> None:
     chunks = _chunks(files, between=2, max_tokens=max_tokens)
     expected: list[int] = []
     token = 100
@@ -118,7 +123,7 @@ def _labels(chunks: MaskedChunks) -> list[list[int]]:
     return [chunks[index]["labels"].tolist() for index in range(len(chunks))]
 
 
-def test_training_masks_depend_on_seed_epoch_and_chunk_alone(files: TokenFiles) -> None:
+def test_training_masks_depend_on_seed_epoch_and_chunk_alone(files: Ragged) -> None:
     one, two, other = _chunks(files), _chunks(files), _chunks(files, seed=4)
     first = _labels(one)
     assert _labels(two)[::-1] == first[::-1]
@@ -132,20 +137,14 @@ def test_training_masks_depend_on_seed_epoch_and_chunk_alone(files: TokenFiles) 
     assert two[3]["labels"].tolist() == second[3]  # as a resumed run begins, in the middle of an epoch
 
 
-def test_validation_masks_depend_on_the_content_alone(files: TokenFiles, tmp_path: Path) -> None:
+def test_validation_masks_depend_on_the_content_alone(files: Ragged, tmp_path: Path) -> None:
     chunks = _chunks(files, seed=None)
     before = _labels(chunks)
     chunks.set_epoch(5)
     assert _labels(chunks) == before
     # The same document elsewhere: without the documents before it.
-    other = tmp_path / "other"
-    other.mkdir()
-    files.read(24, 64).astype("<u2").tofile(other / "tokens.bin")
-    np.array([40], dtype="<i8").tofile(other / "documents.bin")
-    (other / "index.json").write_text(
-        '{"documents": 1, "tokens": 40, "characters": 0, "bytes": 0, "dtype": "<u2", "fingerprint": "y"}'
-    )
-    assert _labels(_chunks(TokenFiles(other), seed=None)) == before[4:8]
+    other = _folder(tmp_path / "other", files.read(TOKENS, 24, 64), [40])
+    assert _labels(_chunks(other, seed=None)) == before[4:8]
 
 
 def test_the_masks_are_those_of_every_numpy() -> None:

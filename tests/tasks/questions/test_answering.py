@@ -17,7 +17,7 @@ from longspan.data.questions.synthetic import synthetic_questions
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForNaturalQuestions, NaturalQuestionsOutput
 from longspan.tasks.questions.answering import Answer, answer_row, answer_rows, best_spans
-from longspan.tasks.questions.features import QuestionCollator, chunk_features
+from longspan.tasks.questions.features import chunk_features, collate
 from longspan.tasks.questions.options import QuestionOptions, add_markers
 from longspan.training.tokenizers import train_tokenizer
 
@@ -57,7 +57,7 @@ def brute_force(model, tokenizer, row: QuestionRow, options: Options) -> Answer:
     """Every chunk alone, every passage, every pair of tokens."""
     long, short, kinds = {}, {}, {}
     for chunk in chunk_features(row, tokenizer, options):
-        output = model(**QuestionCollator(pad_token_id=tokenizer.pad_token_id)([chunk]))
+        output = model(**collate([chunk], padding=tokenizer.pad_token_id))
         start, end = output.start_logits[0].tolist(), output.end_logits[0].tolist()
         types = output.answer_logits[0].tolist()
         odds = math.log(sum(math.exp(logit) for logit in types[1:])) - types[0]

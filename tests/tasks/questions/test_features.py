@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from longspan.data.questions.rows import Annotation, Candidate, QuestionRow, Span
 from longspan.errors import InputError
 from longspan.tasks.questions.document import NOWHERE
-from longspan.tasks.questions.features import ChunkFeatures, QuestionCollator, chunk_features
+from longspan.tasks.questions.features import ChunkFeatures, chunk_features, collate
 from longspan.tasks.questions.options import QuestionOptions, add_markers
 
 
@@ -249,7 +249,7 @@ def test_collator_pads_and_makes_question_tokens_global() -> None:
         id="s", question="q0", text=short.text, candidates=short.candidates, annotations=(Annotation(),)
     )
     chunks = [*chunk_features(long, tokenizer, chosen), *chunk_features(short, tokenizer, chosen)]
-    batch = QuestionCollator(pad_token_id=2)(chunks)
+    batch = collate(chunks, padding=2)
     assert {name: tuple(tensor.shape) for name, tensor in batch.items()} == {
         **dict.fromkeys(("input_ids", "attention_mask", "global_attention_mask", "paragraph_ids"), (2, 11)),
         "token_type_ids": (2, 11),
@@ -264,7 +264,7 @@ def test_collator_pads_and_makes_question_tokens_global() -> None:
     assert batch["paragraph_labels"].tolist() == [0, -100]
     assert batch["answer_types"].tolist() == [1, 0]
     assert batch["attention_mask"].dtype == batch["global_attention_mask"].dtype == torch.bool
-    wide = QuestionCollator(pad_token_id=2, multiple=8)(chunks)
+    wide = collate(chunks, padding=2, multiple=8)
     assert wide["input_ids"].shape == (2, 16)
     assert torch.equal(wide["paragraph_ids"][:, :11], batch["paragraph_ids"])
     assert not (wide["global_attention_mask"] & ~wide["attention_mask"]).any()
@@ -274,7 +274,7 @@ def test_passage_types_reach_the_batch() -> None:
     tokenizer = words_tokenizer()
     chosen = QuestionOptions(max_tokens=11, stride=4, markers=False, match_types=True, passage_types=True)
     (chunk,) = chunk_features(by_hand(4, (1, 3)), tokenizer, chosen)
-    types = QuestionCollator(pad_token_id=2, passage_types=True)([chunk])["token_type_ids"]
+    types = collate([chunk], padding=2, passage_types=True)["token_type_ids"]
     before = chunk["question_tokens"]
     outside, inside = [1, 3, 15], [1, 4, 20]  # no passage; the first passage, brief with its two words
     assert types.shape == (1, len(chunk["input_ids"]), 3)
@@ -284,5 +284,5 @@ def test_passage_types_reach_the_batch() -> None:
 def test_collator_without_labels() -> None:
     row = question_row("q0")
     (chunk,) = chunk_features(row, words_tokenizer(), QuestionOptions(markers=False))
-    batch = QuestionCollator(pad_token_id=2)([chunk])
+    batch = collate([chunk], padding=2)
     assert set(batch) == {"input_ids", "attention_mask", "global_attention_mask", "paragraph_ids"}

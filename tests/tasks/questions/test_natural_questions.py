@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 import torch
 
+from longspan.checkpoints.loading import load_tokenizer
 from longspan.cli import main
 from longspan.data.questions.rows import Annotation, Place, QuestionRow, Span, plain_row
 from longspan.data.questions.synthetic import synthetic_questions
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForNaturalQuestions
-from longspan.tasks.base import task_class
+from longspan.tasks import task_class
 from longspan.tasks.metrics.natural_questions import Said, annotations_of, natural_questions_scores
 from longspan.tasks.questions.natural_questions import NaturalQuestions, rows_of
 from longspan.training.evaluate import evaluate
 from longspan.training.recipe_file import load_recipe
-from longspan.training.tokenizers import load_tokenizer, train_tokenizer
+from longspan.training.tokenizers import train_tokenizer
 from longspan.training.train import train
 
 RECIPE = """

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longspan.data.summaries.rows import SummaryRow
+from longspan.data.summaries.synthetic import synthetic_rows
+from longspan.data.text.words import split_words
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForSentenceScoring, segments
-from longspan.tasks.base import task_class
+from longspan.tasks import task_class
 from longspan.tasks.summaries.extraction import Extraction, encode_sentences
 from longspan.tasks.summaries.salience import salience, soft_labels, words_of
-from longspan.tasks.summaries.selection import choose, default_count, fill, is_whole, ranking, simple_words
-from longspan.training.data import synthetic_rows
+from longspan.tasks.summaries.selection import choose, default_count, fill, is_whole, ranking
 from longspan.training.tokenizers import train_tokenizer
 
 SENTENCES = ("The cat sat on the mat.", "Dogs were barking all night long.", "It rained.", "A cat on a mat is happy.")
@@ -190,7 +191,7 @@ def test_choose_prefers_prose() -> None:
     ]
     assert choose(pieces, [9, 1, 8, 7], 1) == [1]
     assert choose(pieces, [9, 1, 8, 7], 2) == [0, 1]
-    assert is_whole("长文档的摘要很有用。", simple_words("长文档的摘要很有用。"))
+    assert is_whole("长文档的摘要很有用。", split_words("长文档的摘要很有用。"))
     assert is_whole("“He said so (twice).”", ["he", "said", "so", "twice"])
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from longspan.checkpoints.loading import check_tokenizer
 from longspan.data.summaries.readers import read_rows
 from longspan.data.summaries.rows import SummaryRow
 from longspan.errors import InputError
-from longspan.tasks.base import task_class
+from longspan.tasks import task_class
 from longspan.tasks.summaries.summarization import Summarization, as_lines
-from longspan.tasks.tokenizers import check_tokenizer
 from longspan.training.tokenizers import train_tokenizer
 
 ROWS = [

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, ClassVar
+
 from torch import Tensor, nn
 
 from longspan.attention.base import Attention, AttentionConfig
+from longspan.attention.parts.tokens import Tokens
 from longspan.ops.reference import dense_mask, dense_weights
 from longspan.patterns import Pattern
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
 
 
 class ProjectedAttention(Attention):
@@ -15,6 +21,8 @@ class ProjectedAttention(Attention):
     They are always called `query`, `key`, `value` and `output` (`nn.Linear(E, E)` with bias), so that published weights
     map onto every such mechanism in the same way.
     """
+
+    inherits: ClassVar[tuple[str, ...]] = ("query", "key", "value", "output")
 
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
@@ -35,6 +43,23 @@ class ProjectedAttention(Attention):
     def merge_heads(self, hidden: Tensor) -> Tensor:
         """`(B, H, T, D)` → `(B, T, E)`."""
         return hidden.transpose(1, 2).flatten(2)
+
+    def remember(
+        self, key: Tensor, value: Tensor, tokens: Tokens, state: CacheLayerMixin | None
+    ) -> tuple[Tensor, Tensor, Tensor | None, int]:
+        """Continue `state` with new `(B, H, T, D)` keys and values.
+
+        Returns the keys and values to attend to, their mask `(B, S)` and the index of the first query among them.
+        """
+        new = key.shape[2]
+        if state is not None:
+            key, value = state.update(key, value)
+            if state.is_compileable:  # a preallocated layer hands out places that are still empty
+                seen = int(state.get_seq_length())
+                key, value = key[:, :, :seen], value[:, :, :seen]
+        offset = key.shape[2] - new
+        mask = tokens.mask
+        return key, value, mask if mask is None else mask[:, mask.shape[1] - new - offset :], offset
 
     def dense_weights(
         self, query: Tensor, key: Tensor, pattern: Pattern, key_mask: Tensor | None, is_global: Tensor | None = None

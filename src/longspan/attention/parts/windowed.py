@@ -2,62 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.base import AttentionConfig, KeyValueState
 from longspan.attention.parts.global_rows import global_context, put_rows
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend import attend
 from longspan.patterns import Pattern
 
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
+
 
 class WindowedAttention(ProjectedAttention):
     """A local pattern and global tokens, exactly as the official Longformer layer computes them.
 
     Every query sees the keys of its pattern and the global keys by the local projections, in one softmax. The rows of
-    global queries are then replaced by attention over all real keys, by the global projections when these are separate.
+    global queries are then replaced by attention over all real keys, by `global_query`, `global_key` and `global_value`
+    when these are separate.
 
     Args:
+        config: an `AttentionConfig` with the option `separate_global_projections`.
         pattern: what a local query sees.
-        reach: how many past positions a later token can still see, in the causal form.
-        separate: whether global queries have projections of their own, `global_query`, `global_key`, `global_value`.
     """
 
     def __init__(
         self,
-        config: AttentionConfig,
+        config: Any,
         *,
         width: int,
         heads: int,
         causal: bool,
         pattern: Pattern,
-        reach: int,
-        separate: bool,
     ) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
         self.pattern = pattern
-        self.reach = reach
-        self.separate = separate and not causal
+        self.reach = config.reach[0] if config.reach else 0
+        self.separate = config.separate_global_projections and not causal
         if self.separate:
             self.global_query = nn.Linear(width, width)
             self.global_key = nn.Linear(width, width)
             self.global_value = nn.Linear(width, width)
 
-    def init_extra_weights(self, std: float = 0.02) -> None:
-        """Copy the local projections into the global ones, as published."""
-        if self.separate:
-            for name in ("query", "key", "value"):
-                copy_linear(getattr(self, name), getattr(self, f"global_{name}"))
+    @property
+    def starts_from(self) -> Mapping[str, str]:
+        """Global projections start as copies of the local ones, as published."""
+        return {f"global_{name}": name for name in ("query", "key", "value")} if self.separate else {}
 
-    def window_context(self, hidden: Tensor, tokens: Tokens, state: KeyValueState | None = None) -> Tensor:
+    def new_state(self) -> CacheLayerMixin:
+        """Keys and values of the positions within reach, where the form is causal."""
+        if not self.causal:
+            return super().new_state()
+        from longspan.attention.parts.state import WindowLayer
+
+        return WindowLayer(self.reach)
+
+    def window_context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
         """The window and the globals, before the output projection: `(B, T, E)`, rows of padded tokens 0."""
         self.check_tokens(hidden, tokens, state)
         tokens = tokens.with_slots()
         slots = tokens.real_slots() if hidden.shape[1] else None
         query, key, value = self.project(hidden)
-        key, value, key_mask, offset = self.remember(key, value, tokens, state, keep=self.reach)
+        key, value, key_mask, offset = self.remember(key, value, tokens, state)
         context = attend(
             query,
             key,
@@ -102,25 +112,3 @@ class WindowedAttention(ProjectedAttention):
             rows = self.dense_weights(query, key, self.pattern, tokens.mask, is_global)
             weights = torch.where(is_global[:, None, :, None], rows, weights)
         return weights if tokens.mask is None else weights * tokens.mask[:, None, :, None]
-
-
-def copy_linear(source: nn.Linear, target: nn.Linear) -> None:
-    """Copy weight and bias, if there is one, except into weights that transformers marked as loaded."""
-    for name in ("weight", "bias"):
-        parameter = getattr(target, name)
-        if parameter is not None and not getattr(parameter, "_is_hf_initialized", False):
-            with torch.no_grad():
-                parameter.copy_(getattr(source, name))
-
-
-def window_scores(
-    length: int, *, left: int, right: int, dilation: int = 1, global_tokens: int = 0, causal: bool = False
-) -> float:
-    """Mean keys per query of a window at this length, edges counted.
-
-    With globals, every query sees them and they see every key; a global inside a window counts for both.
-    """
-    offsets = [dilation * step for step in range(-left, 1 if causal else right + 1)]
-    pairs = sum(max(0, length - abs(offset)) for offset in offsets)
-    most = (length + 1) / 2 if causal else float(length)
-    return min(most, pairs / max(length, 1) + 2 * global_tokens)

@@ -24,13 +24,12 @@ def attention_pairs(theirs: str, ours: str) -> Pairs:
 def stack_pairs(side: str) -> Pairs:
     """What encoder and decoder share: embeddings, norms and feed-forward layers, and the final norm of mBART."""
     layer, our_layer = f"{side}.layers.{{i}}", f"{side}.layers.{{i}}"
-    norm = "attention_norm" if side == "encoder" else "self_attention_norm"
     return (
         (f"{side}.embed_tokens", f"{side}.embeddings.token"),
         (f"{side}.embed_positions", f"{side}.embeddings.position"),
         (f"{side}.layernorm_embedding", f"{side}.embeddings.norm"),
         (f"{side}.layer_norm", f"{side}.final_norm"),
-        (f"{layer}.self_attn_layer_norm", f"{our_layer}.{norm}"),
+        (f"{layer}.self_attn_layer_norm", f"{our_layer}.attention_norm"),
         (f"{layer}.fc1", f"{our_layer}.feed_forward.up"),
         (f"{layer}.fc2", f"{our_layer}.feed_forward.down"),
         (f"{layer}.final_layer_norm", f"{our_layer}.feed_forward_norm"),
@@ -39,7 +38,7 @@ def stack_pairs(side: str) -> Pairs:
 
 DECODER: Pairs = (
     *stack_pairs("decoder"),
-    *attention_pairs("decoder.layers.{i}.self_attn", "decoder.layers.{i}.self_attention"),
+    *attention_pairs("decoder.layers.{i}.self_attn", "decoder.layers.{i}.attention"),
     *attention_pairs("decoder.layers.{i}.encoder_attn", "decoder.layers.{i}.cross_attention"),
     ("decoder.layers.{i}.encoder_attn_layer_norm", "decoder.layers.{i}.cross_attention_norm"),
 )

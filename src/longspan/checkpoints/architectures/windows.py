@@ -25,25 +25,24 @@ def write_windows(config: Any) -> list[int]:
     Raises:
         InputError: a layer is not a plain symmetric Longformer window, which is all that transformers has.
     """
-    specs = config.attention if isinstance(config.attention, list) else [config.attention] * config.num_hidden_layers
     widths = []
-    for layer, spec in enumerate(specs):
-        reason = _misfit(spec)
+    for layer in range(config.num_hidden_layers):
+        attention = config.layer_attention(layer)
+        reason = _misfit(attention)
         if reason:
             raise InputError(f"encoder layer {layer} has {reason}, which transformers cannot represent")
-        widths.append(2 * spec["left_tokens"])
+        widths.append(2 * attention.left_tokens)
     return widths
 
 
-def _misfit(spec: dict[str, Any]) -> str | None:
-    if spec["mechanism"] != "longformer":
-        return f"attention {spec['mechanism']!r}"
-    left, right = spec["left_tokens"], spec["right_tokens"]
+def _misfit(attention: Any) -> str | None:
+    if attention.mechanism != "longformer":
+        return f"attention {attention.mechanism!r}"
+    left, right = attention.left_tokens, attention.right_tokens
     if left != right or left < 1:
         return f"left_tokens={left} and right_tokens={right}"
-    dilation = spec["dilation"]
-    if any(d != 1 for d in (dilation if isinstance(dilation, list) else [dilation])):
-        return f"dilation={dilation}"
-    if not spec["separate_global_projections"]:
+    if set(attention.dilations) != {1}:
+        return f"dilation={attention.dilation}"
+    if not attention.separate_global_projections:
         return "separate_global_projections=False"
     return None

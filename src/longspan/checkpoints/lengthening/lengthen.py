@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from transformers import PreTrainedModel
 from longspan.checkpoints.incoming import carry_over, check_filled, from_transformers, start_extra_weights
 from longspan.checkpoints.lengthening.parity import measure_parity
 from longspan.checkpoints.lengthening.plan import plan_attention
-from longspan.checkpoints.lengthening.relative_tables import fusion_config, rebucket
 from longspan.checkpoints.lengthening.report import LengthenReport
+from longspan.checkpoints.lengthening.shared_tables import sharing_layer
 from longspan.checkpoints.registry import describe, load_any
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
@@ -24,7 +23,6 @@ def lengthen(
     model_or_path: PreTrainedModel | str | Path,
     attention: Any = "poolingformer",
     max_tokens: int = 16384,
-    layers: Iterable[int] | None = None,
     **options: Any,
 ) -> LongspanPreTrainedModel:
     """Make a published model, or one of ours, read up to `max_tokens` tokens; short inputs come out as before.
@@ -41,14 +39,13 @@ def lengthen(
 
     Args:
         model_or_path: a transformers or Longspan model, a directory or a Hub name; see `from_transformers`.
-        attention: the mechanism: a name, a dict or an `AttentionConfig`; or a list of these with one per encoder layer.
-            A bare name that the source already uses keeps its layout and options, except that DeBERTa, full attention
-            with relative positions, becomes fusion with windows.
+        attention: the mechanism: a name, a dict or an `AttentionConfig`, for all encoder layers; of one with two levels
+            the lower half of the layers gets the first alone, as published. Or a list of these with one per layer, or
+            with the `layers` that each is for (`longspan.attention.layers`); layers that no range names stay as they
+            are. A bare name that the source already uses keeps its layout and options, except that DeBERTa, full
+            attention with relative positions, becomes fusion with windows.
         max_tokens: the longest input afterwards; at least the source's.
-        layers: encoder layers that get the mechanism, negative numbers counting from the end. `None` means all, or for
-            "poolingformer" and "fusion" the last half, as published. The other layers get the first level of these
-            alone ("longformer", or "fusion" with `two_level=False`); under any other mechanism they stay as they are.
-        **options: of the mechanism, such as `left_tokens=256`.
+        **options: of the mechanism, such as `left_tokens=256`, and the `layers` that it is for if these are not all.
 
     Returns:
         The model in evaluation mode; its `report` (`LengthenReport`) says what became of every parameter, and how far
@@ -62,7 +59,7 @@ def lengthen(
     """
     source = load_any(model_or_path)
     base = source if isinstance(source, LongspanPreTrainedModel) else from_transformers(source)
-    config = _longer_config(base, attention, max_tokens, layers, options)
+    config = _longer_config(base, attention, max_tokens, options)
     model: Any = type(base)(config)
     model.to(device=base.device, dtype=base.dtype)
     report = LengthenReport(
@@ -94,11 +91,7 @@ def tile_positions(table: Tensor, rows: int, reserved: int) -> Tensor:
 
 
 def _longer_config(
-    base: LongspanPreTrainedModel,
-    attention: Any,
-    max_tokens: int,
-    layers: Iterable[int] | None,
-    options: dict[str, Any],
+    base: LongspanPreTrainedModel, attention: Any, max_tokens: int, options: dict[str, Any]
 ) -> LongspanConfig:
     """The source's configuration with new attention, length and default globals."""
     old = base.config
@@ -108,7 +101,7 @@ def _longer_config(
             "reads; give at least that many"
         )
     fields = old.to_dict() | {
-        "attention": plan_attention(old, attention, max_tokens, layers, options),
+        "attention": plan_attention(old, attention, max_tokens, options),
         "max_position_embeddings": max_tokens,
         "global_tokens": _default_globals(base),
     }
@@ -137,8 +130,9 @@ def _fill(
     new = model.state_dict()
     how: dict[str, str] = {}
     for name, tensor in new.items():
-        if name in old and name.endswith("encoder.relative.far.weight"):
-            tensor.copy_(rebucket(old[name], fusion_config(base), fusion_config(model)))
+        _, shared, part = name.rpartition("encoder.relative.")
+        if name in old and shared:
+            tensor.copy_(sharing_layer(model).carry_positions(part, old[name], sharing_layer(base)))
             how[name] = "copied" if tensor.equal(old[name]) else "bucketed"
         elif name in old and old[name].shape == tensor.shape:
             tensor.copy_(old[name])
@@ -147,9 +141,8 @@ def _fill(
             tensor.copy_(tile_positions(old[name], tensor.shape[0], report.reserved_rows))
             how[name] = "tiled"
     started = start_extra_weights(model, set(new) - set(how))
-    check_filled(set(new) - set(how) - started)
-    for name in started:
-        how[name] = "bucketed" if ".far." in name else "from_local" if ".global_" in name else "new"
+    check_filled(set(new) - set(how) - set(started))
+    how |= started
     for name, parameter in model.named_parameters():
         report.count(how[name], parameter.numel())
     for name, parameter in base.named_parameters():

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from longspan.attention import (
-    Attention,
-    AttentionConfig,
-    FullConfig,
-    FusionConfig,
-    LongformerConfig,
-    PoolingformerConfig,
-)
+from longspan.attention import Attention, AttentionConfig
 from longspan.checkpoints.lengthening.report import LengthenReport
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
@@ -68,31 +61,18 @@ def measure_parity(
 
 
 def _comparable_tokens(old: LongspanConfig, new: LongspanConfig) -> int:
-    """The longest input on which every layer of the source that changes sees everything: there, a wide window equals
-    it. Layers that stay as they are set no limit. A window of fusion cannot grow beyond its table."""
-    lengths = [old.max_position_embeddings, LONGEST]
-    for layer in range(old.num_hidden_layers):
-        before, after = old.layer_attention(layer), new.layer_attention(layer)
-        if before != after:
-            lengths.append(_covered(before))
-            if isinstance(after, FusionConfig):
-                lengths.append(1 + after.widest_window)
-    return min(lengths)
+    """The longest input that every layer of the source that changes covers, and its successor can be made to cover:
+    there, windows of any width are equal. Layers that stay as they are set no limit."""
+    layers = [(old.layer_attention(layer), new.layer_attention(layer)) for layer in range(old.num_hidden_layers)]
+    changed = [(before, after) for before, after in layers if before != after]
+    tokens = min(old.max_position_embeddings, LONGEST)
+    while tokens > 1 and not all(before.covers(tokens) and _can_cover(after, tokens) for before, after in changed):
+        tokens -= 1
+    return tokens
 
 
-def _covered(config: AttentionConfig) -> int:
-    """The longest input on which every token sees every token."""
-    if isinstance(config, FullConfig):
-        return LONGEST
-    if isinstance(config, LongformerConfig) and config.dilation == 1:
-        return 1 + min(config.left_tokens, config.right_tokens)
-    if isinstance(config, PoolingformerConfig):
-        if not config.has_pools:
-            return 1 + min(config.left_tokens, config.right_tokens)
-        pooled = min(config.pooled_left_tokens, config.pooled_right_tokens) - config.kernel
-        return 1 + max(0, min(config.left_tokens, config.right_tokens, pooled))
-    # A dilated window has holes, and of other mechanisms nothing is known: only the token itself is certain.
-    return 1
+def _can_cover(config: AttentionConfig, tokens: int) -> bool:
+    return config.widened(tokens).covers(tokens)
 
 
 def _random_inputs(model: LongspanPreTrainedModel, tokens: int) -> dict[str, Tensor]:
@@ -112,8 +92,7 @@ def _random_inputs(model: LongspanPreTrainedModel, tokens: int) -> dict[str, Ten
 
 def _outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """Encoder states as `hidden`, and the logits of the head. No token is global on either side."""
-    chooses_globals = isinstance(model, LongspanPreTrainedModel) or model.config.model_type in ("longformer", "led")
-    if chooses_globals:
+    if "global_attention_mask" in inspect.signature(model.forward).parameters:
         inputs = inputs | {"global_attention_mask": torch.zeros_like(inputs["input_ids"])}
     run: Any = model.base_model if type(model).__name__ in READS_MORE else model
     output: Any = run(**inputs, output_hidden_states=True, return_dict=True)
@@ -148,7 +127,6 @@ def _in_float32(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
 def _probing(model: nn.Module, base: LongspanPreTrainedModel, tokens: int) -> Iterator[bool]:
     """Widen windows that do not cover `tokens` tokens, and take out second levels that are new and start active;
     yields whether there were any of these."""
-    known = base.state_dict()
     before = [base.config.layer_attention(layer) for layer in range(base.config.num_hidden_layers)]
     replaced: list[tuple[nn.Module, Attention]] = []
     muted = False
@@ -157,9 +135,10 @@ def _probing(model: nn.Module, base: LongspanPreTrainedModel, tokens: int) -> It
         attention: Any = getattr(layer, "attention", None)
         if place is None or attention.config == before[int(place[1])]:
             continue
-        active = _starts_active(attention.config) and f"{name}.attention.pooled_value.weight" not in known
+        config, old = attention.config, before[int(place[1])]
+        active = config.starts_active and old.first_level() == old
         muted = muted or active
-        config = _probe(attention.config, tokens, mute=active)
+        config = (config.first_level() if active else config).widened(tokens)
         if config != attention.config:
             replaced.append((layer, attention))
             layer.attention = _sharing(attention, config)
@@ -168,32 +147,6 @@ def _probing(model: nn.Module, base: LongspanPreTrainedModel, tokens: int) -> It
     finally:
         for layer, attention in replaced:
             layer.attention = attention
-
-
-def _starts_active(config: AttentionConfig) -> bool:
-    """Whether the second level of a new layer changes its output from the start."""
-    if not isinstance(config, PoolingformerConfig) or not config.has_pools:
-        return False
-    return config.init != "zero_value" or config.tie_levels
-
-
-def _probe(config: AttentionConfig, tokens: int, *, mute: bool) -> AttentionConfig:
-    """The mechanism with a first level that covers `tokens` tokens, and without its second level if `mute`."""
-    if isinstance(config, FusionConfig):
-        tokens = min(tokens, config.widest_window)
-        config = replace(config, two_level=False) if mute else config
-    elif mute:
-        assert isinstance(config, PoolingformerConfig)
-        config = LongformerConfig(
-            left_tokens=config.left_tokens,
-            right_tokens=config.right_tokens,
-            separate_global_projections=config.separate_global_projections,
-        )
-    if isinstance(config, LongformerConfig | PoolingformerConfig):
-        config = replace(
-            config, left_tokens=max(config.left_tokens, tokens), right_tokens=max(config.right_tokens, tokens)
-        )
-    return replace(config, dilation=1) if isinstance(config, LongformerConfig) else config
 
 
 def _sharing(attention: Attention, config: AttentionConfig) -> Attention:

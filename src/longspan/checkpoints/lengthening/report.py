@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from longspan.attention import AttentionConfig, PoolingformerConfig
+from longspan.attention import AttentionConfig
 
 KINDS = {
     "copied": "copied",
@@ -16,17 +16,6 @@ KINDS = {
     "dropped": "left out",
 }
 """What became of a parameter → how the report calls it."""
-POOL_OPTIONS = {
-    "pooled_left_tokens",
-    "pooled_right_tokens",
-    "kernel",
-    "stride",
-    "pooling",
-    "windows",
-    "init",
-    "tie_levels",
-}
-"""Options that say nothing of a layer without a second level."""
 
 
 @dataclass
@@ -99,7 +88,7 @@ class LengthenReport:
         for config, members in groupby(numbered, key=lambda item: item[1]):
             layers = [layer for layer, _ in members]
             span = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]}–{layers[-1]}"
-            groups.append(f"{span}: {_describe(config)}")
+            groups.append(f"{span}: {config.describe()}")
         return ("\n" + " " * 15).join(groups)
 
     def _parity(self) -> str:
@@ -113,18 +102,3 @@ class LengthenReport:
             f"equal on {self.parity_tokens} random tokens{level}: largest difference of {', '.join(parts)} "
             f"(allowed {self.parity_tolerance:.1e})"
         )
-
-
-def _describe(config: AttentionConfig) -> str:
-    """The mechanism with the options that differ from its defaults, and its windows."""
-    default = type(config)()
-    hidden = {"mechanism", "dropout"}
-    if isinstance(config, PoolingformerConfig) and not config.has_pools:
-        hidden |= POOL_OPTIONS
-    shown = {
-        name: value
-        for name, value in config.to_dict().items()
-        if name not in hidden and (value != getattr(default, name) or name.endswith("_tokens"))
-    }
-    options = ", ".join(f"{name}={value}" for name, value in shown.items())
-    return f"{config.mechanism}({options})" if options else config.mechanism

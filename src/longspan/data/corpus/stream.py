@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from longspan.data.corpus.token_files import TokenFiles
+from longspan.data.corpus.token_files import TOKENS
+from longspan.data.ragged import Ragged
 
 
 class Stream:
@@ -17,16 +18,16 @@ class Stream:
         separator: the id that stands before each document.
     """
 
-    def __init__(self, files: TokenFiles, separator: int) -> None:
+    def __init__(self, files: Ragged, separator: int) -> None:
         self.files = files
         self.separator = separator
-        self.ends = files.ends()
+        self.ends = files.ends
         # Where each separator stands.
         self.starts = np.concatenate([[0], self.ends[:-1]]) + np.arange(len(self.ends))
 
     def __len__(self) -> int:
         """Tokens and separators."""
-        return self.files.tokens + self.files.documents
+        return self.files.values + len(self.files)
 
     def read(self, start: int, end: int) -> np.ndarray:
         """Ids `start … end − 1` as int64; nothing lies beyond either end of the stream."""
@@ -40,5 +41,5 @@ class Stream:
             if start <= self.starts[document]:
                 parts.append([self.separator])
             low = max(start, int(self.starts[document]) + 1) - separators
-            parts.append(self.files.read(low, min(end - separators, int(self.ends[document]))))
+            parts.append(self.files.read(TOKENS, low, min(end - separators, int(self.ends[document]))))
         return np.concatenate(parts).astype(np.int64)

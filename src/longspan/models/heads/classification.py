@@ -14,11 +14,11 @@ from transformers.modeling_outputs import (
 )
 
 from longspan.errors import InputError
-from longspan.models.blocks import activation
 from longspan.models.configuration import LongspanConfig
 from longspan.models.encoder import LongspanModel, first_token
 from longspan.models.losses import IGNORED, document_loss, span_loss, token_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
+from longspan.stacks.block import activation
 
 
 class LongspanWithHead(LongspanPreTrainedModel):

@@ -78,7 +78,7 @@ class QuestionNetwork(ReadsChunks):
         max_paragraphs: int | None = None,
     ) -> ChunkLogits:
         """Logits of B chunks with up to C paragraphs; arguments as in `LongspanForNaturalQuestions.forward`."""
-        hidden = self.model.encoder.states(input_ids, attention_mask, global_attention_mask, token_type_ids)[-1]
+        hidden = self.model.encoder.states(input_ids, attention_mask, global_attention_mask, token_type_ids)
         return self.logits(hidden, attention_mask, paragraph_ids, max_paragraphs)
 
 

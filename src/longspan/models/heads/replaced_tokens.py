@@ -10,10 +10,10 @@ from torch.nn import functional
 from transformers.utils import ModelOutput
 
 from longspan.errors import InputError
-from longspan.models.blocks import activation
 from longspan.models.configuration import LongspanConfig
 from longspan.models.heads.classification import LongspanWithHead
 from longspan.models.losses import IGNORED
+from longspan.stacks.block import activation
 
 
 @dataclass

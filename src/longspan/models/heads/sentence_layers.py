@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention import Tokens
-from longspan.models.blocks import layer_norm
 from longspan.models.fields import ModelFields
-from longspan.models.network import Block
+from longspan.models.network import encoder_block, layer_norm
+from longspan.stacks.block import Block
 
 WAVES = 16
 """Sinusoids per kind of place; four numbers come of each: sine and cosine, of the index and of the relative place."""
@@ -55,7 +55,7 @@ class SentenceLayers(nn.Module):
         inner = sentence_fields(config)
         width = config.hidden_size
         self.place = nn.Linear(4 * WAVES + 1, width)
-        self.layers = nn.ModuleList(block(inner, layer) for layer in range(config.sentence_layers))
+        self.layers = nn.ModuleList(encoder_block(inner, layer, block) for layer in range(config.sentence_layers))
         self.final_norm = layer_norm(config)
         self.mix = nn.Linear(3 * width, width)
         self.activation = nn.GELU()

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from longspan.models.heads.sentence_layers import SentenceLayers
-from longspan.models.network import Block, EncoderBody, EncoderNetwork
+from longspan.models.network import EncoderBody, EncoderNetwork
 from longspan.models.segments import sums_by_sentence
+from longspan.stacks.block import Block
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields

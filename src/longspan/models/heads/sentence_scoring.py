@@ -9,8 +9,9 @@ from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.models.configuration import LongspanConfig
-from longspan.models.encoder import Encoder, EncoderLayer, LongspanModel
+from longspan.models.encoder import Encoder, LongspanModel
 from longspan.models.heads.sentence_network import ScoresSentences, mean_by_sentence, tokens_by_sentence
+from longspan.models.layers import CheckpointedBlock
 from longspan.models.losses import sentence_loss
 from longspan.models.outputs import SentenceScoringOutput
 from longspan.models.pretrained import LongspanPreTrainedModel
@@ -22,7 +23,7 @@ class LongspanForSentenceScoring(LongspanPreTrainedModel, ScoresSentences):
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
         self.model = LongspanModel(config)
-        self.add_scorer(config, EncoderLayer)
+        self.add_scorer(config, CheckpointedBlock)
         self.post_init()
 
     def forward(

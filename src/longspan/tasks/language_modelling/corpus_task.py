@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from longspan.data.corpus.sources import Corpus
-from longspan.data.corpus.token_files import TokenFiles, token_files
+from longspan.data.corpus.token_files import token_files
+from longspan.data.ragged import Ragged
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Range
 from longspan.tasks.base import Task
@@ -70,7 +71,7 @@ class CorpusTask(Task):
             if documents == rows[0].limit:
                 return
 
-    def token_files(self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, folder: Path) -> TokenFiles:
+    def token_files(self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, folder: Path) -> Ragged:
         """The corpus as token ids in `folder/tokens-train` or `folder/tokens-validation`, made once."""
         place = folder / f"tokens-{'train' if training else 'validation'}"
         return token_files(place, rows, tokenizer, limit=rows[0].limit)

@@ -6,6 +6,7 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -13,17 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 
 from longspan.data.corpus.sources import Corpus
 from longspan.data.corpus.stream import Stream
 from longspan.errors import InputError
+from longspan.models.losses import IGNORED
 from longspan.settings import Whole
 from longspan.tasks.base import Outcome
 from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
-from longspan.tasks.language_modelling.masking import IGNORED
-from longspan.tasks.predicting import batches
+from longspan.tasks.predicting import batches, pad
 from longspan.tasks.tokenizers import padding_id
 
 
@@ -86,18 +86,7 @@ class LanguageModel(CorpusTask):
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads chunks to `input_ids`, `labels` `(B, T)` int64 and `attention_mask` bool."""
-        padding = padding_id(tokenizer)
-
-        def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
-            ids = [torch.from_numpy(feature["input_ids"]) for feature in features]
-            labels = [torch.from_numpy(feature["labels"]) for feature in features]
-            return {
-                "input_ids": pad_sequence(ids, True, padding),
-                "attention_mask": pad_sequence([torch.ones_like(row, dtype=torch.bool) for row in ids], True),
-                "labels": pad_sequence(labels, True, IGNORED),
-            }
-
-        return collate
+        return partial(pad, fillers={"input_ids": padding_id(tokenizer), "labels": IGNORED})
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Corpus], *, batch_size: int) -> Outcome:
         """Bits per character, byte and token, perplexity and accuracy; a line for each chunk."""
@@ -110,8 +99,8 @@ class LanguageModel(CorpusTask):
         table = torch.cat(found)
         bits, correct, count = table.sum(0).tolist()
         scores = {
-            "bits_per_character": bits / files.characters,
-            "bits_per_byte": bits / files.bytes,
+            "bits_per_character": bits / files.index["characters"],
+            "bits_per_byte": bits / files.index["bytes"],
             **self.loss_scores(bits * math.log(2) / count),
             "accuracy": 100 * correct / count,
         }

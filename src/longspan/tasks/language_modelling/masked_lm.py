@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.nn.utils.rnn import pad_sequence
 
 from longspan.data.corpus.sources import Corpus
 from longspan.errors import InputError
+from longspan.models.losses import IGNORED
 from longspan.settings import Range, Share
 from longspan.tasks.base import Outcome
 from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
-from longspan.tasks.language_modelling.masking import IGNORED, MaskedChunks, Masking
-from longspan.tasks.predicting import batches
+from longspan.tasks.language_modelling.masking import MaskedChunks, Masking
+from longspan.tasks.predicting import batches, pad
 from longspan.tasks.tokenizers import padding_id
 
 
@@ -101,21 +101,8 @@ class MaskedLM(CorpusTask):
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads chunks to `input_ids`, `labels` `(B, T)` int64, `attention_mask`, `global_attention_mask` bool."""
-        padding = padding_id(tokenizer)
-
-        def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
-            ids = [torch.from_numpy(feature["input_ids"]) for feature in features]
-            labels = [torch.from_numpy(feature["labels"]) for feature in features]
-            batch: dict[str, Tensor] = {
-                "input_ids": pad_sequence(ids, True, padding),
-                "attention_mask": pad_sequence([torch.ones_like(row, dtype=torch.bool) for row in ids], True),
-                "labels": pad_sequence(labels, True, IGNORED),
-            }
-            is_global = torch.zeros_like(batch["attention_mask"])
-            is_global[:, 0] = self.global_tokens == "first"
-            return {**batch, "global_attention_mask": is_global}
-
-        return collate
+        fillers, leading = {"input_ids": padding_id(tokenizer), "labels": IGNORED}, int(self.global_tokens == "first")
+        return lambda features: pad(features, fillers, leading=[leading] * len(features))
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Corpus], *, batch_size: int) -> Outcome:
         """Bits, perplexity and accuracy over all hidden tokens; a line for each chunk."""

@@ -15,10 +15,9 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from longspan.data.corpus.stream import Stream
-from longspan.data.corpus.token_files import TokenFiles
-
-IGNORED = -100
-"""The label of a token that was not chosen."""
+from longspan.data.corpus.token_files import TOKENS
+from longspan.data.ragged import Ragged
+from longspan.models.losses import IGNORED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +74,7 @@ class MaskedChunks(Dataset[dict[str, Any]]):
 
     def __init__(
         self,
-        files: TokenFiles,
+        files: Ragged,
         masking: Masking,
         special_ids: np.ndarray,
         *,
@@ -92,7 +91,7 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         self.room = max_tokens - len(before) - len(after)
         self.seed = seed
         self.epoch = 0
-        self.ends = files.ends()
+        self.ends = files.ends
         self.stream = None if between is None else Stream(files, between)
         # Where each document ends, counted in chunks.
         self.chunks = np.cumsum(-(-np.diff(self.ends, prepend=0) // self.room))
@@ -115,7 +114,7 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         document = int(np.searchsorted(self.chunks, index, side="right"))
         start = int(self.ends[document - 1]) if document else 0
         start += (index - (int(self.chunks[document - 1]) if document else 0)) * self.room
-        return self.files.read(start, min(start + self.room, int(self.ends[document])))
+        return self.files.read(TOKENS, start, min(start + self.room, int(self.ends[document])))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """`input_ids` and `labels` of a chunk, `(T,)` int64."""

@@ -16,25 +16,17 @@ are of either kind and differ by several points: never compare across flavours.
 
 from __future__ import annotations
 
-import re
-import sys
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, NamedTuple
 
+from longspan.data.text.words import split_words
 from longspan.errors import InputError
 from longspan.extras import require
 
 MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-
-# Chinese, Japanese and Yi characters, and the South-East Asian scripts that are written without spaces.
-_UNSPACED = (
-    "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua48f\uf900-\ufaff\U00020000-\U0003ffff"
-    "\u0e00-\u0e3a\u0e40-\u0e5b\u0e80-\u0edf\u1000-\u109f\u1780-\u17ff"
-)
 
 
 class Score(NamedTuple):
@@ -133,19 +125,10 @@ class UnicodeTokenizer:
 
     def tokenize(self, text: str) -> list[str]:
         """The tokens of a text, in order."""
-        # The Arabic tatweel only stretches a word on paper.
-        words = _word_pattern().findall(unicodedata.normalize("NFKC", text).lower().replace("\u0640", ""))
+        words = split_words(text)
         if self.stemming is None:
             return words
         return [stem for word in words for stem in (self.stemming.tokenize(word) if word.isascii() else [word])]
-
-
-@cache
-def _word_pattern() -> re.Pattern[str]:
-    """One character of an unspaced script, or a run of others; each with its combining marks, which `\\w` lacks."""
-    codes = [code for code in range(0x300, sys.maxunicode) if unicodedata.category(chr(code)).startswith("M")]
-    marks = "".join(f"\\U{code:08x}" for code in codes)
-    return re.compile(rf"[{_UNSPACED}][{marks}]*|(?:(?![{_UNSPACED}])[^\W_][{marks}\u200c\u200d]*)+")
 
 
 def _mostly_other_script(texts: Iterable[str]) -> bool:

@@ -29,8 +29,8 @@ from longspan.tasks.questions.features import (
     NULL,
     YES,
     ChunkFeatures,
-    QuestionCollator,
     chunk_features,
+    collate,
 )
 from longspan.tasks.tokenizers import padding_id
 
@@ -107,13 +107,14 @@ def answer_rows(
     """
     if batch_size < 1:
         raise InputError(f"batch_size={batch_size} is less than 1; give the number of chunks to read at once")
-    collator = QuestionCollator(pad_token_id=padding_id(tokenizer), passage_types=options.passage_types)
+    padding = padding_id(tokenizer)
     found: list[_Merge] = [_Merge(row) for row in rows]
 
-    def collate(numbered: list[tuple[int, ChunkFeatures]]) -> dict[str, Any]:
-        return collator([chunk for _, chunk in numbered]) | {"numbered": numbered}
+    def batch_of(numbered: list[tuple[int, ChunkFeatures]]) -> dict[str, Any]:
+        batch = collate([chunk for _, chunk in numbered], padding=padding, passage_types=options.passage_types)
+        return {**batch, "numbered": numbered}
 
-    for batch in batches(model, _Chunks(rows, tokenizer, options), collate, batch_size):
+    for batch in batches(model, _Chunks(rows, tokenizer, options), batch_of, batch_size):
         numbered = batch.pop("numbered")
         readings = read_chunks(model, batch, [chunk for _, chunk in numbered], options.max_answer_tokens)
         for (number, _), reading in zip(numbered, readings, strict=True):

@@ -26,13 +26,12 @@ from torch import Tensor
 from longspan.data.questions.rows import QuestionRow, Span, check_text
 from longspan.data.text.chunks import Chunk, chunk_map
 from longspan.errors import InputError
+from longspan.models.losses import IGNORED
+from longspan.tasks.predicting import pad
 from longspan.tasks.questions.document import NOWHERE, Stream, encode_text, kept_candidates, tokenize_document
 from longspan.tasks.questions.options import PassageTypes, QuestionOptions
 
 logger = logging.getLogger(__name__)
-
-IGNORED = -100
-"""The paragraph label of a chunk without the long answer, which no loss counts."""
 
 NULL, YES, NO, SHORT, LONG = range(5)
 """The five answer types; with two, everything but `NULL` is 1."""
@@ -196,44 +195,23 @@ def _is_kept(features: ChunkFeatures, name: str, probability: float, seed: int) 
     return int.from_bytes(hashlib.blake2b(key, digest_size=7).digest(), "big") < probability * 2**56
 
 
-@dataclass(frozen=True, kw_only=True)
-class QuestionCollator:
-    """Chunks to tensors, padded on the right to the longest (B chunks, T tokens).
+def collate(
+    features: Sequence[Mapping[str, Any]], *, padding: int, multiple: int = 1, passage_types: bool = False
+) -> dict[str, Tensor]:
+    """Chunks to tensors (B chunks, T tokens); what belongs to inference alone (`token_spans`, …) is left out.
 
-    `input_ids` and `paragraph_ids` (B, T) int64, −1 where a token has no passage; `attention_mask` and
-    `global_attention_mask` (B, T) bool, True = real, True = question; `token_type_ids` (B, T), or (B, T, 3), where the
-    chunks have them; `start_positions`, `end_positions`, `paragraph_labels`, `answer_types` (B) where all of them have
-    labels.
+    `input_ids`, both masks (a question's tokens are global), `paragraph_ids` (B, T), −1 where a token has no passage;
+    `token_type_ids` (B, T) where all chunks have them, or (B, T, 3) where they are packed, as `passage_types` says;
+    `start_positions`, `end_positions`, `paragraph_labels`, `answer_types` (B) where all chunks have labels.
     """
-
-    pad_token_id: int
-    multiple: int = 1
-    passage_types: bool = False
-    """Whether token types are packed (`PassageTypes`); they become `(B, T, 3)`."""
-
-    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
-        """Pad and stack; what belongs to inference alone (`token_spans`, `candidates`, `chunk`) is left out."""
-        lengths = torch.tensor([len(chunk["input_ids"]) for chunk in features])
-        questions = torch.tensor([chunk["question_tokens"] for chunk in features])
-        input_ids = self._stack([chunk["input_ids"] for chunk in features], self.pad_token_id)
-        places = torch.arange(input_ids.shape[1])
-        batch = {
-            "input_ids": input_ids,
-            "attention_mask": places < lengths[:, None],
-            "global_attention_mask": places < questions[:, None],
-            "paragraph_ids": self._stack([chunk["paragraph_ids"] for chunk in features], -1),
-        }
-        if all("token_type_ids" in chunk for chunk in features):
-            types = self._stack([chunk["token_type_ids"] for chunk in features], 0)
-            batch["token_type_ids"] = PassageTypes.unpack(types) if self.passage_types else types
-        for name in ("start_positions", "end_positions", "paragraph_labels", "answer_types"):
-            if all(name in chunk for chunk in features):
-                batch[name] = torch.tensor([chunk[name] for chunk in features])
-        return batch
-
-    def _stack(self, rows: list[list[int]], filler: int) -> Tensor:
-        width = -(-max(map(len, rows)) // self.multiple) * self.multiple
-        return torch.tensor([[*row, *[filler] * (width - len(row))] for row in rows], dtype=torch.int64)
+    fillers = {"input_ids": padding, "paragraph_ids": -1, "token_type_ids": 0}
+    batch = pad(features, fillers, leading=[chunk["question_tokens"] for chunk in features], multiple=multiple)
+    if passage_types and "token_type_ids" in batch:
+        batch["token_type_ids"] = PassageTypes.unpack(batch["token_type_ids"])
+    for name in ("start_positions", "end_positions", "paragraph_labels", "answer_types"):
+        if all(name in chunk for chunk in features):
+            batch[name] = torch.tensor([chunk[name] for chunk in features])
+    return batch
 
 
 @cache

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from longspan.data.questions.readers import QUESTIONS, read_questions
 from longspan.data.questions.rows import QuestionRow
+from longspan.data.ragged import Ragged
 from longspan.data.sources import find_source
 from longspan.errors import InputError
 from longspan.settings import Count
@@ -31,8 +33,8 @@ from longspan.tasks.metrics.natural_questions import (
     votes_needed,
 )
 from longspan.tasks.questions.answering import Answer, answer_rows
-from longspan.tasks.questions.chunks import LABELS, QuestionChunks, question_chunks
-from longspan.tasks.questions.features import QuestionCollator
+from longspan.tasks.questions.chunks import LABELS, question_chunks
+from longspan.tasks.questions.features import collate
 from longspan.tasks.questions.options import PassageTypes, QuestionOptions, marker_tokens
 from longspan.tasks.questions.predictions import line, official_files, said
 from longspan.tasks.tokenizers import padding_id
@@ -152,7 +154,7 @@ class NaturalQuestions(QuestionOptions, Task):
 
     def dataset(
         self, rows: Sequence[QuestionSource], tokenizer: Any, *, training: bool, seed: int, folder: Path
-    ) -> QuestionChunks:
+    ) -> Ragged:
         """Chunks, written once into `folder/chunks-train` or `folder/chunks-validation`."""
         return question_chunks(
             folder / f"chunks-{'train' if training else 'validation'}",
@@ -165,8 +167,8 @@ class NaturalQuestions(QuestionOptions, Task):
         )
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """Pads chunks to a batch, see `QuestionCollator`."""
-        return QuestionCollator(pad_token_id=padding_id(tokenizer), passage_types=self.passage_types)  # pyright: ignore[reportReturnType]
+        """Pads chunks to a batch, see `collate`."""
+        return partial(collate, padding=padding_id(tokenizer), passage_types=self.passage_types)
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Any], *, batch_size: int) -> Outcome:
         """Answer every row and judge the answers by the official metric of what the rows are from.

@@ -13,21 +13,17 @@ from functools import partial
 from itertools import chain
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
-
 from longspan.data.summaries.rows import SummaryRow
+from longspan.data.text.words import split_words
+from longspan.models.losses import IGNORED
 from longspan.settings import Count
 from longspan.tasks.base import Outcome
 from longspan.tasks.metrics.rouge import MEASURES
-from longspan.tasks.predicting import FeatureRows, predict
+from longspan.tasks.predicting import FeatureRows, pad, predict
 from longspan.tasks.summaries.base import SummaryTask, prediction_lines
 from longspan.tasks.summaries.salience import salience, soft_labels, words_of
-from longspan.tasks.summaries.selection import fill, ranking, simple_words
+from longspan.tasks.summaries.selection import fill, ranking
 from longspan.tasks.tokenizers import padding_id
-
-IGNORED = -100.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,21 +75,8 @@ class Extraction(SummaryTask):
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads documents to a batch: `input_ids`, `attention_mask`, `sentence_ids` `(B, T)`, `labels` `(B, N)`."""
-        padding = padding_id(tokenizer)
-
-        def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
-            ids = [torch.tensor(feature["input_ids"], dtype=torch.long) for feature in features]
-            batch: dict[str, Tensor] = {
-                "input_ids": pad_sequence(ids, batch_first=True, padding_value=padding),
-                "attention_mask": pad_sequence([torch.ones_like(row, dtype=torch.bool) for row in ids], True),
-                "sentence_ids": pad_sequence([torch.tensor(f["sentence_ids"]) for f in features], True, -1),
-            }
-            if all("labels" in feature for feature in features):
-                labels = [torch.tensor(feature["labels"], dtype=torch.float32) for feature in features]
-                batch["labels"] = pad_sequence(labels, True, IGNORED)
-            return batch
-
-        return collate
+        fillers = {"input_ids": padding_id(tokenizer), "sentence_ids": -1, "labels": float(IGNORED)}
+        return partial(pad, fillers=fillers)
 
     def texts(self, predictions: Any, rows: Sequence[SummaryRow], tokenizer: Any) -> list[str]:
         """The best sentences of each row, in order, one per line, cut to the length asked for."""
@@ -125,7 +108,7 @@ class Extraction(SummaryTask):
         return len(encoded)
 
     def _text(self, scores: Any, row: SummaryRow) -> str:
-        words = self.summary_words or len(simple_words(row.reference))
+        words = self.summary_words or len(split_words(row.reference))
         count = min(len(scores), len(row.sentences))
         return "\n".join(fill(row.sentences, ranking(scores[:count]), words, block_repeats=self.block_repeats))
 

@@ -7,21 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from longspan.data.text.words import split_words
+
 _WORD = re.compile(r"[^\W_]+")
-_WIDE = re.compile(
-    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-)
 _END = re.compile("[.!?…。！？｡।॥؟۔።။།៕][\"'”’»›)\\]）」』*_]*$")
 FEWEST_WORDS = 4
 """Shorter pieces are headings, page numbers or cries; they are taken only where there is nothing else."""
-
-
-def simple_words(text: str) -> list[str]:
-    """Lower-case words; characters of scripts that are written without spaces count singly."""
-    words: list[str] = []
-    for word in _WORD.findall(text.lower()):
-        words += list(word) if _WIDE.search(word) else [word]
-    return words
 
 
 def default_count(sentences: int) -> int:
@@ -47,7 +38,7 @@ def choose(
             as others are left. (Trigram blocking, Paulus et al. 2018, passes over it for a single one; that cost 2
             points of ROUGE-2 on biomedical papers, which repeat their terms.)
     """
-    words = [simple_words(sentence) for sentence in sentences]
+    words = [split_words(sentence) for sentence in sentences]
     order = ranking(scores)
     taken: list[int] = []
     seen: set[tuple[str, ...]] = set()
@@ -84,7 +75,7 @@ def fill(sentences: Sequence[str], order: Sequence[int], words: int, *, block_re
     for index in order:
         if left <= 0:
             break
-        triples = _triples(simple_words(sentences[index])) if block_repeats else set()
+        triples = _triples(split_words(sentences[index])) if block_repeats else set()
         if _repeats(triples, seen):
             continue
         seen |= triples

@@ -13,23 +13,20 @@ from functools import cache, partial
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from longspan.data.summaries.rows import SummaryRow
 from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError
+from longspan.models.losses import IGNORED
 from longspan.settings import Count, Form, Range
 from longspan.tasks.base import Outcome
 from longspan.tasks.metrics.rouge import MEASURES, Rouge
-from longspan.tasks.predicting import FeatureRows, predict
+from longspan.tasks.predicting import FeatureRows, pad, predict
 from longspan.tasks.summaries.base import SummaryTask, prediction_lines
 from longspan.tasks.tokenizers import encode, encode_target, padding_id
 
 logger = logging.getLogger(__name__)
-
-IGNORED = -100
-"""The label of padding, which no loss counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +122,9 @@ class Summarization(SummaryTask):
             features |= {"labels": labels, "target_tokens": length}
         return features
 
-    def collator(self, tokenizer: Any) -> Collator:
-        """What turns features into a batch."""
-        return Collator(pad_token_id=padding_id(tokenizer), multiple=self.pad_to_multiple_of)
+    def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+        """Pads B rows to `input_ids` (B, S) with both masks, and `labels` (B, T), left out where no row has any."""
+        return partial(collate, padding=padding_id(tokenizer), multiple=self.pad_to_multiple_of)
 
     def texts(self, predictions: Any, rows: Sequence[SummaryRow], tokenizer: Any) -> list[str]:
         """Summaries from `(rows, T)` token ids, one sentence per line; negative ids are padding.
@@ -173,40 +170,13 @@ class Summarization(SummaryTask):
         return Rouge(stemmer=self.stemmer, references=self.references, tokens=self.rouge_tokens)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Collator:
-    """Features to tensors, padded on the right to the longest row (B rows, S source tokens, T target tokens).
-
-    `input_ids` (B, S) int64, `attention_mask` and `global_attention_mask` (B, S) bool, True = real, global; `labels`
-    (B, T) int64, −100 where padded, left out where no row has any.
-    """
-
-    pad_token_id: int
-    multiple: int = 1
-
-    def __call__(self, features: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-        """Pad and stack; the features are not changed."""
-        lengths = torch.tensor([len(feature["input_ids"]) for feature in features])
-        marked = torch.tensor([feature.get("global_tokens", 0) for feature in features])
-        input_ids = self._stack([feature["input_ids"] for feature in features], self.pad_token_id)
-        places = torch.arange(input_ids.shape[1])
-        batch = {
-            "input_ids": input_ids,
-            "attention_mask": places < lengths[:, None],
-            "global_attention_mask": places < marked[:, None],
-        }
-        labels = [feature["labels"] for feature in features if "labels" in feature]
-        if labels and len(labels) < len(features):
-            raise InputError(
-                f"only {len(labels)} of {len(features)} rows in a batch have a summary; leave out the others"
-            )
-        if labels:
-            batch["labels"] = self._stack(labels, IGNORED)
-        return batch
-
-    def _stack(self, rows: list[list[int]], filler: int) -> Tensor:
-        width = -(-max(map(len, rows)) // self.multiple) * self.multiple
-        return torch.tensor([[*row, *[filler] * (width - len(row))] for row in rows], dtype=torch.int64)
+def collate(features: Sequence[dict[str, Any]], *, padding: int, multiple: int = 1) -> dict[str, Tensor]:
+    """See `Summarization.collator`; the features' `global_tokens` say how many first tokens are global."""
+    labelled = sum("labels" in feature for feature in features)
+    if 0 < labelled < len(features):
+        raise InputError(f"only {labelled} of {len(features)} rows in a batch have a summary; leave out the others")
+    leading = [feature.get("global_tokens", 0) for feature in features]
+    return pad(features, {"input_ids": padding, "labels": IGNORED}, leading=leading, multiple=multiple)
 
 
 @dataclass(frozen=True, kw_only=True)

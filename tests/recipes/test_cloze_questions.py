@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from cloze_questions import FUNCTION_WORDS, WORD, ClozeOptions, _topic, cloze_rows, paragraphs_of
 
-from longspan.data.cloze import FUNCTION_WORDS, WORD, ClozeOptions, _topic, cloze_rows, paragraphs_of
 from longspan.data.questions.rows import plain_row
 from longspan.data.summaries.rows import SummaryRow
 from longspan.errors import InputError

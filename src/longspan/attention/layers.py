@@ -1,0 +1,210 @@
+"""Which layer has which mechanism, written once: ranges of layers, and options that differ from layer to layer.
+
+    attention:
+      - {layers: "0-5", mechanism: longformer, left_tokens: {per_layer: [32, 32, 64, 64, 128, 128]}}
+      - {layers: "6-", mechanism: poolingformer}
+
+`layers` is a number, a text such as `"0-5"`, `"6-"` (to the end) or `"0,2,-1"`, or a list of these; negative numbers
+count from the end. An option differs as `{per_layer: [...]}`, with a value for each layer of its entry in rising
+order, or by ranges, `{"0-2": 64, "3-5": 128}`. One mechanism for all layers, and a list with one for each, are written
+as such.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from longspan.attention import AttentionConfig, attention_config
+from longspan.errors import InputError
+from longspan.settings import show
+
+Spec = dict[str, Any]
+_RANGE = re.compile(r"\s*(-?[0-9]{1,4})(?:(-)(-?[0-9]{1,4})?)?\s*")  # no model has 10 000 layers
+
+
+def layer_specs(spec: Any, layers: int) -> list[Spec]:
+    """One mechanism per layer as plain JSON data with every option filled in, but a dropout that nobody chose left out.
+
+    Raises:
+        InputError: an unknown mechanism, option or layer, a layer named twice or not at all, or an option with another
+            number of values than its entry has layers.
+    """
+    specs = [None if entry is None else plain_spec(entry) for entry in spread(spec, layers)]
+    if None in specs:
+        raise InputError(
+            f"attention leaves layer {specs.index(None)} without a mechanism; name every layer from 0 to {layers - 1}"
+        )
+    return [entry for entry in specs if entry is not None]
+
+
+def spread(spec: Any, layers: int) -> list[Any]:
+    """What each of so many layers is given, `None` where no range names it; errors as in `layer_specs`."""
+    listed = isinstance(spec, Sequence) and not isinstance(spec, str)
+    entries: list[Any] = list(spec) if listed else [spec]
+    ranged = [isinstance(entry, Mapping) and "layers" in entry for entry in entries]
+    if not any(ranged):
+        if not listed:
+            return _differing(spec, list(range(layers)), layers)
+        if len(entries) != layers:
+            raise InputError(
+                f"attention lists {len(entries)} mechanisms for {layers} layers; give one each, or say in each of them "
+                "which layers have it, such as layers: '0-5'"
+            )
+        return [_differing(entry, [layer], layers)[layer] for layer, entry in enumerate(entries)]
+    if not all(ranged):
+        raise InputError("attention lists mechanisms with layers and without; say in each of them which layers have it")
+    found: list[Any] = [None] * layers
+    for entry in entries:
+        members = parse_layers(entry["layers"], layers)
+        rest = {name: value for name, value in entry.items() if name != "layers"}
+        for layer, own in enumerate(_differing(rest, members, layers)):
+            if own is not None and found[layer] is not None:
+                raise InputError(f"attention names layer {layer} twice (layers={show(entry['layers'])}); name it once")
+            found[layer] = found[layer] if own is None else own
+    return found
+
+
+def samples(spec: Any) -> list[Any]:
+    """Every mechanism that a spec names, without its layers and with the first value of each option that differs: what
+    can be checked before the number of layers is known."""
+    listed = isinstance(spec, Sequence) and not isinstance(spec, str)
+    return [_sample(entry) for entry in (spec if listed else [spec])]
+
+
+def plain_layers(spec: Any, layers: int) -> Spec | list[Spec]:
+    """A spec of so many layers as short plain data, with every option filled in; errors as in `layer_specs`."""
+    several = isinstance(spec, Sequence) and not isinstance(spec, str)
+    several = several or (isinstance(spec, Mapping) and any(isinstance(value, Mapping) for value in spec.values()))
+    several = several or (isinstance(spec, Mapping) and "layers" in spec)
+    return ranges(layer_specs(spec, layers)) if several else plain_spec(spec)
+
+
+def ranges(specs: Sequence[Spec]) -> Spec | list[Spec]:
+    """The shortest way to write one spec per layer: one for all, or one for each range of equal layers."""
+    groups: list[tuple[Spec, list[int]]] = []
+    for layer, spec in enumerate(specs):
+        members = next((members for known, members in groups if known == spec), None)
+        if members is None:
+            groups.append((dict(spec), [layer]))
+        else:
+            members.append(layer)
+    if len(groups) == 1:
+        return groups[0][0]
+    return [{"layers": _range_text(members), **spec} for spec, members in groups]
+
+
+def plain_spec(spec: Any) -> Spec:
+    """One mechanism as plain JSON data with every option filled in."""
+    data = attention_config(spec).to_dict()
+    # A dropout that nobody chose is left open, so that `attention_dropout` of a model keeps deciding it.
+    chosen = isinstance(spec, Mapping) and "dropout" in spec
+    if not chosen and not data["dropout"]:
+        del data["dropout"]
+    return json.loads(json.dumps(data))
+
+
+def parse_layers(given: Any, layers: int) -> list[int]:
+    """`"0,2,6-"`, a number, or a list of these → rising layer numbers of so many layers.
+
+    Raises:
+        InputError: something else, an empty range, or a layer that there is not.
+    """
+    parts = given.split(",") if isinstance(given, str) else given if isinstance(given, Sequence) else [given]
+    found: set[int] = set()
+    for part in parts:
+        if isinstance(part, str) and "," in part:
+            found.update(parse_layers(part, layers))
+            continue
+        numbers = None if isinstance(part, bool) else _RANGE.fullmatch(str(part))
+        if numbers is None:
+            raise InputError(
+                f"layers={show(given)} is not understood; write numbers of up to four digits and ranges, such as "
+                "'6-11', '6-' or '0,2,-1'"
+            )
+        first = _place(numbers[1], layers)
+        last = layers - 1 if numbers[2] and not numbers[3] else _place(numbers[3] or numbers[1], layers)
+        if last < first:
+            raise InputError(
+                f"layers={show(given)} has the range {str(part).strip()}, which is empty; write the lower number first"
+            )
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+def check_shared_tables(configs: Sequence[AttentionConfig]) -> None:
+    """Raise `InputError` where layers that share one table of relative positions ask for different ones."""
+    sharing = [(layer, config) for layer, config in enumerate(configs) if config.shared]
+    for layer, config in sharing[1:]:
+        first_layer, first = sharing[0]
+        for name in ("mechanism", *first.shared):
+            asked, has = getattr(config, name, None), getattr(first, name)
+            if asked != has:
+                raise InputError(
+                    f"attention of layer {layer} has {name}={asked}, that of layer {first_layer} has {has}; all "
+                    f"{first.mechanism} layers share one table of relative positions, so give them the same"
+                )
+
+
+def _sample(entry: Any) -> Any:
+    if not isinstance(entry, Mapping):
+        return entry
+    found = {name: value for name, value in entry.items() if name != "layers"}
+    for name, value in found.items():
+        if isinstance(value, Mapping) and value:
+            first = next(iter(value.values()))
+            found[name] = first[0] if set(value) == {"per_layer"} and isinstance(first, list) and first else first
+    return found
+
+
+def _place(text: str, layers: int) -> int:
+    number = int(text)
+    if not -layers <= number < layers:
+        raise InputError(f"layers names layer {number}, but there are layers 0 to {layers - 1}")
+    return number % layers
+
+
+def _differing(entry: Any, members: list[int], layers: int) -> list[Any]:
+    """The entry at each of its `members` of so many layers, with the value that each option has there."""
+    found: list[Any] = [None] * layers
+    options = entry.items() if isinstance(entry, Mapping) else ()
+    differing = {name: value for name, value in options if isinstance(value, Mapping)}
+    values = {name: _by_layer(name, value, members, layers) for name, value in differing.items()}
+    for layer in members:
+        found[layer] = entry if not values else {**entry, **{name: each[layer] for name, each in values.items()}}
+    return found
+
+
+def _by_layer(name: str, value: Mapping[Any, Any], members: list[int], layers: int) -> dict[int, Any]:
+    """The value of one option at each layer, from `{per_layer: [...]}` or from ranges."""
+    if set(value) == {"per_layer"}:
+        listed = value["per_layer"]
+        if not isinstance(listed, Sequence) or isinstance(listed, str) or len(listed) != len(members):
+            raise InputError(
+                f"{name}.per_layer is {show(listed)}; it must be a list of {len(members)} values, one per layer"
+            )
+        return dict(zip(members, listed, strict=True))
+    found: dict[int, Any] = {}
+    for text, each in value.items():
+        for layer in parse_layers(text, layers):
+            if layer in found or layer not in members:
+                reason = "named twice" if layer in found else "not among those of its mechanism"
+                raise InputError(f"{name} is {show(value)}, where layer {layer} is {reason}; leave it out")
+            found[layer] = each
+    for layer in members:
+        if layer not in found:
+            raise InputError(f"{name} is {show(value)}, which says nothing of layer {layer}; give it a value too")
+    return found
+
+
+def _range_text(members: list[int]) -> str:
+    """Rising layer numbers as text: `"0-5"`, `"0-2,6"`."""
+    parts: list[list[int]] = []
+    for layer in members:
+        if parts and layer == parts[-1][1] + 1:
+            parts[-1][1] = layer
+        else:
+            parts.append([layer, layer])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)

@@ -1,0 +1,190 @@
+"""What causal mechanisms keep between steps: layers of transformers' caches, which `generate()`, beams, streaming and
+assisted decoding know how to handle.
+
+Keys and values that grow with the sequence are transformers' own `DynamicLayer`. Those of a window are a `WindowLayer`,
+and tensors that sum up the past a `RecurrentLayer`. Importing this module imports transformers, so mechanisms do it
+where they make a state, and networks that never make one do without.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer
+
+from longspan.errors import InputError
+
+SLACK = 64
+"""How many positions a window can be rolled back at least: assisted decoding proposes 20 tokens by default."""
+
+
+class WindowLayer(DynamicLayer):
+    """The last keys and values of a window, in constant memory however long the sequence becomes.
+
+    They stand one behind the other in a buffer with room for twice as many. Where the buffer is full, what can still be
+    seen moves to its front, so that a step costs the same on average at any length, and what attention reads is one
+    piece, without a copy.
+
+    Args:
+        reach: how many past positions a later token can still see.
+    """
+
+    is_sliding = True
+    is_croppable = True
+
+    def __init__(self, reach: int) -> None:
+        super().__init__()
+        self.reach = reach
+        self.held = 0
+        self.cumulative_length = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Learn shape, type and device from the first keys and values."""
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Append new `(B, H, T, D)` keys and values; return those of the reach, followed by these."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        assert self.keys is not None
+        assert self.values is not None
+        past, new = self.held, key_states.shape[-2]
+        first = max(0, past - self.reach)
+        self.cumulative_length += new
+        # Writing in place would spoil what an earlier step keeps for its backward pass.
+        if past + new <= self.keys.shape[-2] and not torch.is_grad_enabled():
+            self.held = past + new
+            self.keys[:, :, past : self.held] = key_states
+            self.values[:, :, past : self.held] = value_states
+            return self.keys[:, :, first : self.held], self.values[:, :, first : self.held]
+        self.held = min(past + new, self.reach + SLACK)
+        keys = torch.cat([self.keys[:, :, :past], key_states], dim=-2)
+        values = torch.cat([self.values[:, :, :past], value_states], dim=-2)
+        self.keys, self.values = self._with_room(keys), self._with_room(values)
+        return keys[:, :, first:], values[:, :, first:]
+
+    def _with_room(self, hidden: Tensor) -> Tensor:
+        """The last `held` of `(B, H, S, D)` at the front of a new buffer."""
+        room = 2 * (self.reach + SLACK) - self.held
+        return functional.pad(hidden[:, :, hidden.shape[-2] - self.held :], (0, 0, 0, room))
+
+    def get_seq_length(self) -> int:
+        """Positions seen so far, kept or not."""
+        return self.cumulative_length
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Number of keys that the next `query_length` queries get, and the position of the first."""
+        past = min(self.held, self.reach)
+        return past + query_length, self.cumulative_length - past
+
+    def get_max_length(self) -> int:
+        """The longest stretch of a sequence that a query sees, itself included."""
+        return self.reach + 1
+
+    def reset(self) -> None:
+        """Forget the sequence."""
+        super().reset()
+        self.held = 0
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Go back by `-tokens_to_remove` positions (transformers counts them below 0).
+
+        Raises:
+            InputError: further back than the buffer holds.
+        """
+        back = -tokens_to_remove
+        left = self.cumulative_length - back
+        if back < 0 or self.held - back < min(self.reach, left):
+            raise InputError(
+                f"tokens_to_remove={tokens_to_remove} cannot be taken back: a window keeps what it needs for "
+                f"{-SLACK} to 0; propose fewer tokens at a time, with num_assistant_tokens or prompt_lookup_num_tokens"
+            )
+        self.held -= back
+        self.cumulative_length = left
+
+
+class RecurrentLayer(CacheLayerMixin):
+    """Tensors `(B, …)` of constant size that sum up the past, under names of the mechanism's choice.
+
+    Attributes:
+        tensors: what the last `advance` left; empty at the start of a sequence.
+    """
+
+    supports_early_init = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tensors: dict[str, Tensor] = {}
+        self.cumulative_length = 0
+
+    def advance(self, tokens: int, **tensors: Tensor) -> None:
+        """Replace the tensors by those after `tokens` more positions."""
+        self.cumulative_length += tokens
+        self.tensors = tensors
+        self.is_initialized = True
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to do: the first `advance` brings the tensors."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Refused: there are no keys and values in here."""
+        raise InputError("state is a RecurrentLayer, which keeps no keys and values; give attention.new_state()")
+
+    def get_seq_length(self) -> int:
+        """Positions seen so far."""
+        return self.cumulative_length
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Number of positions up to the next `query_length` queries, and 0, the first of them."""
+        return self.cumulative_length + query_length, 0
+
+    def get_max_length(self) -> int:
+        """None: −1."""
+        return -1
+
+    def reset(self) -> None:
+        """Forget the sequence."""
+        self.tensors, self.cumulative_length, self.is_initialized = {}, 0, False
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Refused for anything but 0: a sum does not say what it was. `is_croppable` says so beforehand."""
+        if tokens_to_remove:
+            raise InputError(
+                f"tokens_to_remove={tokens_to_remove} cannot be taken back from a sum; keep a copy of the state"
+            )
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Keep these rows `(B',)` int64, in this order."""
+        self.tensors = {
+            name: tensor.index_select(0, beam_idx.to(tensor.device)) for name, tensor in self.tensors.items()
+        }
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows, numbers or a mask."""
+        self.tensors = {name: tensor[indices] for name, tensor in self.tensors.items()}
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Every row `repeats` times."""
+        self.tensors = {name: tensor.repeat_interleave(repeats, dim=0) for name, tensor in self.tensors.items()}
+
+
+class SourceLayer(DynamicLayer):
+    """Keys and values of a source, kept once per document however many beams read them.
+
+    Beam search only ever exchanges the beams of one document, and all of these share one source, so reordering,
+    repeating and choosing among them leaves the source as it is.
+    """
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Nothing to do: beams never leave their document."""
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Nothing to do: the repeated rows read the same source."""
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Nothing to do: what is chosen are beams."""

@@ -1,0 +1,95 @@
+"""The options of a window around each token and global tokens, and what follows from them without any weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from longspan.attention.base import AttentionConfig
+from longspan.settings import Whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowedConfig(AttentionConfig):
+    """Base of mechanisms whose first level is a window with global tokens.
+
+    Attributes:
+        left_tokens, right_tokens: how many tokens a token looks at on each side, itself not counted.
+        separate_global_projections: global queries have projections of their own.
+    """
+
+    left_tokens: Whole = 256
+    right_tokens: Whole = 256
+    separate_global_projections: bool = True
+
+    @property
+    def dilations(self) -> tuple[int, ...]:
+        """Distance between neighbours of a window, one for all heads or one per head."""
+        return (1,)
+
+    @property
+    def widest_window(self) -> int | None:
+        """How many tokens a window may reach to each side; `None` means any number."""
+        return None
+
+    @property
+    def reach(self) -> tuple[int, int] | None:
+        return self.left_tokens * max(self.dilations), self.right_tokens * max(self.dilations)
+
+    def covers(self, tokens: int) -> bool:
+        dense = tokens <= 1 or set(self.dilations) == {1}
+        return dense and min(self.left_tokens, self.right_tokens) >= tokens - 1
+
+    def widened(self, tokens: int) -> Self:
+        side = tokens if self.widest_window is None else min(tokens, self.widest_window)
+        return replace(self, left_tokens=max(self.left_tokens, side), right_tokens=max(self.right_tokens, side))
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        counts = [self._window_scores(length, step, global_tokens, causal) for step in self.dilations]
+        return sum(counts) / len(counts)
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        return needed | self.window_of(needed, is_global=is_global, causal=causal)
+
+    def window_of(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        """Tokens that the `needed` queries see in the window and by globals, `(T,)` bool all."""
+        seen = torch.zeros_like(needed)
+        right = 0 if causal else self.right_tokens
+        for step in self.dilations:
+            seen |= shifted(needed, -self.left_tokens * step, right * step, step)
+        if is_global is not None:
+            seen |= is_global & needed.any()
+            seen |= (needed & is_global).any()
+        return seen
+
+    def _window_scores(self, length: int, dilation: int, global_tokens: int, causal: bool) -> float:
+        """Mean keys per query of the window at this length, edges counted.
+
+        With globals, every query sees them and they see every key; a global inside a window counts for both.
+        """
+        right = 0 if causal else self.right_tokens
+        distances = [dilation * abs(step) for step in range(-self.left_tokens, right + 1)]
+        pairs = sum(max(0, length - distance) for distance in distances)
+        most = (length + 1) / 2 if causal else float(length)
+        return min(most, pairs / max(length, 1) + 2 * global_tokens)
+
+
+def shifted(tokens: Tensor, low: int, high: int, step: int = 1) -> Tensor:
+    """Every place `low`, `low + step`, … `high` away from a token of the set, `(T,)` bool; beyond the ends is nothing.
+
+    Counts along each residue of the step are differences of a running sum, so that the cost does not grow with the
+    width of the window.
+    """
+    length, width = len(tokens), (high - low) // step + 1
+    if width < 1:
+        return torch.zeros_like(tokens)
+    lead, tail = max(low, 0), max(-low, 0)
+    padded = F.pad(tokens.long(), (lead, tail))
+    padded = F.pad(padded, (0, -len(padded) % step)).view(-1, step)
+    total = padded.cumsum(0)
+    total[width:] = total[width:] - padded.cumsum(0)[:-width]
+    return (total.flatten() > 0)[tail : tail + length]

@@ -1,0 +1,32 @@
+"""Words of texts in any script: what metrics count, labels compare and summaries are measured in."""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from functools import cache
+
+# Chinese, Japanese and Yi characters, and the South-East Asian scripts that are written without spaces.
+_UNSPACED = (
+    "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua48f\uf900-\ufaff\U00020000-\U0003ffff"
+    "\u0e00-\u0e3a\u0e40-\u0e5b\u0e80-\u0edf\u1000-\u109f\u1780-\u17ff"
+)
+
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
+
+
+def split_words(text: str) -> list[str]:
+    """Lower-case words in order, in normal form NFKC; characters of scripts written without spaces count singly."""
+    if text.isascii():  # the same words, found ten times faster
+        return _ASCII_WORD.findall(text.lower())
+    # The Arabic tatweel only stretches a word on paper.
+    return _pattern().findall(unicodedata.normalize("NFKC", text).lower().replace("\u0640", ""))
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    """One character of an unspaced script, or a run of others; each with its combining marks, which `\\w` lacks."""
+    codes = [code for code in range(0x300, sys.maxunicode) if unicodedata.category(chr(code)).startswith("M")]
+    marks = "".join(f"\\U{code:08x}" for code in codes)
+    return re.compile(rf"[{_UNSPACED}][{marks}]*|(?:(?![{_UNSPACED}])[^\W_][{marks}\u200c\u200d]*)+")

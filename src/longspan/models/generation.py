@@ -1,0 +1,86 @@
+"""What every model that writes text shares: `generate()` of transformers, on states of our own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import GenerationMixin
+
+from longspan.errors import InputError
+from longspan.models.decoder import Decoder
+from longspan.models.losses import token_loss
+from longspan.models.pretrained import LongspanPreTrainedModel
+
+
+class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
+    """A decoder and a language-model head, with `generate()`."""
+
+    accepts_loss_kwargs = True  # the Trainer passes `num_items_in_batch`
+    decoder: Decoder
+    lm_head: nn.Linear
+
+    @property
+    def _is_stateful(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether a state cannot be rolled back, so that transformers refuses assisted decoding."""
+        blocks: list[Any] = list(self.decoder.layers)
+        return not all(block.attention.new_state().is_croppable for block in blocks)
+
+    def get_decoder(self) -> nn.Module:
+        return self.decoder
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        assert isinstance(new_embeddings, nn.Linear)
+        self.lm_head = new_embeddings
+
+    def language_loss(
+        self, logits: Tensor, labels: Tensor | None, count: Tensor | int | None, *, shift: bool = False
+    ) -> Tensor | None:
+        """Cross-entropy `(B, T, V)` against `(B, T)` labels, `None` without labels.
+
+        `shift` compares each token's logits with the label of the next; `count` is what the sum is divided by.
+        """
+        if labels is None:
+            return None
+        if shift and labels.shape == logits.shape[:2]:
+            logits, labels = logits[:, :-1], labels[:, 1:]
+        return token_loss(logits, labels, self.config.label_smoothing, count)
+
+    @staticmethod
+    def create_masks_for_generate(attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
+        """The mask `(B, S)` as it is: every layer makes of it what its mechanism sees."""
+        return attention_mask
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """Write text: `GenerationMixin.generate`, which encodes each document once.
+
+        Raises:
+            InputError: `max_new_tokens` or `max_length` asks for more tokens than the decoder has positions, which
+                would otherwise show only when it gets there.
+        """
+        settings = args[1] if len(args) > 1 else kwargs.get("generation_config")
+        self._check_new_tokens(settings or self.generation_config, self._prompt_length(args, kwargs), kwargs)
+        parent: Any = super()
+        return parent.generate(*args, **kwargs)
+
+    def _prompt_length(self, args: tuple[Any, ...], given: dict[str, Any]) -> int:
+        """Tokens that the decoder reads before it writes; without a prompt, the start token."""
+        names = ("decoder_input_ids",) if self.config.is_encoder_decoder else ("inputs", "input_ids", "inputs_embeds")
+        prompts = [given[name] for name in names if given.get(name) is not None]
+        if args and not self.config.is_encoder_decoder and args[0] is not None:
+            prompts.append(args[0])
+        return prompts[0].shape[1] if prompts else 1
+
+    def _check_new_tokens(self, settings: Any, first: int, given: dict[str, Any]) -> None:
+        limit = self.decoder.embeddings.max_tokens
+        new, total = (given.get(name, getattr(settings, name)) for name in ("max_new_tokens", "max_length"))
+        # The last token is written but never read, so it needs no position.
+        if new is not None and first + new - 1 > limit:
+            raise InputError(
+                f"max_new_tokens={new} is more than this model can write; give at most {limit + 1 - first}"
+            )
+        if new is None and total is not None and total - 1 > limit:
+            raise InputError(f"max_length={total} is more than this model writes; give at most {limit + 1}")

@@ -1,0 +1,110 @@
+"""Text that goes on: a decoder without an encoder, with `generate()`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import Cache
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from longspan.errors import InputError
+from longspan.models.arguments import refuse_attentions, refuse_others
+from longspan.models.configuration import LongspanConfig
+from longspan.models.decoder import Decoder
+from longspan.models.generation import LongspanWriter
+
+
+class LongspanForCausalLM(LongspanWriter):
+    """Blocks in their causal form and a language-model head tied to the token embeddings.
+
+    The blocks are those of `num_hidden_layers`, `num_attention_heads`, `intermediate_size` and `attention`, which may
+    name any mechanism with a causal form, in any layer.
+    """
+
+    _tied_weights_keys = {"lm_head.weight": "decoder.embeddings.token.weight"}  # noqa: RUF012
+
+    def __init__(self, config: LongspanConfig) -> None:
+        super().__init__(config)
+        if config.decoder_layers:
+            raise InputError(
+                f"decoder_layers={config.decoder_layers} is for LongspanForConditionalGeneration, which has an encoder "
+                "too; LongspanForCausalLM has num_hidden_layers, so leave it at 0"
+            )
+        if config.embedding_width != config.hidden_size:
+            raise InputError(
+                f"embedding_size={config.embedding_size} differs from hidden_size={config.hidden_size} in a language "
+                "model, whose head is its token table; leave it out"
+            )
+        if config.global_tokens != "none":
+            raise InputError(
+                f"global_tokens={config.global_tokens!r} would let every token see the future; set it to 'none'"
+            )
+        self.decoder = Decoder(config, source=False)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.decoder.embeddings.token
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        assert isinstance(value, nn.Embedding)
+        self.decoder.embeddings.token = value
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        return_dict: bool | None = None,
+        logits_to_keep: int = 0,
+        num_items_in_batch: Tensor | int | None = None,
+        **others: Any,
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+        """Logits of the next token after each, and the loss when `labels` are given.
+
+        Args:
+            input_ids: `(B, T)` int64, the tokens behind those of the cache.
+            attention_mask: `(B, past + T)` bool or int, 1/True = real; `None` means all real. Positions count real
+                tokens, so padding on the left changes nothing.
+            position_ids: `(1 or B, T)` int64 places of the tokens, counted from 0, instead.
+            past_key_values: cache of earlier tokens; changed in place.
+            inputs_embeds: `(B, T, E)` instead of `input_ids`.
+            labels: `(B, T)` int64, mostly `input_ids` themselves: each token is to be predicted from those before it.
+                −100 is ignored.
+            use_cache: return `past_key_values`; `None` means as configured, and never with labels.
+            output_hidden_states: also return the states before each layer and after the last.
+            output_attentions: refused; see `Attention.weights`.
+            return_dict: False returns a tuple.
+            logits_to_keep: only the logits of so many last tokens, 0 for all.
+            num_items_in_batch: number of real labels the loss is divided by, for exact gradient accumulation.
+            **others: further arguments of transformers' classes, as long as they ask for nothing.
+
+        Raises:
+            InputError: a mask of another shape than the sequence; one longer than the positions.
+        """
+        refuse_others(others)
+        refuse_attentions(output_attentions, self.config.output_attentions)
+        decoded = self.decoder(
+            input_ids,
+            attention_mask,
+            past_key_values,
+            use_cache=False if use_cache is None and labels is not None else use_cache,
+            output_hidden_states=output_hidden_states,
+            inputs_embeds=inputs_embeds,
+            position_ids=position_ids,
+        )
+        logits = self.lm_head(decoded.last_hidden_state[:, -logits_to_keep if logits_to_keep else 0 :])
+        output = CausalLMOutputWithPast(
+            loss=self.language_loss(logits, labels, num_items_in_batch, shift=True),
+            logits=logits,
+            past_key_values=decoded.past_key_values,
+            hidden_states=decoded.hidden_states,
+        )
+        return self.finish(output, return_dict)

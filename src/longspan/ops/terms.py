@@ -1,0 +1,233 @@
+"""What may be added to the scores of attention: a bias, or what two tokens' places say to each other.
+
+A score is `scale·(q_i·k_j + content terms) + biases`. Terms by offset read the row of their table that stands for
+j − i; an offset beyond the table reads its end row, as clipped positions do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from longspan.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """Base of all terms: tensors, to each of which there is a gradient on every backend that serves the term."""
+
+    tensor_names: ClassVar[tuple[str, ...]]
+    """Fields that hold the term's tensors."""
+    head_axis: ClassVar[int]
+    """Which axis of its tensors are the heads; of size 1, it stands for all."""
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The term's tensors, those left out excepted."""
+        return [tensor for name in self.tensor_names if (tensor := getattr(self, name)) is not None]
+
+    def of_heads(self, heads: list[int]) -> Term:
+        """The same term for some of the heads."""
+        tensors = {name: getattr(self, name) for name in self.tensor_names}
+        found = {
+            name: None if tensor is None else tensor[of_heads(tensor, heads, self.head_axis)]
+            for name, tensor in tensors.items()
+        }
+        return replace(self, **found)
+
+    def shapes(self, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
+        """The shape that each tensor must have, from the sizes B, H, T, S, D and G of a call."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Bias(Term):
+    """Numbers added to the scaled scores, such as a mask, ALiBi or a bias that learns.
+
+    Attributes:
+        values: of any shape that broadcasts to `(B, H, T, S)`, such as `(T, S)` or `(H, 1, S)`; −∞ hides a key.
+        globals: as in terms by offset.
+    """
+
+    tensor_names = ("values",)
+    head_axis = 1
+    values: Tensor
+    globals: bool = field(default=True, kw_only=True)
+
+    def shapes(self, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
+        full = tuple(sizes[name] for name in "BHTS")
+        pairs = zip(reversed(self.values.shape), reversed(full), strict=False)
+        if self.values.ndim > 4 or any(size not in (1, wanted) for size, wanted in pairs):
+            raise InputError(f"values of Bias has shape {tuple(self.values.shape)}; give one that broadcasts to {full}")
+        return {}
+
+
+@dataclass(frozen=True, eq=False)
+class GlobalKeyBias(Term):
+    """Numbers added to the scaled scores of the global keys only, by slot.
+
+    Attributes:
+        values: `(B, H, T, G)`, for `globals` given as `(B, G)` positions; what stands in an unused slot is not read.
+    """
+
+    tensor_names = ("values",)
+    head_axis = 1
+    values: Tensor
+
+    def shapes(self, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
+        if "G" not in sizes:
+            raise InputError("GlobalKeyBias belongs to globals given as (B, G) positions; give both or neither")
+        return {"values": tuple(sizes[name] for name in "BHTG")}
+
+
+@dataclass(frozen=True, eq=False)
+class OffsetTerm(Term):
+    """Base of the terms that depend on the offset j − i of key j from query i, R consecutive offsets to a table.
+
+    Attributes:
+        table: one row for each offset, ascending.
+        first: offset of the first row, by default −⌊R / 2⌋: both −k … k and DeBERTa's −k … k − 1 are centred.
+        globals: False leaves out the scores that are there for the sake of `globals`: those with a global key, and
+            all of a global row.
+    """
+
+    table: Tensor
+    first: int | None = field(default=None, kw_only=True)
+    globals: bool = field(default=True, kw_only=True)
+    tensor_names = ("table",)
+    head_axis = 0
+    content: ClassVar[bool] = True
+    """Whether the term is a product of a token and a position, and scaled."""
+
+    @property
+    def start(self) -> int:
+        """The offset of the first row."""
+        return -(self.table.shape[1] // 2) if self.first is None else self.first
+
+    def rows(self, offset: Tensor) -> Tensor:
+        """The row that each offset reads."""
+        return (offset - self.start).clamp(0, self.table.shape[1] - 1)
+
+    def shapes(self, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
+        if self.table.ndim > 1 and self.table.shape[1] == 0:
+            raise InputError(f"table of {type(self).__name__} has no rows; give at least one offset")
+        rows = self.table.shape[1] if self.table.ndim > 1 else 1
+        return {"table": (sizes["H"], rows, sizes["D"])}
+
+    def dense(self, query: Tensor, key: Tensor, offset: Tensor) -> Tensor:
+        """What is added to the unscaled (`content`) or scaled scores, `(B, H, T, S)`, for `(B or 1, T, S)` offsets."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class ContentToPosition(OffsetTerm):
+    """`(q_i + v)·K^r[j − i]`: DeBERTa's content-to-position (He et al. 2020, arXiv 2006.03654, equation 4, v = 0), and
+    terms (b) and (d) of Transformer-XL (Dai et al. 2019, arXiv 1901.02860, §3.3).
+
+    Transformer-XL's own scores are `attend(query + u, …, terms=[ContentToPosition(table, query_bias=v - u)])`.
+
+    Attributes:
+        table: `(H, R, D)`, projected keys of positions (K^r).
+        query_bias: `(H, D)`, added to the queries of each head in this term only.
+    """
+
+    query_bias: Tensor | None = None
+    tensor_names = ("table", "query_bias")
+
+    def shapes(self, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
+        return super().shapes(sizes) | {"query_bias": (sizes["H"], sizes["D"])}
+
+    def dense(self, query: Tensor, key: Tensor, offset: Tensor) -> Tensor:
+        query = query.to(torch.promote_types(query.dtype, torch.float32))
+        if self.query_bias is not None:
+            query = query + self.query_bias[:, None].to(query.dtype)
+        return content_scores(query, self.table, self.rows(offset))
+
+
+@dataclass(frozen=True, eq=False)
+class PositionToContent(OffsetTerm):
+    """`k_j·Q^r[j − i]`, the third term of DeBERTa's equation 4, by offset j − i from query to key as all terms here.
+
+    Attributes:
+        table: `(H, R, D)`, projected queries of positions (Q^r).
+    """
+
+    def dense(self, query: Tensor, key: Tensor, offset: Tensor) -> Tensor:
+        return content_scores(key, self.table, self.rows(offset).transpose(-1, -2)).transpose(-1, -2)
+
+
+@dataclass(frozen=True, eq=False)
+class PositionBias(OffsetTerm):
+    """A number for each head and offset, added to the scaled scores (T5: Raffel et al. 2020, arXiv 1910.10683, §2.1).
+
+    Attributes:
+        table: `(H, R)`; T5's buckets become offsets by `buckets[:, bucket_of_offset]`.
+    """
+
+    content: ClassVar[bool] = False
+
+    def shapes(self, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
+        return {"table": super().shapes(sizes)["table"][:2]}
+
+    def dense(self, query: Tensor, key: Tensor, offset: Tensor) -> Tensor:
+        return self.table[:, self.rows(offset)].transpose(0, 1)
+
+
+KINDS: dict[str, type[Term]] = {
+    "bias": Bias,
+    "global_key_bias": GlobalKeyBias,
+    "content_to_position": ContentToPosition,
+    "position_to_content": PositionToContent,
+    "position_bias": PositionBias,
+}
+
+
+def content_scores(content: Tensor, table: Tensor, row: Tensor) -> Tensor:
+    """Products of tokens and rows of a table, in float32 at least: `(B, H, T, S)`.
+
+    Args:
+        content: `(B, H, T, D)`, queries or keys.
+        table: `(H, R, D)`.
+        row: `(B or 1, T, S)` or `(T, S)`, the row that each pair reads.
+    """
+    wide = torch.promote_types(content.dtype, torch.float32)
+    content, table = content.to(wide), table.to(wide)
+    row = row if row.ndim == 3 else row[None]
+    with torch.autocast(content.device.type, enabled=False):
+        if table.shape[1] <= row.shape[2] * table.shape[2]:
+            scores = content @ table.transpose(-1, -2)
+            return scores.gather(-1, row[:, None].expand(*content.shape[:3], row.shape[2]))
+        # A table longer than that is read by pair, since (T, R) may be as large as all pairs of tokens.
+        return (table[:, row].transpose(0, 1) @ content[..., None])[..., 0]
+
+
+def of_heads(tensor: Tensor, heads: list[int] | slice, axis: int) -> tuple[list[int] | slice, ...]:
+    """An index of the part of a tensor that belongs to some heads: all of it where its one head stands for all."""
+    return (slice(None),) * axis + ((slice(None) if tensor.shape[axis] == 1 else heads),)
+
+
+def pack(terms: Sequence[Term]) -> tuple[list[Tensor], str, list[int]]:
+    """Terms as an operator of PyTorch takes them: tensors, kinds as text, and the offsets of the first rows."""
+    tensors = [tensor for term in terms for tensor in term.tensors]
+    names = [next(name for name, kind in KINDS.items() if kind is type(term)) for term in terms]
+    counted = [f"{name}:{len(term.tensors)}" for name, term in zip(names, terms, strict=True)]
+    firsts = [term.start if isinstance(term, OffsetTerm) else 0 for term in terms]
+    return tensors, " ".join(counted), firsts
+
+
+def unpack(tensors: Sequence[Tensor], kinds: str, firsts: Sequence[int]) -> tuple[Term, ...]:
+    """What `pack` packed. An operator computes no scores for the sake of globals: those come as a bias."""
+    terms, place = [], 0
+    for kind, first in zip(kinds.split(), firsts, strict=True):
+        name, count = kind.split(":")
+        own = dict(zip(KINDS[name].tensor_names, tensors[place:], strict=False))
+        own = dict(list(own.items())[: int(count)])
+        options: dict[str, int | bool] = {} if KINDS[name] is GlobalKeyBias else {"globals": False}
+        options |= {"first": first} if issubclass(KINDS[name], OffsetTerm) else {}
+        terms.append(KINDS[name](**own, **options))
+        place += int(count)
+    return tuple(terms)

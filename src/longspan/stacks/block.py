@@ -1,0 +1,152 @@
+"""The Transformer block: attention, cross-attention where there is a source, and a feed-forward layer.
+
+The same block serves encoders and decoders; it takes plain numbers, so that stacks of blocks stand below the models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from longspan.attention import Attention, RelativeTables, Tokens
+from longspan.errors import InputError
+from longspan.stacks.cross_attention import CrossAttention
+
+if TYPE_CHECKING:
+    from transformers.cache_utils import CacheLayerMixin
+
+
+PLAIN_ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
+"""Those that PyTorch has as transformers means them; the others are transformers' own."""
+
+
+def activation(name: str) -> nn.Module:
+    """The activation that transformers calls `name`; `InputError` when there is none."""
+    if name in PLAIN_ACTIVATIONS:
+        return PLAIN_ACTIVATIONS[name]()
+    from transformers.activations import ACT2FN
+
+    if name not in ACT2FN:
+        raise InputError(f"activation_function={name!r} is unknown; choose one of {', '.join(sorted(ACT2FN))}")
+    return ACT2FN[name]
+
+
+class FeedForward(nn.Module):
+    """`down(dropout(activation(up(x))))`: `(B, T, E)` → `(B, T, E)`.
+
+    Training keeps only what comes out of `up` and computes the activation again in backward: it is the widest tensor of
+    a block and the cheapest to remake, a quarter of the memory of a step for about a hundredth of its time.
+    """
+
+    def __init__(self, width: int, inner: int, *, activation_function: str, dropout: float) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, inner)
+        self.down = nn.Linear(inner, width)
+        self.activation = activation(activation_function)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        wide = self.up(hidden)
+        if not wide.requires_grad or torch.compiler.is_compiling():
+            return self._narrow(wide)
+        drops = self.training and self.dropout.p > 0
+        narrowed = checkpoint(self._narrow, wide, use_reentrant=False, preserve_rng_state=drops)
+        assert isinstance(narrowed, Tensor)
+        return narrowed
+
+    def _narrow(self, wide: Tensor) -> Tensor:
+        """Everything after `up`."""
+        return self.down(self.dropout(self.activation(wide)))
+
+
+class Kept(NamedTuple):
+    """What one layer keeps between steps: of its own sequence, and of the source where there is one."""
+
+    own: CacheLayerMixin
+    source: CacheLayerMixin | None = None
+
+
+class Block(nn.Module):
+    """Attention, cross-attention where there is a source, and a feed-forward layer, each in a residual branch.
+
+    Args:
+        attention: the mechanism, built; its width is the block's.
+        inner: width of the feed-forward layer.
+        activation_function: of the feed-forward layer, by its transformers name.
+        eps: ε of the LayerNorms.
+        dropout: of each branch.
+        activation_dropout: inside the feed-forward layer.
+        pre: normalise the input of each branch, not the sum.
+        cross_attention: attention to a source, for decoders that have one.
+    """
+
+    cross_attention: CrossAttention | None
+
+    def __init__(
+        self,
+        attention: Attention,
+        *,
+        inner: int,
+        activation_function: str,
+        eps: float,
+        dropout: float,
+        activation_dropout: float,
+        pre: bool,
+        cross_attention: CrossAttention | None = None,
+    ) -> None:
+        super().__init__()
+        width = attention.width
+        self.attention = attention
+        self.attention_norm = nn.LayerNorm(width, eps=eps)
+        self.cross_attention = cross_attention
+        if cross_attention is not None:
+            self.cross_attention_norm = nn.LayerNorm(width, eps=eps)
+        self.feed_forward = FeedForward(
+            width, inner, activation_function=activation_function, dropout=activation_dropout
+        )
+        self.feed_forward_norm = nn.LayerNorm(width, eps=eps)
+        self.dropout = nn.Dropout(dropout)
+        self.pre = pre
+
+    def forward(
+        self,
+        hidden: Tensor,
+        tokens: Tokens,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        *tables: Tensor,
+        past_key_values: Kept | None = None,
+    ) -> Tensor:
+        """`(B, T, E)` → `(B, T, E)`, continuing the sequence that `past_key_values` holds.
+
+        The source `(B', S, E)`, its mask `(B', S)` and the shared tables of relative positions are arguments of their
+        own, since reentrant checkpointing follows gradients through tensors that it is given, and through nothing that
+        holds tensors. transformers' checkpointed layers know a state by the name `past_key_values` and leave it out.
+        """
+        own, kept = past_key_values or (None, None)
+        if tables:
+            tokens = replace(tokens, relative=RelativeTables(*tables))
+        hidden = self._branch(hidden, lambda x: self.attention(x, tokens, own), self.attention_norm)
+        cross = self.cross_attention
+        if cross is not None and source is not None:
+            hidden = self._branch(hidden, lambda x: cross(x, source, source_mask, kept), self.cross_attention_norm)
+        return clamp_half(self._branch(hidden, self.feed_forward, self.feed_forward_norm))
+
+    def _branch(self, hidden: Tensor, sublayer: Callable[[Tensor], Tensor], norm: nn.Module) -> Tensor:
+        """`x + f(norm(x))` when pre-normalised, else `norm(x + f(x))`, with dropout on the branch."""
+        if self.pre:
+            return hidden + self.dropout(sublayer(norm(hidden)))
+        return norm(hidden + self.dropout(sublayer(hidden)))
+
+
+def clamp_half(hidden: Tensor) -> Tensor:
+    """Keep float16 states finite: large BART checkpoints overflow there; other types pass unchanged."""
+    if hidden.dtype != torch.float16:
+        return hidden
+    limit = torch.finfo(torch.float16).max - 1000
+    return hidden.clamp(-limit, limit)

@@ -1,0 +1,124 @@
+"""What a configuration says of its module, against the module: what it depends on, how far, its cost and its start."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from longspan.attention import Tokens
+
+from .forms import HEADS, WIDTH, Form
+
+LENGTH, TRIALS = 29, 4
+
+
+def one(token: int, length: int = LENGTH) -> Tensor:
+    return torch.arange(length) == token
+
+
+def moved(form: Form, is_global: Tensor | None) -> Tensor:
+    """Which outputs of a layer with residual connection move when an input does: `(T, T)`, outputs downwards."""
+    torch.manual_seed(0)
+    module = form.build()
+    hidden = torch.randn(LENGTH, WIDTH, dtype=torch.float64)
+    changed = hidden.expand(TRIALS * LENGTH, -1, -1).clone()
+    rows = torch.arange(TRIALS * LENGTH)
+    changed[rows, rows % LENGTH] += 2 * torch.randn(TRIALS * LENGTH, WIDTH, dtype=torch.float64)
+    both = torch.cat([hidden[None], changed])
+    tokens = Tokens(is_global=None if is_global is None else is_global.expand(len(both), -1))
+    with torch.no_grad():
+        states = both + module(both, tokens)
+    differs = (states[1:] - states[:1]).abs().amax(-1) > 1e-12
+    return differs.view(TRIALS, LENGTH, LENGTH).any(0).T
+
+
+@pytest.mark.parametrize("marked", [None, 7])
+def test_an_output_depends_on_what_it_says_and_on_nothing_else(form, marked):
+    if marked is not None and len(form.globals) == 1:
+        return
+    is_global = None if marked is None else one(marked)
+    found = moved(form, is_global)
+    for token in range(LENGTH):
+        says = form.config.depends_on(one(token), is_global=is_global, causal=form.causal)
+        assert torch.equal(says, found[token]), token
+    nothing = torch.zeros(LENGTH, dtype=torch.bool)
+    assert not form.config.depends_on(nothing, is_global=is_global, causal=form.causal).any()
+
+
+def test_reach_is_the_furthest_of_all_places_and_repeats_with_the_period(two_way_form):
+    config, length, middle = two_way_form.config, 101, range(35, 65)
+    fields = {token: config.depends_on(one(token, length)).nonzero().flatten() - token for token in middle}
+    if config.reach is None:
+        assert all(len(field) == length for field in fields.values())
+        return
+    assert (-min(int(field.min()) for field in fields.values())) == config.reach[0]
+    assert max(int(field.max()) for field in fields.values()) == config.reach[1]
+    for token in middle[: -config.period]:
+        assert torch.equal(fields[token], fields[token + config.period])
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 6, 11])
+def test_a_covered_text_comes_out_as_under_wider_windows(two_way_form, length):
+    config = two_way_form.config
+    assert config.covers(length) or not config.covers(length + 1)
+    wide = config.widened(length)
+    module = two_way_form.build()
+    other = wide.build(width=WIDTH, heads=HEADS).double()
+    other.load_state_dict(module.state_dict())
+    hidden = torch.randn(2, length, WIDTH, dtype=torch.float64)
+    with torch.no_grad():
+        narrow, covered = module(hidden), other(hidden)
+    if config.covers(length):
+        torch.testing.assert_close(narrow, covered, rtol=0, atol=1e-12)
+    if wide.covers(length):  # then still wider ones change nothing
+        assert wide.widened(length) == wide
+
+
+def test_the_first_level_has_some_of_the_weights_and_is_how_new_levels_start(two_way_form):
+    config = two_way_form.config
+    first = config.first_level()
+    assert first.first_level() == first
+    whole = config.build(width=WIDTH, heads=HEADS).double()
+    part = first.build(width=WIDTH, heads=HEADS).double()
+    state = whole.state_dict()
+    part.load_state_dict({name: state[name] for name in part.state_dict()})
+    hidden = torch.randn(2, 13, WIDTH, dtype=torch.float64)
+    with torch.no_grad():
+        same = torch.allclose(whole(hidden), part(hidden), rtol=0, atol=1e-12)
+    assert same != config.starts_active
+
+
+@pytest.mark.parametrize("length", [1, 5, 17])
+def test_projections_are_those_that_run(config, length):
+    counted: list[int] = []
+    module = config.build(width=WIDTH, heads=HEADS, causal="bidirectional" in config.exempt)
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            part.register_forward_hook(lambda linear, _, out: counted.append(out.numel() * linear.in_features))
+    module(torch.zeros(1, length, WIDTH))
+    cost = config.costs(length=length, width=WIDTH, heads=HEADS)
+    assert cost.projections == sum(counted)
+    assert cost.scores == round(config.scores_per_token(length) * length)
+    assert cost.weights == HEADS * cost.scores
+
+
+def test_every_weight_is_brought_by_a_source_or_starts_by_itself(two_way_form):
+    module = two_way_form.build()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    started = module.warm_start([name for name in before if not name.startswith("positions.")])
+    after = module.state_dict()
+    for name in before:
+        part, _, kind = name.partition(".")
+        if part in module.inherits:
+            assert name not in started
+        elif part != "positions":
+            assert started[name] == ("from_local" if part in module.starts_from else "new")
+        if part in module.starts_from:
+            assert torch.equal(after[name], after[f"{module.starts_from[part]}.{kind}"])
+    alone = next(iter(started), None)
+    if alone is not None:
+        kept = {name: tensor.clone() for name, tensor in module.state_dict().items() if name != alone}
+        assert set(module.warm_start([alone])) == {alone}
+        if not alone.startswith("position_"):  # whose absence says that the source had no positions at all
+            assert all(torch.equal(module.state_dict()[name], tensor) for name, tensor in kept.items())

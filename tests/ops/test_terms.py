@@ -1,0 +1,375 @@
+"""Terms added to the scores: the reference against a loop over pairs, the tiles against the reference."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from longspan.errors import InputError
+from longspan.ops import attend, blocked_operator
+from longspan.ops.terms import Bias, ContentToPosition, GlobalKeyBias, PositionBias, PositionToContent, Term
+from longspan.patterns import (
+    Blocks,
+    Causal,
+    First,
+    Fixed,
+    Full,
+    PerHead,
+    PooledWindow,
+    RandomBlocks,
+    Strided,
+    Window,
+)
+
+SCALE = 0.3
+PATTERNS = [
+    Full(),
+    Causal(),
+    Window(3, 5),
+    Window(70, 0),
+    Window(20, 2, 3),
+    Window(20, 2, 3) & Causal(),
+    First(2),
+    Blocks(40),
+    Strided(5) & Causal(),
+    Fixed(6, 2),
+    RandomBlocks(3, 2, 1),
+    PooledWindow(9, 8, 5, 4),
+    (Window(4, 4) | Blocks(5)) & Causal(),
+    PerHead([Window(1, 1), Window(2, 2, 2), Window(1, 1)]),
+]
+
+
+class Made:
+    """Random inputs that learn; B = 2, H = 3."""
+
+    def __init__(self, queries: int, keys: int, *, dtype=torch.float64, seed: int = 0, width: int = 5) -> None:
+        self.generator, self.dtype = torch.Generator().manual_seed(seed), dtype
+        self.queries, self.keys, self.width = queries, keys, width
+        self.heads = [self.normal(2, 3, queries, width), self.normal(2, 3, keys, width), self.normal(2, 3, keys, 7)]
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.randn(shape, generator=self.generator, dtype=torch.float64).to(self.dtype).requires_grad_()
+
+    def terms(self, reach: bool = True, slots: int = 0) -> dict[str, Term]:
+        """One of each kind, or with different tables."""
+        made = {
+            "content to position": ContentToPosition(self.normal(3, 11, self.width), globals=reach),
+            "query bias": ContentToPosition(
+                self.normal(3, 4, self.width), first=-9, query_bias=self.normal(3, self.width), globals=reach
+            ),
+            "position to content": PositionToContent(self.normal(3, 8, self.width), first=-2, globals=reach),
+            "position bias": PositionBias(self.normal(3, 9), globals=reach),
+            "dense": Bias(self.normal(2, 3, self.queries, self.keys), globals=reach),
+            "line": Bias(self.normal(3, 1, self.keys), globals=reach),
+        }
+        return made | ({"global keys": GlobalKeyBias(self.normal(2, 3, self.queries, slots))} if slots else {})
+
+
+def run(backend: str, made: Made, terms: list[Term], **options) -> list[Tensor]:
+    """Output and all gradients, for a fixed random upstream gradient."""
+    inputs = [*made.heads, *(tensor for term in terms for tensor in term.tensors)]
+    output = attend(*made.heads, terms=terms, scale=SCALE, backend=backend, **options)
+    upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return [output.detach(), *torch.autograd.grad(output, inputs, upstream.to(output.dtype))]
+
+
+def assert_same(made: Made, terms: list[Term], tolerance: float, **options) -> None:
+    for one, two in zip(run("blocked", made, terms, **options), run("reference", made, terms, **options), strict=True):
+        torch.testing.assert_close(one, two, rtol=tolerance, atol=tolerance)
+
+
+def row_of(term, j: int, i: int) -> int:
+    """The row of a table for an offset, its end where it has none."""
+    rows = term.table.shape[1]
+    first = -(rows // 2) if term.first is None else term.first
+    return min(max(j - i - first, 0), rows - 1)
+
+
+def score(made: Made, terms: list[Term], b: int, h: int, i: int, j: int, offset: int, slots, near: bool) -> Tensor:
+    """One score, straight from the definition; `near` says that no global has a part in it."""
+    query, key = made.heads[0][b, h, i], made.heads[1][b, h, j]
+    content, bias = query @ key, torch.zeros((), dtype=query.dtype)
+    for term in terms:
+        if isinstance(term, GlobalKeyBias):
+            places = slots[b].tolist()
+            bias = bias + (term.values[b, h, i, places.index(j)] if j in places else 0)
+        elif not near and not term.globals:
+            continue
+        elif isinstance(term, Bias):
+            bias = bias + term.values.expand(2, 3, made.queries, made.keys)[b, h, i, j]
+        elif isinstance(term, PositionBias):
+            bias = bias + term.table[h, row_of(term, j, i + offset)]
+        elif isinstance(term, PositionToContent):
+            content = content + key @ term.table[h, row_of(term, j, i + offset)]
+        else:
+            added = query if term.query_bias is None else query + term.query_bias[h]
+            content = content + added @ term.table[h, row_of(term, j, i + offset)]
+    return content * SCALE + bias
+
+
+def by_hand(made: Made, terms: list[Term], pattern, *, slots=None, rows=True, key_mask=None, offset=0) -> Tensor:
+    """One query at a time."""
+    output = torch.zeros(2, 3, made.queries, 7, dtype=torch.float64)
+    for b, h, i in torch.cartesian_prod(torch.arange(2), torch.arange(3), torch.arange(made.queries)).tolist():
+        places = set() if slots is None else set(slots[b].tolist()) - {-1}
+        seen = [
+            j
+            for j in range(made.keys)
+            if (key_mask is None or key_mask[b, j])
+            and (
+                bool(pattern.head(h).visible(torch.tensor(i + offset), torch.tensor(j)))
+                or j in places
+                or (rows and i in places)
+            )
+        ]
+        if seen:
+            near = [j not in places and not (rows and i in places) for j in seen]
+            scores = [score(made, terms, b, h, i, j, offset, slots, alone) for j, alone in zip(seen, near, strict=True)]
+            output[b, h, i] = torch.softmax(torch.stack(scores), 0) @ made.heads[2][b, h, seen]
+    return output
+
+
+@pytest.mark.parametrize("reach", [True, False])
+@pytest.mark.parametrize("rows", [True, False])
+@pytest.mark.parametrize("pattern", [Window(2, 3), PerHead([Window(1, 0), Full(), Window(1, 1, 2)])], ids=str)
+def test_reference_is_the_definition(pattern, rows, reach):
+    made = Made(7, 7)
+    slots = torch.tensor([[0, 5, -1], [-1, 2, -1]])
+    mask = torch.ones(2, 7, dtype=torch.bool)
+    mask[1, :2] = False
+    terms = list(made.terms(reach, 3).values())
+    with torch.no_grad():
+        options = {"pattern": pattern, "terms": terms, "scale": SCALE, "key_mask": mask}
+        found = attend(*made.heads, **options, globals=slots, global_rows=rows, backend="reference")
+        expected = by_hand(made, terms, pattern, slots=slots, rows=rows, key_mask=mask)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_offsets_count_from_the_position_of_the_first_query():
+    made = Made(3, 11)
+    terms = list(made.terms().values())
+    with torch.no_grad():
+        for backend in ("reference", "blocked"):
+            options = {"pattern": Window(4, 1), "terms": terms, "scale": SCALE, "query_offset": 7}
+            found = attend(*made.heads, **options, backend=backend)
+            expected = by_hand(made, terms, Window(4, 1), offset=7)
+            torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+@pytest.mark.parametrize("which", ["content to position", "position to content", "position bias", "dense", "all"])
+@pytest.mark.parametrize(("queries", "keys", "offset"), [(0, 0, 0), (1, 1, 0), (149, 149, 0), (67, 37, 0), (3, 89, 86)])
+def test_blocked_equals_reference(pattern, which, queries, keys, offset):
+    made = Made(queries, keys)
+    terms = made.terms()
+    chosen = list(terms.values()) if which == "all" else [terms[which]]
+    assert_same(made, chosen, 1e-11, pattern=pattern, query_offset=offset)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+@pytest.mark.parametrize("rows", [True, False])
+@pytest.mark.parametrize("reach", [True, False])
+def test_blocked_equals_reference_with_globals_and_padding(pattern, rows, reach):
+    made = Made(83, 83)
+    mask = torch.rand(2, 83, generator=made.generator) < 0.8
+    mask[1, :70] = False
+    slots = torch.tensor([[3, 70, -1], [5, -1, 72]])
+    terms = made.terms(reach, 3)
+    options = {"pattern": pattern, "globals": slots, "global_rows": rows, "key_mask": mask}
+    assert_same(made, list(terms.values()), 1e-11, **options)
+    assert_same(made, [terms["query bias"], terms["position to content"], terms["global keys"]], 1e-11, **options)
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_blocked_equals_reference_for_any_window_terms_and_dtype(data):
+    length = data.draw(st.integers(1, 300))
+    pattern = Window(data.draw(st.integers(0, 90)), data.draw(st.integers(0, 90)), data.draw(st.integers(1, 3)))
+    dtype, tolerance = data.draw(st.sampled_from([(torch.float64, 1e-11), (torch.float32, 5e-5)]))
+    made = Made(length, length, dtype=dtype, seed=data.draw(st.integers(0, 99)))
+    terms = made.terms(data.draw(st.booleans()))
+    names = data.draw(st.lists(st.sampled_from(sorted(terms)), max_size=4))
+    is_global = torch.rand(2, length, generator=made.generator) < data.draw(st.sampled_from([0.0, 0.03]))
+    mask = torch.rand(2, length, generator=made.generator) < data.draw(st.sampled_from([0.0, 0.5, 1.1]))
+    options = {"pattern": pattern, "globals": is_global, "key_mask": mask, "global_rows": data.draw(st.booleans())}
+    # Each term once: the same tensor twice would have one gradient.
+    assert_same(made, [terms[name] for name in dict.fromkeys(names)], tolerance, **options)
+
+
+def test_transformer_xl_and_t5_in_their_own_words():
+    """Scores `(q + u)·k + (q + v)·r` of Transformer-XL, and T5's bias without a scale, in plain PyTorch."""
+    made = Made(31, 31)
+    query, key, value = (each.detach() for each in made.heads)
+    u, v = torch.randn(2, 3, 5, dtype=torch.float64)
+    table, place = torch.randn(3, 61, 5, dtype=torch.float64), torch.arange(31)
+    by_pair = table[:, place[None, :] - place[:, None] + 30]
+    seen = Causal().dense(31)
+    scores = (query + u[:, None]) @ key.transpose(-1, -2)
+    scores = scores + torch.einsum("bhid,hijd->bhij", query + v[:, None], by_pair)
+    expected = torch.softmax((scores / math.sqrt(5)).masked_fill(~seen, -math.inf), -1) @ value
+    found = attend(
+        query + u[:, None], key, value, pattern=Causal(), terms=[ContentToPosition(table, query_bias=v - u)]
+    )  # fmt: skip
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+    scores = query @ key.transpose(-1, -2) + by_pair[..., 0]
+    expected = torch.softmax(scores, -1) @ value
+    found = attend(query, key, value, pattern=Full(), terms=[PositionBias(table[..., 0])], scale=1.0)
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("pattern", [Window(2, 1), Window(2, 1, 2), Fixed(4, 1)], ids=str)
+def test_gradcheck(pattern):
+    made = Made(7, 7, width=2)
+    made.heads = [each.detach()[:1, :, :, :2].requires_grad_() for each in made.heads]
+    terms = [term for name, term in made.terms(True, 0).items() if name != "dense"]
+    tensors = [tensor for term in terms for tensor in term.tensors]
+    slots = torch.tensor([[4]])
+
+    def function(query, key, value, *_):
+        return attend(query, key, value, pattern=pattern, terms=terms, globals=slots, scale=SCALE, backend="blocked")
+
+    assert torch.autograd.gradcheck(function, [*made.heads, *tensors])
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own, in its forward mode
+def test_forward_mode_and_torch_func_go_through_the_reference():
+    made = Made(11, 11)
+    query, key, value = (each.detach() for each in made.heads)
+    table = torch.randn(3, 5, 5, dtype=torch.float64)
+
+    def function(table, backend="auto"):
+        terms = [ContentToPosition(table)]
+        return attend(query, key, value, pattern=Window(2, 2), terms=terms, backend=backend).square().sum()
+
+    tangent = torch.randn_like(table)
+    _, found = torch.func.jvp(function, (table,), (tangent,))
+    gradient = torch.func.grad(function)(table)
+    torch.testing.assert_close(found, (gradient * tangent).sum())
+    learned = table.clone().requires_grad_()
+    torch.testing.assert_close(torch.autograd.grad(function(learned, "blocked"), learned)[0], gradient)
+    with pytest.raises(InputError, match=r"torch\.func"):
+        torch.func.grad(lambda each: function(each, "blocked"))(table)
+
+
+def test_steps_after_each_other_equal_the_whole():
+    made = Made(41, 41)
+    query, key, value = (each.detach() for each in made.heads)
+    terms = [term for name, term in made.terms().items() if name not in ("dense", "line")]
+    whole = attend(query, key, value, pattern=Window(9, 0), terms=terms)
+    for step in range(41):
+        seen = slice(0, step + 1)
+        options = {"pattern": Window(9, 0), "terms": terms, "query_offset": step}
+        for backend in ("auto", "blocked"):
+            part = attend(query[:, :, step : step + 1], key[:, :, seen], value[:, :, seen], **options, backend=backend)
+            torch.testing.assert_close(part[:, :, 0], whole[:, :, step], rtol=1e-11, atol=1e-11)
+
+
+class LargestTensor(TorchDispatchMode):
+    """The number of elements of the largest tensor that any operation makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return result
+
+
+@pytest.mark.parametrize("pattern", [Window(64, 64), Window(30, 30, 4), RandomBlocks(64, 2, 0), Causal()], ids=str)
+def test_no_tensor_of_size_length_squared(pattern, monkeypatch):
+    """Even where a table has a row for every offset there is."""
+    length, watched = 4096, []
+    for name in ("forward", "backward"):
+        original = getattr(blocked_operator.blocked, name)
+
+        def watching(*args, original=original):
+            with LargestTensor() as largest:
+                result = original(*args)
+            watched.append(largest.elements)
+            return result
+
+        monkeypatch.setattr(blocked_operator.blocked, name, watching)
+    heads = [torch.randn(1, 1, length, 4, requires_grad=True) for _ in range(3)]
+    tables = [torch.randn(1, 2 * length - 1, 4, requires_grad=True) for _ in range(2)]
+    terms = [ContentToPosition(tables[0]), PositionToContent(tables[1])]
+    with LargestTensor() as largest:
+        output = attend(*heads, pattern=pattern, terms=terms, globals=torch.tensor([[7]]), backend="blocked")
+    output.sum().backward()
+    assert len(watched) == 4
+    assert max(largest.elements, *watched) < length * length / 4
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_compiles_and_exports_with_any_length():
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.keys, self.queries = (torch.nn.Parameter(torch.randn(3, 9, 5)) for _ in range(2))
+            self.bias, self.added = torch.nn.Parameter(torch.randn(3, 9)), torch.nn.Parameter(torch.randn(3, 5))
+
+        def forward(self, query, key, value, slots):
+            aside = query[..., :1].expand(-1, -1, -1, slots.shape[1])
+            terms = [
+                ContentToPosition(self.keys, query_bias=self.added),
+                PositionToContent(self.queries, first=-3, globals=False),
+                PositionBias(self.bias),
+                Bias(query.sum(-1, keepdim=True)),
+                GlobalKeyBias(aside),
+            ]
+            return attend(query, key, value, pattern=Window(9, 9), terms=terms, globals=slots)
+
+    slots, layer = torch.tensor([[0, -1]]), Layer()
+    lengths = [[torch.randn(1, 3, length, 5) for _ in range(3)] for length in (33, 150)]
+    dim = torch.export.Dim("length", min=2, max=4096)
+    shapes = {"query": {2: dim}, "key": {2: dim}, "value": {2: dim}, "slots": None}
+    exported = torch.export.export(layer, (*lengths[0], slots), dynamic_shapes=shapes).module()
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=True)
+    parameters = list(layer.parameters())
+    for inputs in lengths:
+        expected = layer(*inputs, slots)
+        torch.testing.assert_close(exported(*inputs, slots), expected, rtol=1e-5, atol=1e-5)
+        found = compiled(*inputs, slots)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        gradients = [torch.autograd.grad(each.square().sum(), parameters) for each in (found, expected)]
+        for one, two in zip(*gradients, strict=True):
+            torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("term", "options", "names"),
+    [
+        (ContentToPosition(torch.zeros(3, 5, 6)), {}, ["table of ContentToPosition", "(3, 5, 4)"]),
+        (ContentToPosition(torch.zeros(3, 0, 4)), {}, ["ContentToPosition", "no rows"]),
+        (ContentToPosition(torch.zeros(3, 5, 4), query_bias=torch.zeros(4)), {}, ["query_bias", "(3, 4)"]),
+        (PositionToContent(torch.zeros(3, 5, 4, dtype=torch.int64)), {}, ["PositionToContent", "int64"]),
+        (PositionBias(torch.zeros(5)), {}, ["PositionBias", "(3, 1)"]),
+        (PositionBias(torch.zeros(2, 5)), {}, ["PositionBias", "(3, 5)"]),
+        (GlobalKeyBias(torch.zeros(2, 3, 8, 2)), {}, ["GlobalKeyBias", "globals", "both or neither"]),
+        (
+            GlobalKeyBias(torch.zeros(2, 3, 8, 2)),
+            {"globals": torch.zeros(2, 1, dtype=torch.int64)},
+            ["GlobalKeyBias", "(2, 3, 8, 1)"],
+        ),
+        (torch.zeros(8, 8), {}, ["terms holds Tensor", "longspan.ops.terms"]),
+    ],
+)
+def test_what_does_not_fit_is_one_sentence(term, options, names):
+    inputs = [torch.zeros(2, 3, 8, 4) for _ in range(3)]
+    with pytest.raises(InputError) as caught:
+        attend(*inputs, pattern=Full(), terms=[term], **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    for name in names:
+        assert name in message
