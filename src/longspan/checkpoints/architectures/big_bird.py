@@ -7,6 +7,7 @@ Its head for questions has a feed-forward layer and hides the question, which ou
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -16,6 +17,7 @@ from longspan.checkpoints.architectures.encoder_tables import (
     BODY,
     ROBERTA_CLASSIFIER,
     TOKEN_CLASSIFIER,
+    classifier,
     encoder_fields,
     export_encoder,
 )
@@ -29,7 +31,6 @@ def _fields(config: Any) -> dict[str, Any]:
         "position_offset": 0,
         "positions_skip_padding": False,
         "scale_embedding": config.rescale_embeddings,
-        "classifier_activation": config.hidden_act,
         "sep_token_id": config.sep_token_id,
         "attention": _read_attention(config),
     }
@@ -54,7 +55,7 @@ def _export(config: Any) -> dict[str, Any]:
         "sep_token_id": config.sep_token_id,
         "use_bias": True,
     }
-    spec = config.attention[0] if isinstance(config.attention, list) else config.attention
+    spec = config.layer_attention(0).to_dict()
     if spec["mechanism"] != "bigbird":
         return fields | {"attention_type": "original_full"}
     if spec["random"] != "transformers":
@@ -64,6 +65,11 @@ def _export(config: Any) -> dict[str, Any]:
         )
     sizes = {"block_size": spec["block_tokens"], "num_random_blocks": spec["random_blocks"]}
     return fields | sizes | {"attention_type": "block_sparse"}
+
+
+def _classifier(config: Any) -> dict[str, Any]:
+    """Its dense layer has the activation of the blocks."""
+    return {"activation": config.hidden_act, "dropout": config.classifier_dropout}
 
 
 def _with_biases(state: Mapping[str, Tensor], config: Any) -> Mapping[str, Tensor]:
@@ -90,10 +96,10 @@ BIG_BIRD = Architecture(
         "BigBirdForPreTraining": Head(
             "LongspanForMaskedLM", BERT_MASKED_LM, ignored=("bert.pooler.", "cls.seq_relationship.")
         ),
-        "BigBirdForSequenceClassification": Head(
-            "LongspanForSequenceClassification", ROBERTA_CLASSIFIER, fields={"classification_head": "dense"}
+        "BigBirdForSequenceClassification": replace(
+            classifier("LongspanForSequenceClassification", ROBERTA_CLASSIFIER), options=_classifier
         ),
-        "BigBirdForTokenClassification": Head("LongspanForTokenClassification", TOKEN_CLASSIFIER),
+        "BigBirdForTokenClassification": classifier("LongspanForTokenClassification", TOKEN_CLASSIFIER),
     },
     fields=_fields,
     export=_export,
