@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from longspan.attention.base import Attention, AttentionConfig
+from longspan.attention.bigbird import BigBirdConfig
 from longspan.attention.full import FullConfig
 from longspan.attention.fusion import FusionConfig
 from longspan.attention.longformer import LongformerConfig
@@ -28,6 +29,7 @@ __all__ = [
     "MECHANISMS",
     "Attention",
     "AttentionConfig",
+    "BigBirdConfig",
     "FullConfig",
     "FusionConfig",
     "LongformerConfig",
@@ -44,6 +46,7 @@ MECHANISMS: dict[str, type[AttentionConfig]] = {
     "longformer": LongformerConfig,
     "poolingformer": PoolingformerConfig,
     "fusion": FusionConfig,
+    "bigbird": BigBirdConfig,
 }
 """Name → configuration, whose `build(width, heads)` makes the module."""
 
