@@ -338,7 +338,7 @@ def test_another_mechanism_at_loading_keeps_the_table_or_says_that_it_cannot(pub
     for other in ("longformer", {"mechanism": "longformer"}, LongformerConfig(), ["fusion", "longformer"]):
         with pytest.raises(InputError, match="attention='longformer' has no relative positions"):
             from_transformers(theirs, attention=other)
-    with pytest.raises(InputError, match="'fusoin' is unknown"):
+    with pytest.raises(InputError, match="'fusoin', which is unknown"):
         from_transformers(theirs, attention="fusoin")
     with pytest.raises(InputError, match="attention is 3; give a name"):
         from_transformers(theirs, attention=3)

@@ -224,7 +224,7 @@ def test_a_dilated_window_is_compared_without_its_holes(published):
     [
         ({"max_tokens": 52}, "max_tokens=52 is less than the 53 tokens"),
         ({"max_tokens": "64"}, "max_tokens='64'"),
-        ({"attention": "poolformer"}, "'poolformer' is unknown; did you mean 'poolingformer'"),
+        ({"attention": "poolformer"}, "'poolformer', which is unknown; did you mean 'poolingformer'"),
         ({"attention": ["full"]}, "attention lists 1 mechanisms for 2 layers"),
         ({"attention": ["full", "full"], "left_tokens": 3}, "left_tokens cannot be combined with a list"),
         ({"attention": {"layers": 2, "mechanism": "full"}}, "layers names layer 2, but there are layers 0 to 1"),
