@@ -18,6 +18,7 @@ from typing import Any
 from longspan.attention.base import Attention, AttentionConfig
 from longspan.attention.full import FullConfig
 from longspan.attention.fusion import FusionConfig
+from longspan.attention.linear import LinearConfig
 from longspan.attention.longformer import LongformerConfig
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.relative import RelativePositions, RelativeTables
@@ -32,6 +33,7 @@ __all__ = [
     "AttentionConfig",
     "FullConfig",
     "FusionConfig",
+    "LinearConfig",
     "LongformerConfig",
     "PoolingformerConfig",
     "ProjectedAttention",
@@ -46,6 +48,7 @@ MECHANISMS: dict[str, type[AttentionConfig]] = {
     "longformer": LongformerConfig,
     "poolingformer": PoolingformerConfig,
     "fusion": FusionConfig,
+    "linear": LinearConfig,
 }
 """Name → configuration, whose `build(width, heads)` makes the module."""
 
