@@ -17,6 +17,8 @@ from longspan.ops.linear import attend_linear, linear_weights
 if TYPE_CHECKING:
     from transformers.cache_utils import CacheLayerMixin
 
+    from longspan.attention.parts.state import RecurrentLayer
+
 
 @dataclass(frozen=True, kw_only=True)
 class LinearConfig(AttentionConfig):
@@ -74,7 +76,7 @@ class LinearAttention(ProjectedAttention):
         """
         tokens = tokens or Tokens()
         self.check_tokens(hidden, tokens, state)
-        new = hidden.shape[1]
+        new, past = hidden.shape[1], None if state is None else _checked(state)
         query, key, value = self.project(hidden)
         context, sums = attend_linear(
             query,
@@ -82,11 +84,11 @@ class LinearAttention(ProjectedAttention):
             value,
             causal=self.causal,
             key_mask=None if tokens.mask is None else tokens.mask[:, tokens.mask.shape[1] - new :],
-            sums=None if state is None else _sums(state),
+            sums=None if past is None else past.tensors.get("sums"),
             dropout_prob=self.dropout_prob,
         )
-        if state is not None:
-            state.advance(new, sums=sums)
+        if past is not None:
+            past.advance(new, sums=sums)
         return self.output(self.merge_heads(context))
 
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
@@ -97,10 +99,10 @@ class LinearAttention(ProjectedAttention):
         return linear_weights(query, key, causal=self.causal, key_mask=tokens.mask)
 
 
-def _sums(state: CacheLayerMixin) -> Tensor | None:
-    """What the state holds, nothing before the first token."""
+def _checked(state: CacheLayerMixin) -> RecurrentLayer:
+    """The state, if it is one that holds sums."""
     from longspan.attention.parts.state import RecurrentLayer
 
     if not isinstance(state, RecurrentLayer):
         raise InputError(f"state is a {type(state).__name__}, which keeps no sums; give attention.new_state()")
-    return state.tensors.get("sums")
+    return state
