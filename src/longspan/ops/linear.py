@@ -85,9 +85,11 @@ def _continued(query: Tensor, key: Tensor, value: Tensor, sums: Tensor | None) -
     Within a chunk by scores, everything before it by the running sum; of the sums only one per chunk is ever made.
     """
     length = query.shape[2]
-    # A compiled graph serves every length; a single step needs no whole chunk.
-    size = CHUNK if torch.compiler.is_compiling() else max(1, min(CHUNK, length))
-    count = (length + size - 1) // size
+    if torch.compiler.is_compiling():  # one graph serves every length, but not both one chunk and several
+        size, count = CHUNK, length // CHUNK + 2
+    else:  # a single step needs no whole chunk
+        size = max(1, min(CHUNK, length))
+        count = (length + size - 1) // size
     query, key, value = (
         F.pad(each, (0, 0, 0, count * size - length)).unflatten(2, (count, size)) for each in (query, key, value)
     )
@@ -95,6 +97,6 @@ def _continued(query: Tensor, key: Tensor, value: Tensor, sums: Tensor | None) -
     # The sums before each chunk, and after the last one.
     totals = F.pad(added, (0, 0, 0, 0, 1, 0)) if sums is None else torch.cat([sums[:, :, None], added], dim=2)
     totals = totals.cumsum(2)
-    mixed = (query @ key.mT).tril() @ value + query @ totals[:, :, :-1]
+    mixed = (query @ key.mT).tril_() @ value + query @ totals[:, :, :-1]
     # A view would keep the sums of every chunk.
     return mixed.flatten(2, 3)[:, :, :length], totals[:, :, -1].clone()
