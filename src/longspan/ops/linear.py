@@ -89,14 +89,14 @@ def _continued(query: Tensor, key: Tensor, value: Tensor, sums: Tensor | None) -
         size, count = CHUNK, length // CHUNK + 2
     else:  # a single step needs no whole chunk
         size = max(1, min(CHUNK, length))
-        count = (length + size - 1) // size
-    query, key, value = (
-        F.pad(each, (0, 0, 0, count * size - length)).unflatten(2, (count, size)) for each in (query, key, value)
-    )
+        count = max(1, (length + size - 1) // size)
+    extra = count * size - length
+    # Unfolding and padding back, where views and slices would hold an exported program to lengths of one kind.
+    query, key, value = (F.pad(each, (0, 0, 0, extra)).unfold(2, size, size).mT for each in (query, key, value))
     added = key.mT @ value
     # The sums before each chunk, and after the last one.
     totals = F.pad(added, (0, 0, 0, 0, 1, 0)) if sums is None else torch.cat([sums[:, :, None], added], dim=2)
     totals = totals.cumsum(2)
     mixed = (query @ key.mT).tril_() @ value + query @ totals[:, :, :-1]
     # A view would keep the sums of every chunk.
-    return mixed.flatten(2, 3)[:, :, :length], totals[:, :, -1].clone()
+    return F.pad(mixed.flatten(2, 3), (0, 0, 0, -extra)), totals[:, :, -1].clone()
