@@ -25,7 +25,7 @@ def with_globals(config: AttentionConfig) -> None:
 
 def with_state(config: AttentionConfig) -> None:
     module = build(config, causal="causal" not in config.exempt)
-    module(torch.zeros(1, 5, WIDTH), state=DynamicLayer())
+    module(torch.zeros(1, 5, WIDTH), state=module.new_state() if config.incremental else DynamicLayer())
 
 
 LAWS: dict[str, Callable[[AttentionConfig], object]] = {

@@ -51,8 +51,9 @@ def held(thing: Any) -> Iterator[Tensor]:
     """Every tensor that a state holds."""
     if isinstance(thing, Tensor):
         yield thing
-    elif isinstance(thing, (list, tuple)) or hasattr(thing, "__dict__"):
-        for inner in thing if isinstance(thing, (list, tuple)) else vars(thing).values():
+    elif isinstance(thing, (list, tuple, dict)) or hasattr(thing, "__dict__"):
+        inside = thing if isinstance(thing, (list, tuple)) else thing if isinstance(thing, dict) else vars(thing)
+        for inner in inside.values() if isinstance(inside, dict) else inside:
             yield from held(inner)
 
 

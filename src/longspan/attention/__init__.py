@@ -18,6 +18,7 @@ from longspan.attention.base import Attention, AttentionConfig
 from longspan.attention.bigbird import BigBirdConfig
 from longspan.attention.full import FullConfig
 from longspan.attention.fusion import FusionConfig
+from longspan.attention.linear import LinearConfig
 from longspan.attention.longformer import LongformerConfig
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.relative import RelativePositions, RelativeTables
@@ -32,6 +33,7 @@ __all__ = [
     "BigBirdConfig",
     "FullConfig",
     "FusionConfig",
+    "LinearConfig",
     "LongformerConfig",
     "PoolingformerConfig",
     "ProjectedAttention",
@@ -47,6 +49,7 @@ MECHANISMS: dict[str, type[AttentionConfig]] = {
     "poolingformer": PoolingformerConfig,
     "fusion": FusionConfig,
     "bigbird": BigBirdConfig,
+    "linear": LinearConfig,
 }
 """Name → configuration, whose `build(width, heads)` makes the module."""
 
