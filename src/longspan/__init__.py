@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from longspan.inference.summarize import summarize
     from longspan.models import (
         LongspanConfig,
+        LongspanForCausalLM,
         LongspanForConditionalGeneration,
         LongspanForMaskedLM,
         LongspanForQuestionAnswering,
@@ -40,6 +41,7 @@ __all__ = [
     "DocumentAnswer",
     "InputError",
     "LongspanConfig",
+    "LongspanForCausalLM",
     "LongspanForConditionalGeneration",
     "LongspanForMaskedLM",
     "LongspanForQuestionAnswering",

@@ -46,6 +46,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "hidden_dim": 40,
         "max_position_embeddings": 53,
     },
+    "BigBird": ENCODER | {"max_position_embeddings": 56, "block_size": 4, "num_random_blocks": 1, "sep_token_id": 5},
     "Electra": ENCODER | {"embedding_size": 16},
     "Longformer": ENCODER | {"max_position_embeddings": 66, "type_vocab_size": 1, "attention_window": [4, 8]},
     "Deberta": ENCODER | {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "layer_norm_eps": 1e-7},

@@ -63,7 +63,16 @@ def second_level(module: Any, first: Tensor, mask: Tensor | None) -> Tensor:
     return module.merge_heads(weights.to(first.dtype) @ pools("value"))
 
 
-ORACLES: dict[str, Callable[[Any, Tensor, Tokens], Tensor]] = {"poolingformer": two_levels, "fusion": two_levels}
+def with_ends(module: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
+    """BigBird's layer, in which more tokens are global than those that are marked."""
+    return one_level(module, hidden, module.with_ends(hidden, tokens))
+
+
+ORACLES: dict[str, Callable[[Any, Tensor, Tokens], Tensor]] = {
+    "poolingformer": two_levels,
+    "fusion": two_levels,
+    "bigbird": with_ends,
+}
 """Mechanism → its dense layer, where that is more than `one_level`."""
 
 

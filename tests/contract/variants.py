@@ -12,6 +12,7 @@ SMALL: dict[str, Any] = {
     "relative_span": 5,
     "global_buckets": 3,
     "global_span": 17,
+    "block_tokens": 32,
 }
 """Sizes for short inputs, given to every mechanism that has an option of the name."""
 
@@ -30,6 +31,17 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
             "stride": 2,
             "pooled_left_tokens": 0,
             "separate_global_projections": False,
+        },
+    },
+    "bigbird": {
+        "plain": {},
+        "extended": {
+            "block_tokens": 5,
+            "extra_tokens": 4,
+            "global_blocks": 0,
+            "random_blocks": 0,
+            "side_blocks": 2,
+            "separate_global_projections": True,
         },
     },
     "fusion": {

@@ -1,11 +1,14 @@
 """Patterns against loops over pairs, written from the definitions of the papers."""
 
+import time
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from longspan.errors import InputError
+from longspan.ops.tiles import best_layout
 from longspan.patterns import (
     Blocks,
     Causal,
@@ -31,6 +34,8 @@ ORACLES = [
     (Window(0, 0), lambda i, j: i == j),
     (First(2), lambda i, j: i < 2 or j < 2),
     (Blocks(7), lambda i, j: i // 7 == j // 7),
+    (Blocks(4, 1, 2), lambda i, j: i // 4 - 1 <= j // 4 <= i // 4 + 2),
+    (Blocks(5, 1, 0, 7), lambda i, j: (i + 3) // 5 - 1 <= (j + 3) // 5 <= (i + 3) // 5),
     (Strided(5), lambda i, j: (i - j) % 5 == 0),
     (Fixed(6, 2), lambda i, j: i // 6 == j // 6 or j % 6 in (4, 5)),
     (Fixed(4, 0), lambda i, j: i // 4 == j // 4),
@@ -70,10 +75,10 @@ def simple_patterns() -> st.SearchStrategy[Pattern]:
         st.just(Causal()),
         st.builds(Window, small, small, st.integers(1, 4)),
         st.builds(First, small),
-        st.builds(Blocks, size),
+        st.builds(Blocks, size, st.integers(0, 2), st.integers(0, 2), small),
         st.builds(Strided, size),
         st.tuples(size, size).map(lambda pair: Fixed(max(pair), min(pair))),
-        st.builds(RandomBlocks, size, st.integers(0, 3), small),
+        st.builds(RandomBlocks, size, st.integers(0, 3), small, small, st.integers(0, 2)),
         st.builds(PooledWindow, small, small, st.integers(1, 5), st.integers(1, 4)),
     )
 
@@ -148,6 +153,29 @@ def test_random_blocks_depend_on_the_seed_alone():
     drawn = (blocks | blocks.T).tril(-1).sum(1)
     assert not (blocks & blocks.T).any()
     assert drawn.tolist() == [min(row, 3) for row in range(64)]
+
+
+@pytest.mark.parametrize("pattern", [RandomBlocks(4, 3, 7), RandomBlocks(3, 5, 1, 10, 1), RandomBlocks(2, 1, 0, 0, 3)])
+def test_random_blocks_looked_up_in_a_table_are_those_drawn_pair_by_pair(pattern):
+    """One pair is drawn by itself, many are looked up."""
+    whole = pattern.dense(83)
+    pairs = [[bool(pattern.visible(torch.tensor(i), torch.tensor(j))) for j in range(83)] for i in range(83)]
+    assert torch.equal(whole, torch.tensor(pairs))
+
+
+def test_random_blocks_leave_out_what_is_near_or_before_their_start():
+    blocks = RandomBlocks(4, 3, 7, start=5, gap=1).dense(5 + 4 * 30)[5::4, 5::4]
+    assert not RandomBlocks(4, 3, 7, start=5).dense(40)[:5].any()
+    assert not RandomBlocks(4, 3, 7, start=5).dense(40)[:, :5].any()
+    assert not blocks.diagonal(1).any()
+    assert not blocks.diagonal(-1).any()
+    assert (blocks | blocks.T).tril(-1).sum(1).tolist() == [min(max(row - 1, 0), 3) for row in range(30)]
+
+
+def test_the_layout_of_random_blocks_is_made_in_no_time():
+    start = time.process_time()
+    best_layout.__wrapped__(RandomBlocks(64, 3), 16384, 16384, 0, torch.device("cpu"))
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize("length", [17, 64, 100, 257])

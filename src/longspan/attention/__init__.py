@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from longspan.attention.base import Attention, AttentionConfig
+from longspan.attention.bigbird import BigBirdConfig
 from longspan.attention.full import FullConfig
 from longspan.attention.fusion import FusionConfig
 from longspan.attention.longformer import LongformerConfig
@@ -30,6 +31,7 @@ __all__ = [
     "MECHANISMS",
     "Attention",
     "AttentionConfig",
+    "BigBirdConfig",
     "FullConfig",
     "FusionConfig",
     "LongformerConfig",
@@ -46,6 +48,7 @@ MECHANISMS: dict[str, type[AttentionConfig]] = {
     "longformer": LongformerConfig,
     "poolingformer": PoolingformerConfig,
     "fusion": FusionConfig,
+    "bigbird": BigBirdConfig,
 }
 """Name → configuration, whose `build(width, heads)` makes the module."""
 

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 import longspan.models
 from longspan.checkpoints.architectures.bart import BART, MBART
 from longspan.checkpoints.architectures.bert import BERT
+from longspan.checkpoints.architectures.big_bird import BIG_BIRD
 from longspan.checkpoints.architectures.deberta import DEBERTA
 from longspan.checkpoints.architectures.deberta_v2 import DEBERTA_V2
 from longspan.checkpoints.architectures.distilbert import DISTILBERT
@@ -28,6 +29,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     for architecture in (
         BART,
         BERT,
+        BIG_BIRD,
         CAMEMBERT,
         DEBERTA,
         DEBERTA_V2,

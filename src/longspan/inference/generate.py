@@ -28,7 +28,7 @@ class Writing:
 
     max_tokens: NewTokens = 400
     temperature: Annotated[float, Range(0, 100)] = 0.8
-    top_p: Annotated[float, Share] = 1.0
+    top_p: Share = 1.0
     top_k: Count | None = None
     beams: Beams = 1
     seed: Seed | None = None

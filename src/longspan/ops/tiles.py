@@ -168,12 +168,19 @@ def best_layout(
     sizes = [size for size in TILE_SIZES if size <= max(queries, TILE_SIZES[0])]
     if one_tile and queries == keys and 0 < queries * keys <= ONE_TILE:
         sizes.append(queries)
-    return min((layout(pattern, queries, keys, query_offset, size) for size in sizes), key=cost).to(device)
+    # Tiles are counted first: masks of the sizes that are not taken would cost more than all the rest.
+    counts = {size: _visible_tiles(pattern, queries, keys, query_offset, size).shape[1] for size in sizes}
+    best = min(sizes, key=lambda size: counts[size] * size**2 * _score_cost(size))
+    return layout(pattern, queries, keys, query_offset, best).to(device)
 
 
 def cost(tiling: Layout) -> float:
     """What the tiles cost, in scores of the middle size."""
-    return tiling.scores * SCORE_COST.get(tiling.size, SCORE_COST[TILE_SIZES[-1]])
+    return tiling.scores * _score_cost(tiling.size)
+
+
+def _score_cost(size: int) -> float:
+    return SCORE_COST.get(size, SCORE_COST[TILE_SIZES[-1]])
 
 
 def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Layout:

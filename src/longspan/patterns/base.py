@@ -154,7 +154,7 @@ class Either(_Pair):
 
     def __str__(self) -> str:
         second = f"({self.second})" if isinstance(self.second, Either) else str(self.second)
-        return f"{self.first} | {second}"
+        return str(self.first) + " | " + second  # which `torch.compile` reads, unlike a formatted pattern
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return [*self.first.phase(query_start, key_start), *self.second.phase(query_start, key_start)]

@@ -118,25 +118,38 @@ class First(Pattern):
 
 @dataclass(frozen=True)
 class Blocks(Pattern):
-    """The sequence is cut into blocks of `size` positions; a query sees its own block."""
+    """The sequence is cut into blocks of `size`; a query sees its own, `before` blocks before it and `after` after it.
+
+    One block begins at position `start`, the others follow from there in both directions.
+    """
 
     size: int
+    before: int = 0
+    after: int = 0
+    start: int = 0
 
     def __post_init__(self) -> None:
         whole(self, "size", 1)
+        for name in ("before", "after", "start"):
+            whole(self, name, 0)
+
+    def _block(self, index: Tensor) -> Tensor:
+        return (index - self.start) // self.size
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
-        return query_index // self.size == key_index // self.size
+        offset = self._block(key_index) - self._block(query_index)
+        return (offset >= -self.before) & (offset <= self.after)
 
     def some(self, span: Span) -> Tensor:
-        return (span.q0 // self.size <= span.k1 // self.size) & (span.k0 // self.size <= span.q1 // self.size)
+        highest, lowest = self._block(span.k1) - self._block(span.q0), self._block(span.k0) - self._block(span.q1)
+        return (highest >= -self.before) & (lowest <= self.after)
 
     def every(self, span: Span) -> Tensor:
-        first = torch.minimum(span.q0, span.k0) // self.size
-        return first == torch.maximum(span.q1, span.k1) // self.size
+        highest, lowest = self._block(span.k1) - self._block(span.q0), self._block(span.k0) - self._block(span.q1)
+        return (lowest >= -self.before) & (highest <= self.after)
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
-        return [query_start % self.size + 0 * key_start, key_start - query_start]
+        return [(query_start - self.start) % self.size + 0 * key_start, key_start - query_start]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from longspan.attention.parts.global_rows import global_context, put_rows
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
-from longspan.attention.parts.windows import WindowedConfig
 from longspan.ops.attend import attend
 from longspan.patterns import Pattern
 
@@ -27,12 +26,13 @@ class WindowedAttention(ProjectedAttention):
     when these are separate.
 
     Args:
+        config: an `AttentionConfig` with the option `separate_global_projections`.
         pattern: what a local query sees.
     """
 
     def __init__(
         self,
-        config: WindowedConfig,
+        config: Any,
         *,
         width: int,
         heads: int,
@@ -41,7 +41,7 @@ class WindowedAttention(ProjectedAttention):
     ) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
         self.pattern = pattern
-        self.reach = config.left_tokens * max(config.dilations)
+        self.reach = config.reach[0] if config.reach else 0
         self.separate = config.separate_global_projections and not causal
         if self.separate:
             self.global_query = nn.Linear(width, width)

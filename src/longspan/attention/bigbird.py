@@ -1,0 +1,355 @@
+"""BigBird: blocks that see their neighbours, blocks drawn at random, and global tokens; and its published form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longspan.attention.base import Attention, AttentionConfig
+from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.parts.tokens import Tokens
+from longspan.attention.parts.windowed import WindowedAttention
+from longspan.errors import InputError
+from longspan.ops.attend import attend
+from longspan.patterns import Blocks, Full, Pattern, PerHead, RandomBlocks
+from longspan.patterns.random_blocks import MOST_BLOCKS
+from longspan.settings import Count, Range, Whole
+
+if TYPE_CHECKING:
+    import numpy as np
+    from transformers.cache_utils import CacheLayerMixin
+
+MOST_HEADS = 1024
+"""Heads that have random blocks of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BigBirdConfig(AttentionConfig):
+    """Blocks of tokens see themselves, their neighbours and some blocks drawn at random; global tokens see everything.
+
+    The published "internal" construction (ITC) makes existing tokens global: those of the first and of the last block.
+    The "extended" one (ETC) puts `extra_tokens` more in front of the document, and usually has no random blocks and
+    `global_blocks=0`. Tokens that are marked as global are so in either.
+
+    Attributes:
+        block_tokens: tokens of a block.
+        side_blocks: neighbours that a block sees on each side; the published window of three blocks is 1.
+        global_blocks: blocks at each end of the document whose tokens are global.
+        extra_tokens: tokens in front of the document that are global; blocks are counted after them.
+        random_blocks: blocks that a block sees besides: on average with "paper", exactly with "transformers".
+        random: "paper" draws once for each head, as `RandomBlocks` does, whatever the length, and counts the real
+            tokens of each row: a document gives the same alone, padded and in company. "transformers" is what
+            transformers' `attention_type="block_sparse"` computes: up to (5 + 2·random_blocks)·block_tokens tokens full
+            attention; beyond, blocks of the padded input, of which random ones may coincide with others and then count
+            twice. In evaluation all of them are the first block, which therefore counts 1 + random_blocks times.
+        seed: start of the draws; the published models draw from the number of the layer.
+        drawn_tokens: with "transformers", the positions of the published model, on which its draws depend.
+        separate_global_projections: global queries use `global_query`, `global_key`, `global_value`.
+    """
+
+    mechanism: ClassVar[str] = "bigbird"
+    cost: ClassVar[str] = "(2·side_blocks + 1 + random_blocks)·block_tokens + 2G"
+    source: ClassVar[str] = "Zaheer et al. 2020, arXiv 2007.14062, section 2"
+    exempt: ClassVar[Mapping[str, str]] = {
+        "causal": "all tokens see the last block",
+        "state": "it has no causal form",
+    }
+
+    block_tokens: Count = 64
+    side_blocks: Whole = 1
+    global_blocks: Whole = 1
+    extra_tokens: Whole = 0
+    random_blocks: Annotated[int, Range(0, MOST_BLOCKS)] = 3
+    random: Literal["paper", "transformers"] = "paper"
+    seed: Annotated[int, Range(0, 2**20)] = 0
+    drawn_tokens: Count = 4096
+    separate_global_projections: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.random == "transformers":
+            for name, only in PUBLISHED.items():
+                if getattr(self, name) != only:
+                    raise InputError(
+                        f"{name}={getattr(self, name)} is not what transformers' BigBird computes, which has {only}; "
+                        "leave it out, or choose random='paper'"
+                    )
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        around = (2 * self.side_blocks + 1 + self.random_blocks) * self.block_tokens
+        ends = 2 * self.global_blocks * self.block_tokens + self.extra_tokens
+        return min(float(length), around + 2.0 * (ends + global_tokens))
+
+    def covers(self, tokens: int) -> bool:
+        blocks = 1 + self.side_blocks if self.random == "paper" else 5 + 2 * self.random_blocks
+        return tokens <= blocks * self.block_tokens
+
+    def widened(self, tokens: int) -> Self:
+        return replace(self, block_tokens=max(self.block_tokens, tokens))
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        # Which blocks are drawn is the heads' affair, and global tokens pass everything on.
+        return needed.any().expand(needed.shape)
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> Attention:
+        kind = BigBirdAttention if self.random == "paper" else PublishedBigBirdAttention
+        return kind(self, width=width, heads=heads, causal=causal)
+
+
+PUBLISHED = {"side_blocks": 1, "global_blocks": 1, "extra_tokens": 0, "separate_global_projections": False}
+"""Options that the published form does not have."""
+
+
+class BigBirdAttention(WindowedAttention):
+    """The module of `BigBirdConfig` for `random="paper"`."""
+
+    def __init__(self, config: BigBirdConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(
+            config,
+            width=width,
+            heads=heads,
+            causal=causal,
+            pattern=bigbird_pattern(config, max(heads, 1)),  # a wrong number of heads is refused there
+        )
+        self.options = config
+        self.init_extra_weights()
+
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
+        """`(B, T, E)` → `(B, T, E)`; padded tokens gather nothing.
+
+        Raises:
+            InputError: a mask that does not cover the sequence, or a state.
+        """
+        tokens = self.with_ends(hidden, tokens or Tokens(), state)
+        if tokens.mask is None:
+            return self.output(self.window_context(hidden, tokens))
+        order = _real_first(tokens.mask)
+        context = self.window_context(_rows(hidden, order), _reordered(tokens, order))
+        return self.output(_rows(context, order.argsort(1)))
+
+    def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
+        """Dense attention weights `(B, H, T, T)`; rows of padded queries are 0."""
+        tokens = self.with_ends(hidden, tokens or Tokens())
+        if tokens.mask is None:
+            return self.window_weights(hidden, tokens)
+        order = _real_first(tokens.mask)
+        weights = self.window_weights(_rows(hidden, order), _reordered(tokens, order))
+        place = order.argsort(1)[:, None]
+        weights = weights.gather(2, place[..., None].expand_as(weights))
+        return weights.gather(3, place[:, :, None].expand_as(weights))
+
+    def with_ends(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tokens:
+        """What is known of the tokens of `hidden` `(B, T, E)`, with those that their place makes global."""
+        self.check_tokens(hidden, tokens, state)
+        (batch, length), tokens = hidden.shape[:2], tokens.with_slots()
+        if not length:
+            return replace(tokens, is_global=None, global_slots=None)
+        if tokens.mask is None:
+            slots = self._end_slots(torch.full((batch, 1), length, device=hidden.device))
+        else:
+            slots = self._end_slots(tokens.mask.sum(1, keepdim=True))
+            slots = torch.where(slots < 0, -1, _real_first(tokens.mask).gather(1, slots.clamp(min=0)))
+        if tokens.global_slots is not None:
+            slots = torch.cat([tokens.global_slots, slots], 1)
+        return replace(tokens, is_global=None, global_slots=slots if slots.shape[1] else None)
+
+    def _end_slots(self, count: Tensor) -> Tensor:
+        """Which of `count` `(B, 1)` tokens are global, as slots `(B, G)`: extra ones, the first and the last blocks."""
+        size, extra = self.options.block_tokens, self.options.extra_tokens
+        each = self.options.global_blocks * size
+        first = torch.arange(extra + each, device=count.device).expand(count.shape[0], -1)
+        block_after = torch.div(count - extra - 1, size, rounding_mode="floor") + 1
+        last = block_after * size + extra - each + torch.arange(each, device=count.device)
+        slots = torch.cat([first, last], 1)
+        return torch.where((slots >= 0) & (slots < count), slots, -1)
+
+
+def bigbird_pattern(config: BigBirdConfig, heads: int) -> Pattern:
+    """Window and random blocks: what does not depend on the document's end."""
+    size, sides, start = config.block_tokens, config.side_blocks, config.extra_tokens
+    window = Blocks(size, sides, sides, start)
+    if not config.random_blocks:
+        return window
+    after = start + config.global_blocks * size  # the global blocks in front are seen anyway
+    seeds = [config.seed * MOST_HEADS + head for head in range(heads)]
+    return PerHead([window | RandomBlocks(size, config.random_blocks, seed, after, sides) for seed in seeds])
+
+
+def _real_first(mask: Tensor) -> Tensor:
+    """An order `(B, T)` of the places of a mask in which real tokens come first: blocks are counted without padding."""
+    return torch.argsort(~mask, dim=1, stable=True)
+
+
+def _rows(hidden: Tensor, order: Tensor) -> Tensor:
+    """`(B, T, E)` with the rows of each batch entry in another order `(B, T)`."""
+    return hidden.gather(1, order[:, :, None].expand_as(hidden))
+
+
+def _reordered(tokens: Tokens, order: Tensor) -> Tokens:
+    """What is known of the tokens when they stand in another order."""
+    assert tokens.mask is not None
+    slots = tokens.global_slots
+    if slots is not None:
+        slots = torch.where(slots < 0, -1, order.argsort(1).gather(1, slots.clamp(min=0)))
+    return replace(tokens, mask=tokens.mask.gather(1, order), global_slots=slots)
+
+
+class PublishedBigBirdAttention(ProjectedAttention):
+    """The module of `BigBirdConfig` for `random="transformers"`: each block of queries with the blocks it sees."""
+
+    def __init__(self, config: BigBirdConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal)
+        self.options = config
+
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
+        """`(B, T, E)` → `(B, T, E)`; padded tokens gather nothing beyond the lengths that have full attention.
+
+        Raises:
+            InputError: global tokens, a state, a mask that does not cover the sequence, or more random blocks than
+                transformers can draw at this length.
+        """
+        tokens = tokens or Tokens()
+        self.check_tokens(hidden, tokens, state)
+        query, key, value = self.project(hidden)
+        if self._is_short(hidden.shape[1]):
+            context = attend(query, key, value, pattern=Full(), key_mask=tokens.mask, dropout_prob=self.dropout_prob)
+            return self.output(self.merge_heads(context))
+        context = self.merge_heads(self._context(query, key, value, tokens.mask))
+        return self.output(context if tokens.mask is None else context.masked_fill(~tokens.mask[:, :, None], 0))
+
+    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> None:
+        super().check_tokens(hidden, tokens, state)
+        if tokens.is_global is not None or tokens.global_slots is not None:
+            raise InputError(
+                "attention 'bigbird' with random='transformers' has no global tokens but its first and last blocks; "
+                "pass is_global=None, or choose random='paper'"
+            )
+
+    def _is_short(self, length: int) -> bool:
+        """Whether transformers would leave its block-sparse path at this length."""
+        return length <= (5 + 2 * self.options.random_blocks) * self.options.block_tokens
+
+    def _context(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """What `(B, H, T, D)` queries gather: the first and last block from all keys, the others from their blocks."""
+        size, (batch, heads, length) = self.options.block_tokens, query.shape[:3]
+        table, present = (each.to(query.device) for each in self._blocks(length))
+        blocks = table.shape[1] + 2
+        missing = blocks * size - length
+        real = torch.ones(batch, length, dtype=torch.bool, device=query.device) if mask is None else mask
+        real = F.pad(real, (0, missing))
+        query, key, value = (F.pad(each, (0, 0, 0, missing)) for each in (query, key, value))
+        ends = torch.cat([query[:, :, :size], query[:, :, -size:]], 2)
+        ends = attend(ends, key, value, pattern=Full(), key_mask=real)
+        head = torch.arange(heads, device=query.device)[:, None, None]
+        middle = query.unflatten(2, (blocks, size))[:, :, 1:-1].flatten(0, 2)[:, None]
+        near = [each.unflatten(2, (blocks, size))[:, head, table] for each in (key, value)]
+        near = [each.flatten(3, 4).flatten(0, 2)[:, None] for each in near]
+        seen = real.unflatten(1, (blocks, size))[:, table] & present[..., None]
+        context = attend(middle, *near, pattern=Full(), key_mask=seen.flatten(3).flatten(0, 2))
+        context = context.reshape(batch, heads, -1, context.shape[-1])
+        return torch.cat([ends[:, :, :size], context, ends[:, :, size:]], 2)[:, :, :length]
+
+    def _blocks(self, length: int) -> tuple[Tensor, Tensor]:
+        """Blocks `(H, N − 2, 5 + r)` that each block but the ends sees, and which of these are not there twice."""
+        count, blocks = self.options.random_blocks, -(-length // self.options.block_tokens)
+        row = torch.arange(1, blocks - 1)[:, None]
+        columns = torch.cat([0 * row, row - 1, row, row + 1, 0 * row + blocks - 1], 1)
+        # The second block and the last but one have a global block for a neighbour, and see it once.
+        once = torch.cat([row > 0, row > 1, row > 0, row < blocks - 2, row > 0], 1)
+        drawn = torch.zeros(self.heads, blocks - 2, count, dtype=torch.int64)
+        if self.training:
+            config = self.options
+            tables = published_draws(
+                config.seed, self.heads, count, config.block_tokens, blocks, config.drawn_tokens // config.block_tokens
+            )
+            drawn = torch.from_numpy(tables)
+        table = torch.cat([columns.expand(self.heads, -1, -1), drawn], 2)
+        return table, F.pad(once, (0, count), value=True).expand(table.shape)
+
+    def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
+        """Dense attention weights `(B, H, T, T)`; a key that is seen n times has n times the weight."""
+        tokens = tokens or Tokens()
+        self.check_tokens(hidden, tokens)
+        query, key, _ = self.project(hidden)
+        length = hidden.shape[1]
+        if self._is_short(length):
+            return self.dense_weights(query, key, Full(), tokens.mask)
+        table, present = self._blocks(length)
+        times = torch.zeros(self.heads, table.shape[1], table.shape[1] + 2).scatter_add(2, table, present.float())
+        times = F.pad(times, (0, 0, 1, 1), value=1.0)
+        for side in (1, 2):
+            times = times.repeat_interleave(self.options.block_tokens, side)
+        scores = query @ key.transpose(2, 3) * self.head_width**-0.5
+        scores = scores + times[:, :length, :length].to(scores).log()
+        if tokens.mask is None:
+            return scores.softmax(-1)
+        seen = tokens.mask[:, None, None, :] & tokens.mask[:, None, :, None]
+        return scores.masked_fill(~seen, torch.finfo(scores.dtype).min).softmax(-1) * seen
+
+
+@lru_cache(maxsize=64)
+def published_draws(seed: int, heads: int, count: int, size: int, blocks: int, most: int) -> np.ndarray:
+    """Random blocks `(H, N − 2, r)` as transformers draws them in training, for all rows but the first and the last.
+
+    Its generator is numpy's, started anew for each layer, and asked for whole permutations in a fixed order.
+
+    Args:
+        seed: number of the layer.
+        heads: H.
+        count: r, random blocks of a row.
+        size: tokens of a block.
+        blocks: N, blocks of the padded input.
+        most: blocks of the longest input of the model.
+
+    Raises:
+        InputError: fewer than r blocks are left to draw from.
+    """
+    import numpy as np
+
+    generator = np.random.RandomState(seed)
+    drawn = np.zeros((heads, blocks - 2, count), dtype=np.int64)
+    if blocks * size in (1024, 3072, 4096):  # lengths with a plan of their own: all rows of a head, then the next
+        for head in range(heads):
+            for row in range(1, most - 1):
+                found = generator.permutation(_early_blocks(row, size, most))[:count]
+                if row <= blocks - 2:
+                    drawn[head, row - 1] = _enough(found, count, blocks * size)
+        return drawn
+    first = 2 * count + 5  # all others draw among so many blocks at the front: all heads of a row, then the next
+    for row in range(1, blocks if count else 1):
+        hidden = {0, row - 1, row, row + 1, first - 1} | {1: {first - 2}, first - 2: {1}}.get(row, set())
+        for head in range(heads):
+            found = [block for block in generator.permutation(first) if block not in hidden][:count]
+            if row <= blocks - 2:
+                drawn[head, row - 1] = found
+    return drawn
+
+
+def _early_blocks(row: int, size: int, most: int) -> np.ndarray:
+    """What transformers lets a row draw from: blocks of the first 1024 tokens that are not its neighbours.
+
+    In the last rows it leaves the neighbours in.
+    """
+    import numpy as np
+
+    blocks = np.arange(1, most - 1)
+    end = 1024 // size - 1 if 2 * size < 1024 else most - 1
+    if row > 2 and row in (most - 3, most - 2):
+        return blocks[:end]
+    return np.concatenate([blocks[: min(max(row - 2, 0), end)], blocks[row + 1 : end]])
+
+
+def _enough(found: np.ndarray, count: int, tokens: int) -> np.ndarray:
+    """What was drawn, unless numpy could not write it into `count` places: one block fills them all."""
+    if len(found) not in (1, count):
+        raise InputError(
+            f"random_blocks={count} are more than transformers can draw at {tokens} tokens; choose fewer, smaller "
+            "blocks, or random='paper'"
+        )
+    return found

@@ -1,0 +1,107 @@
+"""BigBird: BERT with block-sparse attention, a pooler of one layer, and classification by a dense layer of its own.
+
+Its embeddings have their dropout before the normalisation, ours behind it: outputs are equal, training is as BERT's.
+Its head for questions has a feed-forward layer and hides the question, which ours does not, so that it is not loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from longspan.checkpoints.architectures.encoder_tables import (
+    BERT_MASKED_LM,
+    BODY,
+    ROBERTA_CLASSIFIER,
+    TOKEN_CLASSIFIER,
+    classifier,
+    encoder_fields,
+    export_encoder,
+)
+from longspan.checkpoints.mapping import Architecture, Head
+from longspan.errors import InputError
+
+
+def _fields(config: Any) -> dict[str, Any]:
+    return encoder_fields(config) | {
+        "max_position_embeddings": config.max_position_embeddings,
+        "position_offset": 0,
+        "positions_skip_padding": False,
+        "scale_embedding": config.rescale_embeddings,
+        "sep_token_id": config.sep_token_id,
+        "attention": _read_attention(config),
+    }
+
+
+def _read_attention(config: Any) -> str | list[dict[str, Any]]:
+    if config.attention_type == "original_full":
+        return "full"
+    spec = {
+        "mechanism": "bigbird",
+        "block_tokens": config.block_size,
+        "random_blocks": config.num_random_blocks,
+        "random": "transformers",
+        "drawn_tokens": config.max_position_embeddings,
+    }
+    return [spec | {"seed": layer} for layer in range(config.num_hidden_layers)]
+
+
+def _export(config: Any) -> dict[str, Any]:
+    fields = export_encoder(config) | {
+        "rescale_embeddings": config.scale_embedding,
+        "sep_token_id": config.sep_token_id,
+        "use_bias": True,
+    }
+    spec = config.layer_attention(0).to_dict()
+    if spec["mechanism"] != "bigbird":
+        return fields | {"attention_type": "original_full"}
+    if spec["random"] != "transformers":
+        raise InputError(
+            f"random={spec['random']!r} draws other blocks than transformers' BigBird; only random='transformers' can "
+            "be represented there"
+        )
+    sizes = {"block_size": spec["block_tokens"], "num_random_blocks": spec["random_blocks"]}
+    return fields | sizes | {"attention_type": "block_sparse"}
+
+
+def _classifier(config: Any) -> dict[str, Any]:
+    """Its dense layer has the activation of the blocks."""
+    return {"activation": config.hidden_act, "dropout": config.classifier_dropout}
+
+
+def _with_biases(state: Mapping[str, Tensor], config: Any) -> Mapping[str, Tensor]:
+    """Their tensors, with biases of 0 where the projections have none: ours always have them."""
+    if config.use_bias:
+        return state
+    biases = {
+        f"{name.removesuffix('weight')}bias": weight.new_zeros(len(weight))
+        for name, weight in state.items()
+        if name.endswith(("self.query.weight", "self.key.weight", "self.value.weight"))
+    }
+    return {**state, **biases}
+
+
+BIG_BIRD = Architecture(
+    model_type="big_bird",
+    prefix="bert",
+    body=(*BODY[:-1], ("pooler", "pooler.dense")),
+    our_body="model",
+    heads={
+        "BigBirdModel": Head("LongspanModel"),
+        "BigBirdForMaskedLM": Head("LongspanForMaskedLM", BERT_MASKED_LM),
+        # The sentence-order head and the pooler that feeds it are no part of a masked-LM model.
+        "BigBirdForPreTraining": Head(
+            "LongspanForMaskedLM", BERT_MASKED_LM, ignored=("bert.pooler.", "cls.seq_relationship.")
+        ),
+        "BigBirdForSequenceClassification": replace(
+            classifier("LongspanForSequenceClassification", ROBERTA_CLASSIFIER), options=_classifier
+        ),
+        "BigBirdForTokenClassification": classifier("LongspanForTokenClassification", TOKEN_CLASSIFIER),
+    },
+    fields=_fields,
+    export=_export,
+    unpack=_with_biases,
+)
