@@ -6,14 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from longspan.errors import InputError
 from longspan.ops import attend, blocked_operator
 from longspan.ops.call import Call
 from longspan.ops.kept import KEPT
 from longspan.ops.slots import slots_of_mask
-from longspan.ops.terms import Bias
+from longspan.ops.terms import Bias, GlobalKeyBias
 from longspan.ops.tiles import _regular_step, best_layout
 from longspan.patterns import (
     Blocks,
@@ -193,9 +192,9 @@ def test_a_bias_that_broadcasts_learns():
     torch.testing.assert_close(small, large.sum((0, 2))[:, None], rtol=1e-12, atol=1e-12)
 
 
-def test_a_line_of_bias_is_never_spread_over_all_queries():
+def test_a_line_of_bias_is_never_spread_over_all_queries(largest_tensor):
     query = torch.randn(1, 2, 8192, 4)
-    with LargestTensor() as largest:
+    with largest_tensor() as largest:
         terms = (Bias(torch.zeros(1, 1, 1, 8192)),)
         slots = torch.tensor([[5]])
         blocked_operator.blocked.forward(Call(query, query, query, Window(64, 64), 0.5, terms, slots=slots))
@@ -329,21 +328,6 @@ def test_steps_after_each_other_equal_the_whole():
         torch.testing.assert_close(part[:, :, 0], whole[:, :, step], rtol=1e-12, atol=1e-12)
 
 
-class LargestTensor(TorchDispatchMode):
-    """The number of elements of the largest tensor that any operation makes."""
-
-    def __init__(self):
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(tensor, torch.Tensor):
-                self.elements = max(self.elements, tensor.numel())
-        return result
-
-
 LINEAR = [
     Window(64, 64),
     Window(30, 30, 4),
@@ -357,21 +341,9 @@ LINEAR = [
 
 
 @pytest.mark.parametrize("pattern", LINEAR, ids=str)
-def test_no_tensor_of_size_length_squared(pattern, monkeypatch):
+def test_no_tensor_of_size_length_squared(pattern, watched):
     length = 4096
     inputs = tensors(length, length, batch=1, heads=2, width=8, value_width=8, dtype=torch.float32)
-    # The operator is opaque to a dispatch mode, so its two halves are watched from inside.
-    watched = []
-    for name in ("forward", "backward"):
-        original = getattr(blocked_operator.blocked, name)
-
-        def watching(*args, original=original):
-            with LargestTensor() as largest:
-                result = original(*args)
-            watched.append(largest.elements)
-            return result
-
-        monkeypatch.setattr(blocked_operator.blocked, name, watching)
     is_global = torch.zeros(1, length, dtype=torch.bool)
     is_global[0, [0, 99]] = True
     run("blocked", inputs, pattern=pattern, globals=is_global)
@@ -381,10 +353,10 @@ def test_no_tensor_of_size_length_squared(pattern, monkeypatch):
 
 
 @pytest.mark.parametrize("pattern", [Window(64, 64), Window(30, 30, 4), PooledWindow(256, 256, 5, 4)], ids=str)
-def test_the_largest_tensor_grows_no_faster_than_the_length(pattern):
+def test_the_largest_tensor_grows_no_faster_than_the_length(pattern, largest_tensor):
     def largest_at(length):
         query = torch.randn(1, 1, length, 4)
-        with LargestTensor() as largest:
+        with largest_tensor() as largest:
             blocked_operator.blocked.forward(Call(query, query, query, pattern, 0.5))
         return largest.elements
 
@@ -398,6 +370,60 @@ def test_the_number_of_scores_is_linear_for_a_window():
     long = best_layout(Window(128, 128), 65536, 65536, 0, device).scores
     assert long / short < 16.5
     assert long < 65536 * 257 * 1.5
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        PerHead([Window(5, 4, dilation) for dilation in (1, 1, 2, 2)]),
+        PerHead([Window(5, 4, dilation) for dilation in (2, 1, 3, 1)]),
+        PerHead([Window(5, 4), Window(4, 5), Window(3, 0, 2), Window(5, 4)]) & Causal(),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("length", [3, 61, 256])
+def test_heads_with_tiles_of_one_shape_run_in_one_pass(pattern, length, watched):
+    inputs = tensors(length, length, heads=4)
+    key_mask = torch.ones(2, length, dtype=torch.bool)
+    key_mask[1, length // 2 :] = False
+    slots = torch.tensor([[0, 2], [1, -1]])
+    bias = torch.randn(2, 4, length, 2, dtype=torch.float64, requires_grad=True)
+    options = {"pattern": pattern, "key_mask": key_mask, "globals": slots, "terms": [GlobalKeyBias(bias)]}
+    inputs.append(bias)
+    found = run_with_bias("blocked", inputs, **options)
+    assert len(watched) == 4  # the pass and that of the global rows, forward and backward
+    assert_equal(found, run_with_bias("reference", inputs, **options), 1e-11)
+
+    def seeded(*heads):
+        torch.manual_seed(0)
+        return attend(*heads, pattern=pattern, dropout_prob=0.3, backend="blocked")
+
+    if length == 3:
+        assert torch.autograd.gradcheck(seeded, tensors(3, 3, batch=1, heads=4, width=2, value_width=2))
+
+
+def run_with_bias(backend, inputs, **options):
+    """The same for inputs beside query, key and value, with one upstream gradient for all types."""
+    output = attend(*inputs[:3], backend=backend, **options)
+    upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return output.detach(), *torch.autograd.grad(output, inputs, upstream.to(output.dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("value_width", [3, 5, 7])
+def test_causal_attention_over_padding_equals_reference_without_a_mask_of_all_pairs(dtype, value_width, largest_tensor):
+    length = 521
+    inputs = [tensor.detach().to(dtype).requires_grad_() for tensor in tensors(length, length, value_width=value_width)]
+    key_mask = torch.rand(2, length) < 0.8
+    key_mask[0, :77] = False
+    key_mask[1] = False
+    options = {"pattern": Causal(), "key_mask": key_mask}
+    with largest_tensor() as largest:
+        found = run_with_bias("auto", inputs, **options)
+    assert largest.elements < length * length / 8
+    tolerance = {torch.float64: 1e-11, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}[dtype]
+    exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    assert_equal([each.double() for each in found], run_with_bias("reference", exact, **options), tolerance)
 
 
 @pytest.mark.parametrize("prob", [0.25, 1.0])

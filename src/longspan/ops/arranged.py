@@ -1,7 +1,9 @@
-"""Calls whose positions are put elsewhere, so that the tiles of their pattern are regular."""
+"""Calls whose heads and positions are put elsewhere, so that the tiles of their patterns are regular and few."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,9 +12,12 @@ from torch import Tensor
 
 from longspan.ops.call import Call
 from longspan.ops.term_tiles import bounds
-from longspan.ops.terms import Bias, ContentToPosition, GlobalKeyBias, PositionToContent
+from longspan.ops.terms import Bias, ContentToPosition, GlobalKeyBias, OffsetTerm, PositionToContent
 from longspan.ops.tiles import ONE_TILE, SCORE_COST, TILE_SIZES, best_layout, cost
-from longspan.patterns import Blocks, Both, Causal, Full, Pattern, Strided, Window
+from longspan.patterns import Blocks, Both, Causal, Full, Pattern, PerHead, Strided, Window
+
+TOGETHER = 1.15
+"""Heads with different patterns run in one pass if that computes at most so many times the scores of turns."""
 
 
 @dataclass(frozen=True)
@@ -34,70 +39,152 @@ class Arranged:
         return grads
 
 
-def arrange(call: Call) -> Arranged:
-    """The call as its tiles are cheapest."""
-    return _fold(call) or _fill(call) or Arranged(call)
+def arrange(call: Call) -> list[tuple[list[int] | slice, Arranged]]:
+    """The call as its tiles are cheapest: all heads at once where they can be, else in turns those of each pattern."""
+    moved = _move(call)
+    if moved is not None or call.pattern.heads is None:
+        return [(slice(None), moved or _fill(call) or Arranged(call))]
+    shared = _by_pattern(call)
+    return [(heads, arrange(_heads_only(call, heads, each))[0][1]) for each, heads in shared.items()]
+
+
+def _by_pattern(call: Call) -> dict[Pattern, list[int]]:
+    """The heads that share each pattern."""
+    shared: dict[Pattern, list[int]] = {}
+    for index in range(call.query.shape[1]):
+        shared.setdefault(call.pattern.head(index), []).append(index)
+    return shared
+
+
+def _heads_only(call: Call, heads: list[int], pattern: Pattern) -> Call:
+    """The same call for some heads; each set of heads draws its own dropout."""
+    terms = tuple(term.of_heads(heads) for term in call.terms)
+    query, key, value = (tensor[:, heads] for tensor in (call.query, call.key, call.value))
+    seed = call.seed + heads[0] * 1_000_003
+    return replace(call, query=query, key=key, value=value, pattern=pattern, terms=terms, seed=seed)
 
 
 @dataclass(frozen=True)
-class _Folded(Arranged):
-    """Positions by residue class: dilation and strides become contiguous windows and blocks.
+class _Part:
+    """Heads with one pattern, and where their positions go: by residue class, so that dilated windows are contiguous.
 
     Attributes:
         order: the position that stands at each place.
         inverse: the place of each position.
-        real: `(places,)` bool, False where a class was filled up.
+        real: `(places,)` bool, False where classes were filled up.
     """
 
+    heads: list[int]
     order: Tensor
     inverse: Tensor
     real: Tensor
 
+    def of(self, tensor: Tensor) -> Tensor:
+        """`(B, H, …)` → `(B, n, …)`, a view where the heads follow each other."""
+        first, last = self.heads[0], self.heads[-1] + 1
+        return tensor[:, first:last] if last - first == len(self.heads) else tensor[:, self.heads]
+
+
+@dataclass(frozen=True)
+class _Moved(Arranged):
+    """Heads with different patterns as rows of a larger batch, part after part, and their positions by residue."""
+
+    parts: list[_Part]
+
     def output(self, result: Tensor) -> Tensor:
-        return result.index_select(2, self.inverse)
+        found = [own.index_select(2, part.inverse) for part, own in self._by_part(result)]
+        order = torch.tensor([head for part in self.parts for head in part.heads])
+        whole = found[0] if len(found) == 1 else torch.cat(found, dim=1)
+        return whole if bool((order[1:] > order[:-1]).all()) else whole[:, order.argsort()]
 
     def upstream(self, grad: Tensor) -> Tensor:
-        return grad.index_select(2, self.order) * self.real[:, None]
+        moved = _moved(grad, self.parts)
+        for part, own in self._by_part(moved):
+            if not bool(part.real.all()):
+                own.mul_(part.real[:, None])
+        return moved
 
     def gradients(self, grads: list[Tensor]) -> list[Tensor]:
         placed = [True] * 3 + [isinstance(term, GlobalKeyBias) for term in self.call.terms for _ in term.tensors]
         return [
-            each.index_select(2, self.inverse) if moved and each.numel() else each
-            for each, moved in zip(grads, placed, strict=True)
+            self.output(each) if moved and each.numel() else each for each, moved in zip(grads, placed, strict=True)
         ]
 
+    def _by_part(self, tensor: Tensor) -> Iterator[tuple[_Part, Tensor]]:
+        """The parts, and the rows of each."""
+        return zip(self.parts, tensor.chunk(len(self.parts)), strict=True)
 
-def _fold(call: Call) -> _Folded | None:
-    """The folded call, where queries and keys are the same positions and no bias has places of its own."""
-    length, found = call.query.shape[2], _classes(call.pattern)
-    if found is None or not call.is_square or any(isinstance(term, Bias) for term in call.terms):
+
+def _move(call: Call) -> _Moved | None:
+    """The moved call, where queries and keys are the same positions; `None` where nothing is to be moved, or heads
+    would compute much more than in turns. A bias has places of its own, and a table its heads: those take turns too."""
+    if not call.is_square:
         return None
-    pattern, step = found
-    classes = min(step, max(1, length))
-    each = -(-length // classes)
-    place = torch.arange(classes * each, device=call.query.device)
-    position = torch.arange(length, device=place.device)
-    source = place % each * classes + place // each
-    real, order = source < length, source.clamp(max=length - 1)
-    inverse = position % classes * each + position // classes
-    query, key, value = (tensor.index_select(2, order) for tensor in (call.query, call.key, call.value))
-    mask, slots = real.expand(query.shape[0], -1), call.slots
+    shared = {call.pattern: list(range(call.query.shape[1]))} if call.pattern.heads is None else _by_pattern(call)
+    folds = [_classes(each) for each in shared]
+    if (len(shared) == 1 and (folds[0] is None or call.pattern.heads)) or not _serves(call, len(shared)):
+        return None
+    steps = [min(found[1], max(1, call.query.shape[2])) if found else 1 for found in folds]
+    length = call.query.shape[2]
+    each = [-(-length // step) for step in steps]
+    places = max(step * count for step, count in zip(steps, each, strict=True))
+    inner = [
+        found[0] & Blocks(count) if found else pattern
+        for pattern, found, count in zip(shared, folds, each, strict=True)
+    ]
+    split = math.gcd(*(len(heads) for heads in shared.values()))
+    patterns, parts = [], []
+    for pattern, heads, step in zip(inner, shared.values(), steps, strict=True):
+        where = _places(length, step, places, call.query.device)
+        for first in range(0, len(heads), split):
+            patterns.append(pattern)
+            parts.append(_Part(heads[first : first + split], *where))
+    pattern = patterns[0] if len(patterns) == 1 else PerHead(patterns)
+    if len(parts) > 1 and not _as_cheap(pattern, places, call.query.device):
+        return None
+    return _Moved(_moved_call(call, pattern, parts, steps[0]), parts)
+
+
+def _serves(call: Call, patterns: int) -> bool:
+    kinds = GlobalKeyBias if patterns > 1 else GlobalKeyBias | OffsetTerm
+    return all(isinstance(term, kinds) for term in call.terms)
+
+
+def _as_cheap(pattern: Pattern, places: int, device: torch.device) -> bool:
+    """Whether tiles for all patterns at once are about as many as those of each."""
+    sizes = (places, places, 0, device)
+    turns = [cost(best_layout(pattern.head(index), *sizes)) for index in range(pattern.heads or 1)]
+    return cost(best_layout(pattern, *sizes)) * len(turns) <= TOGETHER * sum(turns)
+
+
+def _places(length: int, step: int, places: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """`order`, `inverse` and `real` of a part with so many classes, filled up to so many places."""
+    each = -(-length // step)
+    place, position = torch.arange(places, device=device), torch.arange(length, device=device)
+    source = place % each * step + place // each
+    real = (source < length) & (place < step * each)
+    return source.clamp(max=length - 1), position % step * each + position // step, real
+
+
+def _moved(tensor: Tensor, parts: list[_Part]) -> Tensor:
+    """`(B, H, T, …)` → `(parts·B, n, places, …)`."""
+    found = [part.of(tensor).index_select(2, part.order) for part in parts]
+    return found[0] if len(found) == 1 else torch.cat(found)
+
+
+def _moved_call(call: Call, pattern: Pattern, parts: list[_Part], step: int) -> Call:
+    query, key, value = (_moved(tensor, parts) for tensor in (call.query, call.key, call.value))
+    mask = torch.cat([part.real.expand(call.query.shape[0], -1) for part in parts])
+    if call.key_mask is not None:
+        mask = mask & torch.cat([call.key_mask[:, part.order] for part in parts])
+    slots = call.slots
+    if slots is not None:
+        slots = torch.cat([torch.where(slots < 0, slots, part.inverse[slots.clamp(min=0)]) for part in parts])
     terms = tuple(
-        GlobalKeyBias(term.values.index_select(2, order)) if isinstance(term, GlobalKeyBias) else term
-        for term in call.terms
+        GlobalKeyBias(_moved(term.values, parts)) if isinstance(term, GlobalKeyBias) else term for term in call.terms
     )
-    folded = replace(
-        call,
-        query=query,
-        key=key,
-        value=value,
-        pattern=pattern & Blocks(each),
-        terms=terms,
-        key_mask=mask if call.key_mask is None else mask & call.key_mask[:, order],
-        slots=None if slots is None else torch.where(slots < 0, slots, inverse[slots.clamp(min=0)]),
-        step=step,
-    )
-    return _Folded(folded, order, inverse, real)
+    options = {"pattern": pattern, "terms": terms, "key_mask": mask, "slots": slots, "step": step}
+    return replace(call, query=query, key=key, value=value, **options)
 
 
 def _classes(pattern: Pattern) -> tuple[Pattern, int] | None:

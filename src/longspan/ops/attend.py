@@ -10,12 +10,12 @@ from torch import Tensor
 from longspan.errors import InputError
 from longspan.ops.blocked_operator import attend_blocked
 from longspan.ops.call import Call, checked
-from longspan.ops.dense import attend_dense, attend_full, dense_is_cheaper
+from longspan.ops.dense import attend_dense, attend_full, dense_is_cheaper, full_serves
 from longspan.ops.flex import attend_flex, flex_serves
 from longspan.ops.reference import attend_reference
 from longspan.ops.terms import Term
 from longspan.ops.transforms import has_tangent, needs_reference
-from longspan.patterns import Causal, Full, Pattern
+from longspan.patterns import Pattern
 
 BACKENDS = {"reference": attend_reference, "blocked": attend_blocked, "flex": attend_flex}
 WAYS = {"full": attend_full, "dense": attend_dense, **BACKENDS}
@@ -99,7 +99,7 @@ def _choose(call: Call) -> str:
     if has_tangent(*call.tensors):  # PyTorch's own kernels have no forward mode either
         return "reference"
     plain = call.slots is None and not call.terms
-    if plain and ((isinstance(call.pattern, Causal) and call.is_square) or isinstance(call.pattern, Full)):
+    if plain and full_serves(call):
         return "full"
     if flex_serves(call):
         chosen = "flex"

@@ -19,7 +19,7 @@ from longspan.ops.dense_terms import column_terms, row_terms
 from longspan.ops.eager import run
 from longspan.ops.slots import gather_slots, mask_of_slots, put_slots
 from longspan.ops.terms import Bias, GlobalKeyBias, Term, of_heads, pack, unpack
-from longspan.patterns import Full, Pattern, parse
+from longspan.patterns import Full, parse
 from longspan.patterns.text import text_of
 
 ARGUMENTS = (
@@ -65,10 +65,7 @@ def blocked_kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
     query, value = call.query, call.value
     if not query.numel() or not value.shape[2]:
         return query.new_zeros(*query.shape[:-1], value.shape[-1])
-    parts = []
-    for heads, part in _by_heads(call.pattern, query.shape[1]):
-        arranged = arrange(_heads_only(call, heads, part))
-        parts.append((heads, arranged.output(blocked.forward(arranged.call))))
+    parts = [(heads, each.output(blocked.forward(each.call))) for heads, each in arrange(call)]
     if len(parts) == 1:
         return parts[0][1].contiguous()  # never a view of working memory
     result = query.new_empty(*query.shape[:-1], value.shape[-1])
@@ -95,8 +92,7 @@ def _backward_kernel(grad: Tensor, wanted: list[bool], *arguments) -> list[Tenso
     grads += [torch.zeros_like(each) if need else each.new_empty(0) for each, need in zip(terms, wanted, strict=True)]
     if not call.query.numel() or not call.value.shape[2]:
         return grads
-    for heads, part in _by_heads(call.pattern, call.query.shape[1]):
-        arranged = arrange(_heads_only(call, heads, part))
+    for heads, arranged in arrange(call):
         found = arranged.gradients(blocked.backward(arranged.call, arranged.upstream(grad[:, heads]), wanted))
         if isinstance(heads, slice):
             return [each.contiguous() for each in found]
@@ -157,23 +153,3 @@ def _tiled_call(*arguments) -> Call:  # type: ignore[no-untyped-def]
         near = ~mask_of_slots(call.slots, call.key.shape[2])
         mask = near if mask is None else near & mask
     return replace(call, key_mask=mask)
-
-
-def _by_heads(pattern: Pattern, heads: int) -> list[tuple[list[int] | slice, Pattern]]:
-    """The heads that share each pattern."""
-    if pattern.heads is None:
-        return [(slice(None), pattern)]
-    shared: dict[Pattern, list[int]] = {}
-    for index in range(heads):
-        shared.setdefault(pattern.head(index), []).append(index)
-    return [(indices, part) for part, indices in shared.items()]
-
-
-def _heads_only(call: Call, heads: list[int] | slice, pattern: Pattern) -> Call:
-    """The same call for some heads; each set of heads draws its own dropout."""
-    if isinstance(heads, slice):
-        return call
-    terms = tuple(term.of_heads(heads) for term in call.terms)
-    query, key, value = (tensor[:, heads] for tensor in (call.query, call.key, call.value))
-    seed = call.seed + heads[0] * 1_000_003
-    return replace(call, query=query, key=key, value=value, pattern=pattern, terms=terms, seed=seed)

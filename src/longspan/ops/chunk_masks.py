@@ -22,7 +22,7 @@ def hiding_mask(chunk: Chunk, call: Call, seen: Tensor | None, dtype: torch.dtyp
     """
     mask = None
     if pattern and chunk.group.masks is not None:
-        mask = chunk.group.additive(dtype, call.beside)[_mask_ids(chunk)][None, None]
+        mask = _masks_of(chunk, call, chunk.group.additive(dtype, call.beside))
     if seen is not None:
         hidden = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -math.inf)
         mask = hidden if mask is None else mask + hidden
@@ -37,7 +37,7 @@ def empty_rows(chunk: Chunk, call: Call, row: Tensor | None) -> Tensor | None:
     if row is None and not chunk.group.hides_whole_rows:
         return None
     masks = chunk.group.masks
-    near = None if masks is None else masks[_mask_ids(chunk)][None, None]
+    near = None if masks is None else _masks_of(chunk, call, masks)
     if near is None and row is None:
         return None if call.beside else torch.ones((), dtype=torch.bool, device=chunk.columns.device)
     if near is not None and call.slots is not None:
@@ -48,10 +48,18 @@ def empty_rows(chunk: Chunk, call: Call, row: Tensor | None) -> Tensor | None:
     return empty if bool(empty.any()) else None
 
 
-def _mask_ids(chunk: Chunk) -> Tensor:
-    """Which masks the tiles of a chunk have: one for all where they agree."""
+def _masks_of(chunk: Chunk, call: Call, masks: Tensor) -> Tensor:
+    """`(b or 1, 1, n or 1, size, L)`: the masks of a chunk's tiles, one for all where they agree.
+
+    Where there are several patterns, each has equally many rows of the batch.
+    """
     ids = chunk.group.mask_ids[chunk.first : chunk.last]
-    return ids[:1] if chunk.group.one_mask(chunk.first, chunk.last) else ids
+    ids = ids[:1] if chunk.group.one_mask(chunk.first, chunk.last) else ids
+    batch = call.query.shape[0]
+    own = [row * masks.shape[1] // batch for row in range(*chunk.batch.indices(batch))]
+    if own[0] == own[-1]:
+        return masks[ids, own[0]][None, None]
+    return masks[ids][:, own].transpose(0, 1)[:, None]
 
 
 def seen_by_row(chunk: Chunk, tiling: Layout, call: Call) -> Tensor | None:

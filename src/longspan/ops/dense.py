@@ -11,12 +11,29 @@ from torch import Tensor
 from longspan.ops.call import Call
 from longspan.ops.kept import kept
 from longspan.ops.tiles import best_layout
-from longspan.patterns import Causal, Pattern
+from longspan.patterns import Causal, Full, Pattern
 
 DENSE_PAIRS = 1 << 20
 """Above this many query–key pairs a dense mask is never made."""
+MASK_PAIRS = 1 << 16
+"""Up to so many pairs a causal mask costs less than to do without."""
+HIDING = 2.0**12
+"""The square of it, scaled, is what hidden keys score less: enough for weights of 0, and little enough that the scores
+of a query that sees nothing keep the digits by which its gradients are finite."""
 DENSE_SHARE = 0.6
 """Share of the pairs that the tiles would compute, from which the dense kernel is cheaper."""
+
+
+def full_serves(call: Call) -> bool:
+    """Whether PyTorch's kernel computes a call: full attention, and causal attention but over long padded inputs with
+    dropout, for which the kernel of the CPU keeps all weights. A compiled graph must serve every length."""
+    if isinstance(call.pattern, Full):
+        return True
+    if not isinstance(call.pattern, Causal) or not call.is_square:
+        return False
+    if call.key_mask is None or not call.dropout_prob or call.query.is_cuda:
+        return True
+    return not torch.compiler.is_compiling() and call.query.shape[2] ** 2 <= DENSE_PAIRS
 
 
 def attend_full(call: Call) -> Tensor:
@@ -24,10 +41,33 @@ def attend_full(call: Call) -> Tensor:
     inputs, causal = (call.query, call.key, call.value), isinstance(call.pattern, Causal)
     if call.key_mask is None:
         return F.scaled_dot_product_attention(*inputs, dropout_p=call.dropout_prob, is_causal=causal, scale=call.scale)
-    seen = call.key_mask[:, None, None, :]
-    if causal:
-        seen = seen & Causal().dense(call.query.shape[2], call.key.shape[2]).to(call.query.device)
-    return _attend_seen(call, seen)
+    seen, length = call.key_mask[:, None, None, :], call.query.shape[2]
+    if not causal:
+        return _attend_seen(call, seen)
+    if torch.compiler.is_compiling() or length**2 > MASK_PAIRS:
+        return _attend_causal(call, call.key_mask)
+    return _attend_seen(call, seen & Causal().dense(length).to(call.query.device))
+
+
+def _attend_causal(call: Call, key_mask: Tensor) -> Tensor:
+    """Causal attention over padded keys, without a mask of all pairs: one more number in each query and key hides a
+    key by a score so low that its weight is exactly 0."""
+    query, key, value = call.query, call.key, call.value
+    width = max(query.shape[-1], value.shape[-1])  # the kernel of linear memory wants one width for all
+    low = torch.zeros(key_mask.shape, dtype=key.dtype, device=key.device).masked_fill(~key_mask, -HIDING)
+    low = low[:, None, :, None].expand(*key.shape[:3], 1)
+    high = query.new_full((), HIDING).expand(*query.shape[:3], 1)
+    query, key = (F.pad(each, (0, width - each.shape[-1])) for each in (query, key))
+    mixed = F.scaled_dot_product_attention(
+        torch.cat([query, high], dim=-1),
+        torch.cat([key, low], dim=-1),
+        F.pad(value, (0, width + 1 - value.shape[-1])),
+        dropout_p=call.dropout_prob,
+        is_causal=True,
+        scale=call.scale,
+    )
+    sees = key_mask.cumsum(1)[:, None, :, None] > 0
+    return mixed[..., : value.shape[-1]] * sees
 
 
 def attend_dense(call: Call) -> Tensor:

@@ -33,7 +33,7 @@ class Group:
     Attributes:
         rows: `(n,)` indices of the query tiles, ascending.
         columns: `(n, m)` indices of the key tiles that each of them sees, ascending.
-        masks: `(u, size, m·size)` bool, the distinct masks; `None` when all tiles are full.
+        masks: `(u, H or 1, size, m·size)` bool, the distinct masks; `None` when all tiles are full.
         mask_ids: `(n,)` which of the masks belongs to each query tile.
         name: a key for what is kept of this group.
         first_row, first_column, step: a band has `rows[i] == first_row + i` and
@@ -184,7 +184,7 @@ def _score_cost(size: int) -> float:
 
 
 def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Layout:
-    """Cut `queries` × `keys` into tiles of `size` and keep those in which `pattern` shows something."""
+    """Cut `queries` × `keys` into tiles of `size` and keep those in which `pattern` shows something to some head."""
     tiles = _visible_tiles(pattern, queries, keys, query_offset, size)
     counts = torch.bincount(tiles[0], minlength=-(-queries // size))
     offsets = counts.cumsum(0) - counts
@@ -206,7 +206,7 @@ def _visible_tiles(pattern: Pattern, queries: int, keys: int, query_offset: int,
         start = torch.arange(first * size, min((first + rows) * size, queries), size)[:, None]
         end = torch.clamp(start + size, max=queries) - 1
         some = pattern.some(Span(start + query_offset, end + query_offset, key_start, key_end))
-        some = some.expand(start.shape[0], key_start.shape[1])
+        some = (some.any(0) if pattern.heads else some).expand(start.shape[0], key_start.shape[1])
         found.append(some.nonzero().T + torch.tensor([[first], [0]]))
     return torch.cat(found, dim=1) if found else torch.zeros(2, 0, dtype=torch.int64)
 
@@ -233,6 +233,7 @@ def _masks(
     query_index = query_start[pick, :, None] + torch.arange(size)[:, None]
     key_index = (key_start[pick, :, None] + torch.arange(size)).flatten(1)[:, None]
     masks = pattern.visible(query_index, key_index) & (key_index < keys)
+    masks = masks.transpose(0, 1).contiguous() if pattern.heads else masks[:, None]
     return (None, none) if bool(masks.all()) else (masks, mask_ids)
 
 

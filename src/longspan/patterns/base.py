@@ -215,5 +215,8 @@ class PerHead(Pattern):
     def every(self, span: Span) -> Tensor:
         return torch.stack([pattern.every(span) for pattern in self.patterns])
 
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [phase for pattern in dict.fromkeys(self.patterns) for phase in pattern.phase(query_start, key_start)]
+
     def __str__(self) -> str:
         return f"per_head({', '.join(map(str, self.patterns))})"
