@@ -36,11 +36,13 @@ def inputs(form, length: int) -> tuple[Tensor, ...]:
     return (hidden, mask) if len(form.globals) == 1 else (hidden, mask, is_global)
 
 
-def test_one_graph_serves_every_length(plain_form):
+@pytest.mark.parametrize("marked", [True, False], ids=["globals", "none"])
+def test_one_graph_serves_every_length(plain_form, marked):
     layer = Layer(plain_form)
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
     for length in (23, 41):
-        hidden, *rest = inputs(plain_form, length)
+        hidden, mask, *rest = inputs(plain_form, length)
+        rest = [mask, *rest] if marked else [mask]
         hidden.requires_grad_()
         sources = [hidden, *layer.parameters()]
         results = []

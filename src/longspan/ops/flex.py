@@ -25,7 +25,7 @@ def flex_serves(call: Call) -> bool:
     return (
         query.is_cuda
         and query.dtype in (torch.float16, torch.bfloat16, torch.float32)
-        and not call.terms
+        and len(call.terms) == 0
         and call.dropout_prob == 0
         and query.shape[2] > 0
         and all(width >= 16 and width & (width - 1) == 0 for width in (query.shape[-1], call.value.shape[-1]))
