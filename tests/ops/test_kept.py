@@ -134,3 +134,13 @@ def test_what_a_transform_computes_ends_with_it() -> None:
     assert len(KEPT) > 0
     torch.testing.assert_close(inside, plain.grad)
     torch.testing.assert_close(torch.func.grad(total)(query), plain.grad)
+
+
+def test_what_inference_keeps_serves_a_call_that_learns():
+    kept = Kept()
+    with torch.inference_mode():
+        mask = kept.get("mask", lambda: torch.ones(3))
+    learning = torch.ones(3, requires_grad=True)
+    (learning * mask).sum().backward()
+    assert learning.grad is not None
+    assert learning.grad.tolist() == [1, 1, 1]

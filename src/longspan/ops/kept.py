@@ -48,7 +48,8 @@ class Kept:
             if key in self._entries:
                 self._entries.move_to_end(key)
                 return self._entries[key][0]
-        value = compute()  # not under the lock: it may ask for entries itself
+        with torch.inference_mode(False):  # the next call may be one that learns
+            value = compute()  # not under the lock: it may ask for entries itself
         if is_transforming():
             return value
         with self._lock:
