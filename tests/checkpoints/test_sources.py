@@ -97,7 +97,7 @@ def test_configurations(folder):
 
 def test_an_unknown_model_type_names_the_known_ones(folder):
     rewrite(folder, model_type="t5")
-    check_refused(folder, "model_type='t5' is not supported; choose one of bart, bert, camembert, deberta")
+    check_refused(folder, "model_type='t5' is not supported; choose one of bart, bert, big_bird, camembert, deberta")
 
 
 def test_an_unknown_head_names_the_known_ones(folder):

@@ -65,7 +65,7 @@ VALUES: dict[str, list[Any]] = {
     "task.max_sorce_tokens": [9],
     "model.attention": ["longformr", 3, [], {"left_tokens": 3}, {"mechanism": 3}, ["longformer"] * 3]
     + [{"mechanism": "full", "layers": layers} for layers in ([2], [-9], [0.5], 10**12, "all", True, None, {}, "1", [])]
-    + [{"mechanism": "longformer", "left_tokens": each} for each in ({"per_layer": [1]}, {"per_layer": 3}, {}, {0: 1})]
+    + [{"mechanism": "longformer", "left_tokens": of} for of in  ({"per_layer": [1]}, {"per_layer": 3}, {}, {"0": 1})]
     + [[{"mechanism": "full", "layers": "0-"}, "full"], [{"mechanism": "full", "layers": "0-"}] * 2],
     "model.attention.left_tokens": [-1, 1.5, 10**18, "wide", True],
     "model.attention.kernel": [0, -1, 10**18, 100_000],

@@ -12,9 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.base import Attention, AttentionConfig
+from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import WindowedAttention
+from longspan.attention.parts.windows import shifted
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.patterns import Blocks, Full, Pattern, PerHead, RandomBlocks
@@ -93,9 +95,28 @@ class BigBirdConfig(AttentionConfig):
     def widened(self, tokens: int) -> Self:
         return replace(self, block_tokens=max(self.block_tokens, tokens))
 
+    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
+        cost = super().costs(length=length, width=width, heads=heads, causal=causal)
+        own_globals = self.extra_tokens + 2 * self.global_blocks * self.block_tokens
+        if not self.separate_global_projections or not own_globals:
+            return cost
+        # Queries of the global tokens, keys and values of all.
+        return replace(cost, projections=cost.projections + (own_globals + 2 * length) * width**2)
+
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        # Which blocks are drawn is the heads' affair, and global tokens pass everything on.
-        return needed.any().expand(needed.shape)
+        if self.random_blocks or self.random == "transformers" or not needed.any():
+            # Which blocks are drawn is the heads' affair: an upper bound.
+            return needed.any().expand(needed.shape)
+        place = torch.arange(len(needed)) - self.extra_tokens
+        block = place.div(self.block_tokens, rounding_mode="floor")
+        ends = (place < 0) | (block < self.global_blocks) | (block > block[-1] - self.global_blocks)
+        if is_global is not None:
+            ends = ends | is_global
+        if (needed & ends).any():
+            return torch.ones_like(needed)
+        blocks = torch.zeros(int(block[-1]) + 1, dtype=torch.bool).index_fill(0, block[needed], True)
+        near = shifted(blocks, -self.side_blocks, self.side_blocks)
+        return ends | near[block.clamp(min=0)]
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> Attention:
         kind = BigBirdAttention if self.random == "paper" else PublishedBigBirdAttention

@@ -121,14 +121,16 @@ def parse_layers(given: Any, layers: int) -> list[int]:
         numbers = None if isinstance(part, bool) else _RANGE.fullmatch(str(part))
         if numbers is None:
             raise InputError(
-                f"layers={show(given)} is not understood; write numbers of up to four digits and ranges, such as "
+                f"attention.layers={show(given)} is not understood; write numbers of up to four digits and ranges, "
+                "such as "
                 "'6-11', '6-' or '0,2,-1'"
             )
         first = _place(numbers[1], layers)
         last = layers - 1 if numbers[2] and not numbers[3] else _place(numbers[3] or numbers[1], layers)
         if last < first:
             raise InputError(
-                f"layers={show(given)} has the range {str(part).strip()}, which is empty; write the lower number first"
+                f"attention.layers={show(given)} has the range {str(part).strip()}, which is empty; "
+                "write the lower number first"
             )
         found.update(range(first, last + 1))
     return sorted(found)
@@ -162,7 +164,7 @@ def _sample(entry: Any) -> Any:
 def _place(text: str, layers: int) -> int:
     number = int(text)
     if not -layers <= number < layers:
-        raise InputError(f"layers names layer {number}, but there are layers 0 to {layers - 1}")
+        raise InputError(f"attention.layers names layer {number}, but there are layers 0 to {layers - 1}")
     return number % layers
 
 
@@ -183,7 +185,8 @@ def _by_layer(name: str, value: Mapping[Any, Any], members: list[int], layers: i
         listed = value["per_layer"]
         if not isinstance(listed, Sequence) or isinstance(listed, str) or len(listed) != len(members):
             raise InputError(
-                f"{name}.per_layer is {show(listed)}; it must be a list of {len(members)} values, one per layer"
+                f"attention.{name}.per_layer is {show(listed)}; it must be a list of {len(members)} values, "
+                "one per layer"
             )
         return dict(zip(members, listed, strict=True))
     found: dict[int, Any] = {}
@@ -191,11 +194,13 @@ def _by_layer(name: str, value: Mapping[Any, Any], members: list[int], layers: i
         for layer in parse_layers(text, layers):
             if layer in found or layer not in members:
                 reason = "named twice" if layer in found else "not among those of its mechanism"
-                raise InputError(f"{name} is {show(value)}, where layer {layer} is {reason}; leave it out")
+                raise InputError(f"attention.{name} is {show(value)}, where layer {layer} is {reason}; leave it out")
             found[layer] = each
     for layer in members:
         if layer not in found:
-            raise InputError(f"{name} is {show(value)}, which says nothing of layer {layer}; give it a value too")
+            raise InputError(
+                f"attention.{name} is {show(value)}, which says nothing of layer {layer}; give it a value too"
+            )
     return found
 
 

@@ -36,7 +36,7 @@ def describe_tokens(
     if is_global is None:
         if config.global_tokens == "none" or hidden.shape[1] == 0:
             return Tokens(mask=mask)
-        is_global = _default_globals(config, hidden, input_ids)
+        is_global = _default_globals(config, hidden, input_ids, mask)
         count = 1 if config.global_tokens == "first" else count
     if count is None and torch.compiler.is_compiling():
         raise InputError("max_global_tokens=None reads the data; set it in the configuration to compile with globals")
@@ -70,11 +70,11 @@ def check_mask(name: str, mask: Tensor) -> None:
         )
 
 
-def _default_globals(config: ModelFields, hidden: Tensor, input_ids: Tensor | None) -> Tensor:
+def _default_globals(config: ModelFields, hidden: Tensor, input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
     """`(B, T)` bool by the rule `config.global_tokens`."""
     position = torch.arange(hidden.shape[1], device=hidden.device).expand(hidden.shape[:2])
     if config.global_tokens == "first":
-        return position == 0
+        return position == 0 if mask is None else mask & (mask.cumsum(1) == 1)
     if input_ids is None:
         raise InputError("global_tokens='question' reads input_ids; pass a global_attention_mask with inputs_embeds")
     # Tokens before the first separator: none has been counted up to and including the token itself.

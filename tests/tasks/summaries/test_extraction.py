@@ -152,7 +152,7 @@ def test_a_document_in_pieces_scores_as_in_one(length: int, monkeypatch: pytest.
 
 
 def test_pieces_need_a_bounded_reach() -> None:
-    assert segments.reach_of(tiny(50).config) == (2 * (3 + 11 + 5), 4)
+    assert segments.reach_of(tiny(50).config) == (2 * (3 + 11), 4)
     assert segments.reach_of(tiny(50, attention="full").config) is None
     assert segments.reach_of(tiny(50, attention="longformer").config) == (2 * 256, 1)
     assert segments.reach_of(tiny(50, position_embedding="learned").config) is None
