@@ -29,6 +29,15 @@ def test_a_document_alone_padded_or_batched_gives_the_same(conventions, make_con
         torch.testing.assert_close(together[row, :length], alone[0], atol=2e-5, rtol=1e-5)
 
 
+def test_padding_on_the_left_leaves_the_first_real_token_global(make_config, make_batch):
+    model = LongspanModel(make_config(global_tokens="first", positions_skip_padding=True)).eval()
+    ids, mask = make_batch(31, 17)
+    together = run(model, ids.flip(1), mask.flip(1))
+    for row, length in enumerate(mask.sum(1).tolist()):
+        alone = run(model, ids[row : row + 1, :length].flip(1))
+        torch.testing.assert_close(together[row, -length:], alone[0], atol=2e-5, rtol=1e-5)
+
+
 def test_global_tokens_first_equals_the_mask_and_reaches_everyone(make_config, make_batch):
     ids, mask = make_batch(29, 19)
     chosen = torch.zeros_like(mask)

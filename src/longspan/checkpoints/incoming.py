@@ -25,8 +25,8 @@ def from_transformers(
 ) -> LongspanPreTrainedModel:
     """Load a published model into the matching Longspan class, with equal outputs.
 
-    BART, mBART and LED become `LongspanForConditionalGeneration`; BERT, DistilBERT, RoBERTa, XLM-R, CamemBERT, ELECTRA,
-    Longformer and DeBERTa (all versions, by the mechanism `fusion`) become `LongspanModel`, `…ForMaskedLM`,
+    BART, mBART and LED become `LongspanForConditionalGeneration`; BERT, BigBird, DistilBERT, RoBERTa, XLM-R, CamemBERT,
+    ELECTRA, Longformer and DeBERTa (all versions, by the mechanism `fusion`) become `LongspanModel`, `…ForMaskedLM`,
     `…ForSequenceClassification`, `…ForTokenClassification` or `…ForQuestionAnswering`, by the class of the source;
     ELECTRA's discriminator becomes `LongspanForReplacedTokens`.
 
