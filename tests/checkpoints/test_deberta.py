@@ -319,7 +319,7 @@ def test_a_fusion_model_lengthens_again_with_its_tables(published, widest, tmp_p
         ("fusion", {"left_tokens": 60}, "left_tokens=60 exceeds relative_span=53"),
         ("fusion", {"two_level": "no"}, "two_level is 'no'; it must be true or false"),
         ("fusion", {"global_buckets": "x"}, "global_buckets is 'x'"),
-        ("fusion", {"relative_spam": 3}, "no option 'relative_spam'"),
+        ("fusion", {"relative_spam": 3}, "unknown key 'attention.relative_spam'; did you mean 'relative_span'"),
     ],
 )
 def test_mistakes_are_named(attention, options, message, published):

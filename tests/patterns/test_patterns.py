@@ -121,7 +121,18 @@ def test_tiles_of_equal_phase_have_equal_masks(pattern, size):
             assert torch.equal(first, tile)
 
 
-@pytest.mark.parametrize("text", ["window(131, 7)", "window(40, 9, 3)", "causal", "(window(300) | first(2)) & causal"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "window(131, 7)",
+        "window(40, 9, 3)",
+        "causal",
+        "(window(300) | first(2)) & causal",
+        "blocks(1099, 1)",
+        "window(30, 40) & blocks(853)",
+        "blocks(853, 0, 0, 700) & causal",
+    ],
+)
 def test_tiles_beyond_the_reach_of_a_pattern_are_of_one_kind(text):
     """With the largest tiles, whose masks must be equal where phases are, and few of them, however long the text."""
     pattern, kinds = parse(text), {}

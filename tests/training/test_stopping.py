@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,7 @@ def _send(number: int, times: int = 1) -> Callable[[Any, Any], Any]:
     def act(trainer: Any, loss: Any) -> Any:
         for _ in range(times):
             os.kill(os.getpid(), number)
+            time.sleep(0.05)  # two signals that wait together are one
         return loss
 
     return act

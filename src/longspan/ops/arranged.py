@@ -13,7 +13,7 @@ from torch import Tensor
 from longspan.ops.call import Call
 from longspan.ops.term_tiles import bounds
 from longspan.ops.terms import Bias, ContentToPosition, GlobalKeyBias, OffsetTerm, PositionToContent
-from longspan.ops.tiles import ONE_TILE, SCORE_COST, TILE_SIZES, best_layout, cost
+from longspan.ops.tiles import ONE_TILE, SCORE_COST, TILE_SIZES, least_cost
 from longspan.patterns import Blocks, Both, Causal, Full, Pattern, PerHead, Strided, Window
 
 TOGETHER = 1.15
@@ -140,7 +140,7 @@ def _move(call: Call) -> _Moved | None:
             patterns.append(pattern)
             parts.append(_Part(heads[first : first + split], *where))
     pattern = patterns[0] if len(patterns) == 1 else PerHead(patterns)
-    if len(parts) > 1 and not _as_cheap(pattern, places, call.query.device):
+    if len(parts) > 1 and not _as_cheap(pattern, places):
         return None
     return _Moved(_moved_call(call, pattern, parts, steps[0]), parts)
 
@@ -150,11 +150,10 @@ def _serves(call: Call, patterns: int) -> bool:
     return all(isinstance(term, kinds) for term in call.terms)
 
 
-def _as_cheap(pattern: Pattern, places: int, device: torch.device) -> bool:
+def _as_cheap(pattern: Pattern, places: int) -> bool:
     """Whether tiles for all patterns at once are about as many as those of each."""
-    sizes = (places, places, 0, device)
-    turns = [cost(best_layout(pattern.head(index), *sizes)) for index in range(pattern.heads or 1)]
-    return cost(best_layout(pattern, *sizes)) * len(turns) <= TOGETHER * sum(turns)
+    turns = [least_cost(pattern.head(index), places, places) for index in range(pattern.heads or 1)]
+    return least_cost(pattern, places, places) * len(turns) <= TOGETHER * sum(turns)
 
 
 def _places(length: int, step: int, places: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
@@ -230,13 +229,8 @@ def _fill(call: Call) -> _Filled | None:
     margin = -(-left // size) * size
     before = margin - call.query_offset
     behind = -(-queries // size) * size + -(-right // size) * size + margin - keys - before
-    sizes = (queries, keys + before + behind, margin, call.query.device)
-    whole = (
-        call.is_square
-        and queries**2 <= ONE_TILE
-        and queries**2 * SCORE_COST[size] <= cost(best_layout(call.pattern, *sizes))
-    )
-    if whole:
+    whole = call.is_square and queries**2 <= ONE_TILE
+    if whole and queries**2 * SCORE_COST[size] <= least_cost(call.pattern, queries, keys + before + behind, margin):
         return None
     real = torch.ones(1, keys, dtype=torch.bool, device=call.query.device) if call.key_mask is None else call.key_mask
     mask = F.pad(real.expand(call.query.shape[0], -1), (before, behind))

@@ -165,22 +165,26 @@ def best_layout(
 
     With `one_tile` a short input may be a single tile, which is dense attention.
     """
+    size = min(_costs(pattern, queries, keys, query_offset, one_tile))[1]
+    return layout(pattern, queries, keys, query_offset, size).to(device)
+
+
+@kept
+def least_cost(pattern: Pattern, queries: int, keys: int, query_offset: int = 0) -> float:
+    """What the tiles of the best layout cost, in scores of the middle size."""
+    return min(_costs(pattern, queries, keys, query_offset))[0]
+
+
+def _costs(
+    pattern: Pattern, queries: int, keys: int, query_offset: int, one_tile: bool = False
+) -> list[tuple[float, int]]:
+    """Cost and size of the tiles of each size, only counted: masks of those not taken would cost more than the rest."""
     sizes = [size for size in TILE_SIZES if size <= max(queries, TILE_SIZES[0])]
     if one_tile and queries == keys and 0 < queries * keys <= ONE_TILE:
         sizes.append(queries)
-    # Tiles are counted first: masks of the sizes that are not taken would cost more than all the rest.
-    counts = {size: _visible_tiles(pattern, queries, keys, query_offset, size).shape[1] for size in sizes}
-    best = min(sizes, key=lambda size: counts[size] * size**2 * _score_cost(size))
-    return layout(pattern, queries, keys, query_offset, best).to(device)
-
-
-def cost(tiling: Layout) -> float:
-    """What the tiles cost, in scores of the middle size."""
-    return tiling.scores * _score_cost(tiling.size)
-
-
-def _score_cost(size: int) -> float:
-    return SCORE_COST.get(size, SCORE_COST[TILE_SIZES[-1]])
+    counts = [_visible_tiles(pattern, queries, keys, query_offset, size).shape[1] for size in sizes]
+    costs = [SCORE_COST.get(size, SCORE_COST[TILE_SIZES[-1]]) for size in sizes]
+    return [(count * size**2 * each, size) for count, size, each in zip(counts, sizes, costs, strict=True)]
 
 
 def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Layout:

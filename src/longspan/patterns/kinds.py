@@ -149,7 +149,13 @@ class Blocks(Pattern):
         return (lowest >= -self.before) & (highest <= self.after)
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
-        return [(query_start - self.start) % self.size + 0 * key_start, key_start - query_start]
+        # Where the first border lies in the tile, if it does, on both sides; and how many blocks are between them.
+        borders = [
+            torch.clamp(self.size - (start - self.start) % self.size, max=LARGEST_TILE)
+            for start in torch.broadcast_tensors(query_start, key_start)
+        ]
+        apart, spread = self._block(key_start) - self._block(query_start), LARGEST_TILE // self.size + 2
+        return [*borders, torch.clamp(apart, -self.before - spread, self.after + spread)]
 
 
 @dataclass(frozen=True)
