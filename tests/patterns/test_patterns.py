@@ -129,7 +129,7 @@ def test_tiles_of_equal_phase_have_equal_masks(pattern, size):
         "causal",
         "(window(300) | first(2)) & causal",
         "blocks(1099, 1)",
-        "window(30, 40) & blocks(853)",
+        "window(30, 40) & blocks(1801)",
         "blocks(853, 0, 0, 700) & causal",
     ],
 )
