@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.call import Call
-from longspan.ops.chunk_masks import empty_rows, hiding_mask, kept_weights, seen_by_row
+from longspan.ops.chunk_masks import empty_rows, hiding_mask, kept_weights, lacking, seen_by_row
 from longspan.ops.reference import full_precision
 from longspan.ops.term_tiles import TermTiles
 from longspan.ops.terms import ContentToPosition, PositionToContent
@@ -214,7 +214,7 @@ class _Run:
             scores.add_(mask)
             return
         if self.hidden_tiles is None:
-            self.hidden_tiles = (mask != 0).any(-1).any(0)[0, :, 0].nonzero()[:, 0].tolist()
+            self.hidden_tiles = lacking(mask != 0)
         for tile in self.hidden_tiles:
             scores[:, :, tile].add_(mask[:, :, tile])
 

@@ -34,18 +34,33 @@ def empty_rows(chunk: Chunk, call: Call, row: Tensor | None) -> Tensor | None:
 
     `row` is what `seen_by_row` gives.
     """
-    if row is None and not chunk.group.hides_whole_rows:
+    hides = chunk.group.hides_whole_rows
+    if row is None and not hides:
         return None
     masks = chunk.group.masks
     near = None if masks is None else _masks_of(chunk, call, masks)
     if near is None and row is None:
         return None if call.beside else torch.ones((), dtype=torch.bool, device=chunk.columns.device)
-    if near is not None and call.slots is not None:
-        near = F.pad(near, (0, call.beside), value=True)
-    seen = near if row is None else row if near is None else near & row
-    assert seen is not None
-    empty = ~seen.any(dim=-1, keepdim=True)
-    return empty if bool(empty.any()) else None
+    # Where the pattern hides no whole row, only tiles that lack keys can, mostly few at the ends.
+    tiles = slice(None) if row is None or hides else lacking(~row)
+    if near is not None:
+        near = near.expand(-1, -1, chunk.count, -1, -1)[:, :, tiles]
+        near = F.pad(near, (0, call.beside), value=True) if call.slots is not None else near
+        seen = near if row is None else near & row[:, :, tiles]
+    else:
+        assert row is not None
+        seen = row[:, :, tiles]
+    found = ~seen.any(dim=-1, keepdim=True)
+    if not bool(found.any()):
+        return None
+    empty = found.new_zeros(*found.shape[:2], chunk.count, *found.shape[3:])
+    empty[:, :, tiles] = found
+    return empty
+
+
+def lacking(hidden: Tensor) -> list[int]:
+    """Query tiles from which some row of the batch hides a key, by flags `(b, 1, n, 1, L)`."""
+    return hidden.any(-1).any(0)[0, :, 0].nonzero()[:, 0].tolist()
 
 
 def _masks_of(chunk: Chunk, call: Call, masks: Tensor) -> Tensor:
