@@ -86,21 +86,28 @@ def _(query, key, value, *rest):  # type: ignore[no-untyped-def]
 
 def _backward_kernel(grad: Tensor, wanted: list[bool], *arguments) -> list[Tensor]:  # type: ignore[no-untyped-def]
     """Gradients with respect to query, key, value, and the tensors of the terms that are wanted (else empty)."""
-    call = _tiled_call(*arguments)
-    inputs, terms = arguments[:3], arguments[3]
-    grads = [torch.zeros_like(tensor, memory_format=torch.contiguous_format) for tensor in inputs]
-    grads += [torch.zeros_like(each) if need else each.new_empty(0) for each, need in zip(terms, wanted, strict=True)]
-    if not call.query.numel() or not call.value.shape[2]:
-        return grads
-    for heads, arranged in arrange(call):
+    call, parts = _tiled_call(*arguments), []
+    if call.query.numel() and call.value.shape[2]:
+        parts = arrange(call)
+    grads: list[Tensor] = []
+    for heads, arranged in parts:
         found = arranged.gradients(blocked.backward(arranged.call, arranged.upstream(grad[:, heads]), wanted))
         if isinstance(heads, slice):
             return [each.contiguous() for each in found]
+        grads = grads or _zeros(wanted, *arguments)
         axes = [1, 1, 1, *(term.head_axis for term in call.terms for _ in term.tensors)]
         for total, each, axis in zip(grads, found, axes, strict=True):
             if total.numel():
                 total[of_heads(total, heads, axis)] += each
-    return grads
+    return grads or _zeros(wanted, *arguments)
+
+
+def _zeros(wanted: list[bool], query: Tensor, key: Tensor, value: Tensor, terms: list[Tensor], *_) -> list[Tensor]:  # type: ignore[no-untyped-def]
+    """Gradients to start from."""
+    found = [torch.zeros_like(each, memory_format=torch.contiguous_format) for each in (query, key, value)]
+    return found + [
+        torch.zeros_like(each) if need else each.new_empty(0) for each, need in zip(terms, wanted, strict=True)
+    ]
 
 
 blocked_attention_backward = torch.library.custom_op(
