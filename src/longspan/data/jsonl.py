@@ -9,22 +9,28 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from longspan.errors import InputError
 
+UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError)
+"""What reading a file raises that is missing, damaged or not UTF-8."""
 
-def read_jsonl(
-    path: Path, damaged: Callable[[int, InputError], None] | None = None
-) -> Iterator[tuple[int, dict[str, Any]]]:
+
+def stop(line: int, error: InputError) -> NoReturn:
+    """The end of the reading at the first record that cannot be read."""
+    raise error
+
+
+def read_jsonl(path: Path, damaged: Callable[[int, InputError], None] = stop) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield `(line number, object)` for each line that is not blank; only one line is in memory at a time.
 
     gzip and xz are known by the file's first bytes, whatever its name.
 
     Args:
         path: the file.
-        damaged: gets the number and the error of a line that cannot be read, which is then passed over; None raises
-            the error. A damaged file, as opposed to a line, always raises.
+        damaged: gets the number and the error of a line that cannot be read, which is passed over unless it raises. A
+            damaged file, as opposed to a line, always raises.
 
     Raises:
         InputError: the file is missing or damaged, or a line is not UTF-8 or not a JSON object; it names file and line.
@@ -36,22 +42,25 @@ def read_jsonl(
                 try:
                     record = _parse(line, path, number)
                 except InputError as error:
-                    if damaged is None:
-                        raise
                     damaged(number, error)
                     continue
                 if record is not None:
                     yield number, record
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist; check the path") from None
-    except IsADirectoryError:
-        raise InputError(f"{path} is a directory; name a file in it") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise InputError(f"{path} is damaged after line {number} ({error}); get the file again") from None
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read ({error.strerror or error}); check the path and its permissions"
-        ) from None
+    except UNREADABLE as error:
+        raise unreadable(path, error, f" after line {number}") from None
+
+
+def unreadable(path: Path, error: Exception, where: str = "") -> InputError:
+    """The sentence for one of `UNREADABLE`; `where` says how far a damaged file could be read."""
+    if isinstance(error, FileNotFoundError):
+        return InputError(f"{path} does not exist; check the path")
+    if isinstance(error, IsADirectoryError):
+        return InputError(f"{path} is a directory; name a file in it")
+    if isinstance(error, UnicodeDecodeError):
+        return InputError(f"{path} is not UTF-8 (byte {error.object[error.start]:#04x}); save the file as UTF-8")
+    if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+        return InputError(f"{path} cannot be read ({error.strerror or error}); check the path and its permissions")
+    return InputError(f"{path} is damaged{where} ({error}); get the file again")
 
 
 def open_bytes(path: Path) -> IO[bytes] | gzip.GzipFile | lzma.LZMAFile:

@@ -9,12 +9,10 @@ from longspan.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-ON_ERROR = ("raise", "skip")
-
 
 def check_on_error(on_error: str) -> None:
-    """Raise `InputError` unless it is one of `ON_ERROR`."""
-    if on_error not in ON_ERROR:
+    """Raise `InputError` unless it is "raise" or "skip"."""
+    if on_error not in ("raise", "skip"):
         raise InputError(f"on_error={on_error!r} is unknown; choose 'raise' or 'skip'")
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import lzma
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from longspan.data.jsonl import check_regular, open_bytes, read_jsonl
+from longspan.data.jsonl import UNREADABLE, check_regular, open_bytes, read_jsonl, stop, unreadable
 from longspan.errors import InputError
 from longspan.extras import require
 
@@ -23,9 +21,7 @@ LONGEST_CELL = 1 << 28
 _TABLE = re.compile(r"\.(csv|tsv|parquet)(\.gz|\.xz)?$", re.IGNORECASE)
 
 
-def read_records(
-    path: Path, damaged: Callable[[int, InputError], None] | None = None
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_records(path: Path, damaged: Callable[[int, InputError], None] = stop) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield `(line or row number, record)`; one record is in memory at a time (of Parquet, 64).
 
     A CSV or TSV file is UTF-8 with the names of its columns in the first line; quoted cells may hold line breaks. gzip
@@ -41,7 +37,7 @@ def read_records(
 
 
 def _csv(
-    path: Path, separator: str, damaged: Callable[[int, InputError], None] | None
+    path: Path, separator: str, damaged: Callable[[int, InputError], None]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     csv.field_size_limit(LONGEST_CELL)
     line = 1
@@ -55,20 +51,12 @@ def _csv(
                     if cells:
                         yield line, _record(cells, columns, path, line)
                 except InputError as error:
-                    if damaged is None:
-                        raise
                     damaged(line, error)
                 line = rows.line_num + 1
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist; check the path") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 (byte {error.object[error.start]:#04x}); save it as UTF-8") from None
     except csv.Error as error:
         raise InputError(f"{path}, line {line}: not CSV ({error}); put texts with separators in quotes") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise InputError(f"{path} is damaged after line {line} ({error}); get the file again") from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror or error}); check its permissions") from None
+    except UNREADABLE as error:
+        raise unreadable(path, error, f" after line {line}") from None
 
 
 def _columns(names: list[str], path: Path) -> list[str]:
@@ -89,22 +77,25 @@ def _record(cells: list[str], columns: list[str], path: Path, line: int) -> dict
     return dict(zip(columns, cells, strict=True))
 
 
-def _parquet(path: Path, damaged: Callable[[int, InputError], None] | None) -> Iterator[tuple[int, dict[str, Any]]]:
+def _parquet(path: Path, damaged: Callable[[int, InputError], None]) -> Iterator[tuple[int, dict[str, Any]]]:
+    with open_parquet(path) as file:
+        rows = (batch.slice(row, 1) for batch in file.iter_batches(batch_size=64) for row in range(batch.num_rows))
+        for number, row in enumerate(rows, 1):
+            try:
+                yield number, _plain_row(row, path, number)
+            except InputError as error:
+                damaged(number, error)
+
+
+@contextmanager
+def open_parquet(path: Path) -> Iterator[Any]:
+    """A Parquet file of pyarrow, whose errors become one sentence."""
     parquet = require("pyarrow.parquet", extra="datasets", purpose="reading Parquet files")
     arrow = require("pyarrow", extra="datasets", purpose="reading Parquet files")
-    number = 0
     try:
         check_regular(path)
         with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=64):
-                for index in range(batch.num_rows):
-                    number += 1
-                    try:
-                        yield number, _plain_row(batch.slice(index, 1), path, number)
-                    except InputError as error:
-                        if damaged is None:
-                            raise
-                        damaged(number, error)
+            yield file
     except (arrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} cannot be read as Parquet ({reason}); get the file again") from None

@@ -254,7 +254,7 @@ def test_reading_is_a_stream(tmp_path: Path) -> None:
         (b"{", "line 2: not JSON"),
         (b"[1]", "line 2: a list instead of a JSON object"),
         (b'{"text": "\xff"}', "line 2: not UTF-8 at byte 10"),
-        (b'{"text": 5, "summary": "a"}', "line 2: field 'text' holds a int instead of a text"),
+        (b'{"text": 5, "summary": "a"}', "line 2: field 'text' holds an int instead of a text"),
         (b'{"text": null, "summary": "a"}', "line 2: field 'text' holds null"),
         (b'{"summary": "a"}', "line 2: field 'source' is missing; the record has summary"),
         (b'{"text": ["a", 1], "summary": "a"}', "line 2: field 'text' holds a list"),

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 import io
-import lzma
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from longspan.characters import check_characters
-from longspan.data.jsonl import check_regular, open_bytes
+from longspan.data.jsonl import UNREADABLE, open_bytes, unreadable
 from longspan.data.skipping import Skipped
 from longspan.data.sources import split_of
 from longspan.data.summaries.layouts import Choice, detect_layout, parse_record
-from longspan.data.tables import read_records
+from longspan.data.tables import open_parquet, read_records
 from longspan.errors import InputError
 from longspan.extras import require
 
@@ -30,12 +27,12 @@ READ = 1 << 18
 def text_documents(path: Path, unit: str) -> Iterator[Iterator[str]]:
     """Documents of a UTF-8 text file, each as a stream of texts; `unit` as in `Corpus`."""
     if unit == "file":
-        yield _characters(path)
+        yield _read(path, lambda file: file.read(READ))
     elif unit == "line":
-        yield from (iter((line,)) for line in _lines(path))
+        yield from (iter((line,)) for line in _read(path, io.TextIOWrapper.readline))
     else:
         block: list[str] = []
-        for line in chain(_lines(path), ("",)):
+        for line in chain(_read(path, io.TextIOWrapper.readline), ("",)):
             if line.strip():
                 block.append(line)
             elif block:
@@ -56,18 +53,11 @@ def json_documents(path: Path, field: str | None, skipped: Skipped) -> Iterator[
 
 def parquet_documents(path: Path, field: str | None, skipped: Skipped) -> Iterator[str]:
     """The text of every row of a Parquet file, read in batches of its one column."""
-    parquet = require("pyarrow.parquet", extra="datasets", purpose="reading Parquet files")
-    arrow = require("pyarrow", extra="datasets", purpose="reading Parquet files")
-    try:
-        check_regular(path)
-        with parquet.ParquetFile(path) as file:
-            column = field_of(file.schema_arrow.names, field, str(path))
-            batches = file.iter_batches(batch_size=64, columns=[column])
-            values = (value for batch in batches for value in batch.column(0))
-            yield from _checked_texts((value.as_py for value in values), str(path), skipped)
-    except (arrow.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path} cannot be read as Parquet ({reason}); get the file again") from None
+    with open_parquet(path) as file:
+        column = field_of(file.schema_arrow.names, field, str(path))
+        batches = file.iter_batches(batch_size=64, columns=[column])
+        values = (value for batch in batches for value in batch.column(0))
+        yield from _checked_texts((value.as_py for value in values), str(path), skipped)
 
 
 def is_saved(folder: Path) -> bool:
@@ -161,52 +151,14 @@ def _joined(value: Any) -> str:
     raise InputError(f"the text field holds a {type(value).__name__}; it must be a text or a list of texts")
 
 
-class TextFile:
-    """A UTF-8 file, compressed or not, whose errors of any kind become one sentence."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.file: Any = None
-
-    def __enter__(self) -> TextFile:
-        self.file = self._checked(lambda: io.TextIOWrapper(open_bytes(self.path), encoding="utf-8-sig"))
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.file.close()
-
-    def read(self) -> str:
-        """The next characters, none at the end."""
-        return self._checked(lambda: self.file.read(READ))
-
-    def line(self) -> str:
-        """The next line, none at the end."""
-        return self._checked(self.file.readline)
-
-    def _checked(self, action: Callable[[], Any]) -> Any:
-        try:
-            return action()
-        except UnicodeDecodeError as error:
-            wrong = error.object[error.start]
-            raise InputError(f"{self.path} is not UTF-8 (byte {wrong:#04x}); save the file as UTF-8") from None
-        except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-            raise InputError(f"{self.path} is damaged ({error}); get the file again") from None
-        except OSError as error:
-            raise InputError(
-                f"{self.path} cannot be read ({error.strerror or error}); check the path and its permissions"
-            ) from None
-
-
-def _lines(path: Path) -> Iterator[str]:
-    with TextFile(path) as file:
-        while line := file.line():
-            yield line
-
-
-def _characters(path: Path) -> Iterator[str]:
-    with TextFile(path) as file:
-        while text := file.read():
-            yield text
+def _read(path: Path, part: Callable[[io.TextIOWrapper], str]) -> Iterator[str]:
+    """The parts of a UTF-8 file, compressed or not, until there is none."""
+    try:
+        with io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig") as file:
+            while text := part(file):
+                yield text
+    except UNREADABLE as error:
+        raise unreadable(path, error) from None
 
 
 def _reason(error: BaseException) -> str:

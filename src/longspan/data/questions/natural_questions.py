@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,14 +63,13 @@ def natural_question(record: Record, default_id: str = "", *, labelled: bool = T
     question = _question(record)
     document = _document(record)
     candidates = _candidates(record, document)
-    annotations = _annotations(record, document, candidates) if labelled or record.get("annotations") else ()
     title = record.get("document_title")
     return QuestionRow(
         id=name_of(record, "example_id", default_id),
         question=question,
         text=document.text,
         candidates=candidates,
-        annotations=annotations,
+        annotations=annotations_of(record, labelled, lambda *entry: _annotation(*entry, document, candidates)),
         source="nq",
         title=title if isinstance(title, str) else _heading(document),
         tokens=document.places,
@@ -108,9 +108,8 @@ def _document(record: Record) -> _Document:
         starts.append(length)
         length += len(tokens[place]) + 1
     text = check_text(" ".join(tokens[place] for place in kept), "the document")
-    places = TokenPlaces(kept, starts, length - 1)
     if not start_bytes or all(start_bytes[place] < 0 for place in kept):
-        return _Document(tokens, is_text, text, places, [], [])
+        return _Document(tokens, is_text, text, TokenPlaces(kept, starts, length - 1), [], [])
     kept_bytes = (array("q", (values[place] for place in kept)) for values in (start_bytes, end_bytes))
     places = TokenPlaces(kept, starts, length - 1, *kept_bytes)
     return _Document(tokens, is_text, text, places, start_bytes, end_bytes)
@@ -137,27 +136,23 @@ def _candidates(record: Record, document: _Document) -> tuple[Candidate, ...]:
     found = []
     for index, entry in enumerate(list_of(record, "long_answer_candidates")):
         where = f"long_answer_candidates[{index}]"
-        start, end = number_of(entry, "start_token", where), number_of(entry, "end_token", where)
-        if not 0 <= start < end <= len(document.tokens):
-            raise InputError(f"{where} is tokens {start}–{end} of a document with {len(document.tokens)} tokens")
+        start, end = _tokens(entry, where, document)
         top_level = entry.get("top_level", True)
         if not isinstance(top_level, bool):
             raise InputError(f"field 'top_level' of {where} holds {kind_of(top_level)} instead of true or false")
         tag = _TAG.fullmatch(document.tokens[start])
         kind = _KINDS.get(tag.group(1).lower(), "other") if tag else "other"
-        start_byte, end_byte = (
-            number_of(entry, name, where) if name in entry else -1 for name in ("start_byte", "end_byte")
-        )
-        place = Place(start, end, start_byte, end_byte)
-        found.append(Candidate(document.places.span(start, end), kind, top_level, place))
+        place_bytes = (number_of(entry, name, where) if name in entry else -1 for name in ("start_byte", "end_byte"))
+        found.append(Candidate(document.places.span(start, end), kind, top_level, Place(start, end, *place_bytes)))
     return tuple(found)
 
 
-def _annotations(record: Record, document: _Document, candidates: tuple[Candidate, ...]) -> tuple[Annotation, ...]:
-    entries = list_of(record, "annotations")
-    if not entries:
-        raise InputError("field 'annotations' is empty; a row with labels needs at least one")
-    return tuple(_annotation(entry, f"annotations[{i}]", document, candidates) for i, entry in enumerate(entries))
+def _tokens(entry: Any, where: str, document: _Document) -> tuple[int, int]:
+    """The tokens that an entry names; `InputError` where the document has not so many."""
+    start, end = number_of(entry, "start_token", where), number_of(entry, "end_token", where)
+    if not 0 <= start < end <= len(document.tokens):
+        raise InputError(f"{where} is tokens {start}–{end} of a document with {len(document.tokens)} tokens")
+    return start, end
 
 
 def _annotation(entry: Any, where: str, document: _Document, candidates: tuple[Candidate, ...]) -> Annotation:
@@ -188,16 +183,12 @@ def _annotation(entry: Any, where: str, document: _Document, candidates: tuple[C
 
 
 def _short(entry: Any, where: str, document: _Document, long_answer: Place) -> Place:
-    start, end = number_of(entry, "start_token", where), number_of(entry, "end_token", where)
-    if not 0 <= start < end <= len(document.tokens):
-        raise InputError(f"{where} is tokens {start}–{end} of a document with {len(document.tokens)} tokens")
+    start, end = _tokens(entry, where, document)
     if not long_answer.start_token <= start < end <= long_answer.end_token:
         outer = f"tokens {long_answer.start_token}–{long_answer.end_token}" if long_answer.start_token >= 0 else "none"
         raise InputError(f"{where} is tokens {start}–{end}, outside its long answer ({outer})")
-    bytes_ = (-1, -1)
-    if document.start_bytes:
-        bytes_ = (document.start_bytes[start], document.end_bytes[end - 1])
-    return _with_bytes(entry, where, Place(start, end, *bytes_))
+    known = (document.start_bytes[start], document.end_bytes[end - 1]) if document.start_bytes else ()
+    return _with_bytes(entry, where, Place(start, end, *known))
 
 
 def _with_bytes(entry: Record, where: str, place: Place) -> Place:
@@ -206,6 +197,16 @@ def _with_bytes(entry: Record, where: str, place: Place) -> Place:
         return place
     start, end = number_of(entry, "start_byte", where), number_of(entry, "end_byte", where)
     return Place(place.start_token, place.end_token, start, end)
+
+
+def annotations_of(record: Record, labelled: bool, read: Callable[[Any, str], Annotation]) -> tuple[Annotation, ...]:
+    """The field `annotations`, each entry read with its place; it may be missing where no labels are needed."""
+    if not labelled and not record.get("annotations"):
+        return ()
+    entries = list_of(record, "annotations")
+    if not entries:
+        raise InputError("field 'annotations' is empty; a row with labels needs at least one")
+    return tuple(read(entry, f"annotations[{index}]") for index, entry in enumerate(entries))
 
 
 def candidate_index(entry: Any, where: str, count: int) -> int | None:

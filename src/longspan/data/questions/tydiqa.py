@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from longspan.data.fields import Record, list_of, name_of, number_of, value_of
-from longspan.data.questions.natural_questions import candidate_index, yes_no_of
+from longspan.data.questions.natural_questions import annotations_of, candidate_index, yes_no_of
 from longspan.data.questions.rows import Annotation, Candidate, QuestionRow, Span, TextBytes, check_text
 from longspan.errors import InputError
 
@@ -39,18 +39,11 @@ def tydi_question(record: Record, default_id: str = "", *, labelled: bool = True
         question=question,
         text=text,
         candidates=candidates,
-        annotations=_annotations(record, candidates, places) if labelled or record.get("annotations") else (),
+        annotations=annotations_of(record, labelled, lambda *entry: _annotation(*entry, candidates, places)),
         source="tydi",
         language=language if isinstance(language, str) else None,
         title=title if isinstance(title, str) else "",
     )
-
-
-def _annotations(record: Record, candidates: tuple[Candidate, ...], places: TextBytes) -> tuple[Annotation, ...]:
-    entries = list_of(record, "annotations")
-    if not entries:
-        raise InputError("field 'annotations' is empty; a row with labels needs at least one")
-    return tuple(_annotation(entry, f"annotations[{i}]", candidates, places) for i, entry in enumerate(entries))
 
 
 def _annotation(entry: Any, where: str, candidates: tuple[Candidate, ...], places: TextBytes) -> Annotation:

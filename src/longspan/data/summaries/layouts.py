@@ -18,14 +18,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from longspan.characters import check_characters
+from longspan.data.fields import Record, kind_of
 from longspan.data.summaries.rows import SummaryRow
 from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError
-
-Record = dict[str, Any]
 
 SOURCE_FIELDS = ("source", "document", "text", "article", "input", "dialogue", "transcript", "report", "body")
 TARGET_FIELDS = ("target", "summary", "abstract", "highlights", "output", "references", "summaries", "tldr")
@@ -63,8 +62,8 @@ def detect_layout(record: Record, choice: Choice) -> str:
     has = record.keys()
     if choice.source_field or choice.target_field:
         return "plain"
-    for name, needed in _KNOWN_BY.items():
-        if needed <= has:
+    for name, layout in LAYOUTS.items():
+        if layout.known_by and layout.known_by <= has:
             return name
     if has & {"article", "article_text", "sections"} and has & {"abstract", "abstract_text"}:
         return "scientific_papers"
@@ -78,10 +77,8 @@ def detect_layout(record: Record, choice: Choice) -> str:
 
 def parse_record(layout: str, record: Record, choice: Choice, default_id: str) -> Iterator[SummaryRow]:
     """The rows of one record; `default_id` names it where it has no id of its own."""
-    if layout not in LAYOUTS:
-        raise InputError(f"layout={layout!r} is unknown; choose one of {', '.join(LAYOUTS)}")
     name = next((str(record[field]) for field in ID_FIELDS if record.get(field) not in (None, "")), default_id)
-    return LAYOUTS[layout](record, choice, name)
+    return LAYOUTS[layout].rows(record, choice, name)
 
 
 def _plain(record: Record, choice: Choice, name: str) -> Iterator[SummaryRow]:
@@ -237,19 +234,15 @@ def _texts(record: Record, field: str) -> tuple[str, ...]:
         return tuple(" ".join(check_characters(text, f"field {field!r}").split()) for text in value if text.strip())
     if field not in record:
         raise InputError(f"field {field!r} is missing; the record has {', '.join(sorted(map(str, record)))}")
-    raise InputError(f"field {field!r} holds {_kind(value)} instead of a text or a list of texts")
+    raise InputError(f"field {field!r} holds {kind_of(value)} instead of a text or a list of texts")
 
 
 def _list(record: Record, field: str) -> list[Any]:
     """A field that holds a list of objects or lists; absent or null means an empty one."""
     value = record.get(field) or []
     if not isinstance(value, list) or not all(isinstance(item, dict | list) for item in value):
-        raise InputError(f"field {field!r} holds {_kind(value)} instead of a list of objects")
+        raise InputError(f"field {field!r} holds {kind_of(value)} instead of a list of objects")
     return value
-
-
-def _kind(value: Any) -> str:
-    return "null" if value is None else f"a {type(value).__name__}"
 
 
 def _by_sentence(text: str) -> str:
@@ -261,24 +254,21 @@ def _by_line(sentences: Iterable[str]) -> str:
     return "\n".join(sentence.strip() for sentence in sentences if sentence.strip())
 
 
-_KNOWN_BY = {
-    "crd3": {"METADATA", "TURNS"},
-    "qmsum": {"meeting_transcripts", "general_query_list"},
-    "squality": {"document", "questions"},
-    "leval": {"input", "instructions", "outputs"},
-    "scisummnet": {"sections", "human_summary"},
-    "permissive": {"sections", "abstract", "licence"},
-    "scitldr": {"source", "target", "paper_id"},
-}
+class Layout(NamedTuple):
+    """How records of one layout become rows, and the fields by which they are known, if these alone tell."""
 
-LAYOUTS: dict[str, Callable[[Record, Choice, str], Iterator[SummaryRow]]] = {
-    "crd3": _crd3,
-    "qmsum": _qmsum,
-    "squality": _squality,
-    "leval": _leval,
-    "scisummnet": _scisummnet,
-    "permissive": _permissive,
-    "scitldr": _scitldr,
-    "scientific_papers": _scientific_papers,
-    "plain": _plain,
+    rows: Callable[[Record, Choice, str], Iterator[SummaryRow]]
+    known_by: frozenset[str] = frozenset()
+
+
+LAYOUTS: dict[str, Layout] = {
+    "crd3": Layout(_crd3, frozenset({"METADATA", "TURNS"})),
+    "qmsum": Layout(_qmsum, frozenset({"meeting_transcripts", "general_query_list"})),
+    "squality": Layout(_squality, frozenset({"document", "questions"})),
+    "leval": Layout(_leval, frozenset({"input", "instructions", "outputs"})),
+    "scisummnet": Layout(_scisummnet, frozenset({"sections", "human_summary"})),
+    "permissive": Layout(_permissive, frozenset({"sections", "abstract", "licence"})),
+    "scitldr": Layout(_scitldr, frozenset({"source", "target", "paper_id"})),
+    "scientific_papers": Layout(_scientific_papers),
+    "plain": Layout(_plain),
 }
