@@ -13,7 +13,7 @@ import pytest
 
 from longspan.errors import InputError
 from longspan.files import (
-    Claim,
+    claimed,
     is_empty,
     new_folder,
     output_file,
@@ -207,26 +207,26 @@ def test_several_files_appear_together(tmp_path: Path) -> None:
 
 def test_a_claim_removes_by_name_and_only_what_is_new(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("mine")
-    with Claim(tmp_path) as claim:
+    with claimed(tmp_path) as remove:
         (tmp_path / "metrics.json").write_text("ours")
         (tmp_path / "notes.txt").write_text("somebody else's, meanwhile")
-        claim.remove("recipe.yaml", "metrics.json", "never written")
+        remove("recipe.yaml", "metrics.json", "never written")
     assert _names(tmp_path) == ["notes.txt", "recipe.yaml"]
-    with Claim(tmp_path / "deep" / "below") as claim:
-        (claim.folder / "metrics.json").write_text("ours")
-        claim.remove("metrics.json")
+    with claimed(tmp_path / "deep" / "below") as remove:
+        (tmp_path / "deep" / "below" / "metrics.json").write_text("ours")
+        remove("metrics.json")
     assert _names(tmp_path) == ["notes.txt", "recipe.yaml"]
 
 
 def test_one_claim_at_a_time(tmp_path: Path) -> None:
     with (
-        Claim(tmp_path / "run"),
+        claimed(tmp_path / "run"),
         pytest.raises(InputError, match="another process is writing"),
-        Claim(tmp_path / "run"),
+        claimed(tmp_path / "run"),
     ):
         pytest.fail("taken twice")
-    with Claim(tmp_path / "run") as claim:
-        assert os.listdir(claim.folder) == [temporary("", "lock")]
+    with claimed(tmp_path / "run"):
+        assert os.listdir(tmp_path / "run") == [temporary("", "lock")]
     assert not (tmp_path / "run").exists()
 
 
@@ -240,7 +240,7 @@ def _start(kind: str, place: Path) -> int:
     if child:
         assert os.read(reader, 1) == b"x"
         return child
-    with {"claim": Claim, "folder": whole_folder, "file": whole_file}[kind](place) as part:
+    with {"claim": claimed, "folder": whole_folder, "file": whole_file}[kind](place) as part:
         if kind == "folder":
             (part / "half").write_text("half")
         elif kind == "file":
@@ -261,7 +261,7 @@ def test_the_living_are_left_alone_and_the_dead_are_cleared(
         taken = _names(tmp_path)
         assert any("longspan-" in name for name in taken)
         write = {
-            "claim": lambda: Claim(place).__enter__(),
+            "claim": lambda: claimed(place).__enter__(),
             "folder": lambda: _fill(place),
             "file": lambda: write_whole({place: "new"}),
         }
@@ -273,7 +273,7 @@ def test_the_living_are_left_alone_and_the_dead_are_cleared(
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
     if kind == "claim":
-        with Claim(place):
+        with claimed(place):
             pass
         assert _names(tmp_path) == ["other", "place"]
     else:
@@ -285,12 +285,12 @@ def test_the_living_are_left_alone_and_the_dead_are_cleared(
 def test_a_forked_child_does_not_hold_the_lock(tmp_path: Path) -> None:
     """As a worker that loads data and outlives a killed training for some seconds."""
     reader, writer = os.pipe()
-    with Claim(tmp_path):
+    with claimed(tmp_path):
         child = os.fork()
         if child == 0:
             os.read(reader, 1)
             os._exit(0)
-    with Claim(tmp_path):  # refused, if the child held it
+    with claimed(tmp_path):  # refused, if the child held it
         assert os.waitpid(child, os.WNOHANG) == (0, 0), "the child must be alive still"
         os.write(writer, b"x")
         os.waitpid(child, 0)

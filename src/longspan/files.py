@@ -14,10 +14,9 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from longspan.errors import InputError
@@ -70,16 +69,15 @@ def output_file(given: str | os.PathLike[str], argument: str = "output") -> Path
         InputError: a folder, a device or a link to nowhere is in the way, or the folder is missing or read-only.
     """
     file = _resolved(given, argument)
-    if file.is_dir():
-        raise InputError(f"{argument} {str(given)!r} cannot be written (it is a folder); choose another place")
     if file.exists() and not file.is_file():
-        raise InputError(f"{argument} {str(given)!r} cannot be written (it is no regular file); choose another place")
-    if not file.parent.is_dir():
+        reason = "it is a folder" if file.is_dir() else "it is no regular file"
+    elif not file.parent.is_dir():
         reason = f"{str(Path(given).parent)!r} is no folder"
-        raise InputError(f"{argument} {str(given)!r} cannot be written ({reason}); choose another place")
-    if not os.access(file.parent, os.W_OK | os.X_OK):
-        raise InputError(f"{argument} {str(given)!r} cannot be written (its folder is read-only); choose another place")
-    return file
+    elif not os.access(file.parent, os.W_OK | os.X_OK):
+        reason = "its folder is read-only"
+    else:
+        return file
+    raise InputError(f"{argument} {str(given)!r} cannot be written ({reason}); choose another place")
 
 
 def new_folder(given: str | os.PathLike[str], argument: str = "output") -> Path:
@@ -120,44 +118,24 @@ def _resolved(given: str | os.PathLike[str], argument: str) -> Path:
 # Whole or not at all -------------------------------------------------------------------------------------------------
 
 
-class Claim:
-    """A folder that is ours while the `with` block runs: made with its parents, and locked against other processes.
+@contextmanager
+def claimed(folder: Path) -> Iterator[Callable[..., None]]:
+    """A folder that is ours while the block runs: made with its parents, and locked against other processes.
 
-    Folders that it made and that are still empty at the end are gone again, so that whoever fails only has to remove
-    his own files: `remove` does, and leaves what was there before.
+    Gives a function that deletes entries by their names, except those that were there when the claim began. Folders
+    that were made and are still empty at the end are gone again, so that whoever fails only removes his own files.
+
+    Raises:
+        InputError: another process has the folder, or the disk is full.
     """
+    with _ours(folder, WHOLE, folder):
+        before = set(os.listdir(folder))
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._made: list[Path] = []
-        self._before: set[str] = set()
-        self._stack = ExitStack()
+        def remove(*names: str) -> None:
+            for name in set(names) - before:
+                _delete(folder / name)
 
-    def __enter__(self) -> Claim:
-        """Raises `InputError` where another process has the folder, or the disk is full."""
-        try:
-            with write_errors(self.folder):
-                self._made = make_folders(self.folder)
-                self._stack.enter_context(lock(self.folder / temporary(WHOLE, "lock"), str(self.folder)))
-                clear_stale(self.folder)
-        except BaseException:
-            remove_empty(self._made)
-            raise
-        self._before = set(os.listdir(self.folder))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Unlock."""
-        self._stack.close()
-        remove_empty(self._made)
-
-    def remove(self, *names: str) -> None:
-        """Delete these entries of the folder, except those that were there when the claim began."""
-        for name in names:
-            if name not in self._before:
-                _delete(self.folder / name)
+        yield remove
 
 
 @contextmanager
@@ -172,26 +150,15 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     """
     folder = output_folder(folder)
     place, name = (folder, WHOLE) if folder.is_dir() else (folder.parent, folder.name)
-    made = make_folders(place)
-    try:
-        with write_errors(folder), lock(place / temporary(name, "lock"), str(folder)):
-            clear_stale(place)
-            new_folder(folder)
-            partial = place / temporary(name, "partial")
-            _delete(partial)
-            partial.mkdir()
-            try:
-                yield partial
-                new_folder(folder)  # it took a while: somebody else may have put something there
-                if place == folder:
-                    _move_into(partial, folder)
-                else:
-                    partial.rename(folder)
-            finally:
-                _delete(partial)
-    except BaseException:
-        remove_empty(made)
-        raise
+    with part_of(place, name, "partial", folder) as partial:
+        new_folder(folder)
+        partial.mkdir()
+        yield partial
+        new_folder(folder)  # it took a while: somebody else may have put something there
+        if place == folder:
+            _move_into(partial, folder)
+        else:
+            partial.rename(folder)
 
 
 @contextmanager
@@ -203,21 +170,10 @@ def whole_file(file: Path) -> Iterator[Path]:
     Raises:
         InputError: another process keeps writing the same file, or the disk is full.
     """
-    made = make_folders(file.parent)
-    try:
-        with write_errors(file), lock(file.parent / temporary(file.name, "lock"), str(file), PATIENCE):
-            clear_stale(file.parent)
-            part = file.parent / temporary(file.name, "part")
-            _delete(part)
-            try:
-                yield part
-                flush(part)
-                part.replace(file)
-            finally:
-                _delete(part)
-    except BaseException:
-        remove_empty(made)
-        raise
+    with part_of(file.parent, file.name, "part", file, PATIENCE) as part:
+        yield part
+        flush(part)
+        part.replace(file)
 
 
 def write_whole(texts: Mapping[Path, str]) -> None:
@@ -240,6 +196,30 @@ def temporary(name: str, kind: str) -> str:
     """The temporary name that belongs to `name`: short whatever its length, and known as ours by `OWN`."""
     digest = hashlib.blake2b(os.fsencode(name), digest_size=6).hexdigest()
     return f".longspan-{digest}.{kind}"
+
+
+@contextmanager
+def _ours(place: Path, name: str, what: Path, patience: float = 0.0) -> Iterator[None]:
+    """A place where `name` is ours to write: made with its parents, locked, and cleared; `what` stands in errors."""
+    made = make_folders(place)
+    try:
+        with write_errors(what), lock(place / temporary(name, "lock"), str(what), patience):
+            clear_stale(place)
+            yield
+    finally:
+        remove_empty(made)
+
+
+@contextmanager
+def part_of(place: Path, name: str, kind: str, what: Path, patience: float = 0.0) -> Iterator[Path]:
+    """A path that belongs to `name` and where nothing is, for what becomes `what`; gone at the end."""
+    with _ours(place, name, what, patience):
+        part = place / temporary(name, kind)
+        _delete(part)
+        try:
+            yield part
+        finally:
+            _delete(part)
 
 
 def make_folders(folder: Path) -> list[Path]:

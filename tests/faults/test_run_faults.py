@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from longspan.files import Claim
+from longspan.files import claimed
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 
@@ -187,7 +187,7 @@ def test_a_run_that_another_process_trains(resume: list[str], run_here: Path, ch
     ready, done = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
-        with Claim(run_here / "run"):
+        with claimed(run_here / "run"):
             os.write(ready[1], b"x")
             os.read(done[0], 1)
         os._exit(0)

@@ -10,7 +10,7 @@ from typing import Any
 
 from longspan.errors import InputError
 from longspan.extras import require
-from longspan.files import lock, temporary, whole_file
+from longspan.files import part_of, whole_file
 from longspan.progress import without_file_bars
 from longspan.training.recipe import Lora
 
@@ -72,13 +72,9 @@ def write_merged(model: Any, checkpoint: Path, folder: Path) -> None:
         if (checkpoint / name).is_file():
             with whole_file(folder / ADAPTER / name) as part:
                 shutil.copyfile(checkpoint / name, part)
-    partial = folder / temporary("merged", "partial")
-    with lock(folder / temporary("merged", "lock"), str(folder)):
-        try:
-            with without_file_bars():
-                model.merge_and_unload().save_pretrained(partial)
-            for file in sorted(partial.iterdir()):
-                with whole_file(folder / file.name) as part:
-                    shutil.copyfile(file, part)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    with part_of(folder, "merged", "partial", folder) as partial:
+        with without_file_bars():
+            model.merge_and_unload().save_pretrained(partial)
+        for file in partial.iterdir():
+            with whole_file(folder / file.name) as part:
+                shutil.copyfile(file, part)

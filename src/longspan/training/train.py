@@ -26,7 +26,7 @@ from transformers import set_seed
 
 from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
 from longspan.errors import InputError, one_sentence
-from longspan.files import Claim, output_folder, remove_empty, whole_file, whole_folder, write_errors, write_whole
+from longspan.files import claimed, output_folder, remove_empty, whole_file, whole_folder, write_errors, write_whole
 from longspan.models.card import NAME as CARD
 from longspan.models.card import may_write_card
 from longspan.progress import without_file_bars
@@ -82,24 +82,24 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     with ExitStack() as stack:
         with on_main_process_first():
             # The other processes of this run share the claim of the first one, and find its recipe written.
-            claim = stack.enter_context(Claim(folder)) if is_main_process() else None
-            begun = begin(folder, recipe, resume=resume or claim is None)
+            remove = stack.enter_context(claimed(folder)) if is_main_process() else None
+            begun = begin(folder, recipe, resume=resume or remove is None)
         if begun == "finished":
             return _result(folder, read_metrics(folder))
-        damaged = checkpoints.find_damaged(folder / "checkpoints") if claim is not None else {}
+        damaged = checkpoints.find_damaged(folder / "checkpoints") if remove is not None else {}
         try:
             with write_errors(folder):
                 trainer = _prepare(recipe, folder)
         except (InputError, OSError):
             # A mistake leaves nothing behind; but a run that is resumed may have tokenised a large corpus.
-            if claim is not None and begun == "new":
-                claim.remove(*PREPARED)
+            if remove is not None and begun == "new":
+                remove(*PREPARED)
                 remove_empty([folder / "checkpoints"])
             raise
-        if claim is not None and begun == "raised":
+        if remove is not None and begun == "raised":
             record(folder, recipe)
         with on_main_process_first():
-            if claim is not None:
+            if remove is not None:
                 checkpoints.clear(folder / "checkpoints", damaged)
         with without_file_bars():
             state = _run(trainer, recipe, folder)

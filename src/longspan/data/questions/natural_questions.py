@@ -69,7 +69,9 @@ def natural_question(record: Record, default_id: str = "", *, labelled: bool = T
         question=question,
         text=document.text,
         candidates=candidates,
-        annotations=annotations_of(record, labelled, lambda *entry: _annotation(*entry, document, candidates)),
+        annotations=annotations_of(
+            record, labelled, lambda entry, where: _annotation(entry, where, document, candidates)
+        ),
         source="nq",
         title=title if isinstance(title, str) else _heading(document),
         tokens=document.places,

@@ -39,7 +39,9 @@ def tydi_question(record: Record, default_id: str = "", *, labelled: bool = True
         question=question,
         text=text,
         candidates=candidates,
-        annotations=annotations_of(record, labelled, lambda *entry: _annotation(*entry, candidates, places)),
+        annotations=annotations_of(
+            record, labelled, lambda entry, where: _annotation(entry, where, candidates, places)
+        ),
         source="tydi",
         language=language if isinstance(language, str) else None,
         title=title if isinstance(title, str) else "",
