@@ -13,8 +13,19 @@ from longspan.models.fields import FIELDS
 from longspan.models.heads import HEADS
 from longspan.settings import Form, hints_of, key_of
 from longspan.tasks import TASKS, task_class
-from longspan.training.recipe import Recipe
-from longspan.training.recipe_schema import SECTIONS, documentation, is_required
+from longspan.training.recipe import Data, Generation, Lora, Model, Optimisation, Published, Recipe, Tokenizer
+from longspan.training.recipe_schema import documentation, is_required
+
+SECTIONS: dict[str, Any] = {
+    "published": Published,
+    "data": Data,
+    "model": Model,
+    "tokenizer": Tokenizer,
+    "optimisation": Optimisation,
+    "optimisation.lora": Lora,
+    "generation": Generation,
+}
+"""Key → its settings, in the order of a recipe."""
 
 _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 

@@ -78,10 +78,11 @@ def test_a_mistake_does_not(path: str, validator: jsonschema.Draft202012Validato
 
 
 def test_every_key_is_explained() -> None:
+    from recipe_keys import SECTIONS
+
     from longspan.attention import MECHANISMS
     from longspan.tasks import TASKS, task_class
     from longspan.training.recipe import Recipe
-    from longspan.training.recipe_schema import SECTIONS
 
     for settings in (Recipe, *SECTIONS.values(), *map(task_class, TASKS), *MECHANISMS.values()):
         texts = documentation(settings)

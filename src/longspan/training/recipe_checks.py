@@ -13,7 +13,7 @@ from typing import Any, Union, get_args, get_origin
 from longspan.errors import InputError
 from longspan.settings import convert, hints_of, join, key_of, near, show
 from longspan.training.adapters import check_adapters
-from longspan.training.recipe import Generation, Model, Optimisation, Recipe
+from longspan.training.recipe import Generation, Optimisation, Recipe
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -27,10 +27,10 @@ def check_recipe(recipe: Recipe) -> None:
     best, known = recipe.optimisation.best_by, ("loss", *task.score_names)
     if not any(fnmatchcase(best, name) for name in known):
         raise InputError(f"optimisation.best_by is {show(best)}, no score of {task.name}; {near(best, list(known))}")
-    if recipe.model.new is None:
-        check_attention(recipe.model)
-    else:
+    if recipe.model.new is not None:
         _check_new(recipe, task)
+    elif recipe.model.attention is not None:
+        _check_attention(recipe.model.attention)
 
 
 def check_key(key: Any, path: str) -> None:
@@ -105,14 +105,12 @@ def check_reports(names: tuple[str, ...]) -> None:
             raise InputError(f"optimisation.report_to is {name!r}, which is not installed: {reason}") from None
 
 
-def check_attention(model: Model) -> None:
-    """Raise `InputError` for an attention that no model can have."""
+def _check_attention(given: Any) -> None:
     from longspan.attention import attention_config
     from longspan.attention.layers import samples
 
-    if model.attention is not None:
-        for spec in samples(model.attention):
-            attention_config(spec)
+    for spec in samples(given):
+        attention_config(spec)
 
 
 def _check_new(recipe: Recipe, task: Any) -> None:
@@ -165,11 +163,8 @@ def _taken(settings: Optimisation) -> str:
     """Which options a schedule takes, as a remedy."""
     import transformers
 
-    name = settings.schedule.removesuffix("_with_warmup")
-    found = [
-        getattr(transformers, f"get_{each}", None) for each in (f"{name}_schedule_with_warmup", f"{name}_schedule")
-    ]
-    made = next((function for function in found if function is not None), None)
+    name = f"get_{settings.schedule.removesuffix('_with_warmup')}_schedule"
+    made = getattr(transformers, f"{name}_with_warmup", getattr(transformers, name, None))
     ours = {"optimizer", "num_warmup_steps", "num_training_steps", "last_epoch", "kwargs"}
     taken = [] if made is None else [one for one in inspect.signature(made).parameters if one not in ours]
     return f"it takes {', '.join(taken)}" if taken else "leave them out"

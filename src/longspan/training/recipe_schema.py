@@ -19,18 +19,7 @@ from longspan.models.fields import FIELDS
 from longspan.models.heads import HEADS
 from longspan.settings import Form, Range, hints_of, key_of
 from longspan.tasks import TASKS, task_class
-from longspan.training.recipe import Data, Generation, Lora, Model, Optimisation, Published, Recipe, Tokenizer
-
-SECTIONS: dict[str, Any] = {
-    "published": Published,
-    "data": Data,
-    "model": Model,
-    "tokenizer": Tokenizer,
-    "optimisation": Optimisation,
-    "optimisation.lora": Lora,
-    "generation": Generation,
-}
-"""Key → its settings, in the order of a recipe."""
+from longspan.training.recipe import Recipe
 
 _KINDS = {int: "integer", float: "number", str: "string", bool: "boolean"}
 

@@ -16,6 +16,7 @@ import torch
 import transformers
 
 from longspan.errors import InputError
+from longspan.extras import require
 from longspan.files import is_empty, write_whole
 from longspan.plain_yaml import write_yaml
 from longspan.tasks import RECIPE
@@ -155,19 +156,11 @@ def processes() -> Any:
     Without an accelerator they are joined on CPUs, which accelerate does only when it is told to: otherwise each of
     them would take itself for the only one.
     """
-    try:
-        from accelerate import PartialState
-    except ImportError:
-        raise InputError("training needs the 'train' extra; install it with: pip install 'longspan[train]'") from None
-    if not is_joined():
-        return PartialState()
+    accelerate = require("accelerate", extra="train", purpose="training")
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return accelerate.PartialState()
     on_cpu = not torch.accelerator.is_available() or os.environ.get("ACCELERATE_USE_CPU", "").lower() in {"true", "1"}
-    return PartialState(cpu=on_cpu, timeout=WAIT)
-
-
-def is_joined() -> bool:
-    """Whether this process is one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+    return accelerate.PartialState(cpu=on_cpu, timeout=WAIT)
 
 
 def _is_raised(before: Recipe, now: Recipe, folder: Path) -> bool:

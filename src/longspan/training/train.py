@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
@@ -47,7 +47,7 @@ from longspan.training.runs import (
 )
 from longspan.training.stopping import StopOnSignal, Stopped
 from longspan.training.tokenizers import train_tokenizer
-from longspan.training.trainer import KeepUnlogged, make_trainer
+from longspan.training.trainer import make_trainer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,9 +135,7 @@ def load_rows(task: Any, data: Data, part: str) -> list[Any]:
 
     Raises `InputError` where a source is unknown, or where there are no rows that the task can use.
     """
-    sources: Sequence[str] = getattr(data, part)
-    split: str = getattr(data, f"{part}_split")
-    limit: int | None = getattr(data, f"{part}_rows")
+    sources, split, limit = (getattr(data, name) for name in (part, f"{part}_split", f"{part}_rows"))
     rows: list[Any] = []
     for source in sources:
         left = limit if limit is None or not task.counts_rows else limit - len(rows)
@@ -210,7 +208,7 @@ def _run(trainer: Any, recipe: Recipe, folder: Path) -> dict[str, Any]:
         # Killed after the last step: Trainer itself would train one step too many.
         if _is_over(state, recipe):
             return state
-        KeepUnlogged.restore(trainer, newest[0])
+        trainer.restore(newest[0])
     stop = StopOnSignal()
     trainer.add_callback(stop)
     try:

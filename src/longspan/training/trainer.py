@@ -19,6 +19,7 @@ from transformers import (
 from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
 
 from longspan.errors import InputError
+from longspan.extras import require
 from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints
 from longspan.training.recipe import Optimisation, Recipe
 from longspan.training.rounds import STAND_IN, StandIns, in_whole_rounds
@@ -80,6 +81,14 @@ class RecipeTrainer(Trainer):
         """The sum of the losses since the last line of the log, a mean over the processes."""
         reduced: Any = self.accelerator.reduce(self.unlogged, reduction="mean")
         return reduced.item()
+
+    def restore(self, checkpoint: Path) -> None:
+        """Go on with the unlogged losses that a checkpoint holds."""
+        kept = {"loss": 0.0, "logged_step": int(checkpoint.name.rpartition("-")[2])}
+        if (checkpoint / UNLOGGED).is_file():
+            kept = json.loads((checkpoint / UNLOGGED).read_text(encoding="utf-8"))
+        self.unlogged.fill_(kept["loss"])
+        self.logged_step = int(kept["logged_step"])
 
     def log(self, logs: dict[str, float], *arguments: Any, **options: Any) -> None:
         """As Trainer's; Trainer's own mean begins where it was resumed."""
@@ -144,12 +153,12 @@ def make_trainer(recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: An
         train_dataset=datasets[0],
         eval_dataset=datasets[1],
         processing_class=tokenizer,
-        callbacks=[EvaluateLast(), TellEpoch(datasets[0]), finite],
+        callbacks=[finite],
     )
     for plain in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(plain)
     for callback in (
-        KeepUnlogged(trainer),
+        Borders(trainer),
         CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
         *_reports(recipe.optimisation.report_to, folder),
         Progress(),
@@ -225,7 +234,8 @@ def _reports(names: tuple[str, ...], folder: Path) -> list[Any]:
     found: list[Any] = []
     for name in names:
         if name == "tensorboard":
-            found.append(TensorBoardCallback(_tensorboard(folder / "tensorboard")))
+            writer = require("torch.utils.tensorboard", extra="train", purpose="training").SummaryWriter
+            found.append(TensorBoardCallback(writer(str(folder / "tensorboard"))))
         elif name != "none":
             (callback,) = get_reporting_integration_callbacks([name])
             try:
@@ -234,14 +244,6 @@ def _reports(names: tuple[str, ...], folder: Path) -> list[Any]:
                 reason = " ".join(str(error).split())
                 raise InputError(f"optimisation.report_to is {name!r}, which cannot be used here: {reason}") from error
     return found
-
-
-def _tensorboard(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise InputError("training needs the 'train' extra; install it with: pip install 'longspan[train]'") from None
-    return SummaryWriter(str(folder))
 
 
 class Progress(ProgressCallback):
@@ -260,47 +262,28 @@ class Progress(ProgressCallback):
             self.training_bar.set_postfix(self.latest)
 
 
-class KeepUnlogged(TrainerCallback):
-    """Losses of the steps since the last line of the log, kept in a checkpoint that is saved between two lines."""
+class Borders(TrainerCallback):
+    """What every run does between its epochs and steps."""
 
     def __init__(self, trainer: RecipeTrainer) -> None:
         self.trainer = trainer
 
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Tell the training data which epoch begins: accelerate does so in some cases only, never after resuming."""
+        dataset: Any = self.trainer.train_dataset
+        if hasattr(dataset, "set_epoch"):
+            dataset.set_epoch(int((state.epoch or 0.0) + 1e-9))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Evaluate the last step too, whatever the interval, so that it can be the best one."""
+        if state.global_step >= state.max_steps:
+            control.should_log = control.should_evaluate = True
+
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by Trainer when a checkpoint has been written, before it is sealed."""
+        """Keep the losses since the last line of the log in a checkpoint between two lines, before it is sealed."""
         trainer = self.trainer
         if state.global_step != trainer.logged_step:
             kept = {"loss": trainer.mean_unlogged(), "logged_step": trainer.logged_step}
             if state.is_world_process_zero:
                 file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / UNLOGGED
                 file.write_text(json.dumps(kept), encoding="utf-8")
-
-    @staticmethod
-    def restore(trainer: RecipeTrainer, checkpoint: Path) -> None:
-        """Go on from what a checkpoint holds."""
-        kept = {"loss": 0.0, "logged_step": int(checkpoint.name.rpartition("-")[2])}
-        if (checkpoint / UNLOGGED).is_file():
-            kept = json.loads((checkpoint / UNLOGGED).read_text(encoding="utf-8"))
-        trainer.unlogged.fill_(kept["loss"])
-        trainer.logged_step = int(kept["logged_step"])
-
-
-class TellEpoch(TrainerCallback):
-    """Tell the training data which epoch begins: accelerate does so in some cases only, never after resuming."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by Trainer before the batches of an epoch, or of what is left of it, are made."""
-        if hasattr(self.dataset, "set_epoch"):
-            self.dataset.set_epoch(int((state.epoch or 0.0) + 1e-9))
-
-
-class EvaluateLast(TrainerCallback):
-    """The last step is evaluated too, whatever the interval, so that it can be the best one."""
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Called by Trainer after every update of the weights."""
-        if state.global_step >= state.max_steps:
-            control.should_log = control.should_evaluate = True
