@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from longspan.cli.documents import Encoding, Json, name_of, save_with_note, say_heading
 from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
@@ -21,7 +22,7 @@ def answer(
         str | None,
         typer.Option(help="Folder of a model trained here for natural_questions.", show_default="the bundled one"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON list with places, scores and times.")] = False,
+    json: Json = False,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the document as a strip with each passage's probability.")
     ] = None,
@@ -32,9 +33,7 @@ def answer(
             show_default="0.8 for the bundled reader, else 0.5",
         ),
     ] = None,
-    encoding: Annotated[
-        str | None, typer.Option(help="Encoding of text files.", show_default="as marked, else UTF-8")
-    ] = None,
+    encoding: Encoding = None,
 ) -> None:
     """Answer questions from a document of any length.
 
@@ -49,11 +48,11 @@ def answer(
 
     for question in questions:
         check_question(question)
-    if picture is not None and len(questions) > 1:
-        raise InputError(f"--picture {picture} draws one answer, but {len(questions)} questions are asked; ask one")
     if picture is not None:
         from longspan.pictures.patterns import check_picture
 
+        if len(questions) > 1:
+            raise InputError(f"--picture {picture} draws one answer, but {len(questions)} questions are asked; ask one")
         check_picture(picture)
     text, pages = read_document_with_pages(file, encoding)
     reader = load_reader(model)
@@ -62,19 +61,20 @@ def answer(
         found = reader.answer(text, question, threshold=threshold, pages=pages)
         done.append(found)
         if picture is not None:
-            _draw(found, _name(file), picture)
+            from longspan.pictures.answers import draw_answer
+
+            save_with_note(draw_answer(found, name_of(file)), picture)
         if not json:
-            _print(file, found, heading=len(questions) > 1, first=number == 0)
+            if len(questions) > 1:
+                say_heading(" ".join(question.split()), first=number == 0)
+            _print(file, found)
     if json:
-        records = [_record(file, found) for found in done]
-        say_json(records)
+        say_json([_record(file, found) for found in done])
     for note in dict.fromkeys(found.note for found in done if found.note):
-        say(f"note: {_name(file)}: {note}", error=True)
+        say(f"note: {name_of(file)}: {note}", error=True)
 
 
-def _print(file: str, found: "DocumentAnswer", *, heading: bool, first: bool) -> None:
-    if heading:
-        say(("" if first else "\n") + f"== {' '.join(found.question.split())} ==\n")
+def _print(file: str, found: "DocumentAnswer") -> None:
     if found.answered and found.short is None and found.yes_no == "none":
         say("This passage answers:")
     else:
@@ -82,12 +82,12 @@ def _print(file: str, found: "DocumentAnswer", *, heading: bool, first: bool) ->
     say()
     _show(found.passage, found.short)
     nearest = "" if found.answered else "the nearest passage: "
-    say(f"\n[{nearest}{place(found.passage)}; probability {found.probability:.2f}]")
+    say(f"\n[{nearest}{_place(found.passage)}; probability {found.probability:.2f}]")
     sys.stdout.flush()
-    say(f"[{_name(file)}: {found.tokens:,} tokens read in {found.seconds:.1f} s]", error=True)
+    say(f"[{name_of(file)}: {found.tokens:,} tokens read in {found.seconds:.1f} s]", error=True)
 
 
-def place(quote: "Quote") -> str:
+def _place(quote: "Quote") -> str:
     """Where a quote is in words: in the text as it was read, whose lines are not those of a PDF file or a web page."""
     from longspan.pictures.answers import place_in_words
 
@@ -140,16 +140,3 @@ def _record(file: str, found: "DocumentAnswer") -> dict[str, object]:
         "tokens": found.tokens,
         "seconds": round(found.seconds, 3),
     }
-
-
-def _draw(found: "DocumentAnswer", title: str, path: Path) -> None:
-    from longspan.cli.saving import save_with_note
-    from longspan.pictures.answers import draw_answer
-
-    save_with_note(draw_answer(found, title), path)
-
-
-def _name(file: str) -> str:
-    from longspan.characters import on_one_line
-
-    return "standard input" if file == "-" else on_one_line(file)

@@ -1,5 +1,5 @@
-"""`make demo` (`python -m longspan.demo`): summarise a long real text that every machine has, then ten times as much;
-and ask two questions of a part of it, one of which it does not answer.
+"""`make demo` (`python -m longspan.cli.demo`): summarise a long real text that every machine has, then ten times as
+much; and ask two questions of a part of it, one of which it does not answer.
 
 The text is the language reference inside Python itself (`pydoc_data.topics`), a book of some 60 000 words. Each text is
 summarised in a process of its own, so that the peak memory shown is its own.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from longspan.cli.documents import Encoding, Json, name_of, save_with_note, say_heading
 from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
@@ -23,13 +24,11 @@ def summarize(
         str | None,
         typer.Option(help="Folder or name of a model: one trained here, LED, BART, …", show_default="the bundled one"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON list with places, scores and times.")] = False,
+    json: Json = False,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the document as a strip with each sentence's score.")
     ] = None,
-    encoding: Annotated[
-        str | None, typer.Option(help="Encoding of text files.", show_default="as marked, else UTF-8")
-    ] = None,
+    encoding: Encoding = None,
     language: Annotated[
         str | None, typer.Option(help="Language code for finding sentences.", show_default="by the script")
     ] = None,
@@ -47,53 +46,48 @@ def summarize(
     """
     from longspan.data.text.documents import read_document
 
-    if picture is not None and len(files) > 1:
-        raise InputError(f"--picture {picture} draws one document, but {len(files)} are given; name one of them")
     if picture is not None:
         from longspan.pictures.patterns import check_picture
 
+        if len(files) > 1:
+            raise InputError(f"--picture {picture} draws one document, but {len(files)} are given; name one of them")
         check_picture(picture)
     # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
     texts = [read_document(file, encoding) for file in files]
+
+    from longspan.inference.results import Decoding
+    from longspan.inference.summarize import summarize as run
+
+    decoding = Decoding(beams=beams, length_penalty=length_penalty, max_tokens=max_tokens)
     done = []
     for file, text in zip(files, texts, strict=True):
-        summary = _summarize(text, sentences, model, language, (beams, length_penalty, max_tokens))
+        summary = run(text, sentences, model, language=language, decoding=decoding if decoding.options() else None)
         done.append((file, summary))
         if picture is not None:
-            _draw(summary, _name(file), picture)
+            from longspan.pictures.summaries import draw_summary
+
+            save_with_note(draw_summary(summary, name_of(file)), picture)
         if not json:
-            _print(file, summary, heading=len(files) > 1, first=len(done) == 1)
+            if len(files) > 1:
+                say_heading(name_of(file), first=len(done) == 1)
+            _print(file, summary)
     if json:
         say_json([_record(file, summary) for file, summary in done])
         for file, summary in done:
             _print_note(file, summary)
 
 
-def _summarize(
-    text: str, sentences: int | None, model: str | None, language: str | None, decoding: tuple[object, ...]
-) -> "Summary":
-    from longspan.inference.results import Decoding
-    from longspan.inference.summarize import summarize as run
-
-    chosen = None
-    if any(option is not None for option in decoding):
-        chosen = Decoding(**dict(zip(("beams", "length_penalty", "max_tokens"), decoding, strict=True)))  # pyright: ignore[reportArgumentType]
-    return run(text, sentences, model, language=language, decoding=chosen)
-
-
-def _print(file: str, summary: "Summary", *, heading: bool, first: bool) -> None:
-    if heading:
-        say(("" if first else "\n") + f"== {_name(file)} ==\n")
+def _print(file: str, summary: "Summary") -> None:
     say(summary.text)
     _print_note(file, summary)
     of = f"{len(summary.sentences)} of {len(summary.document):,} sentences, " if summary.document else ""
     sys.stdout.flush()
-    say(f"[{_name(file)}: {of}{summary.tokens:,} tokens read in {summary.seconds:.1f} s]", error=True)
+    say(f"[{name_of(file)}: {of}{summary.tokens:,} tokens read in {summary.seconds:.1f} s]", error=True)
 
 
 def _print_note(file: str, summary: "Summary") -> None:
     if summary.note:
-        say(f"note: {_name(file)}: {summary.note}", error=True)
+        say(f"note: {name_of(file)}: {summary.note}", error=True)
 
 
 def _record(file: str, summary: "Summary") -> dict[str, object]:
@@ -103,16 +97,3 @@ def _record(file: str, summary: "Summary") -> dict[str, object]:
         "tokens": summary.tokens,
         "seconds": round(summary.seconds, 3),
     }
-
-
-def _draw(summary: "Summary", title: str, picture: Path) -> None:
-    from longspan.cli.saving import save_with_note
-    from longspan.pictures.summaries import draw_summary
-
-    save_with_note(draw_summary(summary, title), picture)
-
-
-def _name(file: str) -> str:
-    from longspan.characters import on_one_line
-
-    return "standard input" if file == "-" else on_one_line(file)

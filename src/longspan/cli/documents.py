@@ -1,17 +1,34 @@
-"""Writing pictures of texts, whose characters no installed font may have."""
+"""What the commands that read documents share: options, names of files, and pictures of texts."""
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from longspan.cli.terminal import say
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Json = Annotated[bool, typer.Option("--json", help="Print a JSON list with places, scores and times.")]
+Encoding = Annotated[str | None, typer.Option(help="Encoding of text files.", show_default="as marked, else UTF-8")]
+
+
+def name_of(file: str) -> str:
+    """What a document is called in messages."""
+    from longspan.characters import on_one_line
+
+    return "standard input" if file == "-" else on_one_line(file)
+
+
+def say_heading(text: str, *, first: bool) -> None:
+    """Write a heading above one of several results."""
+    say(("" if first else "\n") + f"== {text} ==\n")
+
 
 def save_with_note(figure: "Figure", picture: Path) -> None:
-    """Save a picture; characters that no font has are said in one line on stderr."""
+    """Save a picture; characters that no installed font has are said in one line on stderr."""
     from longspan.pictures.patterns import save_picture
 
     with warnings.catch_warnings(record=True) as caught:
