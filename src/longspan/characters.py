@@ -47,7 +47,8 @@ def mended_note(count: int) -> str:
 
 def shown(text: str) -> str:
     """The text as a terminal may have it: line ends and tabs stay, all that would steer the terminal is U+FFFD."""
-    return _CONTROL.sub(UNKNOWN, _SPACES.sub(_space, text))
+    lines = _SPACES.sub(lambda found: "\n" if found[0][0] == "\r" else " ", text)
+    return _CONTROL.sub(UNKNOWN, lines)
 
 
 def on_one_line(text: str) -> str:
@@ -73,7 +74,3 @@ def without_half_entities(markup: str) -> tuple[str, int]:
         return UNKNOWN
 
     return _ENTITY.sub(mended, markup), count
-
-
-def _space(found: re.Match[str]) -> str:
-    return "\n" if found[0][0] == "\r" else " "

@@ -106,7 +106,8 @@ class _Reader:
             raise _too_deep(self.what)
         if node.id == "scalar":
             return self._scalar(node)
-        self._check_tag(node, "map" if node.id == "mapping" else "seq")
+        if node.tag != _TAG + ("map" if node.id == "mapping" else "seq"):
+            raise self._bad_tag(node)
         if node.id == "sequence":
             return [self.value(item, depth + 1) for item in node.value]
         return self._mapping(node, depth)
@@ -134,15 +135,10 @@ class _Reader:
         text = node.value
         if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
             raise self._wrong(node, f"the text {show(text)} holds NUL or a surrogate; remove it")
-        return self._convert(node.tag.removeprefix(_TAG), text, node)
-
-    def _convert(self, kind: str, text: str, node: Any) -> Any:
-        if kind == "null":
-            return None
-        if kind == "bool":
-            return text.lower() == "true"
-        if kind == "str":
-            return text
+        kind = node.tag.removeprefix(_TAG)
+        plain = {"null": None, "bool": text.lower() == "true", "str": text}
+        if kind in plain:
+            return plain[kind]
         if kind not in ("int", "float"):
             raise self._bad_tag(node)
         try:
@@ -151,10 +147,6 @@ class _Reader:
             return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
         except ValueError:
             raise self._wrong(node, f"{show(text)} is no number that can be used; correct it") from None
-
-    def _check_tag(self, node: Any, kind: str) -> None:
-        if node.tag != _TAG + kind:
-            raise self._bad_tag(node)
 
     def _bad_tag(self, node: Any) -> InputError:
         return self._wrong(node, f"the tag {show(node.tag)} is not allowed; write plain values")

@@ -216,20 +216,17 @@ def show(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
         return f"a number of about {int(value.bit_length() * math.log10(2)) + 1:,} digits"
     text = (
-        _Short().repr(value)
+        _SHORT.repr(value)
         if isinstance(value, (dict, list, tuple))
         else repr(value[: SHOWN + 1] if isinstance(value, (str, bytes)) else value)
     )
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
-class _Short(reprlib.Repr):
-    """Shows what holds other things: its beginning, however many there are and however deep they lie."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxlevel = 4
-        self.maxdict = self.maxlist = self.maxtuple = self.maxstring = self.maxother = self.maxlong = SHOWN
+_SHORT = reprlib.Repr()
+"""Shows what holds other things: its beginning, however many there are and however deep they lie."""
+_SHORT.maxlevel = 4
+_SHORT.maxdict = _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = SHOWN
 
 
 def show_key(key: Any) -> str:

@@ -132,7 +132,10 @@ def find_damaged(folder: Path) -> dict[Path, str]:
 def clear(folder: Path, damaged: dict[Path, str]) -> None:
     """Leave only intact checkpoints under their names, and say in the log what became of the others."""
     for path, reason in damaged.items():
-        aside = set_aside(path)
+        number = 1
+        while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+            number += 1
+        path.rename(aside)
         logger.warning("%s is skipped: %s; it is kept as %s", path.name, reason, aside.name)
     remove_unfinished(folder)
 
@@ -143,14 +146,6 @@ def remove_unfinished(folder: Path) -> None:
         if not is_sealed(path):
             logger.warning("%s was not saved to its end; what there is of it is removed", path.name)
             shutil.rmtree(path)
-
-
-def set_aside(checkpoint: Path) -> Path:
-    """Rename a checkpoint to a name under which it does not count."""
-    number = 1
-    while (aside := checkpoint.with_name(f"{checkpoint.name}.damaged-{number}")).exists():
-        number += 1
-    return checkpoint.rename(aside)
 
 
 def remove(checkpoint: Path) -> None:

@@ -11,7 +11,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from longspan.errors import InputError
-from longspan.settings import convert, hints_of, join, key_of, near, show
+from longspan.settings import hints_of, join, key_of, near, show
 from longspan.training.adapters import check_adapters
 from longspan.training.recipe import Generation, Optimisation, Recipe
 
@@ -115,11 +115,8 @@ def _check_attention(given: Any) -> None:
 
 def _check_new(recipe: Recipe, task: Any) -> None:
     """Build the configuration of a new model, with the largest vocabulary that it can have, and weigh the model."""
-    from longspan.models.fields import FIELDS
     from longspan.training.models import new_config
 
-    if "vocab_size" in (recipe.model.new or {}):
-        convert(FIELDS["vocab_size"], (recipe.model.new or {})["vocab_size"], "model.new.vocab_size")
     size = recipe.tokenizer.train
     entries = 100_000_000 if size is None else size + len(task.new_tokens())
     config = new_config(task, recipe.model, entries)

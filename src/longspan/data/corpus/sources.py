@@ -26,7 +26,7 @@ from pathlib import Path
 from longspan.data.corpus import files as corpus_files
 from longspan.data.jsonl import check_regular
 from longspan.data.skipping import Skipped, check_on_error
-from longspan.data.sources import Kind, Source, find_source, rows_without_files
+from longspan.data.sources import Kind, find_source, rows_without_files
 from longspan.data.summaries.readers import DATA_SETS, SUMMARIES
 from longspan.errors import InputError
 
@@ -84,10 +84,7 @@ class Corpus:
 
     def files(self) -> list[Path]:
         """The files, or the one folder of a saved Hugging Face data set, in the order in which they are read."""
-        return list(self._found().files)
-
-    def _found(self) -> Source:
-        return find_source(self.source, self.split, CORPORA)
+        return list(find_source(self.source, self.split, CORPORA).files)
 
     def texts(self) -> Iterator[str]:
         """Whole documents that are not blank, one at a time."""
@@ -114,9 +111,10 @@ class Corpus:
             yield from (iter((text,)) for text in found)
             skipped.report()
             return
-        loose = rows_without_files(self._found(), self.split, CORPORA, self.limit)
+        source = find_source(self.source, self.split, CORPORA)
+        loose = rows_without_files(source, self.split, CORPORA, self.limit)
         yield from (iter((text,)) for text in loose)
-        for path in self.files():
+        for path in source.files:
             kind, skipped = _kind(path), Skipped(str(path), self.on_error)
             if path.is_dir():
                 found = corpus_files.disk_documents(path, self.split, self.text_field, skipped)

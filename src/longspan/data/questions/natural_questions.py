@@ -38,11 +38,6 @@ class _Document:
     end_bytes: list[int]
 
 
-def is_natural_question(record: Record) -> bool:
-    """Whether a record has a document in one of the two formats."""
-    return "document_tokens" in record or "document_text" in record
-
-
 def natural_question(record: Record, default_id: str = "", *, labelled: bool = True) -> QuestionRow:
     """The row of one record of either format.
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from longspan.data.fields import Record
 from longspan.data.jsonl import read_jsonl
-from longspan.data.questions.natural_questions import is_natural_question, natural_question
+from longspan.data.questions.natural_questions import natural_question
 from longspan.data.questions.rows import QuestionRow
 from longspan.data.questions.synthetic import synthetic_questions
-from longspan.data.questions.tydiqa import is_tydi_question, tydi_question
+from longspan.data.questions.tydiqa import tydi_question
 from longspan.data.skipping import Skipped, check_on_error
 from longspan.data.sources import DataSet, Kind, read
 from longspan.errors import InputError
@@ -81,9 +81,9 @@ def read_questions(
 
 def parse_question(record: Record, default_id: str = "", *, labelled: bool = True) -> QuestionRow:
     """The row of one record of any known format; `InputError` where it is malformed, without a place."""
-    if is_natural_question(record):
+    if "document_tokens" in record or "document_text" in record:
         return natural_question(record, default_id, labelled=labelled)
-    if is_tydi_question(record):
+    if "document_plaintext" in record:
         return tydi_question(record, default_id, labelled=labelled)
     raise InputError(
         "no document: a question has the field document_tokens or document_text (Natural Questions) or "

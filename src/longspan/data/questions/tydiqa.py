@@ -15,11 +15,6 @@ from longspan.data.questions.rows import Annotation, Candidate, QuestionRow, Spa
 from longspan.errors import InputError
 
 
-def is_tydi_question(record: Record) -> bool:
-    """Whether a record has a document in this format."""
-    return "document_plaintext" in record
-
-
 def tydi_question(record: Record, default_id: str = "", *, labelled: bool = True) -> QuestionRow:
     """The row of one record of the primary task; arguments and errors as `natural_question` has them.
 

@@ -44,13 +44,9 @@ def text_of_tree(root: Any, skip: Callable[[Any], bool] | None = None) -> str:
         root: the element; `without_marks` has been over its source.
         skip: tells elements to leave out.
     """
-    text = "".join(_walk(root, skip or _is_not_text))
+    text = "".join(_walk(root, skip or (lambda element: element.tag in NOT_TEXT)))
     blocks = (_block(block) for block in text.split(_BLOCK))
     return "\n\n".join(block for block in blocks if block)
-
-
-def _is_not_text(element: Any) -> bool:
-    return element.tag in NOT_TEXT
 
 
 def _block(marked: str) -> str:

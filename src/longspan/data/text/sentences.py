@@ -88,7 +88,7 @@ def split_sentences(text: str, language: str | None = None) -> list[Sentence]:
             if start == end:
                 continue
             joins = len(spans) > inside and end - spans[-1][0] <= LONGEST
-            if joins and (not _has_word(text, start, end) or _NUMBER.fullmatch(text, *spans[-1])):
+            if joins and (not any(map(str.isalnum, text[start:end])) or _NUMBER.fullmatch(text, *spans[-1])):
                 spans[-1] = (spans[-1][0], end)
             else:
                 spans.append((start, end))
@@ -199,7 +199,3 @@ def _strip(text: str, start: int, end: int) -> tuple[int, int]:
     piece = text[start:end]
     start += len(piece) - len(piece.lstrip())
     return start, start + len(piece.strip())
-
-
-def _has_word(text: str, start: int, end: int) -> bool:
-    return any(character.isalnum() for character in text[start:end])
