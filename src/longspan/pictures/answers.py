@@ -6,12 +6,11 @@ Needs the 'pictures' extra (matplotlib).
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from longspan.extras import require
 from longspan.inference.results import DocumentAnswer, Quote
 from longspan.pictures.patterns import INK, QUIET, literal
-from longspan.pictures.summaries import CHOSEN, COLUMNS, LINE, WIDTH, draw_scores, draw_strip, installed_fonts
+from longspan.pictures.summaries import CHOSEN, LINE, broken, installed_fonts, scored_document
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,21 +29,16 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
     Raises:
         InputError: matplotlib is missing.
     """
-    figure_module = require("matplotlib.figure", extra="pictures", purpose="drawing an answer")
-    lines = passage_lines(answer.passage)
+    lines = broken(str(answer.passage), LINES)
     text_top = LINE * (len(lines) + 0.5) + 0.15
     height = text_top + 3.25
-    figure = figure_module.Figure(figsize=(WIDTH, height), facecolor="white")
-    axes = figure.add_axes((0.06, (text_top + 0.75) / height, 0.91, 1.45 / height))
-    strip = figure.add_axes((0.06, (text_top + 0.45) / height, 0.91, 0.26 / height))
     chosen = [piece for piece in answer.passages if piece.start == answer.passage.start and answer.answered]
-    draw_scores(axes, answer.passages, chosen, label="probability")
+    figure, axes = scored_document(answer.passages, chosen, text_top, height, "probability")
     axes.set_ylim(0, 1.15 * max(0.2, *(piece.score or 0.0 for piece in answer.passages)))
-    draw_strip(strip, answer.passages, chosen)
     if answer.short is not None:
         axes.plot([(answer.short.start + answer.short.end) / 2], [0.02], marker="^", color=INK, markersize=6)
     fonts = installed_fonts()
-    write = {"color": INK, "family": fonts}
+    write: dict[str, Any] = {"color": INK, "family": fonts}
     figure.text(0.06, 1 - 0.28 / height, _line(answer.question, 100), fontsize=13, weight="bold", **write)
     found = answer.text if answer.short is not None or not answer.answered else "the passage below answers"
     figure.text(0.06, 1 - 0.58 / height, _line(found, 110), fontsize=12, **write | {"color": CHOSEN})
@@ -60,12 +54,6 @@ def place_in_words(quote: Quote) -> str:
     page = f"page {quote.page}, " if quote.page else ""
     same = quote.first_line == quote.last_line
     return page + (f"line {quote.first_line:,}" if same else f"lines {quote.first_line:,}–{quote.last_line:,}")
-
-
-def passage_lines(passage: Quote) -> list[str]:
-    """The passage broken to the width of the picture."""
-    text = str(passage)
-    return textwrap.wrap(text, COLUMNS, max_lines=LINES, placeholder=" …") or [""]
 
 
 def _line(text: str, columns: int) -> str:

@@ -44,37 +44,56 @@ def draw_summary(summary: Summary, title: str = "") -> Figure:
     Raises:
         InputError: the summary has no sentence scores, or matplotlib is missing.
     """
-    figure_module = require("matplotlib.figure", extra="pictures", purpose="drawing a summary")
     if not summary.document:
         raise InputError("this summary was written by a model, not picked; there are no sentence scores to draw")
-    entries = [_entry(number, sentence) for number, sentence in enumerate(summary.sentences[:LISTED], 1)]
-    lines = sum(len(entry) - 1 + 0.6 for entry in entries) + 0.5
-    height = 2.95 + LINE * lines
-    figure = figure_module.Figure(figsize=(WIDTH, height), facecolor="white")
-    axes = figure.add_axes((0.06, (LINE * lines + 0.75) / height, 0.91, 1.45 / height))
-    strip = figure.add_axes((0.06, (LINE * lines + 0.45) / height, 0.91, 0.26 / height))
-    draw_scores(axes, summary.document, summary.sentences)
-    draw_strip(strip, summary.document, summary.sentences)
+    entries = [broken(sentence.text, 3) for sentence in summary.sentences[:LISTED]]
+    below = LINE * (sum(len(entry) + 0.6 for entry in entries) + 0.5)
+    height = below + 2.95
+    figure, _ = scored_document(summary.document, summary.sentences, below, height)
     name = textwrap.shorten(title, 80, placeholder="…")
     fonts = installed_fonts()
     figure.text(0.06, 1 - 0.28 / height, name or "Summary", fontsize=13, weight="bold", color=INK, family=fonts)
     counts = f"{len(summary.sentences)} of {len(summary.document):,} sentences · {summary.tokens:,} tokens read"
     figure.text(0.06, 1 - 0.52 / height, counts, fontsize=9.5, color=QUIET)
-    _write_entries(figure, entries, height, lines, fonts)
+    top = below / height
+    for number, lines in enumerate(entries, 1):
+        figure.text(0.052, top, str(number), fontsize=9, weight="bold", color=CHOSEN, ha="right", va="top")
+        figure.text(0.06, top, "\n".join(lines), fontsize=9, color=INK, va="top", linespacing=1.25, family=fonts)
+        top -= LINE * (len(lines) + 0.6) / height
     return literal(figure)
 
 
-def draw_scores(
-    axes: Axes, document: Sequence[ScoredSentence], chosen: Sequence[ScoredSentence], *, label: str = "score"
-) -> None:
-    """One bar per piece of the document, as wide as its text; chosen ones in colour, with their numbers on top.
+def scored_document(
+    document: Sequence[ScoredSentence],
+    chosen: Sequence[ScoredSentence],
+    below: float,
+    height: float,
+    label: str = "score",
+) -> tuple[Figure, Axes]:
+    """A figure with the scores along a document over a strip of their shades, and the axes of the scores.
 
     Args:
-        axes: where to draw.
         document: all pieces in order, each with its place and score.
         chosen: those to point out, in order.
+        below: inches to leave free below.
+        height: of the figure, in inches.
         label: what the scores are.
     """
+    figures = require("matplotlib.figure", extra="pictures", purpose="drawing a picture")
+    figure = figures.Figure(figsize=(WIDTH, height), facecolor="white")
+    axes = figure.add_axes((0.06, (below + 0.75) / height, 0.91, 1.45 / height))
+    strip = figure.add_axes((0.06, (below + 0.45) / height, 0.91, 0.26 / height))
+    _draw_scores(axes, document, chosen)
+    axes.set_ylabel(label, fontsize=9, color=QUIET)
+    _draw_strip(strip, document, chosen)
+    for drawn in (axes, strip):
+        drawn.tick_params(labelsize=8, colors=QUIET, length=2)
+        drawn.spines[:].set_visible(False)
+    return figure, axes
+
+
+def _draw_scores(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequence[ScoredSentence]) -> None:
+    """One bar per piece of the document, as wide as its text; chosen ones in colour, with their numbers on top."""
     start = np.array([piece.start for piece in document], dtype=float)
     end = np.array([piece.end for piece in document], dtype=float)
     scores = np.array([piece.score for piece in document], dtype=float)
@@ -96,15 +115,11 @@ def draw_scores(
     axes.set_xlim(start[0], total)
     axes.set_ylim(0, top * 1.3)
     axes.set_xticks([])
-    axes.set_ylabel(label, fontsize=9, color=QUIET)
-    axes.tick_params(labelsize=8, colors=QUIET, length=2)
     axes.set_facecolor(PAPER)
-    for side in axes.spines.values():
-        side.set_visible(False)
 
 
-def draw_strip(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequence[ScoredSentence]) -> None:
-    """The same document as a strip of shades: the best score within each cell; arguments as in `draw_scores`."""
+def _draw_strip(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequence[ScoredSentence]) -> None:
+    """The same document as a strip of shades: the best score within each cell."""
     total = document[-1].end or 1
     first = document[0].start or 0
     cells = np.zeros(CELLS)
@@ -119,9 +134,6 @@ def draw_strip(axes: Axes, document: Sequence[ScoredSentence], chosen: Sequence[
         axes.axvline(100 * (middle - first) / max(total - first, 1), color=CHOSEN, linewidth=1.6)
     axes.set_yticks([])
     axes.set_xticks([0, 25, 50, 75, 100], ["start", "25 %", "50 %", "75 %", "end"])
-    axes.tick_params(labelsize=8, colors=QUIET, length=2)
-    for side in axes.spines.values():
-        side.set_visible(False)
 
 
 def _place(sentence: ScoredSentence) -> tuple[int, int]:
@@ -131,23 +143,13 @@ def _place(sentence: ScoredSentence) -> tuple[int, int]:
     return sentence.start, sentence.end
 
 
-def _entry(number: int, sentence: ScoredSentence) -> list[str]:
-    """A chosen sentence as lines of text, the first with its number."""
-    text = " ".join(sentence.text.split())
-    lines = textwrap.wrap(text, COLUMNS, max_lines=3, placeholder=" …") or [""]
-    return [f"{number}", *lines]
-
-
-def _write_entries(figure: Figure, entries: list[list[str]], height: float, lines: float, fonts: list[str]) -> None:
-    top = LINE * lines / height
-    for number, *text in entries:
-        figure.text(0.052, top, number, fontsize=9, weight="bold", color=CHOSEN, ha="right", va="top")
-        figure.text(0.06, top, "\n".join(text), fontsize=9, color=INK, va="top", linespacing=1.25, family=fonts)
-        top -= LINE * (len(text) + 0.6) / height
+def broken(text: str, most: int) -> list[str]:
+    """A text broken to the width of the picture, `most` lines of it."""
+    return textwrap.wrap(" ".join(text.split()), COLUMNS, max_lines=most, placeholder=" …") or [""]
 
 
 def installed_fonts() -> list[str]:
     """Those of `FONTS` that this machine has; matplotlib's own comes first and is always there."""
-    manager = require("matplotlib.font_manager", extra="pictures", purpose="drawing a summary").fontManager
+    manager = require("matplotlib.font_manager", extra="pictures", purpose="drawing a picture").fontManager
     installed = {font.name for font in manager.ttflist}
     return [name for name in FONTS if name in installed]
