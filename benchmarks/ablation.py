@@ -26,6 +26,7 @@ import torch
 import transformers
 
 import longspan
+from longspan.settings import from_plain
 from longspan.tasks.summaries.base import texts_of
 from longspan.tasks.summaries.summarization import Summarization
 from longspan.training.evaluate import evaluate
@@ -119,7 +120,8 @@ def recipe_of(arm: str, seed: int, steps: int, tokenizer: Path) -> Recipe:
         "attention": attention,
         "max_tokens": 2048,
     }
-    return Recipe.from_dict(
+    return from_plain(
+        Recipe,
         {
             "name": f"{arm} seed {seed}".replace(" ", "-").replace("+-", ""),
             "task": {"name": "summarization", "max_source_tokens": 2048, "max_target_tokens": 128},
@@ -141,7 +143,7 @@ def recipe_of(arm: str, seed: int, steps: int, tokenizer: Path) -> Recipe:
                 "seed": seed,
             },
             "generation": {"max_tokens": 64, "min_tokens": 48, "no_repeat_ngram": 3},
-        }
+        },
     )
 
 

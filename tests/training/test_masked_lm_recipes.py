@@ -10,6 +10,7 @@ from longspan.attention import attention_config
 from longspan.attention.layers import layer_specs
 from longspan.cli import main
 from longspan.models import LongspanForMaskedLM
+from longspan.settings import to_plain
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
 
@@ -41,7 +42,7 @@ def test_the_settings_are_those_of_the_thesis(kind: str) -> None:
 def test_the_small_ones_differ_in_attention_and_positions_alone() -> None:
     plain = []
     for kind in SMALL:
-        data = recipe_of(f"small-mlm-{kind}").to_dict()
+        data = to_plain(recipe_of(f"small-mlm-{kind}"))
         for key in ("name", "about"):
             del data[key]
         del data["model"]["attention"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from longspan.errors import InputError
+from longspan.settings import from_plain, to_plain
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
 
@@ -34,9 +35,9 @@ def test_defaults_types_and_round_trip(file: Path) -> None:
     assert recipe.optimisation.learning_rate == 2e-4  # YAML reads `2e-4` as a text
     assert recipe.data.train == recipe.data.validation == ("synthetic",)
     assert recipe.optimisation.betas == (0.9, 0.999)
-    plain = recipe.to_dict()
+    plain = to_plain(recipe)
     assert plain["model"]["from"] is None
-    assert Recipe.from_dict(plain) == recipe
+    assert from_plain(Recipe, plain) == recipe
 
 
 def test_changes_reach_every_depth(file: Path) -> None:

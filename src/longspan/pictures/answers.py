@@ -41,7 +41,7 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
     write: dict[str, Any] = {"color": INK, "family": fonts}
     figure.text(0.06, 1 - 0.28 / height, _line(answer.question, 100), fontsize=13, weight="bold", **write)
     found = answer.text if answer.short is not None or not answer.answered else "the passage below answers"
-    figure.text(0.06, 1 - 0.58 / height, _line(found, 110), fontsize=12, **write | {"color": CHOSEN})
+    figure.text(0.06, 1 - 0.58 / height, _line(found, 110), fontsize=12, color=CHOSEN, family=fonts)
     counts = f"{_line(title, 60)} · {place_in_words(answer.passage)} · probability {answer.probability:.2f}"
     counts = f"{counts.removeprefix(' · ')} · {len(answer.passages):,} passages, {answer.tokens:,} tokens read"
     figure.text(0.06, 1 - 0.8 / height, counts, fontsize=9.5, color=QUIET, family=fonts)

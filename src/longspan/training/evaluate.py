@@ -13,7 +13,7 @@ from typing import Any, Literal
 from longspan.checkpoints.loading import check_tokenizer, load_model, load_tokenizer
 from longspan.errors import InputError
 from longspan.files import output_folder, write_whole
-from longspan.settings import BatchSize, Beams, Count, LengthPenalty, NewTokens, Split, check_arguments
+from longspan.settings import BatchSize, Beams, Count, LengthPenalty, NewTokens, Split, check_arguments, from_plain
 from longspan.tasks import RECIPE, task_class
 from longspan.tasks.base import Outcome
 from longspan.training.recipe import Generation, Recipe, Source
@@ -126,7 +126,7 @@ def _open(folder: Path) -> tuple[Any, Any, Generation | None]:
         raise InputError(f"model {str(folder)!r} is not a folder; give one that `longspan train` wrote")
     recipe_file = folder / RECIPE
     if recipe_file.is_file():
-        recipe = Recipe.from_dict(read_recipe(recipe_file))
+        recipe = from_plain(Recipe, read_recipe(recipe_file))
         if not (folder / "config.json").is_file():
             raise InputError(f"the run in {str(folder)!r} has not ended; finish it with `longspan train … --resume`")
         task, model = recipe.build_task(), load_model(folder)

@@ -66,14 +66,9 @@ def published_model(task: Any, model: Model, source: str | Path) -> Any:
     from longspan.checkpoints.lengthening.lengthen import lengthen
     from longspan.checkpoints.loading import load_model
 
-    if model.attention is None and model.max_tokens is None:
-        loaded = load_model(source)
-    else:
-        options: dict[str, Any] = {} if model.max_tokens is None else {"max_tokens": model.max_tokens}
-        if model.attention is not None:
-            options["attention"] = model.attention
-        loaded = lengthen(source, **options)
-    return for_task(loaded, task, source)
+    changes: dict[str, Any] = {"attention": model.attention, "max_tokens": model.max_tokens}
+    given = {name: value for name, value in changes.items() if value is not None}
+    return for_task(lengthen(source, **given) if given else load_model(source), task, source)
 
 
 def for_task(loaded: Any, task: Any, source: str | Path) -> Any:

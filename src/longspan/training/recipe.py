@@ -36,9 +36,7 @@ from longspan.settings import (
     Seed,
     Split,
     check,
-    from_plain,
     show,
-    to_plain,
 )
 
 Source = Annotated[str, Form(r"\S[\s\S]*", "a name or a path", 4096)]
@@ -306,12 +304,3 @@ class Recipe:
         from longspan.tasks import build_task
 
         return build_task(self.task)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, every default written out; `Recipe.from_dict` reverses it."""
-        return to_plain(self)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Recipe:
-        """Check plain data and build the recipe."""
-        return from_plain(cls, data)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from longspan.errors import InputError
 from longspan.plain_yaml import read_yaml, read_yaml_file
-from longspan.settings import show, show_key
+from longspan.settings import from_plain, show, show_key
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_checks import check_key, check_recipe
-from longspan.training.shipped import find_recipe, is_file, shipped_recipes
+from longspan.training.shipped import find_recipe, shipped_recipes
 
 SMOKE = {
     "data.train": "synthetic",
@@ -72,7 +73,7 @@ def load_recipe(recipe: str | Path, changes: Iterable[str] = (), *, smoke: bool 
             raise InputError(f"change {show(change)} is not of the form key=value, such as optimisation.seed=3")
         check_key(key, "")
         assign(data, key, read_yaml(text, f"the value of {show_key(key)}"))
-    found = Recipe.from_dict(data)
+    found = from_plain(Recipe, data)
     check_recipe(found)
     return found
 
@@ -80,7 +81,7 @@ def load_recipe(recipe: str | Path, changes: Iterable[str] = (), *, smoke: bool 
 def read_recipe(path: Path) -> dict[str, Any]:
     """The plain data of a recipe file, not checked yet."""
     what = f"recipe {show(str(path))}"
-    if not is_file(path):
+    if not os.path.isfile(path):  # False, too, for a name that no file can have
         inside = f", or the name {path.stem!r}" if path.stem in shipped_recipes() else ""
         raise InputError(f"{what} is not a file; give the path of a .yaml file{inside}")
     data = read_yaml_file(path, what)

@@ -19,6 +19,7 @@ from longspan.errors import InputError
 from longspan.extras import require
 from longspan.files import is_empty, write_whole
 from longspan.plain_yaml import write_yaml
+from longspan.settings import to_plain
 from longspan.tasks import RECIPE
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
@@ -76,7 +77,7 @@ def begin(folder: Path, recipe: Recipe, *, resume: bool) -> Begun:
 
 def record(folder: Path, recipe: Recipe) -> None:
     """Write the recipe that is run from now on, and where it runs; a result of a shorter one is not the result."""
-    text = write_yaml(recipe.to_dict())
+    text = write_yaml(to_plain(recipe))
     (folder / METRICS).unlink(missing_ok=True)
     write_whole({folder / RECIPE: text, folder / "environment.json": json.dumps(environment(), indent=2)})
 
@@ -166,7 +167,7 @@ def processes() -> Any:
 def _is_raised(before: Recipe, now: Recipe, folder: Path) -> bool:
     """Whether the run is to go on for longer; any other difference raises `InputError`."""
     raised = False
-    for key, (old, new) in _differences(before.to_dict(), now.to_dict()).items():
+    for key, (old, new) in _differences(to_plain(before), to_plain(now)).items():
         if key in RAISABLE and old is not None and new is not None and new > old:
             _check_independent(now, key, old, new)
             raised = True

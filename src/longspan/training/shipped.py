@@ -24,14 +24,6 @@ def shipped_recipes() -> dict[str, Path]:
     return {path.stem: path for path in sorted(recipe_folder().glob("*.yaml"))}
 
 
-def is_file(path: Path) -> bool:
-    """Whether a file is there; a name that no file can have is none."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
 def find_recipe(recipe: str | Path) -> Path:
     """The file of a recipe that is named on the command line.
 
@@ -44,7 +36,7 @@ def find_recipe(recipe: str | Path) -> Path:
     known = shipped_recipes()
     if text in known:
         return known[text]
-    if is_file(Path(text)):
+    if os.path.isfile(text):  # False, too, for a name that no file can have
         raise InputError(f"recipe {show(text)} is no recipe of the package; for the file here write ./{text}")
     near = get_close_matches(text[:100], known, n=1)
     hint = f"did you mean {near[0]!r}" if near else "`longspan recipes` lists them"

@@ -30,21 +30,11 @@ from longspan.files import claimed, output_folder, remove_empty, whole_file, who
 from longspan.models.card import NAME as CARD
 from longspan.models.card import may_write_card
 from longspan.progress import without_file_bars
-from longspan.training import checkpoints
+from longspan.training import checkpoints, runs
 from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
 from longspan.training.models import RANDOM_BART, make_room, new_model, published_model, write_random_bart
 from longspan.training.recipe import Data, Recipe
 from longspan.training.recipe_checks import check_recipe, check_room
-from longspan.training.runs import (
-    METRICS,
-    PREPARED,
-    begin,
-    environment,
-    is_main_process,
-    on_main_process_first,
-    read_metrics,
-    record,
-)
 from longspan.training.stopping import StopOnSignal, Stopped
 from longspan.training.tokenizers import train_tokenizer
 from longspan.training.trainer import make_trainer
@@ -80,12 +70,12 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     check_recipe(recipe)
     folder = output_folder(output)
     with ExitStack() as stack:
-        with on_main_process_first():
+        with runs.on_main_process_first():
             # The other processes of this run share the claim of the first one, and find its recipe written.
-            remove = stack.enter_context(claimed(folder)) if is_main_process() else None
-            begun = begin(folder, recipe, resume=resume or remove is None)
+            remove = stack.enter_context(claimed(folder)) if runs.is_main_process() else None
+            begun = runs.begin(folder, recipe, resume=resume or remove is None)
         if begun == "finished":
-            return _result(folder, read_metrics(folder))
+            return _result(folder, runs.read_metrics(folder))
         damaged = checkpoints.find_damaged(folder / "checkpoints") if remove is not None else {}
         try:
             with write_errors(folder):
@@ -93,12 +83,12 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
         except (InputError, OSError):
             # A mistake leaves nothing behind; but a run that is resumed may have tokenised a large corpus.
             if remove is not None and begun == "new":
-                remove(*PREPARED)
+                remove(*runs.PREPARED)
                 remove_empty([folder / "checkpoints"])
             raise
         if remove is not None and begun == "raised":
-            record(folder, recipe)
-        with on_main_process_first():
+            runs.record(folder, recipe)
+        with runs.on_main_process_first():
             if remove is not None:
                 checkpoints.clear(folder / "checkpoints", damaged)
         with without_file_bars():
@@ -109,7 +99,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
 def _prepare(recipe: Recipe, folder: Path) -> Any:
     task = recipe.build_task()
     rows = load_rows(task, recipe.data, "train"), load_rows(task, recipe.data, "validation")
-    with on_main_process_first():
+    with runs.on_main_process_first():
         tokenizer = _tokenizer(recipe, task, rows[0], folder)
         source = _checkpoint(recipe, tokenizer, folder)
     set_seed(recipe.optimisation.seed)
@@ -215,7 +205,7 @@ def _run(trainer: Any, recipe: Recipe, folder: Path) -> dict[str, Any]:
         with write_errors(folder), stop.listening():
             trainer.train(resume_from_checkpoint=str(newest[0]) if newest else None)
     except InputError:
-        if is_main_process():
+        if runs.is_main_process():
             checkpoints.remove_unfinished(place)
         raise
     state = checkpoints.read_state(checkpoints.complete_checkpoints(place)[-1])
@@ -239,28 +229,25 @@ def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -
     if best is None:
         raise InputError(f"no checkpoint in {str(place)!r} has a finite {recipe.optimisation.best_by}; train anew")
     chosen = place / f"checkpoint-{best}"
-    if recipe.optimisation.lora is not None and is_main_process():
+    if recipe.optimisation.lora is not None and runs.is_main_process():
         write_merged(trainer.model, chosen, folder)
     skip = {checkpoints.FILES, checkpoints.STATE, checkpoints.UNLOGGED, *ADAPTER_FILES}
     skip |= {"optimizer.pt", "scheduler.pt", "scaler.pt"}
     skip |= set() if may_write_card(folder) else {CARD}
-    for file in sorted(chosen.iterdir()) if is_main_process() else ():
+    for file in sorted(chosen.iterdir()) if runs.is_main_process() else ():
         if file.name not in skip and not file.name.startswith("rng_state"):
             with whole_file(folder / file.name) as part:
                 shutil.copyfile(file, part)
-    scores = {key: value for entry in history if entry["step"] == best for key, value in entry.items()}
+    logged = {key: value for entry in history if entry["step"] == best for key, value in entry.items()}
+    names = [key for key in logged if key.startswith("eval_") and not key.endswith(("runtime", "per_second"))]
     metrics = {
         "best_step": best,
-        "best": {
-            key: value
-            for key, value in scores.items()
-            if key.startswith("eval_") and not key.endswith(("runtime", "per_second"))
-        },
+        "best": {name: logged[name] for name in names},
         "history": history,
-        "environment": environment(),
+        "environment": runs.environment(),
     }
-    if is_main_process():
-        write_whole({folder / METRICS: json.dumps(metrics, indent=2)})
+    if runs.is_main_process():
+        write_whole({folder / runs.METRICS: json.dumps(metrics, indent=2)})
     return metrics
 
 

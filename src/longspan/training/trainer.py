@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import (
-    PrinterCallback,
-    ProgressCallback,
-    Trainer,
-    TrainerCallback,
-    TrainingArguments,
-)
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
 
 from longspan.errors import InputError
