@@ -65,22 +65,17 @@ __all__ = [
     "use_attention",
 ]
 
-_HOMES = {
-    "attend": "longspan.ops.attend",
-    "register": "longspan.registering",
-    "MECHANISMS": "longspan.attention",
-    "Tokens": "longspan.attention",
-    "from_transformers": "longspan.checkpoints",
-    "to_transformers": "longspan.checkpoints",
-    "lengthen": "longspan.checkpoints",
-    "to_onnx": "longspan.checkpoints",
-    "use_attention": "longspan.checkpoints",
-    "answer": "longspan.inference.answer",
-    "generate": "longspan.inference.generate",
-    "DocumentAnswer": "longspan.inference.results",
-    "summarize": "longspan.inference.summarize",
-    "Summary": "longspan.inference.results",
+_MODULES = {
+    "attention": ("MECHANISMS", "Tokens"),
+    "checkpoints": ("from_transformers", "lengthen", "to_onnx", "to_transformers", "use_attention"),
+    "inference.answer": ("answer",),
+    "inference.generate": ("generate",),
+    "inference.results": ("DocumentAnswer", "Summary"),
+    "inference.summarize": ("summarize",),
+    "ops.attend": ("attend",),
+    "registering": ("register",),
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 """Public name → module that defines it; names that begin with `Longspan` live in `longspan.models`."""
 
 
@@ -89,7 +84,7 @@ def __getattr__(name: str) -> Any:
         return import_module("longspan.patterns")
     if name not in __all__:
         raise AttributeError(f"module 'longspan' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES.get(name, "longspan.models")), name)
+    value = getattr(import_module(f"longspan.{_HOMES.get(name, 'models')}"), name)
     globals()[name] = value
     return value
 

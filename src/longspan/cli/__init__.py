@@ -86,9 +86,11 @@ def _run(arguments: list[str]) -> int:
     except ImportError as error:
         raise InputError("the command line needs typer, which comes with longspan; pip install typer") from error
     command = typer.main.get_command(_app(arguments))
+    # The base class of usage errors: typer once took it from click and now carries its own, so ask a public child.
+    usage_error: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
     try:
         result = command.main(arguments, prog_name="longspan", standalone_mode=False)
-    except _click_exception() as error:
+    except usage_error as error:
         return _fail(f"{_usage(error)} (see `{' '.join(['longspan', *_command(arguments), '--help'])}`)")
     except typer.Abort:
         return _fail("interrupted", code=130)
@@ -125,13 +127,6 @@ def _app(arguments: list[str]) -> Any:
         module = importlib.import_module(f"longspan.cli.{name}")
         app.command(name, rich_help_panel=COMMANDS[name])(getattr(module, name))
     return app
-
-
-def _click_exception() -> Any:
-    """The base class of usage errors: typer once took it from click and now carries its own, so ask a public child."""
-    import typer
-
-    return next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 
 def _usage(error: Any) -> str:

@@ -1,5 +1,6 @@
 """`longspan mechanisms`: the attention mechanisms one can put into a model."""
 
+from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
@@ -19,25 +20,17 @@ def mechanisms(
     from longspan.plugins import load_plugins
 
     load_plugins()
-    rows = [_row(name, config) for name, config in MECHANISMS.items()]
+    told = ("bidirectional", "causal", "incremental", "cost", "source")
+    rows = [
+        {"name": name}
+        | {key: getattr(config, key) for key in told}
+        | {"options": {field.name: field.default for field in fields(config)}}
+        for name, config in MECHANISMS.items()
+    ]
     if as_json:
         say_json(rows)
         return
     _print_table(rows)
-
-
-def _row(name: str, config: Any) -> dict[str, Any]:
-    from dataclasses import fields
-
-    return {
-        "name": name,
-        "bidirectional": config.bidirectional,
-        "causal": config.causal,
-        "incremental": config.incremental,
-        "cost": config.cost,
-        "source": config.source,
-        "options": {field.name: field.default for field in fields(config)},
-    }
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:

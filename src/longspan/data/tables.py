@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,7 +62,7 @@ def _columns(names: list[str], path: Path) -> list[str]:
     if not names:
         raise InputError(f"{path} is empty; its first line must name the columns, such as source,target")
     if len(set(names)) < len(names):
-        twice = next(name for name, count in Counter(names).items() if count > 1)
+        twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"{path} has the column {twice!r} twice; name each differently")
     return names
 

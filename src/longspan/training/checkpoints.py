@@ -91,20 +91,20 @@ def is_complete(checkpoint: Path) -> bool:
 
 def damage(checkpoint: Path) -> str | None:
     """What is wrong with a sealed checkpoint, in words; None where every file is as it was written."""
-    found = _missing(checkpoint)
-    for name, entry in _list(checkpoint).items() if found is None else ():
+    if (missing := _missing(checkpoint)) is not None:
+        return missing
+    for name, entry in _list(checkpoint).items():
         file = checkpoint / name
         if isinstance(entry, dict):
             if _digest(file) != entry.get("sha256"):
                 return f"{name} has changed since it was written"
         elif not _is_readable(file):  # sealed by an older version, without checksums
             return f"{name} is damaged"
-    if found is None:
-        try:
-            read_state(checkpoint)
-        except (OSError, ValueError):
-            return f"{STATE} cannot be read"
-    return found
+    try:
+        read_state(checkpoint)
+    except (OSError, ValueError):
+        return f"{STATE} cannot be read"
+    return None
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:

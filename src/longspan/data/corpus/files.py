@@ -113,9 +113,8 @@ def text_of(record: dict[str, Any], field: str | None) -> str:
     return _joined(record[field_of(list(record), field, "the record", record)])
 
 
-def field_of(names: Iterable[str], field: str | None, place: str, record: dict[str, Any] | None = None) -> str:
+def field_of(names: list[str], field: str | None, place: str, record: dict[str, Any] | None = None) -> str:
     """The field that holds the text: the one asked for, or the first known one (that is not empty in `record`)."""
-    names = list(names)
     if field is not None:
         if field not in names:
             raise InputError(f"{place} has no field {field!r}; it has {', '.join(names[:12])}")

@@ -11,6 +11,7 @@ PDFium ends a line that a hyphen breaks by one mark, U+FFFE, and puts the next l
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from itertools import accumulate
 from threading import Lock
 from typing import Any
@@ -74,11 +75,8 @@ def _pages(data: bytes, name: str) -> list[str]:
     pdfium = require("pypdfium2", extra="documents", purpose="reading PDF")
     with LOCK:
         try:
-            document = pdfium.PdfDocument(data)
-            try:
+            with closing(pdfium.PdfDocument(data)) as document:
                 return [_page(document, number) for number in range(len(document))]
-            finally:
-                document.close()
         except pdfium.PdfiumError as error:
             if getattr(error, "err_code", None) == PASSWORD:
                 raise InputError(f"{name} is encrypted; save a copy without a password") from None
@@ -87,16 +85,9 @@ def _pages(data: bytes, name: str) -> list[str]:
 
 
 def _page(document: Any, number: int) -> str:
-    page = document[number]
-    try:
-        text = page.get_textpage()
-        try:
-            # Half characters, of a font with a broken table, are the caller's to mend, as in every kind of file.
-            return text.get_text_range(errors="surrogatepass")
-        finally:
-            text.close()
-    finally:
-        page.close()
+    with closing(document[number]) as page, closing(page.get_textpage()) as text:
+        # Half characters, of a font with a broken table, are the caller's to mend, as in every kind of file.
+        return text.get_text_range(errors="surrogatepass")
 
 
 def _lines(page: str) -> str:

@@ -84,9 +84,10 @@ def split_sentences(text: str, language: str | None = None) -> list[Sentence]:
     for first, last in _paragraphs(text):
         inside = len(spans)
         for start, end in _cut_paragraph(text, first, last, language):
-            start, end = _strip(text, start, end)
-            if start == end:
+            piece = text[start:end].rstrip()
+            if not piece:
                 continue
+            start, end = start + len(piece) - len(piece.lstrip()), start + len(piece)
             joins = len(spans) > inside and end - spans[-1][0] <= LONGEST
             if joins and (not any(map(str.isalnum, text[start:end])) or _NUMBER.fullmatch(text, *spans[-1])):
                 spans[-1] = (spans[-1][0], end)
@@ -192,10 +193,3 @@ def _last_space(text: str, start: int, stop: int) -> int:
         if text[index].isspace():
             return index + 1
     return stop
-
-
-def _strip(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span without surrounding white space; an empty one where there is nothing else."""
-    piece = text[start:end]
-    start += len(piece) - len(piece.lstrip())
-    return start, start + len(piece.strip())
