@@ -32,7 +32,7 @@ def test_made_once(tmp_path: Path) -> None:
 
     folder = tmp_path / "made"
     for _ in range(2):
-        assert make_once(folder, "one", fill, other="other rows") == {
+        assert make_once(folder, "one", fill, other="other rows").index == {
             "rows": 3,
             "fingerprint": "one",
             "files": {"rows.bin": 3},
@@ -67,7 +67,7 @@ def test_files_that_have_become_shorter(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not as long as they were"):
         make_once(tmp_path / "made", "one", fill, other="other rows")
     (tmp_path / "made" / "index.json").write_text('{"fingerprint": "one", "rows": 3}')  # of an older version
-    assert make_once(tmp_path / "made", "one", fill, other="other rows")["rows"] == 3
+    assert make_once(tmp_path / "made", "one", fill, other="other rows").index["rows"] == 3
 
 
 def test_fingerprints_tell_tokenizers_and_parts_apart() -> None:
@@ -89,8 +89,7 @@ def written(folder: Path) -> Ragged:
                 writer.end_row(other=-number, label=number**9)
         return writer.index()
 
-    make_once(folder, "one", fill, other="other rows")
-    return Ragged(folder)
+    return make_once(folder, "one", fill, other="other rows")
 
 
 def test_rows_come_back_by_index(tmp_path: Path) -> None:

@@ -32,19 +32,21 @@ class Ragged:
     """The rows in a folder that `Writer` wrote; opened when first used, so that it can be sent to another process.
 
     Attributes:
-        values: how many values the rows have together, in each column.
         index: what `index.json` says.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.index = read_index(folder)
-        self.values: int = self.index["values"]
         self._maps: dict[str, Any] = {}
 
     def __len__(self) -> int:
-        """Number of rows."""
         return self.index["rows"]
+
+    @property
+    def values(self) -> int:
+        """How many values the rows have together, in each column."""
+        return self.index["values"]
 
     @property
     def ends(self) -> np.ndarray:
@@ -118,8 +120,8 @@ class Writer:
         return {"rows": self.rows, "values": self.values, "columns": self.columns, "numbers": self.numbers}
 
 
-def make_once(folder: Path, fingerprint: str, fill: Callable[[Path], dict[str, Any]], *, other: str) -> dict[str, Any]:
-    """The index of a folder that is there already, or is made now.
+def make_once(folder: Path, fingerprint: str, fill: Callable[[Path], dict[str, Any]], *, other: str) -> Ragged:
+    """The rows in a folder that is there already, or is made now.
 
     Args:
         folder: where it is, or will be.
@@ -134,14 +136,13 @@ def make_once(folder: Path, fingerprint: str, fill: Callable[[Path], dict[str, A
         with whole_folder(folder) as partial:
             index = {**fill(partial), "fingerprint": fingerprint, "files": _sizes(partial)}
             (partial / INDEX).write_text(json.dumps(index, indent=2), encoding="utf-8")
-        return index
-    index = read_index(folder)
-    if index["fingerprint"] != fingerprint:
+    rows = Ragged(folder)
+    if rows.index["fingerprint"] != fingerprint:
         raise InputError(
             f"{str(folder)!r} was made from {other}; put back what has changed since the run began, or give "
             "another --output"
         )
-    return index
+    return rows
 
 
 def read_index(folder: Path) -> dict[str, Any]:

@@ -197,7 +197,6 @@ def _free_name(folder: Path, data: str, split: str) -> str:
 
 
 def _source_of(metrics_file: Path) -> str | None:
-    """Which source the scores in a file are of."""
     try:
         report = json.loads(metrics_file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -225,5 +224,4 @@ def _write(folder: Path, name: str, report: dict[str, Any], outcome: Outcome) ->
 
 
 def _lines(values: list[Any]) -> str:
-    """One JSON value per line."""
     return "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)

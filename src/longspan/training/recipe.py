@@ -101,7 +101,6 @@ class Model:
     """Longest input; positions are tiled to this length. None keeps the model's."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
         check(self)
 
 
@@ -119,7 +118,6 @@ class Tokenizer:
     """Train it on, and always apply it to, simplified text: lower case, every number 0, no citation marks."""
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
         check(self)
 
 

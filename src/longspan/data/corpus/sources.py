@@ -115,14 +115,16 @@ class Corpus:
         loose = rows_without_files(source, self.split, CORPORA, self.limit)
         yield from (iter((text,)) for text in loose)
         for path in source.files:
-            kind, skipped = _kind(path), Skipped(str(path), self.on_error)
+            ending = _SUFFIX.search(path.name)
+            suffix = ending[1].lower() if ending else "txt"
+            skipped = Skipped(str(path), self.on_error)
             if path.is_dir():
                 found = corpus_files.disk_documents(path, self.split, self.text_field, skipped)
-            elif kind == "text":
+            elif suffix in ("txt", "text"):
                 yield from corpus_files.text_documents(path, self.text_unit)
                 continue
             else:
-                read = corpus_files.parquet_documents if kind == "parquet" else corpus_files.json_documents
+                read = corpus_files.parquet_documents if suffix == "parquet" else corpus_files.json_documents
                 found = read(path, self.text_field, skipped)
             yield from (iter((text,)) for text in found)
             skipped.report()
@@ -153,12 +155,6 @@ def chain_documents(documents: Iterator[Iterator[str]]) -> Iterator[tuple[str, b
                     yield piece, False
         if begun or rest.strip():
             yield rest, True
-
-
-def _kind(path: Path) -> str:
-    match = _SUFFIX.search(path.name)
-    suffix = match[1].lower() if match else "txt"
-    return {"parquet": "parquet", "txt": "text", "text": "text"}.get(suffix, "records")
 
 
 def _cut(text: str) -> int:

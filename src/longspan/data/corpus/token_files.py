@@ -45,8 +45,7 @@ def token_files(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, *, limi
             raise InputError(f"the corpus {names} holds no text; name files that have some")
         return index
 
-    make_once(folder, fingerprint, fill, other="another corpus, or by another tokenizer")
-    return Ragged(folder)
+    return make_once(folder, fingerprint, fill, other="another corpus, or by another tokenizer")
 
 
 def _write(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, limit: int | None) -> dict[str, Any]:

@@ -46,7 +46,6 @@ class Span:
     end: int
 
     def __len__(self) -> int:
-        """Number of characters."""
         return self.end - self.start
 
 

@@ -22,7 +22,6 @@ class Chunk:
     last: int
 
     def __len__(self) -> int:
-        """Number of tokens in the chunk."""
         return self.end - self.start
 
 

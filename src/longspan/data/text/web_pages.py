@@ -63,8 +63,12 @@ def parsed(page: str) -> Any:
     """The root element of a page, or None where it has none; numbers of characters that do not exist are replaced."""
     library = require("lxml.html", extra="documents", purpose="reading HTML")
     page = _OPENING.sub(_bounded, _NUMBER.sub("\ufffd", without_marks(page)))
-    tree, log = _parse(library, page)
-    if any("depth" in entry.message for entry in log):
+    parser = library.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
+    try:
+        tree = library.document_fromstring(page.encode("utf-8", "replace"), parser=parser)
+    except library.etree.ParserError:  # nothing but white space or comments
+        tree = None
+    if any("depth" in entry.message for entry in parser.error_log):
         # libxml2 drops what is nested deeper than 2 048: tags that are never closed. The words are kept without them.
         pieces = (piece.replace("<", "&lt;") for piece in _TAG.split(_HIDDEN.sub(" ", page)) if piece.strip())
         return library.fromstring(f"<div><p>{'<p>'.join(pieces)}</div>")
@@ -75,14 +79,6 @@ def _bounded(found: re.Match[str]) -> str:
     """A tag without its attributes where there are too many of them."""
     many = len(found[2]) > 2 * MOST_ATTRIBUTES and len(found[2].split(None, MOST_ATTRIBUTES)) > MOST_ATTRIBUTES
     return f"<{found[1]}" if many else found[0]
-
-
-def _parse(library: Any, page: str) -> tuple[Any, Any]:
-    parser = library.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
-    try:
-        return library.document_fromstring(page.encode("utf-8", "replace"), parser=parser), parser.error_log
-    except library.etree.ParserError:  # nothing but white space or comments
-        return None, parser.error_log
 
 
 def _marked_part(tree: Any) -> Any:

@@ -57,8 +57,7 @@ def question_chunks(
             )
         return index
 
-    make_once(folder, fingerprint, fill, other="other rows, options or by another tokenizer")
-    return Ragged(folder)
+    return make_once(folder, fingerprint, fill, other="other rows, options or by another tokenizer")
 
 
 def _write(
