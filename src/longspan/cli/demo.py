@@ -66,9 +66,8 @@ def main() -> int:
         print()
     print(_table(outcomes))
     _ask()
-    print(
-        f"\nAll of it took {time.perf_counter() - begin:.0f} s, starting Python included. No word was cut off, nothing"
-    )
+    seconds = time.perf_counter() - begin
+    print(f"\nAll of it took {seconds:.0f} s, starting Python included. No word was cut off, nothing")
     print("was downloaded. Now one of yours:  longspan summarize FILE   or   longspan answer FILE 'QUESTION'")
     return 0
 
@@ -86,11 +85,8 @@ def _ask() -> None:
         found = reader.answer(text, question)
         place = f", line {found.passage.first_line}" if found.answered else ""
         print(f"  {question}")
-        print(
-            textwrap.fill(
-                f"{found.text} ({found.probability:.2f}{place})", 96, initial_indent="  → ", subsequent_indent="    "
-            )
-        )
+        answer = f"{found.text} ({found.probability:.2f}{place})"
+        print(textwrap.fill(answer, 96, initial_indent="  → ", subsequent_indent="    "))
 
 
 def _in_new_process(times: int) -> dict | None:
@@ -106,14 +102,11 @@ def _table(outcomes: list[dict]) -> str:
     lines = [f"{'':10} {'tokens':>11} {'seconds':>9} {'tokens/s':>10} {'peak memory':>13} {'of it for the text':>20}"]
     for times, outcome in zip(TIMES, outcomes, strict=True):
         speed = outcome["tokens"] / max(outcome["seconds"], 1e-9)
-        peak, own = (_mebibytes(value) for value in (outcome["peak"], outcome["peak"] - outcome["before"]))
+        sizes = (outcome["peak"], outcome["peak"] - outcome["before"])
+        peak, own = (f"{size / 2**20:,.0f} MiB" for size in sizes)
         tokens, seconds = outcome["tokens"], outcome["seconds"]
         lines.append(f"{times:>2} ×       {tokens:>11,} {seconds:>9.1f} {speed:>10,.0f} {peak:>13} {own:>20}")
     return "\n".join(lines)
-
-
-def _mebibytes(value: int) -> str:
-    return f"{value / 2**20:,.0f} MiB"
 
 
 def _peak_bytes() -> int:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from longspan.cli.terminal import say
+from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
 
@@ -22,11 +22,9 @@ def recipes(
     if show is not None and schema:
         raise InputError(f"--show {show} and --schema print different things; give one of them")
     if schema:
-        import json
-
         from longspan.training.recipe_schema import recipe_schema
 
-        say(json.dumps(recipe_schema(), indent=2, ensure_ascii=False))
+        say_json(recipe_schema())
     elif show is not None:
         if show not in shipped_recipes():
             find_recipe(show)  # says what is wrong with the name

@@ -15,7 +15,7 @@ import os
 import sys
 import unicodedata
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from longspan.characters import escaped, on_one_line, shown
@@ -78,19 +78,13 @@ def usable_streams() -> Iterator[None]:
         sys.stdout.flush()
     finally:
         for stream, errors in before:
-            _restore(stream, errors)
+            with suppress(OSError, ValueError):  # the failure itself is under way, or the stream is closed
+                stream.reconfigure(errors=errors)  # writes out what waits
 
 
 def silence() -> None:
     """Point standard output elsewhere, so that what could not be written is not tried again at the end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _restore(stream: io.TextIOWrapper, errors: str | None) -> None:
-    try:
-        stream.reconfigure(errors=errors)  # writes out what waits
-    except (OSError, ValueError):  # the failure itself is under way, or the stream is closed
-        return
 
 
 def _occupy() -> None:

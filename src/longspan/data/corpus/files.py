@@ -42,13 +42,9 @@ def text_documents(path: Path, unit: str) -> Iterator[Iterator[str]]:
 
 def json_documents(path: Path, field: str | None, skipped: Skipped) -> Iterator[str]:
     """The text of every record of a JSON Lines, CSV or TSV file."""
-    for number, record in read_records(path, skipped.add):
-        try:
-            text = check_characters(text_of(record, field), "the text")
-        except InputError as error:
-            skipped.add(number, InputError(f"{path}, line {number}: {error}"))
-            continue
-        yield text
+    records = read_records(path, skipped.add)
+    read = ((number, lambda record=record: text_of(record, field)) for number, record in records)
+    yield from _checked_texts(read, f"{path}, line", skipped)
 
 
 def parquet_documents(path: Path, field: str | None, skipped: Skipped) -> Iterator[str]:
@@ -57,7 +53,7 @@ def parquet_documents(path: Path, field: str | None, skipped: Skipped) -> Iterat
         column = field_of(file.schema_arrow.names, field, str(path))
         batches = file.iter_batches(batch_size=64, columns=[column])
         values = (value for batch in batches for value in batch.column(0))
-        yield from _checked_texts((value.as_py for value in values), str(path), skipped)
+        yield from _checked_texts(enumerate((value.as_py for value in values), 1), f"{path}, row", skipped)
 
 
 def is_saved(folder: Path) -> bool:
@@ -82,7 +78,7 @@ def disk_documents(folder: Path, split: str, field: str | None, skipped: Skipped
     column = field_of(loaded.column_names, field, str(folder))
     rows = loaded.select_columns([column])
     read = ((lambda number=number: rows[number][column]) for number in range(len(rows)))
-    yield from _checked_texts(read, str(folder), skipped)
+    yield from _checked_texts(enumerate(read, 1), f"{folder}, row", skipped)
 
 
 def hub_documents(
@@ -99,10 +95,11 @@ def hub_documents(
         ) from error
     if first is not None:
         column = field_of(list(first), field, name)
-        yield from _checked_texts(((lambda row=row: row[column]) for row in loaded), name, skipped)
+        read = ((lambda row=row: row[column]) for row in loaded)
+        yield from _checked_texts(enumerate(read, 1), f"{name}, row", skipped)
 
 
-def text_of(record: dict[str, Any], field: str | None) -> str:
+def text_of(record: dict[str, Any], field: str | None) -> Any:
     """The document in a record: its text field, or what the layouts of summarisation data sets take for it."""
     if field is None and not any(record.get(name) for name in TEXT_FIELDS):
         choice = Choice()
@@ -110,7 +107,7 @@ def text_of(record: dict[str, Any], field: str | None) -> str:
             return next(iter(parse_record(detect_layout(record, choice), record, choice, ""))).source
         except (InputError, KeyError, TypeError, AttributeError, ValueError, StopIteration):
             pass  # the sentence below says what is wrong
-    return _joined(record[field_of(list(record), field, "the record", record)])
+    return record[field_of(list(record), field, "the record", record)]
 
 
 def field_of(names: list[str], field: str | None, place: str, record: dict[str, Any] | None = None) -> str:
@@ -126,15 +123,15 @@ def field_of(names: list[str], field: str | None, place: str, record: dict[str, 
     return (full or known)[0]
 
 
-def _checked_texts(values: Iterable[Callable[[], Any]], place: str, skipped: Skipped) -> Iterator[str]:
-    """The texts that the calls give; one that is none goes to `skipped` with its row."""
-    for number, value in enumerate(values, 1):
+def _checked_texts(values: Iterable[tuple[int, Callable[[], Any]]], place: str, skipped: Skipped) -> Iterator[str]:
+    """The texts that the numbered calls give; one that is none goes to `skipped` with its place."""
+    for number, value in values:
         try:
             text = check_characters(_joined(value()), "the text")
         except UnicodeDecodeError as error:
-            skipped.add(number, InputError(f"{place}, row {number}: not UTF-8 at byte {error.start}; repair the text"))
+            skipped.add(number, InputError(f"{place} {number}: not UTF-8 at byte {error.start}; repair the text"))
         except InputError as error:
-            skipped.add(number, InputError(f"{place}, row {number}: {error}"))
+            skipped.add(number, InputError(f"{place} {number}: {error}"))
         else:
             yield text
 
