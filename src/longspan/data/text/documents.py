@@ -26,6 +26,8 @@ ENOUGH = 60
 COMMON_ENCODINGS = ("cp1252", "cp1250", "cp1251", "koi8_r", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp874")
 COMMON_ENCODINGS += ("shift_jis", "euc_jp", "gb18030", "big5", "euc_kr", "utf_16_le", "utf_16_be")
 
+REMEDY = "save the document as .txt, .md, .html or .pdf"
+
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
@@ -134,20 +136,16 @@ def decode(data: bytes, name: str, encoding: str | None = None) -> str:
     """Decode the bytes of a text file strictly, as `read_document` explains; `name` is for its error messages."""
     for signature, kind in _SIGNATURES.items():
         if data.startswith(signature) and encoding is None:
-            raise InputError(f"{name} is {kind}, not a text; save the document as .txt, .md, .html or .pdf")
+            raise InputError(f"{name} is {kind}, not a text; {REMEDY}")
     tried = _detect(data, name) if encoding is None else check_encoding(encoding)
     try:
         text = data.decode(tried)
-    except UnicodeDecodeError as error:
+    except UnicodeError as error:
         if encoding is None and tried == "utf-8" and _looks_binary(data):
-            raise InputError(
-                f"{name} is a binary file, not a text; save the document as .txt, .md, .html or .pdf"
-            ) from None
-        raise InputError(
-            f"{name} is not {tried} (byte {error.object[error.start]:#04x} at {error.start}); {_guess(data)}"
-        ) from None
-    except UnicodeError as error:  # a codec of several bytes that says no more
-        raise InputError(f"{name} is not {tried} ({error}); {_guess(data)}") from None
+            raise InputError(f"{name} is a binary file, not a text; {REMEDY}") from None
+        # A codec of several bytes may say no more than that it is wrong.
+        where = isinstance(error, UnicodeDecodeError) and f"byte {error.object[error.start]:#04x} at {error.start}"
+        raise InputError(f"{name} is not {tried} ({where or error}); {_guess(data)}") from None
     if "\0" in text:
         raise InputError(
             f"{name} holds zero bytes: it is a binary file, or a text in another encoding than {tried}; "
@@ -177,18 +175,18 @@ def _guess(data: bytes) -> str:
 
 def _read_bytes(path: str | Path, name: str) -> bytes:
     try:
-        if str(path) == "-":
-            if sys.stdin is None:
-                raise InputError("standard input is closed; give a file, or pipe a document in")
-            data = sys.stdin.buffer.read(LARGEST + 1)
-        else:
+        if str(path) != "-":
             data = _read_file(path, name)
+        elif sys.stdin is None:
+            raise InputError("standard input is closed; give a file, or pipe a document in")
+        else:
+            data = sys.stdin.buffer.read(LARGEST + 1)
+    except InputError:
+        raise
     except FileNotFoundError:
         raise InputError(f"{name} does not exist; check the path") from None
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the path, or a closed standard input
         reason = getattr(error, "strerror", None) or str(error)
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"{name} cannot be read ({reason}); check the path and its permissions") from None
     if len(data) > LARGEST:
         raise InputError(f"{name} is longer than {LARGEST >> 20} MiB, too long for one document; cut it into parts")
