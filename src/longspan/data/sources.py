@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -113,15 +113,14 @@ def read(
     if limit is not None and limit < 0:
         raise InputError(f"limit={limit} is negative; give a number of rows, or None for all of them")
     sources = [find_source(one, split, kind) for one in ([data] if isinstance(data, str | Path) else data)]
-    return islice(chain.from_iterable(_rows(source, split, kind, read_file, limit) for source in sources), limit)
 
+    def rows() -> Iterator[Row]:
+        for source in sources:
+            for path in source.files:
+                yield from read_file(path, source.choice)
+            yield from rows_without_files(source, split, kind, limit)
 
-def _rows(
-    source: Source, split: str, kind: Kind[Row], read_file: Callable[[Path, Any], Iterator[Row]], limit: int | None
-) -> Iterator[Row]:
-    for path in source.files:
-        yield from read_file(path, source.choice)
-    yield from rows_without_files(source, split, kind, limit)
+    return islice(rows(), limit)
 
 
 def rows_without_files(source: Source, split: str, kind: Kind[Row], limit: int | None) -> Iterator[Row]:

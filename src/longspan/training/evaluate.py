@@ -98,8 +98,7 @@ def evaluate(
         raise InputError(f"data {data!r} has no rows that {task.name!r} can score in its split {split!r}; name another")
     tokenizer = load_tokenizer(source)
     check_tokenizer(tokenizer, model.config)
-    if task.generates:
-        assert generation is not None
+    if generation is not None:
         model.generation_config.update(max_length=None, **generation.options())
     model.config.use_cache = True
     began = time.monotonic()
@@ -113,7 +112,7 @@ def evaluate(
         "source": _identity(data),
         "split": split,
         "rows": len(outcome.lines) or len(rows),
-        "decoding": generation.options() if generation and task.generates else None,
+        "decoding": generation.options() if generation is not None else None,
         "seconds": round(time.monotonic() - began, 1),
         "environment": environment(),
     }
@@ -146,13 +145,13 @@ def _open(folder: Path) -> tuple[Any, Any, Generation | None]:
 
 
 def _decoding(task: Any, model: Any, generation: Generation | None, changes: dict[str, Any]) -> Generation | None:
-    """How the model writes: as trained, or else as it would by itself, with what the call changes."""
+    """How a model writes, if it does: as trained, or else as it would by itself, with what the call changes."""
     if not task.generates:
         if changes:
             raise InputError(
                 f"{next(iter(changes))} is set, but a model for {task.name!r} does not generate; leave it out"
             )
-        return generation
+        return None
     generation = generation or _generation_of(model)
     if changes:
         longest = changes.get("max_tokens", generation.max_tokens)
@@ -198,10 +197,9 @@ def _free_name(folder: Path, data: str, split: str) -> str:
 
 def _source_of(metrics_file: Path) -> str | None:
     try:
-        report = json.loads(metrics_file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return json.loads(metrics_file.read_text(encoding="utf-8"))["source"]
+    except (OSError, ValueError, TypeError, KeyError):
         return None
-    return report.get("source") if isinstance(report, dict) else None
 
 
 def _write(folder: Path, name: str, report: dict[str, Any], outcome: Outcome) -> Evaluation:

@@ -253,7 +253,9 @@ def plain_row(text: str, question: str, *, id: str = "document", title: str = ""
     """
     check_text(question, "the question")
     check_text(text, "the document")
-    candidates = tuple(Candidate(span) for span in _passages(text))
+    blocks = _split(text, Span(0, len(text)), _BLANK_LINES)
+    passages = (span for block in blocks for span in _shorten(text, block, (_LINE_END, _SENTENCE_END, _SPACE)))
+    candidates = tuple(map(Candidate, passages))
     return QuestionRow(id=id, question=question.strip(), text=text, candidates=candidates, title=title)
 
 
@@ -264,11 +266,6 @@ def check_text(text: Any, what: str) -> str:
     if not text.strip():
         raise InputError(f"{what} is empty; give one with words in it")
     return check_characters(text, what)
-
-
-def _passages(text: str) -> Iterator[Span]:
-    for block in _split(text, Span(0, len(text)), _BLANK_LINES):
-        yield from _shorten(text, block, (_LINE_END, _SENTENCE_END, _SPACE))
 
 
 def _shorten(text: str, span: Span, borders: tuple[re.Pattern[str], ...]) -> Iterator[Span]:
