@@ -228,8 +228,10 @@ def _reports(names: tuple[str, ...], folder: Path) -> list[Any]:
     found: list[Any] = []
     for name in names:
         if name == "tensorboard":
-            writer = require("torch.utils.tensorboard", extra="train", purpose="training").SummaryWriter
-            found.append(TensorBoardCallback(writer(str(folder / "tensorboard"))))
+            require("tensorboard", extra="train", purpose="training")
+            from torch.utils.tensorboard import SummaryWriter
+
+            found.append(TensorBoardCallback(SummaryWriter(str(folder / "tensorboard"))))
         elif name != "none":
             (callback,) = get_reporting_integration_callbacks([name])
             try:
