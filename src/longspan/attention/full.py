@@ -62,16 +62,8 @@ class FullAttention(ProjectedAttention):
 
         return DynamicLayer()
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds.
-
-        Raises:
-            InputError: global tokens in the causal form, or a mask that does not cover the sequence.
-        """
-        tokens = tokens or Tokens()
-        self.check_tokens(hidden, tokens, state)
-        query, key, value = self.project(hidden)
-        key, value, key_mask, offset = self.remember(key, value, tokens, state)
+    def context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
+        query, key, value, key_mask, offset = self.remember(hidden, tokens, state)
         context = attend(
             query,
             key,
@@ -81,11 +73,4 @@ class FullAttention(ProjectedAttention):
             dropout_prob=self.dropout_prob,
             query_offset=offset,
         )
-        return self.output(self.merge_heads(context))
-
-    def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
-        """Dense attention weights `(B, H, T, T)`."""
-        tokens = tokens or Tokens()
-        self.check_tokens(hidden, tokens)
-        query, key, _ = self.project(hidden)
-        return self.dense_weights(query, key, self.pattern, tokens.mask)
+        return self.merge_heads(context)

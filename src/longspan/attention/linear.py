@@ -67,15 +67,7 @@ class LinearAttention(ProjectedAttention):
 
         return RecurrentLayer()
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds.
-
-        Raises:
-            InputError: global tokens in the causal form, a mask that does not cover the sequence, or a state of another
-                mechanism.
-        """
-        tokens = tokens or Tokens()
-        self.check_tokens(hidden, tokens, state)
+    def context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
         new, past = hidden.shape[1], None if state is None else _checked(state)
         query, key, value = self.project(hidden)
         context, sums = attend_linear(
@@ -89,12 +81,9 @@ class LinearAttention(ProjectedAttention):
         )
         if past is not None:
             past.advance(new, sums=sums)
-        return self.output(self.merge_heads(context))
+        return self.merge_heads(context)
 
-    def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
-        """Dense attention weights `(B, H, T, T)`."""
-        tokens = tokens or Tokens()
-        self.check_tokens(hidden, tokens)
+    def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         query, key, _ = self.project(hidden)
         return linear_weights(query, key, causal=self.causal, key_mask=tokens.mask)
 

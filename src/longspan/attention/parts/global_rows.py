@@ -6,9 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.ops.attend import attend
 from longspan.ops.reference import full_precision
-from longspan.patterns import Full
 
 
 def slot_rows(hidden: Tensor, slots: Tensor) -> Tensor:
@@ -32,42 +30,10 @@ def put_rows(merged: Tensor, rows: Tensor, slots: Tensor, real: Tensor | None) -
     return merged.masked_fill(~keep[:, :, None], 0).scatter_add(1, index, rows.masked_fill(~used[:, :, None], 0))
 
 
-def global_context(
-    hidden: Tensor,
-    slots: Tensor,
-    key_mask: Tensor | None,
-    *,
-    heads: int,
-    query: nn.Module,
-    key: nn.Module,
-    value: nn.Module,
-    dropout_prob: float = 0.0,
-) -> Tensor:
-    """What each global query gathers from every real key, by its own projections: `(B, G, E)`.
-
-    With fewer slots than half a head's width it is cheaper to move the key and value projections to the query's side,
-    `q·(W x + b) = (Wᵀq)·x + q·b` and `Σ p (W x + b) = W Σ p x + b Σ p`, than to project all T tokens twice.
-
-    Args:
-        hidden: `(B, T, E)`.
-        slots: `(B, G)` int64, −1 in unused slots, whose rows of the result mean nothing.
-        key_mask: `(B, T)` bool, True where a token is real.
-    """
-    head_width = hidden.shape[2] // heads
-    queries = query(slot_rows(hidden, slots)).unflatten(-1, (heads, head_width)).transpose(1, 2)
-    # A subclass or wrapper of Linear (an adapter, a quantised layer) computes something else than weight and bias say.
-    if type(key) is nn.Linear and type(value) is nn.Linear and 2 * slots.shape[1] <= head_width:
-        return _absorbed(queries, hidden, key_mask, key, value, dropout_prob)
-    keys = key(hidden).unflatten(-1, (heads, head_width)).transpose(1, 2)
-    values = value(hidden).unflatten(-1, (heads, head_width)).transpose(1, 2)
-    context = attend(queries, keys, values, pattern=Full(), key_mask=key_mask, dropout_prob=dropout_prob)
-    return context.transpose(1, 2).flatten(2)
-
-
-def _absorbed(
+def absorbed_context(
     queries: Tensor, hidden: Tensor, key_mask: Tensor | None, key: nn.Linear, value: nn.Linear, dropout_prob: float
 ) -> Tensor:
-    """The same for `(B, H, G, D)` queries without projecting `hidden`: scores `(B, H·G, T)` are the largest tensor.
+    """What `(B, H, G, D)` queries gather, `(B, G, E)`, without projecting `hidden`: scores are `(B, H·G, T)`.
 
     All in float32 at least, as the scores of every path.
     """
