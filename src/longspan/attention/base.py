@@ -17,7 +17,9 @@ from longspan.ops.slots import check_slots
 from longspan.settings import Dropout, check
 
 if TYPE_CHECKING:
-    from transformers.cache_utils import CacheLayerMixin
+    from transformers.cache_utils import CacheLayerMixin as State
+else:  # transformers is imported by whoever makes a state
+    State = Any
 
 Start = Literal["from_local", "new"]
 """How a weight that a source lacks starts: as a copy of another of the layer, or as the mechanism draws it."""
@@ -238,7 +240,7 @@ class Attention(nn.Module):
     def share_positions(self) -> None:
         """Give up tables of relative positions of one's own, for those of `Tokens(relative=…)`; here there are none."""
 
-    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> None:
+    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> None:
         """Raise `InputError` where `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""
         name = f"attention {self.config.mechanism!r}"
         if state is not None and not (self.causal and self.config.incremental):
@@ -267,7 +269,7 @@ class Attention(nn.Module):
                 )
             check_slots("global_slots", tokens.global_slots, length)
 
-    def new_state(self) -> CacheLayerMixin:
+    def new_state(self) -> State:
         """What this layer keeps between steps, still empty: `attention(hidden, tokens, state)` continues it.
 
         Raises:
@@ -278,7 +280,7 @@ class Attention(nn.Module):
             "decodes step by step, with causal=True"
         )
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: State | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds."""
         raise NotImplementedError
 

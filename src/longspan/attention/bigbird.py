@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.base import Attention, AttentionConfig
+from longspan.attention.base import Attention, AttentionConfig, State
 from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, in_order
@@ -25,7 +25,6 @@ from longspan.settings import Count, Range, Whole
 
 if TYPE_CHECKING:
     import numpy as np
-    from transformers.cache_utils import CacheLayerMixin
 
 MOST_HEADS = 1024
 """Heads that have random blocks of their own."""
@@ -146,7 +145,7 @@ class BigBirdAttention(WindowedAttention):
         seeds = [config.seed * MOST_HEADS + head for head in range(self.heads)]
         return PerHead([window | RandomBlocks(size, config.random_blocks, seed, after, sides) for seed in seeds])
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
         hidden, tokens, back = self._without_gaps(hidden, self.with_ends(hidden, tokens))
         return in_order(self.window_context(hidden, tokens), back)
 
@@ -198,16 +197,15 @@ class PublishedBigBirdAttention(ProjectedAttention):
     """The module of `BigBirdConfig` for `random="transformers"`: each block of queries with the blocks it sees."""
 
     config: BigBirdConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    pattern = Full()
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
-        query, key, value = self.project(hidden)
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
         if self._is_short(hidden.shape[1]):
-            context = attend(query, key, value, pattern=Full(), key_mask=tokens.mask, dropout_prob=self.dropout_prob)
-            return self.merge_heads(context)
-        context = self.merge_heads(self._context(query, key, value, tokens.mask))
+            return super().context(hidden, tokens)
+        context = self.merge_heads(self._context(*self.project(hidden), tokens.mask))
         return context if tokens.mask is None else context.masked_fill(~tokens.mask[:, :, None], 0)
 
-    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> None:
+    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> None:
         super().check_tokens(hidden, tokens, state)
         if tokens.is_global is not None or tokens.global_slots is not None:
             raise InputError(
@@ -229,13 +227,13 @@ class PublishedBigBirdAttention(ProjectedAttention):
         real = F.pad(real, (0, missing))
         query, key, value = (F.pad(each, (0, 0, 0, missing)) for each in (query, key, value))
         ends = torch.cat([query[:, :, :size], query[:, :, -size:]], 2)
-        ends = attend(ends, key, value, pattern=Full(), key_mask=real)
+        ends = attend(ends, key, value, pattern=self.pattern, key_mask=real)
         head = torch.arange(heads, device=query.device)[:, None, None]
         middle = query.unflatten(2, (blocks, size))[:, :, 1:-1].flatten(0, 2)[:, None]
         near = [each.unflatten(2, (blocks, size))[:, head, table] for each in (key, value)]
         near = [each.flatten(3, 4).flatten(0, 2)[:, None] for each in near]
         seen = real.unflatten(1, (blocks, size))[:, table] & present[..., None]
-        context = attend(middle, *near, pattern=Full(), key_mask=seen.flatten(3).flatten(0, 2))
+        context = attend(middle, *near, pattern=self.pattern, key_mask=seen.flatten(3).flatten(0, 2))
         context = context.reshape(batch, heads, -1, context.shape[-1])
         return torch.cat([ends[:, :, :size], context, ends[:, :, size:]], 2)[:, :, :length]
 
@@ -258,17 +256,17 @@ class PublishedBigBirdAttention(ProjectedAttention):
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         """A key that is seen n times has n times the weight."""
-        query, key, _ = self.project(hidden)
         length = hidden.shape[1]
         if self._is_short(length):
-            return self.dense_weights(query, key, Full(), tokens.mask)
+            return super().context_weights(hidden, tokens)
+        query, key, _ = self.project(hidden)
         table, present = self._blocks(length)
         times = torch.zeros(self.heads, table.shape[1], table.shape[1] + 2).scatter_add(2, table, present.float())
         times = F.pad(times, (0, 0, 1, 1), value=1.0)
         for side in (1, 2):
             times = times.repeat_interleave(self.config.block_tokens, side)
         bias = times[:, :length, :length].to(query).log()
-        weights = self.dense_weights(query, key, Full(), tokens.mask, bias=bias)
+        weights = self.dense_weights(query, key, self.pattern, tokens.mask, bias=bias)
         return weights if tokens.mask is None else weights * tokens.mask[:, None, :, None]
 
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
-from longspan.attention.base import AttentionConfig
+from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.projected import ProjectedAttention
-from longspan.attention.parts.tokens import Tokens
-from longspan.ops.attend import attend
 from longspan.patterns import Causal, Full
-
-if TYPE_CHECKING:
-    from transformers.cache_utils import CacheLayerMixin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,23 +49,10 @@ class FullAttention(ProjectedAttention):
         super().__init__(config, width=width, heads=heads, causal=causal)
         self.pattern = Causal() if causal else Full()
 
-    def new_state(self) -> CacheLayerMixin:
+    def new_state(self) -> State:
         """Keys and values of every position so far, where the form is causal."""
         if not self.causal:
             return super().new_state()
         from transformers.cache_utils import DynamicLayer
 
         return DynamicLayer()
-
-    def context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
-        query, key, value, key_mask, offset = self.remember(hidden, tokens, state)
-        context = attend(
-            query,
-            key,
-            value,
-            pattern=self.pattern,
-            key_mask=key_mask,
-            dropout_prob=self.dropout_prob,
-            query_offset=offset,
-        )
-        return self.merge_heads(context)

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from longspan.attention.base import AttentionConfig, Start
 from longspan.attention.parts.costs import AttentionCost
-from longspan.attention.parts.global_rows import slot_rows
 from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, bucket_middles, near_row
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
@@ -300,7 +299,7 @@ class FusionAttention(PoolingformerAttention):
         """What each global query gathers from every real key, all pairs through P_g: `(B, G, E)`."""
         query, key, value = local
         if self.separate:
-            query = self.split_heads(self.global_query(slot_rows(hidden, slots)))
+            query = self.split_heads(self.global_query(gather_slots(hidden[:, None], slots)[:, 0]))
             key, value = self.split_heads(self.global_key(hidden)), self.split_heads(self.global_value(hidden))
         else:
             query = gather_slots(query, slots)

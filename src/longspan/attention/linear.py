@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from longspan.attention.base import AttentionConfig
+from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
@@ -15,8 +15,6 @@ from longspan.errors import InputError
 from longspan.ops.linear import attend_linear, linear_weights
 
 if TYPE_CHECKING:
-    from transformers.cache_utils import CacheLayerMixin
-
     from longspan.attention.parts.state import RecurrentLayer
 
 
@@ -59,7 +57,7 @@ class LinearConfig(AttentionConfig):
 class LinearAttention(ProjectedAttention):
     """The module of `LinearConfig`."""
 
-    def new_state(self) -> CacheLayerMixin:
+    def new_state(self) -> State:
         """The sums over all positions so far, of constant size, where the form is causal."""
         if not self.causal:
             return super().new_state()
@@ -67,7 +65,7 @@ class LinearAttention(ProjectedAttention):
 
         return RecurrentLayer()
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
         new, past = hidden.shape[1], None if state is None else _checked(state)
         query, key, value = self.project(hidden)
         context, sums = attend_linear(
@@ -88,7 +86,7 @@ class LinearAttention(ProjectedAttention):
         return linear_weights(query, key, causal=self.causal, key_mask=tokens.mask)
 
 
-def _checked(state: CacheLayerMixin) -> RecurrentLayer:
+def _checked(state: State) -> RecurrentLayer:
     """The state, if it is one that holds sums."""
     from longspan.attention.parts.state import RecurrentLayer
 

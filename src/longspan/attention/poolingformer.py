@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import AttentionConfig
+from longspan.attention.base import AttentionConfig, State
 from longspan.attention.longformer import LongformerConfig
 from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.tokens import Tokens, in_order
@@ -21,9 +21,6 @@ from longspan.ops.attend import attend
 from longspan.ops.pooling import pool, pool_shares, slot_mask
 from longspan.patterns import PooledWindow, Window
 from longspan.settings import Range, Whole
-
-if TYPE_CHECKING:
-    from transformers.cache_utils import CacheLayerMixin
 
 OF_THE_POOLS = frozenset(
     ("pooled_left_tokens", "pooled_right_tokens", "kernel", "stride", "pooling", "windows", "init", "tie_levels")
@@ -233,7 +230,7 @@ class PoolingformerAttention(WindowedAttention):
         """The second level's `query`, `key` or `value` projection."""
         return getattr(self, name if self.config.tie_levels else f"pooled_{name}")
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
         first = self.window_context(hidden, tokens, state)
         return first + self.pooled_context(first, tokens) if self.config.has_pools else first
 

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor, nn
 
-from longspan.attention.base import Attention, AttentionConfig
+from longspan.attention.base import Attention, AttentionConfig, State
 from longspan.attention.parts.tokens import Tokens
+from longspan.ops.attend import attend
 from longspan.ops.reference import dense_mask, dense_weights
 from longspan.patterns import Pattern
-
-if TYPE_CHECKING:
-    from transformers.cache_utils import CacheLayerMixin
 
 
 class ProjectedAttention(Attention):
     """A mechanism with the four usual projections.
 
     They are always called `query`, `key`, `value` and `output` (`nn.Linear(E, E)` with bias), so that published weights
-    map onto every such mechanism in the same way. What stands between them is `context`, and `context_weights` densely.
+    map onto every such mechanism in the same way. Between them stands `context`, and `context_weights`, its dense form.
     """
 
     inherits: ClassVar[tuple[str, ...]] = ("query", "key", "value", "output")
@@ -35,7 +33,7 @@ class ProjectedAttention(Attention):
         self.value = nn.Linear(width, width)
         self.output = nn.Linear(width, width)
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: State | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; padded tokens are seen by none. With `state`, the T tokens continue its sequence.
 
         Raises:
@@ -46,9 +44,19 @@ class ProjectedAttention(Attention):
         self.check_tokens(hidden, tokens, state)
         return self.output(self.context(hidden, tokens, state))
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
-        """What each token gathers, before the output projection: `(B, T, E)` → `(B, T, E)`."""
-        raise NotImplementedError
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+        """What each token gathers, before the output projection: `(B, T, E)` → `(B, T, E)`. Here: by `pattern`."""
+        query, key, value, key_mask, offset = self.remember(hidden, tokens, state)
+        context = attend(
+            query,
+            key,
+            value,
+            pattern=self.pattern,
+            key_mask=key_mask,
+            dropout_prob=self.dropout_prob,
+            query_offset=offset,
+        )
+        return self.merge_heads(context)
 
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
         """Dense attention weights `(B, H, T, T)`."""
@@ -75,7 +83,7 @@ class ProjectedAttention(Attention):
         return hidden.transpose(1, 2).flatten(2)
 
     def remember(
-        self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None
+        self, hidden: Tensor, tokens: Tokens, state: State | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, int]:
         """Project `(B, T, E)` and continue `state` with the keys and values.
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from longspan.attention.parts.global_rows import absorbed_context, put_rows, slot_rows
+from longspan.attention.base import State
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend import attend
+from longspan.ops.reference import full_precision
+from longspan.ops.slots import gather_slots, mask_of_slots
 from longspan.ops.terms import Term
 from longspan.patterns import Full, Pattern, PerHead, Window
-
-if TYPE_CHECKING:
-    from transformers.cache_utils import CacheLayerMixin
 
 
 class WindowedAttention(ProjectedAttention):
@@ -57,7 +57,7 @@ class WindowedAttention(ProjectedAttention):
         """Global projections start as copies of the local ones, as published."""
         return {f"global_{name}": name for name in ("query", "key", "value")} if self.separate else {}
 
-    def new_state(self) -> CacheLayerMixin:
+    def new_state(self) -> State:
         """Keys and values of the positions within reach, where the form is causal."""
         if not self.causal:
             return super().new_state()
@@ -65,10 +65,10 @@ class WindowedAttention(ProjectedAttention):
 
         return WindowLayer(self.config.reach[0])
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
         return self.window_context(hidden, tokens, state)
 
-    def window_context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
+    def window_context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
         """The window and the globals, before the output projection: `(B, T, E)`, rows of padded tokens 0."""
         tokens = tokens.with_slots()
         slots = tokens.real_slots() if hidden.shape[1] else None
@@ -90,7 +90,8 @@ class WindowedAttention(ProjectedAttention):
         context = self.merge_heads(context)
         real = None if key_mask is None else key_mask[:, offset:]
         if slots is not None and (far is not None or self.separate):
-            return put_rows(context, self.global_rows(hidden, (query, key, value), real, slots, far), slots, real)
+            rows = self.global_rows(hidden, (query, key, value), real, slots, far)
+            return _put_rows(context, rows, slots, real)
         return context if real is None else context.masked_fill(~real[:, :, None], 0)
 
     def window_terms(
@@ -115,11 +116,11 @@ class WindowedAttention(ProjectedAttention):
             slots: `(B, G)` int64, −1 in unused slots, whose rows of the result mean nothing.
             far: what `window_terms` left.
         """
-        query = self.split_heads(self.global_query(slot_rows(hidden, slots)))
+        query = self.split_heads(self.global_query(gather_slots(hidden[:, None], slots)[:, 0]))
         layers = self.global_key, self.global_value
         # A subclass or wrapper of Linear (an adapter, a quantised layer) computes something else than its weights say.
         if all(type(layer) is nn.Linear for layer in layers) and 2 * slots.shape[1] <= self.head_width:
-            return absorbed_context(query, hidden, real, *layers, self.dropout_prob)
+            return _absorbed(query, hidden, real, *layers, self.dropout_prob)
         key, value = (self.split_heads(layer(hidden)) for layer in layers)
         context = attend(query, key, value, pattern=Full(), key_mask=real, dropout_prob=self.dropout_prob)
         return self.merge_heads(context)
@@ -138,3 +139,42 @@ class WindowedAttention(ProjectedAttention):
     def local_weights(self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None) -> Tensor:
         """Dense weights `(B, H, T, T)` under one set of projections, `(B, H, T, D)` both."""
         return self.dense_weights(query, key, self.pattern, tokens.mask, is_global)
+
+
+def _put_rows(merged: Tensor, rows: Tensor, slots: Tensor, real: Tensor | None) -> Tensor:
+    """Replace the rows of `(B, T, E)` at the slots by `(B, G, E)`, and blank the rows of padding.
+
+    Blanking before adding makes the replacement exact, and lets an unused slot add nothing to token 0.
+    """
+    used = slots >= 0
+    keep = ~mask_of_slots(slots, merged.shape[1])
+    keep = keep if real is None else keep & real
+    index = slots.clamp(min=0)[:, :, None].expand(rows.shape)
+    rows = rows.to(merged.dtype)  # autocast may have left the two in different types
+    return merged.masked_fill(~keep[:, :, None], 0).scatter_add(1, index, rows.masked_fill(~used[:, :, None], 0))
+
+
+def _absorbed(
+    queries: Tensor, hidden: Tensor, key_mask: Tensor | None, key: nn.Linear, value: nn.Linear, dropout_prob: float
+) -> Tensor:
+    """What `(B, H, G, D)` queries gather, `(B, G, E)`, without projecting `hidden`: scores are `(B, H·G, T)`.
+
+    All in float32 at least, as the scores of every path.
+    """
+    heads, slots, head_width = queries.shape[1:]
+    dtype = queries.dtype
+    wide = torch.promote_types(dtype, torch.float32)
+    with full_precision(hidden):
+        queries, hidden = queries.to(wide) * head_width**-0.5, hidden.to(wide)
+        key_weight, value_weight = (each.weight.to(wide).view(heads, head_width, -1) for each in (key, value))
+        key_bias, value_bias = (each.bias.to(wide).view(heads, head_width) for each in (key, value))
+        on_hidden = torch.einsum("bhgd,hde->bhge", queries, key_weight)
+        scores = on_hidden.flatten(1, 2) @ hidden.transpose(1, 2)
+        scores = scores + torch.einsum("bhgd,hd->bhg", queries, key_bias).flatten(1, 2)[:, :, None]
+        if key_mask is not None:
+            scores = scores.masked_fill(~key_mask[:, None, :], torch.finfo(wide).min)
+        weights = F.dropout(scores.softmax(-1), dropout_prob)
+        gathered = (weights @ hidden).unflatten(1, (heads, slots))
+        total = weights.sum(-1).unflatten(1, (heads, slots))
+        context = torch.einsum("bhge,hde->bghd", gathered, value_weight)
+        return (context + total.transpose(1, 2)[..., None] * value_bias).flatten(2).to(dtype)
