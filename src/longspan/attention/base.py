@@ -154,14 +154,13 @@ class AttentionConfig:
 
     def describe(self) -> str:
         """The mechanism with the options that differ from its defaults, and its windows."""
-        default = type(self)()
-        shown = {
-            name: value
+        default, hidden = asdict(type(self)()), {"dropout", *self.idle}
+        shown = [
+            f"{name}={value}"
             for name, value in asdict(self).items()
-            if name != "dropout" and name not in self.idle
-            if value != getattr(default, name) or name.endswith("_tokens")
-        }
-        options = ", ".join(f"{name}={value}" for name, value in shown.items())
+            if name not in hidden and (value != default[name] or name.endswith("_tokens"))
+        ]
+        options = ", ".join(shown)
         return f"{self.mechanism}({options})" if options else self.mechanism
 
     @classmethod
@@ -207,6 +206,7 @@ class Attention(nn.Module):
         """Probability of dropping a weight now: the configured one while training, else 0."""
         return self.config.dropout if self.training else 0.0
 
+    @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
         """Set the weights beyond the projections that every mechanism shares, as the configuration says.
 
@@ -214,7 +214,10 @@ class Attention(nn.Module):
         transformers marked as loaded are left alone. Here: the copies of `starts_from`.
         """
         for name, source in self.starts_from.items():
-            copy_linear(getattr(self, source), getattr(self, name))
+            for kind in ("weight", "bias"):
+                parameter = getattr(getattr(self, name), kind)
+                if parameter is not None and not getattr(parameter, "_is_hf_initialized", False):
+                    parameter.copy_(getattr(getattr(self, source), kind))
 
     @property
     def starts_from(self) -> Mapping[str, str]:
@@ -227,14 +230,12 @@ class Attention(nn.Module):
 
         Returns how each of them starts; what no source may lack is left out, and left as it is.
         """
-        state = self.state_dict()
         new = [name for name in missing if name.partition(".")[0] not in self.inherits]
         if not new:
             return {}
-        kept = {name: tensor.clone() for name, tensor in state.items() if name not in new}
+        kept = {name: tensor.clone() for name, tensor in self.state_dict().items() if name not in new}
         self.init_extra_weights(std)
-        for name, tensor in kept.items():
-            state[name].copy_(tensor)
+        self.load_state_dict(kept, strict=False)
         return {name: "from_local" if name.partition(".")[0] in self.starts_from else "new" for name in new}
 
     def share_positions(self) -> None:
@@ -258,16 +259,15 @@ class Attention(nn.Module):
         batch, length = hidden.shape[:2]
         past = 0 if state is None else int(state.get_seq_length())
         for flags, label, expected in ((tokens.mask, "mask", past + length), (tokens.is_global, "is_global", length)):
-            if flags is not None and (flags.shape[0] != batch or flags.shape[1] != expected):
+            if flags is not None and flags.shape != (batch, expected):
                 raise InputError(
                     f"{label} has shape {tuple(flags.shape)}, but the sequence needs ({batch}, {expected})"
                 )
-        if tokens.global_slots is not None:
-            if tokens.global_slots.shape[0] != batch:
-                raise InputError(
-                    f"global_slots has {tokens.global_slots.shape[0]} rows and the batch {batch}; give one for each"
-                )
-            check_slots("global_slots", tokens.global_slots, length)
+        slots = tokens.global_slots
+        if slots is not None and slots.shape[0] != batch:
+            raise InputError(f"global_slots has {slots.shape[0]} rows and the batch {batch}; give one for each")
+        if slots is not None:
+            check_slots("global_slots", slots, length)
 
     def new_state(self) -> State:
         """What this layer keeps between steps, still empty: `attention(hidden, tokens, state)` continues it.
@@ -287,12 +287,3 @@ class Attention(nn.Module):
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
         """Dense attention weights `(B, H, T, S)`, for pictures and tests on short inputs."""
         raise NotImplementedError
-
-
-def copy_linear(source: nn.Linear, target: nn.Linear) -> None:
-    """Copy weight and bias, if there is one, except into weights that transformers marked as loaded."""
-    for name in ("weight", "bias"):
-        parameter = getattr(target, name)
-        if parameter is not None and not getattr(parameter, "_is_hf_initialized", False):
-            with torch.no_grad():
-                parameter.copy_(getattr(source, name))

@@ -15,7 +15,7 @@ from longspan.attention.longformer import LongformerConfig
 from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.attention.parts.windowed import WindowedAttention
-from longspan.attention.parts.windows import WindowedConfig, shifted
+from longspan.attention.parts.windows import WindowedConfig, pairs_within, shifted
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.pooling import pool, pool_shares, slot_mask
@@ -107,7 +107,7 @@ class PoolingformerConfig(WindowedConfig):
             return first, 0.0
         left, right = self.centre_reach
         if self.windows == "per_query":
-            pairs = sum(max(0, length - abs(offset)) for offset in range(-left, right + 1, self.stride))
+            pairs = pairs_within(length, -left, right, self.stride)
         else:
             centres = range(0, length, self.stride)
             pairs = sum(max(0, min(c + left, length - 1) - max(c - right, 0) + 1) for c in centres)
