@@ -35,6 +35,8 @@ class AttentionConfig:
     causal: ClassVar[bool] = False
     incremental: ClassVar[bool] = False
     """Whether `state=` is supported for token-by-token decoding (causal builds only)."""
+    sees_everything: ClassVar[bool] = False
+    """Whether every token sees every token, or in the causal form all up to itself."""
     cost: ClassVar[str]
     """Scores per token, as a formula over the fields."""
     source: ClassVar[str]
@@ -86,6 +88,8 @@ class AttentionConfig:
         Raises:
             InputError: nobody has said for this mechanism.
         """
+        if self.sees_everything:  # all up to the last of them, or all if there is any
+            return needed.flip(0).cumsum(0).flip(0) > 0 if causal else needed.any().expand(needed.shape)
         raise InputError(f"attention {self.mechanism!r} has no known receptive field; define its depends_on()")
 
     @property
@@ -101,7 +105,7 @@ class AttentionConfig:
 
     def covers(self, tokens: int) -> bool:
         """Whether no window ends inside a text of so many tokens, so that wider ones would give the same."""
-        return tokens <= 1
+        return self.sees_everything or tokens <= 1
 
     def widened(self, tokens: int) -> Self:
         """The same mechanism, for the same weights, with windows that cover a text of so many tokens if they can."""

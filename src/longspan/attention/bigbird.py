@@ -266,7 +266,7 @@ class PublishedBigBirdAttention(ProjectedAttention):
         for side in (1, 2):
             times = times.repeat_interleave(self.config.block_tokens, side)
         bias = times[:, :length, :length].to(query).log()
-        weights = self.dense_weights(query, key, self.pattern, tokens.mask, bias=bias)
+        weights = self.dense_weights(query, key, tokens, bias=bias)
         return weights if tokens.mask is None else weights * tokens.mask[:, None, :, None]
 
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
 from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.patterns import Causal, Full
@@ -23,20 +21,13 @@ class FullConfig(AttentionConfig):
     mechanism: ClassVar[str] = "full"
     causal: ClassVar[bool] = True
     incremental: ClassVar[bool] = True
+    sees_everything: ClassVar[bool] = True
     cost: ClassVar[str] = "T (causal: (T + 1) / 2)"
     source: ClassVar[str] = "Vaswani et al. 2017, arXiv 1706.03762, equation 1"
     exempt: ClassVar[Mapping[str, str]] = {"linear": "every token sees every token"}
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         return (length + 1) / 2 if causal else float(length)
-
-    def covers(self, tokens: int) -> bool:
-        return True
-
-    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        if causal:  # everything up to the last of them
-            return needed.flip(0).cumsum(0).flip(0) > 0
-        return needed.any().expand(needed.shape)
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> FullAttention:
         return FullAttention(self, width=width, heads=heads, causal=causal)

@@ -312,7 +312,9 @@ class FusionAttention(PoolingformerAttention):
             weights = F.dropout(scores.softmax(-1), self.dropout_prob)
             return self.merge_heads(weights @ value.to(weights.dtype)).to(value.dtype)
 
-    def local_weights(self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None) -> Tensor:
+    def dense_weights(
+        self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None = None, bias: Tensor | None = None
+    ) -> Tensor:
         """Weights under one set of projections, from the formula: each pair reads its own row of a table."""
         length, tables = query.shape[2], self.tables(tokens)
         place = torch.arange(length, device=query.device)
@@ -326,4 +328,4 @@ class FusionAttention(PoolingformerAttention):
             keys, queries = (self.split_heads(project(tables.far)) for project in self._projections_of("far"))
             far = content_scores(query, keys, codes) + content_scores(key, queries, codes.T).transpose(-1, -2)
             bias = torch.where(is_global[:, None, :, None] | is_global[:, None, None, :], far, bias)
-        return self.dense_weights(query, key, self.pattern, tokens.mask, is_global, bias * self.scale)
+        return super().dense_weights(query, key, tokens, is_global, bias * self.scale)

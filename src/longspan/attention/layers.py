@@ -32,12 +32,12 @@ def layer_specs(spec: Any, layers: int) -> list[Spec]:
         InputError: an unknown mechanism, option or layer, a layer named twice or not at all, or an option with another
             number of values than its entry has layers.
     """
-    specs = [None if entry is None else plain_spec(entry) for entry in spread(spec, layers)]
-    if None in specs:
+    found = spread(spec, layers)
+    if None in found:
         raise InputError(
-            f"attention leaves layer {specs.index(None)} without a mechanism; name every layer from 0 to {layers - 1}"
+            f"attention leaves layer {found.index(None)} without a mechanism; name every layer from 0 to {layers - 1}"
         )
-    return [entry for entry in specs if entry is not None]
+    return [plain_spec(entry) for entry in found]
 
 
 def spread(spec: Any, layers: int) -> list[Any]:

@@ -29,6 +29,7 @@ class LinearConfig(AttentionConfig):
     mechanism: ClassVar[str] = "linear"
     causal: ClassVar[bool] = True
     incremental: ClassVar[bool] = True
+    sees_everything: ClassVar[bool] = True
     cost: ClassVar[str] = "1, of D + 1 times the work"
     source: ClassVar[str] = "Katharopoulos et al. 2020, arXiv 2006.16236, sections 3.2 and 3.3"
 
@@ -41,14 +42,6 @@ class LinearConfig(AttentionConfig):
         """A token is added to a sum of D × (D + 1) numbers in each head, and its query reads that sum."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         return replace(cost, mixing=2 * width * (width // heads + 1) * length)
-
-    def covers(self, tokens: int) -> bool:
-        return True
-
-    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        if causal:  # everything up to the last of them
-            return needed.flip(0).cumsum(0).flip(0) > 0
-        return needed.any().expand(needed.shape)
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> LinearAttention:
         return LinearAttention(self, width=width, heads=heads, causal=causal)

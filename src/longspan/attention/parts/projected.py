@@ -67,7 +67,7 @@ class ProjectedAttention(Attention):
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         """The weights by which `context` gathers, `(B, H, T, T)`: quadratic, so never part of a forward pass."""
         query, key, _ = self.project(hidden)
-        return self.dense_weights(query, key, self.pattern, tokens.mask)
+        return self.dense_weights(query, key, tokens)
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`(B, T, E)` → local queries, keys and values, `(B, H, T, D)` each."""
@@ -101,20 +101,14 @@ class ProjectedAttention(Attention):
         return query, key, value, mask if mask is None else mask[:, mask.shape[1] - new - offset :], offset
 
     def dense_weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        pattern: Pattern,
-        key_mask: Tensor | None,
-        is_global: Tensor | None = None,
-        bias: Tensor | None = None,
+        self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None = None, bias: Tensor | None = None
     ) -> Tensor:
         """Weights `(B, H, T, T)` of queries on keys, `(B, H, T, D)` both; a bias is added to the scaled scores."""
         seen = dense_mask(
-            pattern,
+            self.pattern,
             query.shape[2],
             key.shape[2],
-            key_mask=key_mask,
+            key_mask=tokens.mask,
             is_global=is_global,
             query_offset=0,
             device=query.device,

@@ -129,16 +129,12 @@ class WindowedAttention(ProjectedAttention):
         """Those of the window and the globals; rows of padded queries are 0."""
         is_global = tokens.global_mask(hidden.shape[1])
         query, key, _ = self.project(hidden)
-        weights = self.local_weights(query, key, tokens, is_global)
+        weights = self.dense_weights(query, key, tokens, is_global)
         if self.separate and is_global is not None:
             query, key = self.split_heads(self.global_query(hidden)), self.split_heads(self.global_key(hidden))
-            rows = self.local_weights(query, key, tokens, is_global)
+            rows = self.dense_weights(query, key, tokens, is_global)
             weights = torch.where(is_global[:, None, :, None], rows, weights)
         return weights if tokens.mask is None else weights * tokens.mask[:, None, :, None]
-
-    def local_weights(self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None) -> Tensor:
-        """Dense weights `(B, H, T, T)` under one set of projections, `(B, H, T, D)` both."""
-        return self.dense_weights(query, key, self.pattern, tokens.mask, is_global)
 
 
 def _put_rows(merged: Tensor, rows: Tensor, slots: Tensor, real: Tensor | None) -> Tensor:
