@@ -185,11 +185,11 @@ def _by_layer(name: str, value: Mapping[Any, Any], members: list[int], layers: i
                 reason = "named twice" if layer in found else "not among those of its mechanism"
                 raise InputError(f"attention.{name} is {show(value)}, where layer {layer} is {reason}; leave it out")
             found[layer] = each
-    for layer in members:
-        if layer not in found:
-            raise InputError(
-                f"attention.{name} is {show(value)}, which says nothing of layer {layer}; give it a value too"
-            )
+    missing = sorted(set(members) - set(found))
+    if missing:
+        raise InputError(
+            f"attention.{name} is {show(value)}, which says nothing of layer {missing[0]}; give it a value too"
+        )
     return found
 
 
