@@ -46,7 +46,6 @@ class FusionConfig(PoolingformerConfig):
     """
 
     mechanism: ClassVar[str] = "fusion"
-    cost: ClassVar[str] = PoolingformerConfig.cost
     source: ClassVar[str] = "He et al. 2020, DeBERTa, arXiv 2006.03654, equation 4; level 2: Poolingformer"
 
     shared: ClassVar[tuple[str, ...]] = (*_OF_THE_TABLE, "global_buckets", "global_span")
