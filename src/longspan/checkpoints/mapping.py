@@ -16,7 +16,10 @@ from longspan.errors import InputError
 from longspan.settings import show
 
 Pairs = tuple[tuple[str, str], ...]
-"""(theirs, ours): module or tensor names. `{i}` stands for a layer number, `.weight` and `.bias` are understood."""
+"""(theirs, ours): fields, modules or tensors. `{i}` stands for a layer, `.weight` and `.bias` are understood."""
+
+SAME = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings", "id2label", "label2id")
+"""Fields that every architecture states in the same words."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,11 @@ class Architecture:
         body: tensors of the body, by their names inside it.
         our_body: where our classes with a head keep the body; ours without a head has it at the top.
         heads: transformers class name → `Head`; for export the first entry with our class is used.
-        fields: their configuration → the fields of `LongspanConfig`.
-        export: our configuration → the fields of theirs, without checking that they say everything.
-        checked: fields that `export` does check.
+        names: fields that differ in their name alone.
+        fixed: fields of `LongspanConfig` that are the same in every such model.
+        read: their configuration → further fields of `LongspanConfig`.
+        write: our configuration → further fields of theirs, without checking that they say everything.
+        checked: fields that `write` does check.
         unpack: their tensors and configuration → tensors that `body` and the heads can name one by one.
         pack: writes tensors as `unpack` makes them into theirs, in place; the third argument is their configuration.
         unread: what the names of our tensors hold that change no output of theirs.
@@ -68,14 +73,24 @@ class Architecture:
     model_type: str
     prefix: str
     body: Pairs
-    our_body: str
     heads: Mapping[str, Head]
-    fields: Callable[[Any], dict[str, Any]]
-    export: Callable[[Any], dict[str, Any]]
+    names: Pairs
+    fixed: Mapping[str, Any]
+    read: Callable[[Any], dict[str, Any]] = lambda config: {}
+    write: Callable[[Any], dict[str, Any]] = lambda config: {}
+    our_body: str = "model"
     checked: tuple[str, ...] = ()
     unpack: Callable[[Mapping[str, Tensor], Any], Mapping[str, Tensor]] = lambda state, config: state
     pack: Callable[[Mapping[str, Tensor], Mapping[str, Tensor], Any], None] = lambda plain, state, config: None
     unread: re.Pattern[str] | None = None
+
+    def fields(self, config: PreTrainedConfig) -> dict[str, Any]:
+        """The fields of `LongspanConfig` that their configuration stands for."""
+        return {**_renamed(config, self.names), **self.fixed, **self.read(config)}
+
+    def export(self, config: PreTrainedConfig) -> dict[str, Any]:
+        """The fields of their configuration that ours stands for."""
+        return {**_renamed(config, reverse(self.names)), **self.write(config)}
 
     def head(self, name: str) -> Head:
         """The head for a transformers class name.
@@ -214,20 +229,10 @@ def reverse(pairs: Pairs) -> Pairs:
     return tuple((ours, theirs) for theirs, ours in pairs)
 
 
-def common_fields(config: PreTrainedConfig) -> dict[str, Any]:
-    """The fields that every architecture states in the same words."""
-    names = (
-        "vocab_size",
-        "pad_token_id",
-        "bos_token_id",
-        "eos_token_id",
-        "tie_word_embeddings",
-        "id2label",
-        "label2id",
-    )
-    fields = {name: getattr(config, name) for name in names} | {"problem_type": getattr(config, "problem_type", None)}
+def _renamed(config: PreTrainedConfig, names: Pairs) -> dict[str, Any]:
+    fields = {name: getattr(config, name) for name in SAME} | {"problem_type": getattr(config, "problem_type", None)}
     # Not every architecture has these; where ours has the default, theirs keeps its own.
     for name, default in (("use_cache", True), ("output_hidden_states", False), ("return_dict", True)):
         if getattr(config, name, default) != default:
             fields[name] = not default
-    return fields
+    return fields | {new: getattr(config, old) for old, new in names}

@@ -6,10 +6,11 @@ from typing import Any
 
 from longspan.checkpoints.architectures.bart import (
     DECODER,
-    export_sequence,
+    FIXED,
+    NAMES,
     generation_heads,
-    sequence_fields,
     stack_pairs,
+    warn_of_layerdrop,
 )
 from longspan.checkpoints.architectures.windows import read_windows, write_windows
 from longspan.checkpoints.mapping import Architecture, Pairs
@@ -28,24 +29,9 @@ BODY: Pairs = (
 )
 
 
-def _fields(config: Any) -> dict[str, Any]:
-    return sequence_fields(config) | {
-        "max_position_embeddings": config.max_encoder_position_embeddings,
-        "max_decoder_position_embeddings": config.max_decoder_position_embeddings,
-        "position_offset": 0,
-        "scale_embedding": False,
-        "normalization": "post",
-        "attention": read_windows(config),
-    }
-
-
-def _export(config: Any) -> dict[str, Any]:
-    fields = export_sequence(config) | {
-        "max_encoder_position_embeddings": config.max_position_embeddings,
-        "max_decoder_position_embeddings": config.max_decoder_position_embeddings,
-        "attention_window": write_windows(config),
-    }
-    return {name: value for name, value in fields.items() if name != "scale_embedding"}
+def _read(config: Any) -> dict[str, Any]:
+    warn_of_layerdrop(config)
+    return {"attention": read_windows(config)}
 
 
 LED = Architecture(
@@ -54,6 +40,12 @@ LED = Architecture(
     body=BODY,
     our_body="",
     heads=generation_heads("LED"),
-    fields=_fields,
-    export=_export,
+    names=(
+        *NAMES,
+        ("max_encoder_position_embeddings", "max_position_embeddings"),
+        ("max_decoder_position_embeddings", "max_decoder_position_embeddings"),
+    ),
+    fixed={**FIXED, "position_offset": 0, "scale_embedding": False, "normalization": "post"},
+    read=_read,
+    write=lambda config: {"attention_window": write_windows(config)},
 )

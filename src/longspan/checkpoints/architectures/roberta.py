@@ -4,29 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from longspan.checkpoints.architectures.encoder_tables import (
-    BODY,
-    encoder_fields,
-    export_encoder,
-    roberta_heads,
-    skipping_positions,
+from longspan.checkpoints.architectures import encoder_tables as encoder
+from longspan.checkpoints.mapping import Architecture, Pairs
+
+MASKED_LM: Pairs = (
+    ("lm_head.dense", "lm_head.dense"),
+    ("lm_head.layer_norm", "lm_head.norm"),
+    ("lm_head.decoder", "lm_head.decoder"),
+    ("lm_head.bias", "lm_head.decoder.bias"),
 )
-from longspan.checkpoints.mapping import Architecture
+SKIPPING = encoder.FIXED | {"positions_skip_padding": True}
 
 
-def _fields(config: Any) -> dict[str, Any]:
-    return encoder_fields(config) | skipping_positions(config)
+def read(config: Any) -> dict[str, Any]:
+    """Positions: those of real tokens begin behind row `pad_token_id`, which is the padding's."""
+    offset = config.pad_token_id + 1
+    return encoder.read(config) | {
+        "max_position_embeddings": config.max_position_embeddings - offset,
+        "position_offset": offset,
+    }
 
 
 def _architecture(model_type: str, name: str) -> Architecture:
+    classification = encoder.classifier(encoder.DENSE_CLASSIFIER)
     return Architecture(
         model_type=model_type,
         prefix="roberta",
-        body=BODY,
-        our_body="model",
-        heads=roberta_heads(name),
-        fields=_fields,
-        export=export_encoder,
+        body=encoder.BODY,
+        heads=encoder.heads(name, encoder.masked_lm(MASKED_LM), classification),
+        names=encoder.NAMES,
+        fixed=SKIPPING,
+        read=read,
+        write=encoder.write,
     )
 
 
