@@ -15,7 +15,8 @@ import longspan.models
 from longspan.attention import Attention
 from longspan.checkpoints.lengthening.shared_tables import keep_table, start_shared_tables
 from longspan.checkpoints.mapping import Architecture, Head, transfer
-from longspan.checkpoints.registry import describe, load_any
+from longspan.checkpoints.registry import describe
+from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
@@ -64,9 +65,9 @@ def from_transformers(
     target = getattr(longspan.models, head.longspan)(LongspanConfig(**fields))
     target.to(device=source.device, dtype=source.dtype)
     tensors = architecture.unpack(source.state_dict(), source.config)
-    done = transfer(tensors, target.state_dict(), architecture.pairs(head, source), ignored=head.ignored)
-    started = start_extra_weights(target, done.unfilled)
-    check_filled(set(done.unfilled) - set(started) - set(head.fresh))
+    unfilled = transfer(tensors, target.state_dict(), architecture.pairs(head, source), ignored=head.ignored)
+    started = start_extra_weights(target, unfilled)
+    check_filled(set(unfilled) - set(started) - set(head.fresh))
     carry_over(source, target)
     return target.eval()
 

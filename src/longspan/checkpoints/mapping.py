@@ -116,14 +116,6 @@ class Architecture:
         return tuple((theirs + a, ours + b) for a, b in self.body) + head.pairs
 
 
-@dataclass
-class Transfer:
-    """What a transfer did: names of target tensors that were filled, and those that no source tensor reached."""
-
-    filled: list[str]
-    unfilled: list[str]
-
-
 @torch.no_grad()
 def transfer(
     source: Mapping[str, Tensor],
@@ -132,8 +124,8 @@ def transfer(
     *,
     ignored: Iterable[str] = (),
     adapt: Callable[[str, Tensor, Tensor], Tensor] | None = None,
-) -> Transfer:
-    """Copy every source tensor into its target tensor, in place.
+) -> list[str]:
+    """Copy every source tensor into its target tensor, in place; return the names of those that none reached.
 
     Args:
         source: state dict to read. Tied tensors may appear under several names.
@@ -167,8 +159,7 @@ def transfer(
             + "; the checkpoint has parts that this conversion does not know"
         )
     reached = {_place(target[name]) for name in filled}
-    everything = {name for name in target if name in filled or _place(target[name]) in reached}
-    return Transfer(sorted(filled), [name for name in target if name not in everything])
+    return [name for name in target if name not in filled and _place(target[name]) not in reached]
 
 
 def _fit(name: str, tensor: Tensor, wanted: Tensor, adapt: Callable[[str, Tensor, Tensor], Tensor] | None) -> Tensor:
@@ -198,16 +189,9 @@ def _translate(name: str, rules: list[tuple[re.Pattern[str], str]]) -> tuple[str
 def fill_copies(
     target: Mapping[str, Tensor], names: Iterable[str], source: Mapping[str, Tensor], pairs: Pairs
 ) -> set[str]:
-    """Give second copies of a tensor, which tied models share, the value of the tensor that stands for both here.
+    """Fill those `names` of theirs that are second copies of a tensor, which tied models share; return them.
 
-    Args:
-        target: their state dict.
-        names: of their tensors that `transfer` did not reach.
-        source: our state dict.
-        pairs: (theirs, ours) patterns.
-
-    Returns:
-        The names that were filled.
+    `target` is their state dict, `names` what `transfer` did not reach, `source` ours, `pairs` are (theirs, ours).
     """
     rules = [(_compile(theirs), ours) for theirs, ours in pairs]
     filled = set()

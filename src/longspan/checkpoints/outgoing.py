@@ -41,8 +41,8 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
     pairs = known.pairs(head, target)
     ours = {name: tensor for name, tensor in model.state_dict().items() if not known.leaves(name)}
     plain = known.unpack(target.state_dict(), config)
-    done = transfer(ours, plain, reverse(pairs), adapt=_drop_reserved_rows(model.config))
-    left = set(done.unfilled) - fill_copies(plain, done.unfilled, ours, pairs)
+    unfilled = transfer(ours, plain, reverse(pairs), adapt=_drop_reserved_rows(model.config))
+    left = set(unfilled) - fill_copies(plain, unfilled, ours, pairs)
     known.pack(plain, target.state_dict(), config)
     if any(_is_pooler(tensor) for tensor in left):
         target.base_model.pooler = None

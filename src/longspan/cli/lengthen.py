@@ -40,7 +40,7 @@ def lengthen(
 
     from longspan.checkpoints.lengthening.lengthen import lengthen as run
     from longspan.checkpoints.loading import tokenizer_beside
-    from longspan.checkpoints.registry import load_any
+    from longspan.checkpoints.sources import load_any
     from longspan.checkpoints.saving import save_whole
     from longspan.files import new_folder
 

@@ -14,7 +14,8 @@ from longspan.checkpoints.lengthening.parity import measure_parity
 from longspan.checkpoints.lengthening.plan import plan_attention
 from longspan.checkpoints.lengthening.report import LengthenReport
 from longspan.checkpoints.lengthening.shared_tables import sharing_layer
-from longspan.checkpoints.registry import describe, load_any
+from longspan.checkpoints.registry import describe
+from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
