@@ -39,6 +39,8 @@ def place_mask(
     Raises:
         InputError: `attention_mask` ends before the last query, or has holes beside a sliding window.
     """
+    if attention_mask is not None:
+        device = attention_mask.device
     first_key, last_key = keys[0], keys[0] + keys[1]
     query_index = torch.arange(queries[1], device=device) + queries[0]
     if attention_mask is None:

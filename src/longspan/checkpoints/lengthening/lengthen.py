@@ -73,7 +73,12 @@ def lengthen(
         attention=tuple(config.layer_attention(layer) for layer in range(config.num_hidden_layers)),
         global_tokens=config.global_tokens,
     )
-    _fill(base, model, report, _trained_tensors(source, base))
+    old = base.state_dict()
+    if base is not source:
+        # The published source does not have all of them.
+        known, _ = describe(source)
+        old = {name: tensor for name, tensor in old.items() if not known.leaves(name)}
+    _fill(base, model, report, old)
     carry_over(base, model)
     model.eval()
     measure_parity(source, base, model, report)
@@ -117,12 +122,6 @@ def _default_globals(base: LongspanPreTrainedModel) -> str:
     return base.config.global_tokens
 
 
-def _trained_tensors(source: PreTrainedModel, base: LongspanPreTrainedModel) -> dict[str, Tensor]:
-    """The tensors of `base`, but not those that the published `source` of which it was just made does not have."""
-    leaves = (lambda name: False) if base is source else describe(source)[0].leaves
-    return {name: tensor for name, tensor in base.state_dict().items() if not leaves(name)}
-
-
 @torch.no_grad()
 def _fill(
     base: LongspanPreTrainedModel, model: LongspanPreTrainedModel, report: LengthenReport, old: dict[str, Tensor]
@@ -145,7 +144,5 @@ def _fill(
     check_filled(set(new) - set(how) - set(started))
     how |= started
     for name, parameter in model.named_parameters():
-        report.count(how[name], parameter.numel())
-    for name, parameter in base.named_parameters():
-        if name not in new:
-            report.count("dropped", parameter.numel())
+        report.parameters[how[name]] += parameter.numel()
+    report.parameters["dropped"] = sum(value.numel() for name, value in base.named_parameters() if name not in new)
