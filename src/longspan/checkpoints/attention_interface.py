@@ -145,8 +145,8 @@ def longspan_mask(
         InputError: the model asks for a mask that is neither full nor causal with or without a window.
     """
     queries, keys = (q_offset, q_length), (kv_offset, kv_length)
-    asked = mask_function is not None and q_length and kv_length
-    if asked and _asks_for_causal(mask_function, batch_size, queries, keys, local_size):
+    asked = mask_function if q_length and kv_length else None
+    if asked is not None and _asks_for_causal(asked, batch_size, queries, keys, local_size):
         return place_mask(attention_mask, queries, keys, local_size, device)
     return None if attention_mask is None else attention_mask.to(torch.bool)
 

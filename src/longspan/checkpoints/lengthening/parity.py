@@ -63,10 +63,9 @@ def measure_parity(
 def _comparable_tokens(before: LongspanConfig, after: LongspanConfig) -> int:
     """The longest input that every layer of the source that changes covers, and its successor can be made to cover:
     there, windows of any width are equal. Layers that stay as they are set no limit."""
-    layers = [
-        (before.layer_attention(layer), after.layer_attention(layer)) for layer in range(before.num_hidden_layers)
-    ]
-    changed = [(old, new) for old, new in layers if old != new]
+    layers = range(before.num_hidden_layers)
+    pairs = [(before.layer_attention(layer), after.layer_attention(layer)) for layer in layers]
+    changed = [(old, new) for old, new in pairs if old != new]
     tokens = min(before.max_position_embeddings, LONGEST)
     while tokens > 1 and not all(old.covers(tokens) and new.widened(tokens).covers(tokens) for old, new in changed):
         tokens -= 1
