@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,53 +122,48 @@ def transfer(
     target: Mapping[str, Tensor],
     pairs: Pairs,
     *,
-    ignored: Iterable[str] = (),
-    adapt: Callable[[str, Tensor, Tensor], Tensor] | None = None,
+    ignored: tuple[str, ...] = (),
+    reserved: int = 0,
 ) -> list[str]:
-    """Copy every source tensor into its target tensor, in place; return the names of those that none reached.
+    """Copy every source tensor into its target tensors, in place; return the names of those that none reached.
 
     Args:
         source: state dict to read. Tied tensors may appear under several names.
         target: state dict to write; tensors that share memory with a filled one count as filled.
         pairs: (source name, target name) patterns; where two source tensors have one target, the earlier pattern wins.
         ignored: prefixes of source names that are left out on purpose.
-        adapt: called with the target name, the source and the target tensor when their shapes differ; returns the
-            tensor to copy.
+        reserved: rows by which a table of positions may be longer than its target, which gets those behind them.
 
     Raises:
         InputError: a source tensor is neither used nor ignored, or its shape does not fit.
     """
-    rules = [(_compile(theirs), ours) for theirs, ours in pairs]
-    skip = tuple(ignored)
-    filled: dict[str, int] = {}
-    lost = []
-    for name, tensor in source.items():
-        wanted, rank = _translate(name, rules)
-        if wanted is not None and wanted in target:
-            if rank <= filled.get(wanted, rank):
-                target[wanted].copy_(_fit(wanted, tensor, target[wanted], adapt))
-                filled[wanted] = rank
-        elif not name.startswith(skip or ("\0",)):
-            lost.append(name)
-    used = {_place(source[name]) for name in source if _translate(name, rules)[0] in filled}
-    lost = [name for name in lost if _place(source[name]) not in used]
+    rules = [(_compile(theirs), ours) for ours, theirs in pairs]
+    used: set[str] = set()
+    reached = set()
+    for name, wanted in target.items():
+        found = [other for other in _translations(name, rules) if other in source]
+        used.update(found)
+        if found:
+            wanted.copy_(_fit(name, source[found[0]], wanted, reserved))
+            reached.add(_place(wanted))
+    copied = {_place(source[name]) for name in used}
+    lost = [name for name, tensor in source.items() if not name.startswith(ignored) and _place(tensor) not in copied]
     if lost:
         raise InputError(
             f"tensor {lost[0]!r} of the source model has no place in the target"
             + (f" (nor have {len(lost) - 1} others)" if len(lost) > 1 else "")
             + "; the checkpoint has parts that this conversion does not know"
         )
-    reached = {_place(target[name]) for name in filled}
-    return [name for name in target if name not in filled and _place(target[name]) not in reached]
+    return [name for name, wanted in target.items() if _place(wanted) not in reached]
 
 
-def _fit(name: str, tensor: Tensor, wanted: Tensor, adapt: Callable[[str, Tensor, Tensor], Tensor] | None) -> Tensor:
-    found = tuple(tensor.shape)
-    if tensor.shape != wanted.shape and adapt is not None:
-        tensor = adapt(name, tensor, wanted)
-    if tensor.shape != wanted.shape:
-        raise InputError(f"the weights do not fit the configuration: {name} needs {tuple(wanted.shape)}, found {found}")
-    return tensor
+def _fit(name: str, tensor: Tensor, wanted: Tensor, reserved: int) -> Tensor:
+    rows = tensor[reserved:] if tensor.shape != wanted.shape and "position" in name else tensor
+    if rows.shape != wanted.shape:
+        raise InputError(
+            f"the weights do not fit the configuration: {name} needs {tuple(wanted.shape)}, found {tuple(tensor.shape)}"
+        )
+    return rows
 
 
 def _compile(template: str) -> re.Pattern[str]:
@@ -176,31 +171,12 @@ def _compile(template: str) -> re.Pattern[str]:
     return re.compile(rf"{layer}(?P<kind>\.weight|\.bias)?")
 
 
-def _translate(name: str, rules: list[tuple[re.Pattern[str], str]]) -> tuple[str | None, int]:
-    """The name on the other side by the first rule that fits, and that rule's number."""
-    for rank, (pattern, ours) in enumerate(rules):
+def _translations(name: str, rules: list[tuple[re.Pattern[str], str]]) -> Iterator[str]:
+    """The names on the other side by every rule that fits."""
+    for pattern, other in rules:
         match = pattern.fullmatch(name)
         if match:
-            return ours.replace("{i}", match.groupdict().get("i") or "") + (match["kind"] or ""), rank
-    return None, len(rules)
-
-
-@torch.no_grad()
-def fill_copies(
-    target: Mapping[str, Tensor], names: Iterable[str], source: Mapping[str, Tensor], pairs: Pairs
-) -> set[str]:
-    """Fill those `names` of theirs that are second copies of a tensor, which tied models share; return them.
-
-    `target` is their state dict, `names` what `transfer` did not reach, `source` ours, `pairs` are (theirs, ours).
-    """
-    rules = [(_compile(theirs), ours) for theirs, ours in pairs]
-    filled = set()
-    for name in names:
-        ours, _ = _translate(name, rules)
-        if ours is not None and ours in source and source[ours].shape == target[name].shape:
-            target[name].copy_(source[ours])
-            filled.add(name)
-    return filled
+            yield other.replace("{i}", match.groupdict().get("i") or "") + (match["kind"] or "")
 
 
 def _place(tensor: Tensor) -> tuple[int, tuple[int, ...], str]:

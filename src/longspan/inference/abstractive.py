@@ -17,6 +17,9 @@ class Abstractive:
         self.tokenizer = tokenizer
         self.source = source
         self.options = (decoding or Decoding()).options()
+        if "max_new_tokens" in self.options:
+            # transformers warns where both a total and a new length are set.
+            self.options["max_length"] = None
 
     def summarize(self, text: str, sentences: int | None = None) -> Summary:
         """See `longspan.summarize`."""
@@ -33,9 +36,7 @@ class Abstractive:
         input_ids = torch.tensor([self.tokenizer(text, verbose=False)["input_ids"]], dtype=torch.long)
         self._check_length(input_ids.shape[1])
         with torch.inference_mode(), one_sentence(f"model {self.source!r} cannot write a summary as it is configured"):
-            output = self.model.generate(
-                input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **self._options()
-            )
+            output = self.model.generate(input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **self.options)
         written = self.tokenizer.decode(output[0], skip_special_tokens=True).strip()
         return Summary(
             sentences=tuple(ScoredSentence(sentence.text) for sentence in split_sentences(written)),
@@ -43,10 +44,6 @@ class Abstractive:
             seconds=time.perf_counter() - begin,
             note=None if written else "the model wrote an empty summary",
         )
-
-    def _options(self) -> dict[str, Any]:
-        # transformers warns where both a total and a new length are set.
-        return {**self.options, "max_length": None} if "max_new_tokens" in self.options else self.options
 
     def _check_length(self, tokens: int) -> None:
         longest = self.model.config.max_position_embeddings

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -152,7 +152,6 @@ class Reader:
         row = headed(plain_row(text, question))
         with without_bars():
             found = answer_row(self.model, self.tokenizer, row, self.task)
-        places = Places(row, pages)
         candidate = found.candidate or 0
         answered = found.candidate is not None and found.probability >= threshold
         preferred = answered and found.short and found.short_score > 0
@@ -160,11 +159,14 @@ class Reader:
         return DocumentAnswer(
             question=row.question,
             answered=answered,
-            passage=places.quote(row.candidates[candidate].span),
-            short=None if span is None else places.quote(span),
+            passage=quote_of(row, row.candidates[candidate].span, pages),
+            short=None if span is None else quote_of(row, span, pages),
             yes_no=found.yes_no if answered else "none",
             probability=found.probability,
-            passages=_passages(row, found.candidate_probabilities),
+            passages=tuple(
+                ScoredSentence(row.answer(one.span), one.span.start, one.span.end, round(probability, 4))
+                for one, probability in zip(row.candidates, found.candidate_probabilities, strict=True)
+            ),
             tokens=len(encode_text(self.tokenizer, text, "the document")[0]),
             seconds=time.perf_counter() - begin,
             note=notes(english_note(text, NOT_ENGLISH) if self.bundled else None, halves=halves),
@@ -226,32 +228,16 @@ def check_question(question: str) -> None:
     check_characters(question, "the question")
 
 
-def _passages(row: QuestionRow, probabilities: Sequence[float]) -> tuple[ScoredSentence, ...]:
-    pairs = zip(row.candidates, probabilities, strict=True)
-    return tuple(
-        ScoredSentence(row.answer(one.span), one.span.start, one.span.end, round(probability, 4))
-        for one, probability in pairs
+def quote_of(row: QuestionRow, span: Span, pages: Sequence[int] = ()) -> Quote:
+    """A span of a document with its words and its place; `pages` are the characters at which pages begin."""
+    original = row.original(span)
+    return Quote(
+        text=row.answer(span),
+        start=span.start,
+        end=span.end,
+        start_byte=original["start_byte"],
+        end_byte=original["end_byte"],
+        first_line=row.text.count("\n", 0, span.start) + 1,
+        last_line=row.text.count("\n", 0, max(span.start, span.end - 1)) + 1,
+        page=bisect_right(pages, span.start) or None,
     )
-
-
-class Places:
-    """Lines, pages and bytes of spans of a text."""
-
-    def __init__(self, row: QuestionRow, pages: Sequence[int] = ()) -> None:
-        self.row = row
-        self.pages = pages
-        self.line_ends = [match.start() for match in re.finditer("\n", row.text)]
-
-    def quote(self, span: Span) -> Quote:
-        """A span with its words and its place."""
-        original = self.row.original(span)
-        return Quote(
-            text=self.row.answer(span),
-            start=span.start,
-            end=span.end,
-            start_byte=original["start_byte"],
-            end_byte=original["end_byte"],
-            first_line=bisect_left(self.line_ends, span.start) + 1,
-            last_line=bisect_left(self.line_ends, max(span.start, span.end - 1)) + 1,
-            page=bisect_right(self.pages, span.start) or None if self.pages else None,
-        )
