@@ -155,7 +155,8 @@ def test_lines_and_bytes_agree_with_the_file() -> None:
 
 def test_pages_begin_where_they_are_said_to() -> None:
     row = plain_row(TEXT, QUESTION)
-    pages = [quote_of(row, Span(start, start + 1), [0, EAGLES]).page for start in (0, EAGLES - 1, EAGLES, len(TEXT) - 1)]
+    starts = (0, EAGLES - 1, EAGLES, len(TEXT) - 1)
+    pages = [quote_of(row, Span(start, start + 1), [0, EAGLES]).page for start in starts]
     assert pages == [1, 1, 2, 2]
 
 

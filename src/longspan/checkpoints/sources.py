@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from longspan.checkpoints.folder import AGAIN, check_model_folder
 from longspan.checkpoints.folder_fields import CONFIG, check_fields
 from longspan.checkpoints.hub import check_reachable
-from longspan.checkpoints.registry import class_for
+from longspan.checkpoints.registry import ARCHITECTURES, class_for
 from longspan.errors import InputError, one_sentence
 from longspan.progress import without_file_bars, without_loading_notes
 
@@ -139,24 +139,13 @@ def _check_loaded(name: str, info: dict[str, Any]) -> None:
         raise InputError(f"{problem}: {unknown[0]} has no place in the model{_others(unknown)}")
 
 
-HEADS = {
-    "cls",
-    "lm_head",
-    "lm_predictions",
-    "mask_predictions",
-    "generator_predictions",
-    "generator_lm_head",
-    "discriminator_predictions",
-    "vocab_transform",
-    "vocab_layer_norm",
-    "vocab_projector",
-    "pre_classifier",
-    "classifier",
-    "qa_outputs",
-    "classification_head",
-    "final_logits_bias",
+HEADS = {"classification_head", "mask_predictions"} | {
+    theirs.split(".")[0]
+    for known in ARCHITECTURES.values()
+    for head in known.heads.values()
+    for theirs, _ in head.pairs
 }
-"""Where published files keep heads."""
+"""Where published files keep heads: those that we load, BART's for labels, and the one of DeBERTa's discriminator."""
 
 
 def _others(names: list[str]) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from longspan.characters import check_characters, mend
 from longspan.errors import InputError
-from longspan.inference.notes import english_note, notes
+from longspan.inference.notes import notes, reads_english
 from longspan.inference.results import DocumentAnswer, Quote, ScoredSentence
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ class Reader:
         answered = found.candidate is not None and found.probability >= threshold
         preferred = answered and found.short and found.short_score > 0
         span = self._short(row, Span(found.short[0].start, found.short[-1].end), candidate) if preferred else None
+        foreign = self.bundled and not reads_english(text)
         return DocumentAnswer(
             question=row.question,
             answered=answered,
@@ -169,7 +170,7 @@ class Reader:
             ),
             tokens=len(encode_text(self.tokenizer, text, "the document")[0]),
             seconds=time.perf_counter() - begin,
-            note=notes(english_note(text, NOT_ENGLISH) if self.bundled else None, halves=halves),
+            note=notes(NOT_ENGLISH if foreign else None, halves=halves),
         )
 
     def _short(self, row: QuestionRow, span: Span, candidate: int) -> Span | None:

@@ -12,11 +12,6 @@ def notes(*found: str | None, halves: int = 0) -> str | None:
     return "; ".join(filter(None, (*found, mended_note(halves) if halves else None))) or None
 
 
-def english_note(text: str, sentence: str) -> str | None:
-    """The sentence where a text is not in English."""
-    return None if reads_english(text) else sentence
-
-
 def reads_english(text: str) -> bool:
     """Whether a text is English, so far as samples of it tell; texts under 40 words of Latin letters pass.
 

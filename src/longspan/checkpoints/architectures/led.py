@@ -4,33 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from longspan.checkpoints.architectures.bart import (
-    DECODER,
-    FIXED,
-    NAMES,
-    generation_heads,
-    stack_pairs,
-    warn_of_layerdrop,
-)
+from longspan.checkpoints.architectures import bart
 from longspan.checkpoints.architectures.windows import read_windows, write_windows
 from longspan.checkpoints.mapping import Architecture, Pairs
 
 _THEIRS, _OURS = "encoder.layers.{i}.self_attn", "encoder.layers.{i}.attention"
 BODY: Pairs = (
-    *stack_pairs("encoder"),
+    *bart.stack_pairs("encoder"),
     *((f"{_THEIRS}.longformer_self_attn.{name}", f"{_OURS}.{name}") for name in ("query", "key", "value")),
     *(
         (f"{_THEIRS}.longformer_self_attn.{name}_global", f"{_OURS}.global_{name}")
         for name in ("query", "key", "value")
     ),
     (f"{_THEIRS}.output", f"{_OURS}.output"),
-    *DECODER,
+    *bart.DECODER,
     ("shared", "encoder.embeddings.token"),
 )
 
 
 def _read(config: Any) -> dict[str, Any]:
-    warn_of_layerdrop(config)
+    bart.warn_of_layerdrop(config)
     return {"attention": read_windows(config)}
 
 
@@ -39,13 +32,13 @@ LED = Architecture(
     prefix="led",
     body=BODY,
     our_body="",
-    heads=generation_heads("LED"),
+    heads=bart.generation_heads("LED"),
     names=(
-        *NAMES,
+        *bart.NAMES,
         ("max_encoder_position_embeddings", "max_position_embeddings"),
         ("max_decoder_position_embeddings", "max_decoder_position_embeddings"),
     ),
-    fixed={**FIXED, "position_offset": 0, "scale_embedding": False, "normalization": "post"},
+    fixed={**bart.FIXED, "position_offset": 0, "scale_embedding": False, "normalization": "post"},
     read=_read,
     write=lambda config: {"attention_window": write_windows(config)},
 )
