@@ -10,6 +10,7 @@ import json
 import math
 import stat
 from collections.abc import Iterator
+from os.path import lexists
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -35,12 +36,12 @@ def check_model_folder(directory: Path) -> dict[str, tuple[int, ...]]:
             as a pickle; shards outside of the folder; a size that the tensors do not bear out.
     """
     config_file, generation_file = directory / "config.json", directory / "generation_config.json"
-    if not _exists(config_file):
+    if not lexists(config_file):
         raise InputError(f"'{directory}' has no config.json; give a directory written by save_pretrained")
     config = read_json(config_file)
     check_fields(config, CONFIG, f"'{config_file}'")
     check_fields(config, GENERATION, f"'{config_file}'", finite=False)
-    if _exists(generation_file):
+    if lexists(generation_file):
         check_fields(read_json(generation_file), GENERATION, f"'{generation_file}'")
     tensors = _read_headers(directory)
     _check_against(config, tensors, config_file)
@@ -52,11 +53,11 @@ def check_tokenizer_files(directory: Path) -> None:
 
     The model's `config.json`, where there is one, names the kind of tokenizer.
     """
-    if _exists(directory / "config.json"):
+    if lexists(directory / "config.json"):
         check_fields(read_json(directory / "config.json"), CONFIG, f"'{directory / 'config.json'}'")
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"):
         file = directory / name
-        if _exists(file):
+        if lexists(file):
             plain = read_json(file)
             if name != "tokenizer.json":
                 check_fields(plain, TOKENIZER, f"'{file}'", finite=False)
@@ -93,9 +94,9 @@ def check_file(file: Path) -> int:
 
 def _read_headers(directory: Path) -> dict[str, tuple[int, ...]]:
     """Name → shape of every tensor in the files that hold the weights."""
-    if _exists(directory / WEIGHTS):
+    if lexists(directory / WEIGHTS):
         return read_header(directory / WEIGHTS)
-    if _exists(directory / INDEX):
+    if lexists(directory / INDEX):
         return _read_shards(directory)
     files = sorted(directory.glob("*.safetensors"))
     if files:
@@ -129,7 +130,7 @@ def _read_shards(directory: Path) -> dict[str, tuple[int, ...]]:
     for name in shards:
         if name != Path(name).name or not name.isprintable() or not name.endswith(".safetensors"):
             raise InputError(f"'{index}' names the shard {show(name)}, which is no file of this folder; {AGAIN}")
-        if not _exists(directory / name):
+        if not lexists(directory / name):
             raise InputError(f"'{directory / name}' is named by the index but is missing; {AGAIN}")
     held = {name: read_header(directory / name) for name in shards}
     for tensor, name in names.items():
@@ -208,11 +209,6 @@ def _check_against(config: dict[str, Any], tensors: dict[str, tuple[int, ...]], 
                 raise InputError(
                     f"'{file}' says {name}={token}, but vocab_size={config['vocab_size']}; give a token that exists"
                 )
-
-
-def _exists(file: Path) -> bool:
-    """Whether there is anything of that name, also a link that leads nowhere."""
-    return file.is_symlink() or file.exists()
 
 
 def _refuse_constant(name: str) -> None:

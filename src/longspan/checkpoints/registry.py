@@ -68,9 +68,7 @@ def describe(source: PreTrainedModel) -> tuple[Architecture, Head]:
 def class_for(model_type: str, name: str | None) -> type[PreTrainedModel]:
     """The class that loads a checkpoint: transformers' for a published one, ours for our own.
 
-    Args:
-        model_type: as in `config.json`.
-        name: the first of its `architectures`; `None` means the model without a head.
+    `name` is the first of its `architectures`; `None` means the model without a head.
     """
     if model_type == LongspanConfig.model_type:
         ours = getattr(longspan.models, name or "LongspanModel", None)

@@ -13,15 +13,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from longspan.characters import check_characters, mend
+from longspan.data.questions.rows import Candidate, QuestionRow, Span, check_text, plain_row
+from longspan.data.text.documents import read_document_with_pages
+from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError
 from longspan.inference.notes import notes, reads_english
 from longspan.inference.results import DocumentAnswer, Quote, ScoredSentence
-
-if TYPE_CHECKING:
-    from longspan.data.questions.rows import QuestionRow, Span
+from longspan.progress import without_bars
 
 BUNDLED = Path(__file__).parents[1] / "bundled" / "reader"
 """The folder of the reader that comes with the package; its README.md is the model card."""
@@ -64,8 +65,6 @@ def answer(
         InputError: nothing to read, no question, a question that is too long for the model, a model that cannot be
             loaded or cannot answer questions, a threshold outside 0 to 1.
     """
-    from longspan.data.text.documents import read_document_with_pages
-
     pages: Sequence[int] = ()
     if isinstance(document, Path):
         document, pages = read_document_with_pages(document, encoding)
@@ -136,8 +135,6 @@ class Reader:
         self, text: str, question: str, *, threshold: float | None = None, pages: Sequence[int] = ()
     ) -> DocumentAnswer:
         """See `longspan.answer`; `pages` are the characters at which pages begin."""
-        from longspan.data.questions.rows import Span, check_text, plain_row
-        from longspan.progress import without_bars
         from longspan.tasks.questions.answering import answer_row
         from longspan.tasks.questions.document import encode_text
 
@@ -183,8 +180,6 @@ class Reader:
 
 def headed(row: QuestionRow) -> QuestionRow:
     """The row with each heading joined to the passage below it: a heading alone answers nothing."""
-    from longspan.data.questions.rows import Candidate, Span
-
     joined: list[Span] = []
     waiting: int | None = None
     for span in (candidate.span for candidate in row.candidates):
@@ -200,8 +195,6 @@ def headed(row: QuestionRow) -> QuestionRow:
 
 def whole_words(row: QuestionRow, span: Span, candidate: int) -> Span:
     """The span made longer, within its passage, so that it neither begins nor ends inside a word."""
-    from longspan.data.questions.rows import Span
-
     passage, text = row.candidates[candidate].span, row.text
     start, end = span.start, span.end
     while start > passage.start and _INSIDE_WORD.fullmatch(text, start - 1, start + 1):
@@ -213,9 +206,6 @@ def whole_words(row: QuestionRow, span: Span, candidate: int) -> Span:
 
 def whole_sentences(row: QuestionRow, span: Span, candidate: int) -> Span:
     """The span made longer to the sentences of its passage that it touches."""
-    from longspan.data.questions.rows import Span
-    from longspan.data.text.sentences import split_sentences
-
     passage = row.candidates[candidate].span
     places = [(one.start + passage.start, one.end + passage.start) for one in split_sentences(row.answer(passage))]
     touched = [(start, end) for start, end in places if start < span.end and span.start < end]

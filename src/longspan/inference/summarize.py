@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from longspan.characters import mend
+from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError, one_sentence
 from longspan.inference.notes import notes, reads_english
 from longspan.inference.results import Decoding, ScoredSentence, Summary
@@ -113,7 +114,6 @@ class Extractive:
 
     def summarize(self, text: str, sentences: int | None = None) -> Summary:
         """See `longspan.summarize`."""
-        from longspan.data.text.sentences import split_sentences
         from longspan.tasks.summaries.selection import choose, default_count
 
         if sentences is not None and sentences < 1:
@@ -165,8 +165,6 @@ class Abstractive:
     def summarize(self, text: str, sentences: int | None = None) -> Summary:
         """See `longspan.summarize`."""
         import torch
-
-        from longspan.data.text.sentences import split_sentences
 
         if sentences is not None:
             raise InputError(

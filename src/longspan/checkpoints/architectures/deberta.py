@@ -51,12 +51,8 @@ def covers(config: Any) -> bool:
 
 
 def read_relative(config: Any, **options: Any) -> dict[str, Any]:
-    """Fields that DeBERTa and DeBERTa-v2 state in the same words, with a window over the whole input.
-
-    Args:
-        config: theirs.
-        **options: of fusion, besides those that both have; without terms, attention is plain.
-    """
+    """Fields that DeBERTa and DeBERTa-v2 state in the same words: fusion, with further `options`, over the whole input,
+    and plain attention where no term reads the table."""
     span, tokens = span_of(config), config.max_position_embeddings
     fusion = {
         "mechanism": "fusion",

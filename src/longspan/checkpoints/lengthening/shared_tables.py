@@ -15,12 +15,7 @@ Spec = dict[str, Any]
 
 
 def keep_table(attention: Any, source: Any, layers: int) -> Any:
-    """`attention` with the source's own options of its shared tables wherever it says nothing about them.
-
-    Args:
-        attention: a mechanism, or a list of them, as a user gives it.
-        source: the source's own, in the same form.
-        layers: number of layers.
+    """`attention`, as a user gives it, with the options of the source's own tables wherever it says nothing of them.
 
     Raises:
         InputError: tables of another shape or meaning, or a mechanism without any.
