@@ -56,7 +56,7 @@ def from_transformers(
     architecture, head = describe(source)
     body = getattr(source, architecture.prefix, source)
     pooled = getattr(body, "pooler", None) is not None and not any("pooler" in name for name in head.ignored)
-    fields = architecture.fields(source.config) | {"pooler": pooled} | head.fields_of(source.config)
+    fields: dict[str, Any] = architecture.fields(source.config) | {"pooler": pooled} | head.fields_of(source.config)
     native = LongspanConfig(**fields)
     known = architecture.export(native) | head.export(native)
     fields |= _origin(source.config, known, architecture.model_type)

@@ -184,6 +184,11 @@ def _place(tensor: Tensor) -> tuple[int, tuple[int, ...], str]:
     return tensor.data_ptr(), tuple(tensor.shape), str(tensor.device)
 
 
+def alike(*names: str) -> Pairs:
+    """What both call the same."""
+    return tuple((name, name) for name in names)
+
+
 def reverse(pairs: Pairs) -> Pairs:
     """The same table, read from ours to theirs."""
     return tuple((ours, theirs) for theirs, ours in pairs)

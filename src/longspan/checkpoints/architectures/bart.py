@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers.utils import logging
 
-from longspan.checkpoints.mapping import Architecture, Head, Pairs
+from longspan.checkpoints.mapping import Architecture, Head, Pairs, alike
 
 logger = logging.get_logger(__name__)
 
@@ -48,7 +48,7 @@ BODY: Pairs = (
     *DECODER,
     ("shared", "encoder.embeddings.token"),
 )
-GENERATION: Pairs = (("lm_head", "lm_head"), ("final_logits_bias", "final_logits_bias"))
+GENERATION = alike("lm_head", "final_logits_bias")
 
 
 def generation_heads(name: str) -> dict[str, Head]:
@@ -64,15 +64,9 @@ NAMES: Pairs = (
     ("encoder_layers", "num_hidden_layers"),
     ("encoder_attention_heads", "num_attention_heads"),
     ("encoder_ffn_dim", "intermediate_size"),
-    ("decoder_layers", "decoder_layers"),
-    ("decoder_attention_heads", "decoder_attention_heads"),
     ("decoder_ffn_dim", "decoder_intermediate_size"),
-    ("activation_function", "activation_function"),
-    ("dropout", "dropout"),
-    ("attention_dropout", "attention_dropout"),
-    ("activation_dropout", "activation_dropout"),
-    ("init_std", "init_std"),
-    ("decoder_start_token_id", "decoder_start_token_id"),
+    *alike("decoder_layers", "decoder_attention_heads", "activation_function", "init_std", "decoder_start_token_id"),
+    *alike("dropout", "attention_dropout", "activation_dropout"),
 )
 FIXED = {
     "position_embedding": "learned",
@@ -106,11 +100,7 @@ def _architecture(model_type: str, name: str, normalization: str) -> Architectur
         body=BODY,
         our_body="",
         heads=generation_heads(name),
-        names=(
-            *NAMES,
-            ("max_position_embeddings", "max_position_embeddings"),
-            ("scale_embedding", "scale_embedding"),
-        ),
+        names=NAMES + alike("max_position_embeddings", "scale_embedding"),
         fixed={**FIXED, "position_offset": 2, "attention": "full", **own},
         read=_read,
     )

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from longspan.checkpoints.architectures import encoder_tables as encoder
-from longspan.checkpoints.mapping import Architecture, Head
+from longspan.checkpoints.mapping import Architecture, Head, alike
 from longspan.errors import InputError
 
 
@@ -79,7 +79,7 @@ BIG_BIRD = Architecture(
         "BigBirdForSequenceClassification": replace(encoder.classifier(encoder.DENSE_CLASSIFIER), options=_classifier),
         "BigBirdForTokenClassification": encoder.TOKENS,
     },
-    names=(*encoder.NAMES, ("sep_token_id", "sep_token_id")),
+    names=encoder.NAMES + alike("sep_token_id"),
     fixed=encoder.FIXED,
     read=_read,
     write=_write,

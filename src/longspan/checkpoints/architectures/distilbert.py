@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from longspan.checkpoints.architectures import encoder_tables as encoder
-from longspan.checkpoints.mapping import Architecture, Head, Pairs
+from longspan.checkpoints.mapping import Architecture, Head, Pairs, alike
 
 BODY: Pairs = (
     ("embeddings.word_embeddings", "encoder.embeddings.token"),
@@ -37,10 +37,8 @@ NAMES: Pairs = (
     ("n_layers", "num_hidden_layers"),
     ("n_heads", "num_attention_heads"),
     ("hidden_dim", "intermediate_size"),
-    ("max_position_embeddings", "max_position_embeddings"),
     ("activation", "activation_function"),
-    ("dropout", "dropout"),
-    ("attention_dropout", "attention_dropout"),
+    *alike("max_position_embeddings", "dropout", "attention_dropout"),
     ("initializer_range", "init_std"),
 )
 

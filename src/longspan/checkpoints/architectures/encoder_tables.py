@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from longspan.checkpoints.mapping import Head, Pairs
+from longspan.checkpoints.mapping import Head, Pairs, alike
 from longspan.errors import InputError
 
 BODY: Pairs = (
@@ -24,13 +24,8 @@ BODY: Pairs = (
     ("pooler.dense", "pooler.dense"),
 )
 NAMES: Pairs = (
-    ("hidden_size", "hidden_size"),
-    ("num_hidden_layers", "num_hidden_layers"),
-    ("num_attention_heads", "num_attention_heads"),
-    ("intermediate_size", "intermediate_size"),
-    ("max_position_embeddings", "max_position_embeddings"),
-    ("type_vocab_size", "type_vocab_size"),
-    ("layer_norm_eps", "layer_norm_eps"),
+    *alike("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings"),
+    *alike("type_vocab_size", "layer_norm_eps"),
     ("hidden_act", "activation_function"),
     ("hidden_dropout_prob", "dropout"),
     ("attention_probs_dropout_prob", "attention_dropout"),
@@ -57,8 +52,8 @@ BERT_MASKED_LM: Pairs = (
 # The sentence-order head and the pooler that feeds it are no part of a masked-LM model.
 PRETRAINING = Head("LongspanForMaskedLM", BERT_MASKED_LM, ignored=("bert.pooler.", "cls.seq_relationship."))
 DENSE_CLASSIFIER: Pairs = (("classifier.dense", "classifier.dense"), ("classifier.out_proj", "classifier.output"))
-TOKEN_CLASSIFIER: Pairs = (("classifier", "classifier"),)
-SPAN = Head("LongspanForQuestionAnswering", (("qa_outputs", "qa_outputs"),))
+TOKEN_CLASSIFIER = alike("classifier")
+SPAN = Head("LongspanForQuestionAnswering", alike("qa_outputs"))
 
 
 def classifier(
@@ -91,12 +86,7 @@ def masked_lm(pairs: Pairs) -> Head:
 
 
 def heads(
-    name: str,
-    masked_lm: Head,
-    classification: Head,
-    *,
-    tokens: Head = TOKENS,
-    span: Head = SPAN,
+    name: str, masked_lm: Head, classification: Head, *, tokens: Head = TOKENS, span: Head = SPAN
 ) -> dict[str, Head]:
     """The heads of the classes `{name}Model`, `{name}ForMaskedLM`, …"""
     return {

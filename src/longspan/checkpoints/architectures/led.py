@@ -6,7 +6,7 @@ from typing import Any
 
 from longspan.checkpoints.architectures import bart
 from longspan.checkpoints.architectures.windows import read_windows, write_windows
-from longspan.checkpoints.mapping import Architecture, Pairs
+from longspan.checkpoints.mapping import Architecture, Pairs, alike
 
 _THEIRS, _OURS = "encoder.layers.{i}.self_attn", "encoder.layers.{i}.attention"
 BODY: Pairs = (
@@ -36,7 +36,7 @@ LED = Architecture(
     names=(
         *bart.NAMES,
         ("max_encoder_position_embeddings", "max_position_embeddings"),
-        ("max_decoder_position_embeddings", "max_decoder_position_embeddings"),
+        *alike("max_decoder_position_embeddings"),
     ),
     fixed={**bart.FIXED, "position_offset": 0, "scale_embedding": False, "normalization": "post"},
     read=_read,

@@ -8,7 +8,7 @@ from typing import Any
 from longspan.checkpoints.architectures import encoder_tables as encoder
 from longspan.checkpoints.architectures import roberta
 from longspan.checkpoints.architectures.windows import read_windows, write_windows
-from longspan.checkpoints.mapping import Pairs
+from longspan.checkpoints.mapping import Pairs, alike
 
 GLOBAL: Pairs = tuple(
     (f"encoder.layer.{{i}}.attention.self.{name}_global", f"encoder.layers.{{i}}.attention.global_{name}")
@@ -36,7 +36,7 @@ LONGFORMER = replace(
         encoder.classifier(encoder.DENSE_CLASSIFIER, {"global_tokens": "first"}),
         span=replace(encoder.SPAN, fields={"global_tokens": "question"}),
     ),
-    names=(*roberta.ROBERTA.names, ("sep_token_id", "sep_token_id")),
+    names=encoder.NAMES + alike("sep_token_id"),
     read=_read,
     write=_write,
 )
