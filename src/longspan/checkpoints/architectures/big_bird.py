@@ -13,7 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from longspan.checkpoints.architectures import encoder_tables as encoder
-from longspan.checkpoints.mapping import Architecture, Head, alike
+from longspan.checkpoints.architectures.bert import BERT
+from longspan.checkpoints.mapping import Head, alike
 from longspan.errors import InputError
 
 
@@ -68,9 +69,9 @@ def _with_biases(state: Mapping[str, Tensor], config: Any) -> Mapping[str, Tenso
     return {**state, **biases}
 
 
-BIG_BIRD = Architecture(
+BIG_BIRD = replace(
+    BERT,
     model_type="big_bird",
-    prefix="bert",
     body=(*encoder.BODY[:-1], ("pooler", "pooler.dense")),
     heads={
         "BigBirdModel": Head("LongspanModel"),
@@ -80,7 +81,6 @@ BIG_BIRD = Architecture(
         "BigBirdForTokenClassification": encoder.TOKENS,
     },
     names=encoder.NAMES + alike("sep_token_id"),
-    fixed=encoder.FIXED,
     read=_read,
     write=_write,
     unpack=_with_biases,

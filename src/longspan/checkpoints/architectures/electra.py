@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from longspan.checkpoints.architectures import encoder_tables as encoder
-from longspan.checkpoints.mapping import Architecture, Head, Pairs
+from longspan.checkpoints.architectures.bert import BERT
+from longspan.checkpoints.mapping import Head, Pairs
 
 PROJECTION: Pairs = (("embeddings_project", "encoder.embeddings.projection"),)
 MASKED_LM: Pairs = (
@@ -17,7 +20,8 @@ REPLACED_TOKENS: Pairs = (
 )
 CLASSIFICATION = encoder.classifier(encoder.DENSE_CLASSIFIER, activation="gelu")
 
-ELECTRA = Architecture(
+ELECTRA = replace(
+    BERT,
     model_type="electra",
     prefix="electra",
     body=encoder.BODY + PROJECTION,
@@ -25,8 +29,6 @@ ELECTRA = Architecture(
         **encoder.heads("Electra", encoder.masked_lm(MASKED_LM), CLASSIFICATION),
         "ElectraForPreTraining": Head("LongspanForReplacedTokens", REPLACED_TOKENS),
     },
-    names=encoder.NAMES,
     fixed={**encoder.FIXED, "embedding_projection": "after_norm"},
-    read=encoder.read,
     write=lambda config: encoder.write(config) | {"embedding_size": config.embedding_width},
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from longspan.checkpoints.architectures import encoder_tables as encoder
+from longspan.checkpoints.architectures.bert import BERT
 from longspan.checkpoints.mapping import Architecture, Pairs
 
 MASKED_LM: Pairs = (
@@ -13,7 +15,6 @@ MASKED_LM: Pairs = (
     ("lm_head.decoder", "lm_head.decoder"),
     ("lm_head.bias", "lm_head.decoder.bias"),
 )
-SKIPPING = encoder.FIXED | {"positions_skip_padding": True}
 
 
 def read(config: Any) -> dict[str, Any]:
@@ -27,15 +28,13 @@ def read(config: Any) -> dict[str, Any]:
 
 def _architecture(model_type: str, name: str) -> Architecture:
     classification = encoder.classifier(encoder.DENSE_CLASSIFIER)
-    return Architecture(
+    return replace(
+        BERT,
         model_type=model_type,
         prefix="roberta",
-        body=encoder.BODY,
         heads=encoder.heads(name, encoder.masked_lm(MASKED_LM), classification),
-        names=encoder.NAMES,
-        fixed=SKIPPING,
+        fixed={**encoder.FIXED, "positions_skip_padding": True},
         read=read,
-        write=encoder.write,
     )
 
 

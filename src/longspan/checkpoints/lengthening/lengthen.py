@@ -106,20 +106,15 @@ def _longer_config(
             f"max_tokens={max_tokens!r} is less than the {old.max_position_embeddings} tokens that the source already "
             "reads; give at least that many"
         )
+    heads = ("ConditionalGeneration", "SequenceClassification", "QuestionAnswering")
+    forgetful = old.global_tokens == "none" and type(base).__name__.endswith(heads)
     fields = old.to_dict() | {
         "attention": plan_attention(old, attention, max_tokens, options),
         "max_position_embeddings": max_tokens,
-        "global_tokens": _default_globals(base),
+        # Which are global when nobody says so: forgetting them would leave whole projections untrained.
+        "global_tokens": "first" if forgetful else old.global_tokens,
     }
     return LongspanConfig.from_dict(fields)
-
-
-def _default_globals(base: LongspanPreTrainedModel) -> str:
-    """Which tokens are global when nobody says so: forgetting them would leave whole projections untrained."""
-    heads = ("ConditionalGeneration", "SequenceClassification", "QuestionAnswering")
-    if base.config.global_tokens == "none" and type(base).__name__.endswith(heads):
-        return "first"
-    return base.config.global_tokens
 
 
 @torch.no_grad()
