@@ -20,7 +20,7 @@ from longspan.data.sources import find_source
 from longspan.errors import InputError
 from longspan.models.heads.specs import NaturalQuestions as Head
 from longspan.settings import Count
-from longspan.tasks.base import Outcome, Task
+from longspan.tasks.base import Outcome, Task, check_room, room_for
 from longspan.tasks.metrics.natural_questions import (
     SCORES,
     VOTES,
@@ -101,12 +101,7 @@ class NaturalQuestions(QuestionOptions, Task):
 
     def check_model(self, config: Any) -> None:
         """Refuse longer chunks than the model has positions for, and heads or token types that do not fit."""
-        room = config.max_position_embeddings
-        if self.max_tokens > room and config.position_embedding != "sinusoidal":
-            raise InputError(
-                f"task.max_tokens is {self.max_tokens} but the model has positions for {room} tokens; "
-                "raise model.max_tokens, or lower it"
-            )
+        check_room(self.max_tokens, config)
         known = config.head_options(Head).answer_types
         if self.answer_types != known:
             raise InputError(f"task.answer_types is {self.answer_types} but the model's is {known}; make them agree")
@@ -119,9 +114,7 @@ class NaturalQuestions(QuestionOptions, Task):
 
     def fitted(self, config: Any) -> Self:
         """Chunks as long as the model has positions for, at most; as many answer types as it knows."""
-        most = self.max_tokens
-        if config.position_embedding != "sinusoidal":
-            most = min(most, config.max_position_embeddings)
+        most = room_for(self.max_tokens, config)
         head = config.head_options(Head)
         return replace(
             self,
