@@ -24,14 +24,7 @@ from torch.utils.data import IterableDataset
 from longspan.data.questions.rows import QuestionRow, Span
 from longspan.errors import InputError
 from longspan.tasks.predicting import batches
-from longspan.tasks.questions.features import (
-    NO,
-    NULL,
-    YES,
-    ChunkFeatures,
-    chunk_features,
-    collate,
-)
+from longspan.tasks.questions.features import NO, NULL, YES, ChunkFeatures, chunk_features, collate
 from longspan.tasks.tokenizers import padding_id
 
 NEVER = float("-inf")
@@ -233,7 +226,7 @@ class _Merge:
         yes_no = _yes_or_no(chunk.answer)
         if yes_no != "none":
             short_score = chunk.answer[YES if yes_no == "yes" else NO] - chunk.answer[NULL]
-        probability = probability_of(chunk.log_odds)
+        probability = float(torch.tensor(chunk.log_odds, dtype=torch.float64).sigmoid())
         shares = torch.tensor([NEVER if score is None else score for score in scores], dtype=torch.float64).softmax(0)
         return Answer(
             candidate=chosen,
@@ -245,11 +238,6 @@ class _Merge:
             candidate_scores=scores,
             candidate_probabilities=tuple((probability * shares).tolist()),
         )
-
-
-def probability_of(log_odds: float) -> float:
-    """The sigmoid."""
-    return float(torch.tensor(log_odds, dtype=torch.float64).sigmoid())
 
 
 def _yes_or_no(types: list[float]) -> str:

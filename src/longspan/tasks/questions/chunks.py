@@ -15,10 +15,9 @@ from longspan.data.questions.rows import QuestionRow
 from longspan.data.ragged import Ragged, Writer, fingerprint_of, make_once
 from longspan.errors import InputError
 from longspan.progress import progress_bar
-from longspan.tasks.questions.features import ChunkFeatures, chunk_features
+from longspan.tasks.questions.features import LABELS, ChunkFeatures, chunk_features
 from longspan.tasks.questions.options import QuestionOptions
 
-LABELS = ("start_positions", "end_positions", "paragraph_labels", "answer_types")
 COLUMNS = {"input_ids": "<i4", "paragraph_ids": "<i4", "token_type_ids": "u1"}
 
 
