@@ -108,12 +108,6 @@ def _add_arguments(cls: type[LongspanWithHead]) -> None:
     cls.forward = forward
 
 
-def label_count(config: LongspanConfig) -> int:
-    """L, the number of labels (or of numbers to predict)."""
-    assert config.num_labels is not None
-    return config.num_labels
-
-
 def dropout_of(config: Any, chosen: float | None) -> nn.Dropout:
     """A head's dropout: its own, or else the model's."""
     return nn.Dropout(config.dropout if chosen is None else chosen)

@@ -10,7 +10,7 @@ from transformers.modeling_outputs import MaskedLMOutput
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.specs import MaskedLM
-from longspan.models.losses import IGNORED, token_loss
+from longspan.models.losses import IGNORED, check_labels, token_loss
 from longspan.stacks.block import activation
 
 
@@ -75,9 +75,6 @@ class LongspanForMaskedLM(LongspanWithHead):
 
 def labelled(hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """The states `(B, T, E)` that have a label, and their labels: `(M, E)` and `(M,)`."""
-    if labels.shape != hidden.shape[:-1]:
-        raise InputError(
-            f"labels has shape {tuple(labels.shape)}, the input {tuple(hidden.shape[:-1])}; give one label each"
-        )
+    check_labels(labels, hidden.shape[:-1])
     places = (labels != IGNORED).flatten().nonzero().squeeze(1)
     return hidden.flatten(0, 1)[places], labels.flatten()[places]

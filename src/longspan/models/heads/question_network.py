@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from longspan.errors import InputError
-from longspan.models.heads.sentence_network import mean_by_sentence
+from longspan.models.heads.sentence_network import checked_ids, mean_by_sentence
 from longspan.models.heads.specs import NaturalQuestions
 from longspan.models.network import EncoderBody, first_token
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
+
+
+LABELS = ("start_positions", "end_positions", "paragraph_labels", "answer_types")
+"""What is learned of a chunk, in the order of `ChunkLogits`."""
 
 
 class ChunkLogits(NamedTuple):
@@ -98,20 +101,7 @@ def paragraph_means(
     Returns:
         `(B, C, E)` means, 0 where a paragraph has no token; `(B, C)` bool, True where it has.
     """
-    if paragraph_ids is None:
-        raise InputError("paragraph_ids is missing; give the index of each token's paragraph, (B, T), -1 for none")
-    if paragraph_ids.shape != hidden.shape[:2]:
-        raise InputError(
-            f"paragraph_ids has shape {tuple(paragraph_ids.shape)} but the input is {tuple(hidden.shape[:2])}; give "
-            "one index per token"
-        )
-    paragraph_ids = paragraph_ids.masked_fill(~real, -1)
-    if max_paragraphs is None or not torch.compiler.is_compiling():
-        most = int(paragraph_ids.max()) + 1
-        if max_paragraphs is not None and most > max_paragraphs:
-            raise InputError(f"paragraph_ids counts {most} paragraphs but max_paragraphs={max_paragraphs}; give more")
-        max_paragraphs = most if max_paragraphs is None else max_paragraphs
-    return mean_by_sentence(hidden, paragraph_ids, max_paragraphs)
+    return mean_by_sentence(hidden, *checked_ids("paragraph", paragraph_ids, hidden, real, max_paragraphs))
 
 
 def document_mean(means: Tensor, exists: Tensor, hidden: Tensor, real: Tensor) -> Tensor:

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers.utils import ModelOutput
 
-from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.specs import ReplacedTokens
-from longspan.models.losses import IGNORED
+from longspan.models.losses import binary_loss
 from longspan.stacks.block import activation
 
 
@@ -57,18 +55,5 @@ class LongspanForReplacedTokens(LongspanWithHead):
     ) -> ReplacedTokensOutput:
         """`logits` `(B, T)`; `labels` `(B, T)`, 1 = replaced, 0 = original, −100 = not counted, as is padding."""
         logits = self.discriminator(encoded.last_hidden_state)
-        loss = None if labels is None else replaced_loss(logits, labels, attention_mask)
+        loss = None if labels is None else binary_loss(logits, labels, attention_mask)
         return ReplacedTokensOutput(loss=loss, logits=logits)
-
-
-def replaced_loss(logits: Tensor, labels: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Mean binary cross-entropy of `(B, T)` logits over real tokens with a label, in float32."""
-    if labels.shape != logits.shape:
-        raise InputError(
-            f"labels has shape {tuple(labels.shape)}, the predictions {tuple(logits.shape)}; give one label each"
-        )
-    counted = labels != IGNORED
-    counted = counted if attention_mask is None else counted & attention_mask.bool()
-    wanted = labels.masked_fill(~counted, 0).float()
-    losses = functional.binary_cross_entropy_with_logits(logits.float(), wanted, reduction="none")
-    return (losses * counted).sum() / counted.sum().clamp(min=1)

@@ -14,8 +14,9 @@ from typing import Any
 from longspan.data.questions.rows import QuestionRow
 from longspan.data.ragged import Ragged, Writer, fingerprint_of, make_once
 from longspan.errors import InputError
+from longspan.models.heads.question_network import LABELS
 from longspan.progress import progress_bar
-from longspan.tasks.questions.features import LABELS, ChunkFeatures, chunk_features
+from longspan.tasks.questions.features import ChunkFeatures, chunk_features
 from longspan.tasks.questions.options import QuestionOptions
 
 COLUMNS = {"input_ids": "<i4", "paragraph_ids": "<i4", "token_type_ids": "u1"}

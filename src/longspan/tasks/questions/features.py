@@ -26,14 +26,13 @@ from torch import Tensor
 from longspan.data.questions.rows import QuestionRow, Span, check_text
 from longspan.data.text.chunks import Chunk, chunk_map
 from longspan.errors import InputError
+from longspan.models.heads.question_network import LABELS
 from longspan.models.losses import IGNORED
 from longspan.tasks.predicting import pad
 from longspan.tasks.questions.document import NOWHERE, Stream, encode_text, kept_candidates, tokenize_document
 from longspan.tasks.questions.options import PassageTypes, QuestionOptions
 
 logger = logging.getLogger(__name__)
-
-LABELS = ("start_positions", "end_positions", "paragraph_labels", "answer_types")
 
 NULL, YES, NO, SHORT, LONG = range(5)
 """The five answer types; with two, everything but `NULL` is 1."""

@@ -18,6 +18,7 @@ from longspan.data.questions.rows import QuestionRow
 from longspan.data.ragged import Ragged
 from longspan.data.sources import find_source
 from longspan.errors import InputError
+from longspan.models.heads.question_network import LABELS
 from longspan.models.heads.specs import NaturalQuestions as Head
 from longspan.settings import Count
 from longspan.tasks.base import Outcome, Task, check_room, room_for
@@ -35,7 +36,7 @@ from longspan.tasks.metrics.natural_questions import (
 )
 from longspan.tasks.questions.answering import Answer, answer_rows
 from longspan.tasks.questions.chunks import question_chunks
-from longspan.tasks.questions.features import LABELS, collate
+from longspan.tasks.questions.features import collate
 from longspan.tasks.questions.options import PassageTypes, QuestionOptions, marker_tokens
 from longspan.tasks.questions.predictions import line, official_files, said
 from longspan.tasks.tokenizers import padding_id
