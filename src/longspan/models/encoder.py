@@ -31,25 +31,14 @@ class Encoder(EncoderNetwork):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
-        first_position: int = 0,
         position_ids: Tensor | None = None,
     ) -> BaseModelOutput | tuple[Tensor, ...]:
-        """Encode a batch: `(B, T)` ids and masks → states `(B, T, E)`; arguments as in `LongspanModel.forward`.
-
-        `first_position` is where the input begins in a longer document of which it is a piece.
-        """
+        """Encode a batch: `(B, T)` ids and masks → states `(B, T, E)`; arguments as in `LongspanModel.forward`."""
         refuse_attentions(output_attentions, self.config.output_attentions)
         keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         seen: list[Tensor] | None = [] if keep else None
         hidden = self.states(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            inputs_embeds,
-            first_position,
-            position_ids,
-            seen,
+            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, position_ids, seen
         )
         output = BaseModelOutput(last_hidden_state=hidden, hidden_states=None if seen is None else tuple(seen))
         return output.to_tuple() if return_dict is False else output
@@ -77,13 +66,6 @@ class LongspanModel(LongspanPreTrainedModel):
         self.encoder = Encoder(config)
         self.pooler = Pooler(config) if config.pooler else None
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.encoder.embeddings.token
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        assert isinstance(value, nn.Embedding)
-        self.encoder.embeddings.token = value
 
     def forward(
         self,

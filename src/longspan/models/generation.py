@@ -26,16 +26,6 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         blocks: list[Any] = list(self.decoder.layers)
         return not all(block.attention.new_state().is_croppable for block in blocks)
 
-    def get_decoder(self) -> nn.Module:
-        return self.decoder
-
-    def get_output_embeddings(self) -> nn.Module:
-        return self.lm_head
-
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        assert isinstance(new_embeddings, nn.Linear)
-        self.lm_head = new_embeddings
-
     def language_loss(
         self, logits: Tensor, labels: Tensor | None, count: Tensor | int | None, *, shift: bool = False
     ) -> Tensor | None:

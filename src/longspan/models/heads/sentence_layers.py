@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from longspan.attention import Tokens
 from longspan.models.fields import ModelFields
 from longspan.models.heads.specs import SentenceScoring
-from longspan.models.network import encoder_block, layer_norm
+from longspan.models.network import make_block
 from longspan.stacks.block import Block
 
 WAVES = 16
@@ -57,8 +57,8 @@ class SentenceLayers(nn.Module):
         inner = sentence_fields(config)
         width = config.hidden_size
         self.place = nn.Linear(4 * WAVES + 1, width)
-        self.layers = nn.ModuleList(encoder_block(inner, layer, block) for layer in range(inner.num_hidden_layers))
-        self.final_norm = layer_norm(config)
+        self.layers = nn.ModuleList(make_block(inner, layer, kind=block) for layer in range(inner.num_hidden_layers))
+        self.final_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.mix = nn.Linear(3 * width, width)
         self.activation = nn.GELU()
 
