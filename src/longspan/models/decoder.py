@@ -11,8 +11,8 @@ from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.models.caches import kept_states
 from longspan.models.configuration import LongspanConfig
-from longspan.models.layers import CheckpointedBlock
 from longspan.models.network import Network
+from longspan.models.pretrained import CheckpointedBlock
 from longspan.models.tokens import bool_mask, check_mask
 
 

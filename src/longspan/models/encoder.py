@@ -9,9 +9,8 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPo
 
 from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
-from longspan.models.layers import CheckpointedBlock
 from longspan.models.network import EncoderNetwork, first_token
-from longspan.models.pretrained import LongspanPreTrainedModel
+from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedModel
 
 
 class Encoder(EncoderNetwork):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
 
-from longspan.attention import AttentionConfig, RelativePositions, Tokens
+from longspan.attention import RelativePositions, Tokens
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
 from longspan.models.tokens import describe_tokens
@@ -87,15 +87,12 @@ class Network(nn.Module):
         return hidden
 
 
-def _shared_positions(layers: nn.ModuleList, width: int) -> RelativePositions | None:
+def _shared_positions(layers: Any, width: int) -> RelativePositions | None:
     """The one pair of tables for all layers with relative positions, as in DeBERTa; `None` if there are no such layers.
     The configuration has checked that they ask for equal tables."""
     shared = None
     for block in layers:
-        assert isinstance(block, Block)
-        config = block.attention.config
-        assert isinstance(config, AttentionConfig)
-        tables = config.build_positions(width)
+        tables = block.attention.config.build_positions(width)
         if tables is not None:
             block.attention.share_positions()
             shared = shared or tables
@@ -124,14 +121,6 @@ class EncoderNetwork(Network):
         hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, position_ids)
         tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask)
         return self.run(hidden, tokens, seen=seen)
-
-
-class EncoderBody(nn.Module):
-    """The encoder under the name that `LongspanModel` gives it, so that weights have the same names."""
-
-    def __init__(self, config: ModelFields) -> None:
-        super().__init__()
-        self.encoder = EncoderNetwork(config)
 
 
 def first_token(hidden: Tensor) -> Tensor:

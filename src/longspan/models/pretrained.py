@@ -8,12 +8,18 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import PreTrainedModel, initialization
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput
 
 from longspan.attention.base import Attention
 from longspan.models.card import write_card
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import Embeddings
+from longspan.stacks.block import Block
+
+
+class CheckpointedBlock(GradientCheckpointingLayer, Block):
+    """A block that transformers can checkpoint, and that its device maps do not split."""
 
 
 class LongspanPreTrainedModel(PreTrainedModel):

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers.utils import ModelOutput
 
 from longspan.errors import InputError
@@ -141,12 +142,11 @@ def choice_loss(logits: Tensor, labels: Tensor, name: str, *, null_slot: bool = 
 def _check_labels(logits: Tensor, labels: Tensor, name: str) -> None:
     if labels.shape != logits.shape[:1]:
         raise InputError(f"{name} has shape {tuple(labels.shape)}; give one label for each of {len(logits)} chunks")
-    outside = (labels != IGNORED) & ((labels < 0) | (labels >= logits.shape[1]))
-    missing = torch.zeros_like(outside)
-    if logits.shape[1]:
-        place = labels.clamp(0, logits.shape[1] - 1)[:, None]
-        missing = (labels != IGNORED) & logits.gather(1, place)[:, 0].isneginf()
-    wrong = (outside | missing).nonzero()
+    # One column more, which no chunk has, for labels that are no index.
+    count = logits.shape[1]
+    place = torch.where((labels < 0) | (labels >= count), count, labels)
+    absent = functional.pad(logits, (0, 1), value=float("-inf")).gather(1, place[:, None])[:, 0].isneginf()
+    wrong = ((labels != IGNORED) & absent).nonzero()
     if len(wrong):
         row = int(wrong[0])
         raise InputError(

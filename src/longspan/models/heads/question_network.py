@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from longspan.models.heads.sentence_network import checked_ids, mean_by_sentence
 from longspan.models.heads.specs import NaturalQuestions
-from longspan.models.network import EncoderBody, first_token
+from longspan.models.network import EncoderNetwork, first_token
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
@@ -31,6 +31,7 @@ class ChunkLogits(NamedTuple):
 class ReadsChunks(nn.Module):
     """What every reader has above its encoder: three layers and their logits."""
 
+    model: Any
     qa_outputs: nn.Linear
     paragraph: nn.Linear
     answer: nn.Linear
@@ -65,7 +66,7 @@ class QuestionNetwork(ReadsChunks):
     def __init__(self, config: ModelFields) -> None:
         super().__init__()
         self.config = config
-        self.model = EncoderBody(config)
+        self.model = nn.ModuleDict({"encoder": EncoderNetwork(config)})
         self.add_outputs(config)
 
     @property

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from longspan.errors import InputError
 from longspan.models.heads.sentence_layers import SentenceLayers
 from longspan.models.heads.specs import SentenceScoring
-from longspan.models.network import EncoderBody
+from longspan.models.network import EncoderNetwork
 from longspan.models.segments import sums_by_sentence
 from longspan.stacks.block import Block
 
@@ -135,5 +135,5 @@ class SentenceScoringNetwork(ScoresSentences):
     def __init__(self, config: ModelFields) -> None:
         super().__init__()
         self.config = config
-        self.model = EncoderBody(config)
+        self.model = nn.ModuleDict({"encoder": EncoderNetwork(config)})
         self.add_scorer(config, Block)

@@ -11,8 +11,8 @@ from transformers.utils import ModelOutput
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.sentence_network import ScoresSentences, checked_ids, mean_by_sentence, tokens_by_sentence
 from longspan.models.heads.specs import SentenceScoring
-from longspan.models.layers import CheckpointedBlock
 from longspan.models.losses import binary_loss
+from longspan.models.pretrained import CheckpointedBlock
 
 
 @dataclass

@@ -20,11 +20,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from longspan.data.text.words import split_words
 from longspan.errors import InputError
 from longspan.extras import require
+from longspan.settings import check
 
 MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
@@ -49,15 +50,12 @@ class Rouge:
     """
 
     stemmer: bool = False
-    references: str = "max"
-    tokens: str = "auto"
+    references: Literal["max", "mean"] = "max"
+    tokens: Literal["auto", "rouge_score", "unicode"] = "auto"
 
     def __post_init__(self) -> None:
         """Refuse unknown choices."""
-        if self.references not in {"max", "mean"}:
-            raise InputError(f"references={self.references!r} is unknown; choose 'max' or 'mean'")
-        if self.tokens not in {"auto", "rouge_score", "unicode"}:
-            raise InputError(f"tokens={self.tokens!r} is unknown; choose 'auto', 'rouge_score' or 'unicode'")
+        check(self)
 
     @property
     def flavour(self) -> str:

@@ -23,6 +23,7 @@ from torch.utils.data import IterableDataset
 
 from longspan.data.questions.rows import QuestionRow, Span
 from longspan.errors import InputError
+from longspan.models.heads.question_network import LABELS
 from longspan.tasks.predicting import batches
 from longspan.tasks.questions.features import NO, NULL, YES, ChunkFeatures, chunk_features, collate
 from longspan.tasks.tokenizers import padding_id
@@ -120,8 +121,7 @@ def read_chunks(
     model: Any, batch: dict[str, Tensor], chunks: Sequence[ChunkFeatures], max_answer_tokens: int
 ) -> list[ChunkReading]:
     """One forward pass over a collated batch of chunks, labels in it ignored."""
-    names = ("input_ids", "attention_mask", "global_attention_mask", "token_type_ids", "paragraph_ids")
-    inputs = {name: batch[name] for name in names if name in batch}
+    inputs = {name: value for name, value in batch.items() if name not in LABELS}
     most = max(len(chunk["candidates"]) for chunk in chunks)
     output = model(**inputs, max_paragraphs=most)
     width = inputs["input_ids"].shape[1]
