@@ -44,11 +44,12 @@ def model_card(model: Any) -> str:
     front += [f"pipeline_tag: {task}"] if task else []
     front += [f"base_model: {json.dumps(config.source_name)}"] if config.source_name else []
     front += ["tags:", *(f"- {tag}" for tag in ("longspan", "long-context", *sorted(set(mechanisms))))]
+    report = getattr(model, "report", None)  # what `lengthen` reported, where this very model was lengthened
     sections = [
         "---\n" + "\n".join(front) + "\n---\n" + MARK,
         f"# {name} for up to {config.max_position_embeddings:,} tokens",
         _what(model, mechanisms),
-        _report(model),
+        "" if report is None else f"## How it was lengthened\n\n```text\n{report}\n```",
         _loading(name, auto),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -73,12 +74,6 @@ def _what(model: Any, mechanisms: list[str]) -> str:
         "Global tokens by default": config.global_tokens,
     }
     return "\n".join(f"- {name}: {text}" for name, text in lines.items() if text)
-
-
-def _report(model: Any) -> str:
-    """What `lengthen` reported, where this very model was lengthened."""
-    report = getattr(model, "report", None)
-    return "" if report is None else f"## How it was lengthened\n\n```text\n{report}\n```"
 
 
 def _loading(name: str, auto: str | None) -> str:

@@ -36,7 +36,10 @@ class LongspanWithHead(LongspanPreTrainedModel):
     """From the encoder's output and the `(B, T)` mask to a `ModelOutput`."""
 
     def __init__(self, config: LongspanConfig) -> None:
-        super().__init__(config if config.is_for(self.spec) else _for_head(config, self.spec))
+        if not config.is_for(self.spec):
+            config = copy.deepcopy(config)
+            config.head = self.spec().to_dict()
+        super().__init__(config)
         self.options: Any = self.config.head_options(self.spec)
         self.model = LongspanModel(self.config)
         self.add_layers(self.config)
@@ -82,13 +85,6 @@ class LongspanWithHead(LongspanPreTrainedModel):
         if encoded.hidden_states is not None:
             output["hidden_states"] = encoded.hidden_states
         return self.finish(output, return_dict)
-
-
-def _for_head(config: LongspanConfig, spec: type[HeadSpec]) -> LongspanConfig:
-    """A copy of the configuration with the defaults of this head."""
-    changed = copy.deepcopy(config)
-    changed.head = spec().to_dict()
-    return changed
 
 
 def _add_arguments(cls: type[LongspanWithHead]) -> None:

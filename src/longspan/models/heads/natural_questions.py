@@ -50,7 +50,7 @@ class NaturalQuestionsOutput(ModelOutput):
     hidden_states: tuple[Tensor, ...] | None = None
 
 
-class LongspanForNaturalQuestions(LongspanWithHead, ReadsChunks):
+class LongspanForNaturalQuestions(ReadsChunks, LongspanWithHead):
     """Long answer, short answer and answerability of one chunk of a document.
 
     With `null_paragraph` the choice among paragraphs has one more slot, "none of them", whose logit is 0; the paragraph
@@ -58,9 +58,6 @@ class LongspanForNaturalQuestions(LongspanWithHead, ReadsChunks):
     """
 
     spec = NaturalQuestions
-
-    def add_layers(self, config: Any) -> None:
-        self.add_outputs(config)
 
     def predict(
         self,

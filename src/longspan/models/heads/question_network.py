@@ -36,7 +36,7 @@ class ReadsChunks(nn.Module):
     paragraph: nn.Linear
     answer: nn.Linear
 
-    def add_outputs(self, config: ModelFields) -> None:
+    def add_layers(self, config: Any) -> None:
         """Make the layers above the encoder."""
         options = config.head_options(NaturalQuestions)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
@@ -67,7 +67,7 @@ class QuestionNetwork(ReadsChunks):
         super().__init__()
         self.config = config
         self.model = nn.ModuleDict({"encoder": EncoderNetwork(config)})
-        self.add_outputs(config)
+        self.add_layers(config)
 
     @property
     def device(self) -> torch.device:

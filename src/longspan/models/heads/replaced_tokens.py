@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.utils import ModelOutput
 
 from longspan.models.heads.base import LongspanWithHead
+from longspan.models.heads.sentence_network import Scorer
 from longspan.models.heads.specs import ReplacedTokens
 from longspan.models.losses import binary_loss
 from longspan.stacks.block import activation
@@ -29,26 +30,13 @@ class ReplacedTokensOutput(ModelOutput):
     hidden_states: tuple[Tensor, ...] | None = None
 
 
-class ReplacedTokensHead(nn.Module):
-    """`output(activation(dense(x)))`: `(B, T, E)` → `(B, T)`."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = activation(config.activation_function)
-        self.output = nn.Linear(config.hidden_size, 1)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.output(self.activation(self.dense(hidden))).squeeze(-1)
-
-
 class LongspanForReplacedTokens(LongspanWithHead):
     """Tell replaced tokens from original ones (Clark et al. 2020, ELECTRA, arXiv 2003.10555, section 3)."""
 
     spec = ReplacedTokens
 
     def add_layers(self, config: Any) -> None:
-        self.discriminator = ReplacedTokensHead(config)
+        self.discriminator = Scorer(config.hidden_size, activation(config.activation_function), dropout=0.0)
 
     def predict(
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None

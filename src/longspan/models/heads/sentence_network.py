@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,16 +18,15 @@ if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
 
 
-class SentenceScorer(nn.Module):
-    """`output(dropout(gelu(dense(x))))`: `(…, E)` → `(…)`."""
+class Scorer(nn.Module):
+    """`output(dropout(activation(dense(x))))`: `(…, E)` → `(…)`."""
 
-    def __init__(self, config: ModelFields) -> None:
+    def __init__(self, width: int, activation: nn.Module, dropout: float) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = nn.GELU()
-        dropout = config.head_options(SentenceScoring).dropout
-        self.dropout = nn.Dropout(config.dropout if dropout is None else dropout)
-        self.output = nn.Linear(config.hidden_size, 1)
+        self.dense = nn.Linear(width, width)
+        self.activation = activation
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(width, 1)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.output(self.dropout(self.activation(self.dense(hidden)))).squeeze(-1)
@@ -99,14 +98,18 @@ def _places(sentence_ids: Tensor, sentences: int) -> Tensor:
 class ScoresSentences(nn.Module):
     """What every sentence scorer has: an encoder below, blocks over the sentences, and the scorer."""
 
+    block: ClassVar[type[Block]] = Block
+    """The class of those over the sentences."""
     model: Any
     sentence_layers: SentenceLayers | None
-    scorer: SentenceScorer
+    scorer: Scorer
 
-    def add_scorer(self, config: ModelFields, block: type[Block]) -> None:
-        """Make the layers above the encoder; `block` is the class of those over the sentences."""
-        self.sentence_layers = SentenceLayers(config, block) if config.head_options(SentenceScoring).layers else None
-        self.scorer = SentenceScorer(config)
+    def add_layers(self, config: Any) -> None:
+        """Make the layers above the encoder."""
+        options = config.head_options(SentenceScoring)
+        dropout = config.dropout if options.dropout is None else options.dropout
+        self.sentence_layers = SentenceLayers(config, self.block) if options.layers else None
+        self.scorer = Scorer(config.hidden_size, nn.GELU(), dropout)
 
     def score(self, means: Tensor, counts: Tensor) -> Tensor:
         """`(B, N, E)` means over each sentence's tokens, and how many these are, `(B, N)` → `(B, N)` scores."""
@@ -136,4 +139,4 @@ class SentenceScoringNetwork(ScoresSentences):
         super().__init__()
         self.config = config
         self.model = nn.ModuleDict({"encoder": EncoderNetwork(config)})
-        self.add_scorer(config, Block)
+        self.add_layers(config)

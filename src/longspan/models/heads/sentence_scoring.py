@@ -32,13 +32,11 @@ class SentenceScoringOutput(ModelOutput):
     hidden_states: tuple[Tensor, ...] | None = None
 
 
-class LongspanForSentenceScoring(LongspanWithHead, ScoresSentences):
+class LongspanForSentenceScoring(ScoresSentences, LongspanWithHead):
     """Score each sentence by the mean state of its tokens, after blocks over the sentences where the head has them."""
 
     spec = SentenceScoring
-
-    def add_layers(self, config: Any) -> None:
-        self.add_scorer(config, CheckpointedBlock)
+    block = CheckpointedBlock
 
     def predict(
         self,

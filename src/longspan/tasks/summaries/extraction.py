@@ -54,7 +54,9 @@ class Extraction(SummaryTask):
         """Token ids, the sentence of each token, and a soft label per sentence where the row has references."""
         sentences = row.sentences
         encoded = encode_sentences(sentences, tokenizer)
-        kept = self._kept(encoded)
+        kept = len(encoded)
+        if self.max_source_tokens is not None:
+            kept = max(bisect_right(list(accumulate(map(len, encoded))), self.max_source_tokens), 1)
         features: dict[str, Any] = {
             "input_ids": list(chain.from_iterable(encoded[:kept])),
             "sentence_ids": [index for index, ids in enumerate(encoded[:kept]) for _ in ids],
@@ -71,18 +73,12 @@ class Extraction(SummaryTask):
 
     def texts(self, predictions: Any, rows: Sequence[SummaryRow], tokenizer: Any) -> list[str]:
         """The best sentences of each row, in order, one per line, cut to the length asked for."""
-        return [self._text(scores, row) for scores, row in zip(predictions, rows, strict=True)]
-
-    def _kept(self, encoded: Sequence[Sequence[int]]) -> int:
-        """Number of leading sentences within `max_source_tokens`, at least one."""
-        if self.max_source_tokens is None:
-            return len(encoded)
-        return max(bisect_right(list(accumulate(map(len, encoded))), self.max_source_tokens), 1)
-
-    def _text(self, scores: Any, row: SummaryRow) -> str:
-        words = self.summary_words or len(split_words(row.reference))
-        count = min(len(scores), len(row.sentences))
-        return "\n".join(fill(row.sentences, ranking(scores[:count]), words, block_repeats=self.block_repeats))
+        texts = []
+        for scores, row in zip(predictions, rows, strict=True):
+            words = self.summary_words or len(split_words(row.reference))
+            order = ranking(scores[: len(row.sentences)])
+            texts.append("\n".join(fill(row.sentences, order, words, block_repeats=self.block_repeats)))
+        return texts
 
 
 def encode_sentences(sentences: Sequence[str], tokenizer: Any) -> list[list[int]]:
