@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple
 
 from longspan.data.text.words import split_words
@@ -119,14 +119,14 @@ class UnicodeTokenizer:
     """
 
     def __init__(self, stemming: Any = None) -> None:
-        self.stemming = stemming
+        self.stems = None if stemming is None else cache(stemming.tokenize)
 
     def tokenize(self, text: str) -> list[str]:
         """The tokens of a text, in order."""
         words = split_words(text)
-        if self.stemming is None:
+        if self.stems is None:
             return words
-        return [stem for word in words for stem in (self.stemming.tokenize(word) if word.isascii() else [word])]
+        return [stem for word in words for stem in (self.stems(word) if word.isascii() else [word])]
 
 
 def _mostly_other_script(texts: Iterable[str]) -> bool:

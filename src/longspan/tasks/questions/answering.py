@@ -63,12 +63,8 @@ class Answer:
 class ChunkReading(NamedTuple):
     """What a model says of one chunk with C passages; plain numbers."""
 
-    candidates: list[int]
-    """(C) the passages as indices in `QuestionRow.candidates`."""
-    logits: list[float]
-    """(C) a_c."""
-    spans: list[tuple[float, Span]]
-    """(C) the best short answer in each, with its score."""
+    offers: list[tuple[int, float, float, Span]]
+    """(C) each passage as index in `QuestionRow.candidates`, its a_c, the score of the best short answer, and that."""
     answer: list[float]
     """Logits of the answer types."""
 
@@ -131,13 +127,11 @@ def read_chunks(
     scores = scores - (start[:, :1] + end[:, :1])
     readings = []
     for row, chunk in enumerate(chunks):
-        count = len(chunk["candidates"])
-        logits = output.paragraph_logits[row, :count].float()
-        ends = zip(scores[row, :count].tolist(), first[row].tolist(), last[row].tolist(), strict=False)
+        numbers = (column[row].tolist() for column in (output.paragraph_logits.float(), scores, first, last))
+        found = zip(chunk["candidates"], *numbers, strict=False)
         places = chunk["token_spans"]
-        spans = [(score, Span(places[i][0], places[j][1])) for score, i, j in ends]
-        types = output.answer_logits[row].float().tolist()
-        readings.append(ChunkReading(chunk["candidates"], logits.tolist(), spans, types))
+        offers = [(index, logit, score, Span(places[i][0], places[j][1])) for index, logit, score, i, j in found]
+        readings.append(ChunkReading(offers, output.answer_logits[row].float().tolist()))
     return readings
 
 
@@ -208,7 +202,7 @@ class _Merge:
     def add(self, chunk: ChunkReading) -> None:
         """Of equal offers the earlier chunk's stays."""
         odds = chunk.log_odds
-        for candidate, logit, (score, span) in zip(chunk.candidates, chunk.logits, chunk.spans, strict=True):
+        for candidate, logit, score, span in chunk.offers:
             if candidate not in self.long or logit + odds > self.long[candidate][0]:
                 self.long[candidate] = (logit + odds, chunk)
             if candidate not in self.short or score > self.short[candidate][0]:

@@ -34,7 +34,7 @@ from longspan.tasks.metrics.natural_questions import (
     tydi_scores,
     votes_needed,
 )
-from longspan.tasks.questions.answering import Answer, answer_rows
+from longspan.tasks.questions.answering import answer_rows
 from longspan.tasks.questions.chunks import question_chunks
 from longspan.tasks.questions.features import collate
 from longspan.tasks.questions.options import PassageTypes, QuestionOptions, marker_tokens
@@ -170,7 +170,8 @@ class NaturalQuestions(QuestionOptions, Task):
         while group := list(islice(stream, GROUP)):
             answers = answer_rows(model, tokenizer, group, self, batch_size)
             for row, answer in zip(group, answers, strict=True):
-                judged.append(_Judged.of(row, answer))
+                bare = replace(row, question="", text="", candidates=(), annotations=(), tokens=None)
+                judged.append(_Judged(bare, annotations_of(row), said(row, answer), answer.probability))
                 lines.append(line(row, answer))
         if not judged:
             raise InputError("the data gives no rows with annotations to score; name other data")
@@ -195,11 +196,6 @@ class _Judged:
     gold: list[Said]
     predicted: Said
     probability: float
-
-    @classmethod
-    def of(cls, row: QuestionRow, answer: Answer) -> _Judged:
-        bare = replace(row, question="", text="", candidates=(), annotations=(), tokens=None)
-        return cls(bare, annotations_of(row), said(row, answer), answer.probability)
 
     @property
     def tydi(self) -> bool:
