@@ -112,9 +112,5 @@ class LongspanModel(LongspanPreTrainedModel):
             output_attentions,
             position_ids=position_ids,
         )
-        output = BaseModelOutputWithPooling(
-            last_hidden_state=states.last_hidden_state,
-            pooler_output=self.pooler(states.last_hidden_state) if self.pooler is not None else None,
-            hidden_states=states.hidden_states,
-        )
-        return self.finish(output, return_dict)
+        pooled = None if self.pooler is None else self.pooler(states.last_hidden_state)
+        return self.finish(BaseModelOutputWithPooling(**states, pooler_output=pooled), return_dict)
