@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from transformers.utils import ModelOutput
+from transformers.modeling_outputs import TokenClassifierOutput
 
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.sentence_network import Scorer
 from longspan.models.heads.specs import ReplacedTokens
 from longspan.models.losses import binary_loss
 from longspan.stacks.block import activation
-
-
-@dataclass
-class ReplacedTokensOutput(ModelOutput):
-    """Which tokens were replaced.
-
-    Attributes:
-        loss: scalar, mean binary cross-entropy over the tokens that have a label.
-        logits: `(B, T)`, above 0 where a token looks replaced.
-        hidden_states: per layer `(B, T, E)`, when asked for.
-    """
-
-    loss: Tensor | None = None
-    logits: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
 
 
 class LongspanForReplacedTokens(LongspanWithHead):
@@ -40,8 +24,8 @@ class LongspanForReplacedTokens(LongspanWithHead):
 
     def predict(
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None
-    ) -> ReplacedTokensOutput:
+    ) -> TokenClassifierOutput:
         """`logits` `(B, T)`; `labels` `(B, T)`, 1 = replaced, 0 = original, −100 = not counted, as is padding."""
         logits = self.discriminator(encoded.last_hidden_state)
         loss = None if labels is None else binary_loss(logits, labels, attention_mask)
-        return ReplacedTokensOutput(loss=loss, logits=logits)
+        return TokenClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]
