@@ -67,14 +67,9 @@ class LongspanForMaskedLM(LongspanWithHead):
         if only_masked or (only_masked is None and self.training and labels is not None):
             if labels is None:
                 raise InputError("only_masked=True needs labels; give them, or leave it out")
-            hidden, labels = labelled(hidden, labels)
+            check_labels(labels, hidden.shape[:-1])
+            places = (labels != IGNORED).flatten().nonzero().squeeze(1)
+            hidden, labels = hidden.flatten(0, 1)[places], labels.flatten()[places]
         logits = self.lm_head(hidden)
         loss = None if labels is None else token_loss(logits, labels, count=num_items_in_batch)
         return MaskedLMOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]
-
-
-def labelled(hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The states `(B, T, E)` that have a label, and their labels: `(M, E)` and `(M,)`."""
-    check_labels(labels, hidden.shape[:-1])
-    places = (labels != IGNORED).flatten().nonzero().squeeze(1)
-    return hidden.flatten(0, 1)[places], labels.flatten()[places]
