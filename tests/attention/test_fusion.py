@@ -19,7 +19,7 @@ from longspan.attention import (
     Tokens,
 )
 from longspan.attention.fusion import FusionAttention
-from longspan.attention.parts.relative import bucket, clipped_offset
+from longspan.attention.parts.relative import bucket, near_row
 from longspan.errors import InputError
 
 WIDTH, HEADS, HEAD_WIDTH = 6, 2, 3
@@ -261,7 +261,7 @@ def test_buckets_of_published_size_hold_64_offsets_each():
 
 
 def test_clipped_offsets_are_deberta_s():
-    assert clipped_offset(torch.tensor([-9, -4, -1, 0, 3, 4, 9]), 4).tolist() == [0, 0, 3, 4, 7, 7, 7]
+    assert near_row(torch.tensor([-9, -4, -1, 0, 3, 4, 9]), 4).tolist() == [0, 0, 3, 4, 7, 7, 7]
 
 
 def test_rows_for_buckets_start_at_the_middle_of_each():

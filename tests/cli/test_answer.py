@@ -187,12 +187,13 @@ def test_the_page_of_a_pdf(reader: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert record["passage"]["text"] == text
     from longspan.data.questions.rows import plain_row
     from longspan.data.text.documents import read_document_with_pages
-    from longspan.inference.answer import Places
+    from longspan.inference.answer import quote_of
 
     read, pages = read_document_with_pages(path)
     assert read == text
-    places = Places(plain_row(read, QUESTION), pages)
-    assert [places.quote(Span(text.index(line), text.index(line) + 3)).page for line in lines] == [1, 2, 3]
+    row = plain_row(read, QUESTION)
+    starts = [text.index(line) for line in lines]
+    assert [quote_of(row, Span(start, start + 3), pages).page for start in starts] == [1, 2, 3]
 
 
 def test_pages_where_a_word_was_broken_between_them(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 import longspan
 from longspan.data.questions.rows import QuestionRow, Span, plain_row
 from longspan.errors import InputError
-from longspan.inference.answer import BUNDLED, Places, Reader, headed, load_reader, whole_words
+from longspan.inference.answer import BUNDLED, Reader, headed, load_reader, quote_of, whole_words
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForNaturalQuestions
 from longspan.tasks.questions.answering import Answer
 from longspan.tasks.questions.natural_questions import NaturalQuestions
@@ -144,19 +144,19 @@ def test_headings_belong_to_the_passage_below_them() -> None:
 
 def test_lines_and_bytes_agree_with_the_file() -> None:
     row = plain_row(TEXT, QUESTION)
-    places = Places(row)
     data = TEXT.encode()
     for start in range(len(TEXT)):
         for end in range(start + 1, len(TEXT) + 1, 7):
-            quote = places.quote(Span(start, end))
+            quote = quote_of(row, Span(start, end))
             assert data[quote.start_byte : quote.end_byte].decode() == quote.text == TEXT[start:end]
             assert quote.first_line == TEXT[:start].count("\n") + 1
             assert quote.last_line == TEXT[: end - 1].count("\n") + 1
 
 
 def test_pages_begin_where_they_are_said_to() -> None:
-    places = Places(plain_row(TEXT, QUESTION), pages=[0, EAGLES])
-    pages = [places.quote(Span(start, start + 1)).page for start in (0, EAGLES - 1, EAGLES, len(TEXT) - 1)]
+    row = plain_row(TEXT, QUESTION)
+    starts = (0, EAGLES - 1, EAGLES, len(TEXT) - 1)
+    pages = [quote_of(row, Span(start, start + 1), [0, EAGLES]).page for start in starts]
     assert pages == [1, 1, 2, 2]
 
 

@@ -17,7 +17,9 @@ from longspan.ops.slots import check_slots
 from longspan.settings import Dropout, check
 
 if TYPE_CHECKING:
-    from transformers.cache_utils import CacheLayerMixin
+    from transformers.cache_utils import CacheLayerMixin as State
+else:  # transformers is imported by whoever makes a state
+    State = Any
 
 Start = Literal["from_local", "new"]
 """How a weight that a source lacks starts: as a copy of another of the layer, or as the mechanism draws it."""
@@ -33,6 +35,8 @@ class AttentionConfig:
     causal: ClassVar[bool] = False
     incremental: ClassVar[bool] = False
     """Whether `state=` is supported for token-by-token decoding (causal builds only)."""
+    sees_everything: ClassVar[bool] = False
+    """Whether every token sees every token, or in the causal form all up to itself."""
     cost: ClassVar[str]
     """Scores per token, as a formula over the fields."""
     source: ClassVar[str]
@@ -84,6 +88,8 @@ class AttentionConfig:
         Raises:
             InputError: nobody has said for this mechanism.
         """
+        if self.sees_everything:  # all up to the last of them, or all if there is any
+            return needed.flip(0).cumsum(0).flip(0) > 0 if causal else needed.any().expand(needed.shape)
         raise InputError(f"attention {self.mechanism!r} has no known receptive field; define its depends_on()")
 
     @property
@@ -99,7 +105,7 @@ class AttentionConfig:
 
     def covers(self, tokens: int) -> bool:
         """Whether no window ends inside a text of so many tokens, so that wider ones would give the same."""
-        return tokens <= 1
+        return self.sees_everything or tokens <= 1
 
     def widened(self, tokens: int) -> Self:
         """The same mechanism, for the same weights, with windows that cover a text of so many tokens if they can."""
@@ -152,14 +158,13 @@ class AttentionConfig:
 
     def describe(self) -> str:
         """The mechanism with the options that differ from its defaults, and its windows."""
-        default = type(self)()
-        shown = {
-            name: value
+        default, hidden = asdict(type(self)()), {"dropout", *self.idle}
+        shown = [
+            f"{name}={value}"
             for name, value in asdict(self).items()
-            if name != "dropout" and name not in self.idle
-            if value != getattr(default, name) or name.endswith("_tokens")
-        }
-        options = ", ".join(f"{name}={value}" for name, value in shown.items())
+            if name not in hidden and (value != default[name] or name.endswith("_tokens"))
+        ]
+        options = ", ".join(shown)
         return f"{self.mechanism}({options})" if options else self.mechanism
 
     @classmethod
@@ -205,6 +210,7 @@ class Attention(nn.Module):
         """Probability of dropping a weight now: the configured one while training, else 0."""
         return self.config.dropout if self.training else 0.0
 
+    @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
         """Set the weights beyond the projections that every mechanism shares, as the configuration says.
 
@@ -212,7 +218,10 @@ class Attention(nn.Module):
         transformers marked as loaded are left alone. Here: the copies of `starts_from`.
         """
         for name, source in self.starts_from.items():
-            copy_linear(getattr(self, source), getattr(self, name))
+            for kind in ("weight", "bias"):
+                parameter = getattr(getattr(self, name), kind)
+                if parameter is not None and not getattr(parameter, "_is_hf_initialized", False):
+                    parameter.copy_(getattr(getattr(self, source), kind))
 
     @property
     def starts_from(self) -> Mapping[str, str]:
@@ -225,20 +234,18 @@ class Attention(nn.Module):
 
         Returns how each of them starts; what no source may lack is left out, and left as it is.
         """
-        state = self.state_dict()
         new = [name for name in missing if name.partition(".")[0] not in self.inherits]
         if not new:
             return {}
-        kept = {name: tensor.clone() for name, tensor in state.items() if name not in new}
+        kept = {name: tensor.clone() for name, tensor in self.state_dict().items() if name not in new}
         self.init_extra_weights(std)
-        for name, tensor in kept.items():
-            state[name].copy_(tensor)
+        self.load_state_dict(kept, strict=False)
         return {name: "from_local" if name.partition(".")[0] in self.starts_from else "new" for name in new}
 
     def share_positions(self) -> None:
         """Give up tables of relative positions of one's own, for those of `Tokens(relative=…)`; here there are none."""
 
-    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> None:
+    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> None:
         """Raise `InputError` where `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""
         name = f"attention {self.config.mechanism!r}"
         if state is not None and not (self.causal and self.config.incremental):
@@ -256,18 +263,17 @@ class Attention(nn.Module):
         batch, length = hidden.shape[:2]
         past = 0 if state is None else int(state.get_seq_length())
         for flags, label, expected in ((tokens.mask, "mask", past + length), (tokens.is_global, "is_global", length)):
-            if flags is not None and (flags.shape[0] != batch or flags.shape[1] != expected):
+            if flags is not None and flags.shape != (batch, expected):
                 raise InputError(
                     f"{label} has shape {tuple(flags.shape)}, but the sequence needs ({batch}, {expected})"
                 )
-        if tokens.global_slots is not None:
-            if tokens.global_slots.shape[0] != batch:
-                raise InputError(
-                    f"global_slots has {tokens.global_slots.shape[0]} rows and the batch {batch}; give one for each"
-                )
-            check_slots("global_slots", tokens.global_slots, length)
+        slots = tokens.global_slots
+        if slots is not None and slots.shape[0] != batch:
+            raise InputError(f"global_slots has {slots.shape[0]} rows and the batch {batch}; give one for each")
+        if slots is not None:
+            check_slots("global_slots", slots, length)
 
-    def new_state(self) -> CacheLayerMixin:
+    def new_state(self) -> State:
         """What this layer keeps between steps, still empty: `attention(hidden, tokens, state)` continues it.
 
         Raises:
@@ -278,19 +284,10 @@ class Attention(nn.Module):
             "decodes step by step, with causal=True"
         )
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: State | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds."""
         raise NotImplementedError
 
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
         """Dense attention weights `(B, H, T, S)`, for pictures and tests on short inputs."""
         raise NotImplementedError
-
-
-def copy_linear(source: nn.Linear, target: nn.Linear) -> None:
-    """Copy weight and bias, if there is one, except into weights that transformers marked as loaded."""
-    for name in ("weight", "bias"):
-        parameter = getattr(target, name)
-        if parameter is not None and not getattr(parameter, "_is_hf_initialized", False):
-            with torch.no_grad():
-                parameter.copy_(getattr(source, name))

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.base import Attention, AttentionConfig
+from longspan.attention.base import Attention, AttentionConfig, State
 from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.projected import ProjectedAttention
-from longspan.attention.parts.tokens import Tokens
+from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.attention.parts.windows import shifted
 from longspan.errors import InputError
@@ -25,7 +25,6 @@ from longspan.settings import Count, Range, Whole
 
 if TYPE_CHECKING:
     import numpy as np
-    from transformers.cache_utils import CacheLayerMixin
 
 MOST_HEADS = 1024
 """Heads that have random blocks of their own."""
@@ -85,8 +84,12 @@ class BigBirdConfig(AttentionConfig):
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         around = (2 * self.side_blocks + 1 + self.random_blocks) * self.block_tokens
-        ends = 2 * self.global_blocks * self.block_tokens + self.extra_tokens
-        return min(float(length), around + 2.0 * (ends + global_tokens))
+        return min(float(length), around + 2.0 * (self.own_globals + global_tokens))
+
+    @property
+    def own_globals(self) -> int:
+        """How many tokens are global by their place."""
+        return self.extra_tokens + 2 * self.global_blocks * self.block_tokens
 
     def covers(self, tokens: int) -> bool:
         blocks = 1 + self.side_blocks if self.random == "paper" else 5 + 2 * self.random_blocks
@@ -97,11 +100,10 @@ class BigBirdConfig(AttentionConfig):
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
-        own_globals = self.extra_tokens + 2 * self.global_blocks * self.block_tokens
-        if not self.separate_global_projections or not own_globals:
+        if not self.separate_global_projections or not self.own_globals:
             return cost
         # Queries of the global tokens, keys and values of all.
-        return replace(cost, projections=cost.projections + (own_globals + 2 * length) * width**2)
+        return replace(cost, projections=cost.projections + (self.own_globals + 2 * length) * width**2)
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         if self.random_blocks or self.random == "transformers" or not needed.any():
@@ -130,44 +132,39 @@ PUBLISHED = {"side_blocks": 1, "global_blocks": 1, "extra_tokens": 0, "separate_
 class BigBirdAttention(WindowedAttention):
     """The module of `BigBirdConfig` for `random="paper"`."""
 
-    def __init__(self, config: BigBirdConfig, *, width: int, heads: int, causal: bool) -> None:
-        super().__init__(
-            config,
-            width=width,
-            heads=heads,
-            causal=causal,
-            pattern=bigbird_pattern(config, max(heads, 1)),  # a wrong number of heads is refused there
-        )
-        self.options = config
-        self.init_extra_weights()
+    config: BigBirdConfig
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; padded tokens gather nothing.
+    def make_pattern(self) -> Pattern:
+        """Window and random blocks: what does not depend on the document's end."""
+        config = self.config
+        size, sides, start = config.block_tokens, config.side_blocks, config.extra_tokens
+        window = Blocks(size, sides, sides, start)
+        if not config.random_blocks:
+            return window
+        after = start + config.global_blocks * size  # the global blocks in front are seen anyway
+        seeds = [config.seed * MOST_HEADS + head for head in range(self.heads)]
+        return PerHead([window | RandomBlocks(size, config.random_blocks, seed, after, sides) for seed in seeds])
 
-        Raises:
-            InputError: a mask that does not cover the sequence, or a state.
-        """
-        tokens = self.with_ends(hidden, tokens or Tokens(), state)
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+        hidden, tokens, back = self._without_gaps(hidden, self.with_ends(hidden, tokens))
+        return in_order(self.window_context(hidden, tokens), back)
+
+    def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        hidden, tokens, back = self._without_gaps(hidden, self.with_ends(hidden, tokens))
+        return in_order(super().context_weights(hidden, tokens), back, 2, 3)
+
+    def _without_gaps(self, hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens, Tensor | None]:
+        """The same with all padding at the end, since blocks are counted without it, and the way back."""
         if tokens.mask is None:
-            return self.output(self.window_context(hidden, tokens))
-        order = _real_first(tokens.mask)
-        context = self.window_context(_rows(hidden, order), _reordered(tokens, order))
-        return self.output(_rows(context, order.argsort(1)))
+            return hidden, tokens, None
+        order, slots = _real_first(tokens.mask), tokens.global_slots
+        back = order.argsort(1)
+        if slots is not None:
+            slots = torch.where(slots < 0, -1, back.gather(1, slots.clamp(min=0)))
+        return in_order(hidden, order), replace(tokens, mask=in_order(tokens.mask, order), global_slots=slots), back
 
-    def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
-        """Dense attention weights `(B, H, T, T)`; rows of padded queries are 0."""
-        tokens = self.with_ends(hidden, tokens or Tokens())
-        if tokens.mask is None:
-            return self.window_weights(hidden, tokens)
-        order = _real_first(tokens.mask)
-        weights = self.window_weights(_rows(hidden, order), _reordered(tokens, order))
-        place = order.argsort(1)[:, None]
-        weights = weights.gather(2, place[..., None].expand_as(weights))
-        return weights.gather(3, place[:, :, None].expand_as(weights))
-
-    def with_ends(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tokens:
+    def with_ends(self, hidden: Tensor, tokens: Tokens) -> Tokens:
         """What is known of the tokens of `hidden` `(B, T, E)`, with those that their place makes global."""
-        self.check_tokens(hidden, tokens, state)
         (batch, length), tokens = hidden.shape[:2], tokens.with_slots()
         if not length:
             return replace(tokens, is_global=None, global_slots=None)
@@ -182,8 +179,8 @@ class BigBirdAttention(WindowedAttention):
 
     def _end_slots(self, count: Tensor) -> Tensor:
         """Which of `count` `(B, 1)` tokens are global, as slots `(B, G)`: extra ones, the first and the last blocks."""
-        size, extra = self.options.block_tokens, self.options.extra_tokens
-        each = self.options.global_blocks * size
+        size, extra = self.config.block_tokens, self.config.extra_tokens
+        each = self.config.global_blocks * size
         first = torch.arange(extra + each, device=count.device).expand(count.shape[0], -1)
         block_after = torch.div(count - extra - 1, size, rounding_mode="floor") + 1
         last = block_after * size + extra - each + torch.arange(each, device=count.device)
@@ -191,60 +188,24 @@ class BigBirdAttention(WindowedAttention):
         return torch.where((slots >= 0) & (slots < count), slots, -1)
 
 
-def bigbird_pattern(config: BigBirdConfig, heads: int) -> Pattern:
-    """Window and random blocks: what does not depend on the document's end."""
-    size, sides, start = config.block_tokens, config.side_blocks, config.extra_tokens
-    window = Blocks(size, sides, sides, start)
-    if not config.random_blocks:
-        return window
-    after = start + config.global_blocks * size  # the global blocks in front are seen anyway
-    seeds = [config.seed * MOST_HEADS + head for head in range(heads)]
-    return PerHead([window | RandomBlocks(size, config.random_blocks, seed, after, sides) for seed in seeds])
-
-
 def _real_first(mask: Tensor) -> Tensor:
-    """An order `(B, T)` of the places of a mask in which real tokens come first: blocks are counted without padding."""
+    """An order `(B, T)` of the places of a mask in which real tokens come first."""
     return torch.argsort(~mask, dim=1, stable=True)
-
-
-def _rows(hidden: Tensor, order: Tensor) -> Tensor:
-    """`(B, T, E)` with the rows of each batch entry in another order `(B, T)`."""
-    return hidden.gather(1, order[:, :, None].expand_as(hidden))
-
-
-def _reordered(tokens: Tokens, order: Tensor) -> Tokens:
-    """What is known of the tokens when they stand in another order."""
-    assert tokens.mask is not None
-    slots = tokens.global_slots
-    if slots is not None:
-        slots = torch.where(slots < 0, -1, order.argsort(1).gather(1, slots.clamp(min=0)))
-    return replace(tokens, mask=tokens.mask.gather(1, order), global_slots=slots)
 
 
 class PublishedBigBirdAttention(ProjectedAttention):
     """The module of `BigBirdConfig` for `random="transformers"`: each block of queries with the blocks it sees."""
 
-    def __init__(self, config: BigBirdConfig, *, width: int, heads: int, causal: bool) -> None:
-        super().__init__(config, width=width, heads=heads, causal=causal)
-        self.options = config
+    config: BigBirdConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    pattern = Full()
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; padded tokens gather nothing beyond the lengths that have full attention.
-
-        Raises:
-            InputError: global tokens, a state, a mask that does not cover the sequence, or more random blocks than
-                transformers can draw at this length.
-        """
-        tokens = tokens or Tokens()
-        self.check_tokens(hidden, tokens, state)
-        query, key, value = self.project(hidden)
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
         if self._is_short(hidden.shape[1]):
-            context = attend(query, key, value, pattern=Full(), key_mask=tokens.mask, dropout_prob=self.dropout_prob)
-            return self.output(self.merge_heads(context))
-        context = self.merge_heads(self._context(query, key, value, tokens.mask))
-        return self.output(context if tokens.mask is None else context.masked_fill(~tokens.mask[:, :, None], 0))
+            return super().context(hidden, tokens)
+        context = self.merge_heads(self._context(*self.project(hidden), tokens.mask))
+        return context if tokens.mask is None else context.masked_fill(~tokens.mask[:, :, None], 0)
 
-    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> None:
+    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> None:
         super().check_tokens(hidden, tokens, state)
         if tokens.is_global is not None or tokens.global_slots is not None:
             raise InputError(
@@ -254,11 +215,11 @@ class PublishedBigBirdAttention(ProjectedAttention):
 
     def _is_short(self, length: int) -> bool:
         """Whether transformers would leave its block-sparse path at this length."""
-        return length <= (5 + 2 * self.options.random_blocks) * self.options.block_tokens
+        return length <= (5 + 2 * self.config.random_blocks) * self.config.block_tokens
 
     def _context(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """What `(B, H, T, D)` queries gather: the first and last block from all keys, the others from their blocks."""
-        size, (batch, heads, length) = self.options.block_tokens, query.shape[:3]
+        size, (batch, heads, length) = self.config.block_tokens, query.shape[:3]
         table, present = (each.to(query.device) for each in self._blocks(length))
         blocks = table.shape[1] + 2
         missing = blocks * size - length
@@ -266,26 +227,26 @@ class PublishedBigBirdAttention(ProjectedAttention):
         real = F.pad(real, (0, missing))
         query, key, value = (F.pad(each, (0, 0, 0, missing)) for each in (query, key, value))
         ends = torch.cat([query[:, :, :size], query[:, :, -size:]], 2)
-        ends = attend(ends, key, value, pattern=Full(), key_mask=real)
+        ends = attend(ends, key, value, pattern=self.pattern, key_mask=real)
         head = torch.arange(heads, device=query.device)[:, None, None]
         middle = query.unflatten(2, (blocks, size))[:, :, 1:-1].flatten(0, 2)[:, None]
         near = [each.unflatten(2, (blocks, size))[:, head, table] for each in (key, value)]
         near = [each.flatten(3, 4).flatten(0, 2)[:, None] for each in near]
         seen = real.unflatten(1, (blocks, size))[:, table] & present[..., None]
-        context = attend(middle, *near, pattern=Full(), key_mask=seen.flatten(3).flatten(0, 2))
+        context = attend(middle, *near, pattern=self.pattern, key_mask=seen.flatten(3).flatten(0, 2))
         context = context.reshape(batch, heads, -1, context.shape[-1])
         return torch.cat([ends[:, :, :size], context, ends[:, :, size:]], 2)[:, :, :length]
 
     def _blocks(self, length: int) -> tuple[Tensor, Tensor]:
         """Blocks `(H, N − 2, 5 + r)` that each block but the ends sees, and which of these are not there twice."""
-        count, blocks = self.options.random_blocks, -(-length // self.options.block_tokens)
+        count, blocks = self.config.random_blocks, -(-length // self.config.block_tokens)
         row = torch.arange(1, blocks - 1)[:, None]
         columns = torch.cat([0 * row, row - 1, row, row + 1, 0 * row + blocks - 1], 1)
         # The second block and the last but one have a global block for a neighbour, and see it once.
         once = torch.cat([row > 0, row > 1, row > 0, row < blocks - 2, row > 0], 1)
         drawn = torch.zeros(self.heads, blocks - 2, count, dtype=torch.int64)
         if self.training:
-            config = self.options
+            config = self.config
             tables = published_draws(
                 config.seed, self.heads, count, config.block_tokens, blocks, config.drawn_tokens // config.block_tokens
             )
@@ -293,43 +254,31 @@ class PublishedBigBirdAttention(ProjectedAttention):
         table = torch.cat([columns.expand(self.heads, -1, -1), drawn], 2)
         return table, F.pad(once, (0, count), value=True).expand(table.shape)
 
-    def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
-        """Dense attention weights `(B, H, T, T)`; a key that is seen n times has n times the weight."""
-        tokens = tokens or Tokens()
-        self.check_tokens(hidden, tokens)
-        query, key, _ = self.project(hidden)
+    def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """A key that is seen n times has n times the weight."""
         length = hidden.shape[1]
         if self._is_short(length):
-            return self.dense_weights(query, key, Full(), tokens.mask)
+            return super().context_weights(hidden, tokens)
+        query, key, _ = self.project(hidden)
         table, present = self._blocks(length)
         times = torch.zeros(self.heads, table.shape[1], table.shape[1] + 2).scatter_add(2, table, present.float())
         times = F.pad(times, (0, 0, 1, 1), value=1.0)
         for side in (1, 2):
-            times = times.repeat_interleave(self.options.block_tokens, side)
-        scores = query @ key.transpose(2, 3) * self.head_width**-0.5
-        scores = scores + times[:, :length, :length].to(scores).log()
-        if tokens.mask is None:
-            return scores.softmax(-1)
-        seen = tokens.mask[:, None, None, :] & tokens.mask[:, None, :, None]
-        return scores.masked_fill(~seen, torch.finfo(scores.dtype).min).softmax(-1) * seen
+            times = times.repeat_interleave(self.config.block_tokens, side)
+        bias = times[:, :length, :length].to(query).log()
+        weights = self.dense_weights(query, key, tokens, bias=bias)
+        return weights if tokens.mask is None else weights * tokens.mask[:, None, :, None]
 
 
 @lru_cache(maxsize=64)
 def published_draws(seed: int, heads: int, count: int, size: int, blocks: int, most: int) -> np.ndarray:
     """Random blocks `(H, N − 2, r)` as transformers draws them in training, for all rows but the first and the last.
 
-    Its generator is numpy's, started anew for each layer, and asked for whole permutations in a fixed order.
-
-    Args:
-        seed: number of the layer.
-        heads: H.
-        count: r, random blocks of a row.
-        size: tokens of a block.
-        blocks: N, blocks of the padded input.
-        most: blocks of the longest input of the model.
+    Its generator is numpy's, started anew from the `seed` of each layer, and asked for whole permutations in a fixed
+    order. N = `blocks` of `size` tokens make the padded input, `most` of them the longest input of the model.
 
     Raises:
-        InputError: fewer than r blocks are left to draw from.
+        InputError: fewer than r = `count` blocks are left to draw from.
     """
     import numpy as np
 
@@ -339,8 +288,14 @@ def published_draws(seed: int, heads: int, count: int, size: int, blocks: int, m
         for head in range(heads):
             for row in range(1, most - 1):
                 found = generator.permutation(_early_blocks(row, size, most))[:count]
-                if row <= blocks - 2:
-                    drawn[head, row - 1] = _enough(found, count, blocks * size)
+                if row > blocks - 2:
+                    continue
+                if len(found) not in (1, count):  # numpy writes one block into all places, and else as many
+                    raise InputError(
+                        f"random_blocks={count} are more than transformers can draw at {blocks * size} tokens; choose "
+                        "fewer, smaller blocks, or random='paper'"
+                    )
+                drawn[head, row - 1] = found
         return drawn
     first = 2 * count + 5  # all others draw among so many blocks at the front: all heads of a row, then the next
     for row in range(1, blocks if count else 1):
@@ -364,13 +319,3 @@ def _early_blocks(row: int, size: int, most: int) -> np.ndarray:
     if row > 2 and row in (most - 3, most - 2):
         return blocks[:end]
     return np.concatenate([blocks[: min(max(row - 2, 0), end)], blocks[row + 1 : end]])
-
-
-def _enough(found: np.ndarray, count: int, tokens: int) -> np.ndarray:
-    """What was drawn, unless numpy could not write it into `count` places: one block fills them all."""
-    if len(found) not in (1, count):
-        raise InputError(
-            f"random_blocks={count} are more than transformers can draw at {tokens} tokens; choose fewer, smaller "
-            "blocks, or random='paper'"
-        )
-    return found

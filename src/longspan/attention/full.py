@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from torch import Tensor
-
-from longspan.attention.base import AttentionConfig
+from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.projected import ProjectedAttention
-from longspan.attention.parts.tokens import Tokens
-from longspan.ops.attend import attend
 from longspan.patterns import Causal, Full
-
-if TYPE_CHECKING:
-    from transformers.cache_utils import CacheLayerMixin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,20 +21,13 @@ class FullConfig(AttentionConfig):
     mechanism: ClassVar[str] = "full"
     causal: ClassVar[bool] = True
     incremental: ClassVar[bool] = True
+    sees_everything: ClassVar[bool] = True
     cost: ClassVar[str] = "T (causal: (T + 1) / 2)"
     source: ClassVar[str] = "Vaswani et al. 2017, arXiv 1706.03762, equation 1"
     exempt: ClassVar[Mapping[str, str]] = {"linear": "every token sees every token"}
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         return (length + 1) / 2 if causal else float(length)
-
-    def covers(self, tokens: int) -> bool:
-        return True
-
-    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        if causal:  # everything up to the last of them
-            return needed.flip(0).cumsum(0).flip(0) > 0
-        return needed.any().expand(needed.shape)
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> FullAttention:
         return FullAttention(self, width=width, heads=heads, causal=causal)
@@ -54,38 +40,10 @@ class FullAttention(ProjectedAttention):
         super().__init__(config, width=width, heads=heads, causal=causal)
         self.pattern = Causal() if causal else Full()
 
-    def new_state(self) -> CacheLayerMixin:
+    def new_state(self) -> State:
         """Keys and values of every position so far, where the form is causal."""
         if not self.causal:
             return super().new_state()
         from transformers.cache_utils import DynamicLayer
 
         return DynamicLayer()
-
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds.
-
-        Raises:
-            InputError: global tokens in the causal form, or a mask that does not cover the sequence.
-        """
-        tokens = tokens or Tokens()
-        self.check_tokens(hidden, tokens, state)
-        query, key, value = self.project(hidden)
-        key, value, key_mask, offset = self.remember(key, value, tokens, state)
-        context = attend(
-            query,
-            key,
-            value,
-            pattern=self.pattern,
-            key_mask=key_mask,
-            dropout_prob=self.dropout_prob,
-            query_offset=offset,
-        )
-        return self.output(self.merge_heads(context))
-
-    def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
-        """Dense attention weights `(B, H, T, T)`."""
-        tokens = tokens or Tokens()
-        self.check_tokens(hidden, tokens)
-        query, key, _ = self.project(hidden)
-        return self.dense_weights(query, key, self.pattern, tokens.mask)

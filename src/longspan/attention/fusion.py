@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,20 +12,15 @@ from torch.nn import functional as F
 
 from longspan.attention.base import AttentionConfig, Start
 from longspan.attention.parts.costs import AttentionCost
-from longspan.attention.parts.global_rows import put_rows, slot_rows
 from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, bucket_middles, near_row
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
 from longspan.errors import InputError
-from longspan.ops.attend import attend
-from longspan.ops.reference import dense_mask, dense_weights, full_precision
+from longspan.ops.reference import full_precision
 from longspan.ops.slots import gather_slots
 from longspan.ops.terms import ContentToPosition, GlobalKeyBias, PositionToContent, Term, content_scores
-from longspan.patterns import Window
+from longspan.patterns import Pattern, Window
 from longspan.settings import Count, Dropout, Range
-
-if TYPE_CHECKING:
-    from transformers.cache_utils import CacheLayerMixin
 
 _OF_THE_TABLE = ("relative_span", "position_buckets", "position_norm_eps")
 
@@ -51,7 +46,6 @@ class FusionConfig(PoolingformerConfig):
     """
 
     mechanism: ClassVar[str] = "fusion"
-    cost: ClassVar[str] = PoolingformerConfig.cost
     source: ClassVar[str] = "He et al. 2020, DeBERTa, arXiv 2006.03654, equation 4; level 2: Poolingformer"
 
     shared: ClassVar[tuple[str, ...]] = (*_OF_THE_TABLE, "global_buckets", "global_span")
@@ -70,7 +64,12 @@ class FusionConfig(PoolingformerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_buckets()
+        buckets = self.position_buckets
+        if buckets is not None and buckets // 2 >= self.relative_span - 1:
+            raise InputError(
+                f"position_buckets={buckets} leaves no offset of relative_span={self.relative_span} for a "
+                "logarithmic bucket; leave it out, so that each offset has a row"
+            )
         for name in ("left_tokens", "right_tokens"):
             if self.widest_window is not None and getattr(self, name) > self.widest_window:
                 raise InputError(
@@ -81,15 +80,6 @@ class FusionConfig(PoolingformerConfig):
             raise InputError(
                 f"global_span={self.global_span} is fewer than global_buckets={self.global_buckets}, which would leave "
                 "buckets unused; lower global_buckets"
-            )
-
-    def _check_buckets(self) -> None:
-        """Raise `InputError` for buckets that hold no more than an offset each."""
-        buckets = self.position_buckets
-        if buckets is not None and buckets // 2 >= self.relative_span - 1:
-            raise InputError(
-                f"position_buckets={buckets} leaves no offset of relative_span={self.relative_span} for a "
-                "logarithmic bucket; leave it out, so that each offset has a row"
             )
 
     @property
@@ -175,14 +165,9 @@ class FusionAttention(PoolingformerAttention):
     config: FusionConfig  # pyright: ignore[reportIncompatibleVariableOverride]
     positions: RelativePositions | None
 
-    def __init__(self, config: FusionConfig, *, width: int, heads: int, causal: bool) -> None:
-        super().__init__(config, width=width, heads=heads, causal=causal)
-        self.scale = (3 * self.head_width) ** -0.5
-
     def add_weights(self) -> None:
-        """Make the second level, the tables of relative positions and their projections."""
         super().add_weights()
-        width = self.width
+        width, self.scale = self.width, (3 * self.head_width) ** -0.5
         self.positions = self.config.build_positions(width)
         if not self.config.tie_position_projections:
             self.position_key = nn.Linear(width, width, bias=False)
@@ -244,46 +229,28 @@ class FusionAttention(PoolingformerAttention):
                 )
         return tables
 
-    def window_context(self, hidden: Tensor, tokens: Tokens, state: CacheLayerMixin | None = None) -> Tensor:
-        """The window and the globals, before the output projection: `(B, T, E)`, rows of padded tokens 0."""
-        self.check_tokens(hidden, tokens, state)
-        tokens = tokens.with_slots()
-        slots = tokens.real_slots() if hidden.shape[1] else None
+    def window_terms(
+        self, query: Tensor, key: Tensor, tokens: Tokens, slots: Tensor | None
+    ) -> tuple[Pattern, list[Term], Any]:
         tables = self.tables(tokens)
-        query, key, value = self.project(hidden)
-        left, right = self._reach(hidden.shape[1])
+        left, right = self.config.left_tokens, self.config.right_tokens
+        if not torch.compiler.is_compiling():  # whose graph serves every length
+            most = max(query.shape[2] - 1, 0)
+            left, right = min(left, most), min(right, most)
         position_key, position_query = self._near(tables.near, left, right)
         terms: list[Term] = [
             ContentToPosition(position_key, first=-left, globals=False),
             PositionToContent(position_query, first=-left, globals=False),
         ]
-        far = None if slots is None else self._far(tables.far)
-        if slots is not None and far is not None:
-            terms.append(GlobalKeyBias(self._column_bias(query, key, slots, far)))
-        context = attend(
-            query,
-            key,
-            value,
-            pattern=Window(left, right),
-            terms=terms,
-            key_mask=tokens.mask,
-            globals=slots,
-            global_rows=False,
-            scale=self.scale,
-            dropout_prob=self.dropout_prob,
-        )
-        context = self.merge_heads(context)
-        if slots is None or far is None:
-            return context if tokens.mask is None else context.masked_fill(~tokens.mask[:, :, None], 0)
-        rows = self._global_rows(hidden, query, key, value, tokens.mask, slots, far)
-        return put_rows(context, rows, slots, tokens.mask)
-
-    def _reach(self, length: int) -> tuple[int, int]:
-        """How far the window reaches to each side: no further than the input, save in a graph for every length."""
-        left, right = self.config.left_tokens, self.config.right_tokens
-        if torch.compiler.is_compiling():
-            return left, right
-        return min(left, max(length - 1, 0)), min(right, max(length - 1, 0))
+        far = None
+        if slots is not None:
+            # K^{r,g} and Q^{r,g} by bucket, (H, 2k_g, D).
+            rows = self._dropped(tables.far)
+            far = tuple(self.split_heads(project(rows)) for project in self._projections_of("far"))
+            place = torch.arange(query.shape[2], device=query.device)[None]
+            columns = self._far_scores(query, gather_slots(key, slots), place, slots.clamp(min=0), far)
+            terms.append(GlobalKeyBias(columns))
+        return Window(left, right), terms, far
 
     def _near(self, table: Tensor, left: int, right: int) -> tuple[Tensor, Tensor]:
         """K^r and Q^r by offset j − i, from −left to right, `(H, left + 1 + right, D)`; no other row is projected."""
@@ -292,7 +259,7 @@ class FusionAttention(PoolingformerAttention):
         key_rows = self._rows(-ahead)
         if self.config.p2c_index == "code" and self.config.position_buckets is None:
             rows = self._dropped(table[key_rows])  # of these, no two are the same row
-            return self._table_heads(key(rows)), self._table_heads(query(rows))
+            return self.split_heads(key(rows)), self.split_heads(query(rows))
         query_rows = key_rows if self.config.p2c_index == "code" else self._rows(ahead)
         table = self._dropped(table)
         return self._projected(key, table, key_rows), self._projected(query, table, query_rows)
@@ -304,85 +271,60 @@ class FusionAttention(PoolingformerAttention):
     def _projected(self, projection: nn.Linear, table: Tensor, rows: Tensor) -> Tensor:
         """The projected rows `(H, R, D)`; whichever is shorter, the table or the list of rows, is projected."""
         if len(rows) <= len(table):
-            return self._table_heads(projection(table[rows]))
-        return self._table_heads(projection(table))[:, rows]
-
-    def _far(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """K^{r,g} and Q^{r,g} by bucket, `(H, 2k_g, D)`."""
-        rows, (key, query) = self._dropped(table), self._projections_of("far")
-        return self._table_heads(key(rows)), self._table_heads(query(rows))
+            return self.split_heads(projection(table[rows]))
+        return self.split_heads(projection(table))[:, rows]
 
     def _dropped(self, rows: Tensor) -> Tensor:
         return F.dropout(rows, self.config.position_dropout, self.training)
 
-    def _table_heads(self, rows: Tensor) -> Tensor:
-        """`(R, E)` → `(H, R, D)`."""
-        return rows.unflatten(-1, (self.heads, self.head_width)).transpose(0, 1)
-
     def _codes(self, offset: Tensor) -> Tensor:
         return bucket(offset, self.config.global_buckets, self.config.global_span)
 
-    def _column_bias(self, query: Tensor, key: Tensor, slots: Tensor, far: tuple[Tensor, Tensor]) -> Tensor:
-        """The relative scores of every query with the global keys, scaled: `(B, H, T, G)` in at least float32."""
-        place = torch.arange(query.shape[2], device=query.device)
-        codes = self._codes(place[None, :, None] - slots.clamp(min=0)[:, None, :])
-        codes = codes[:, None].expand(-1, self.heads, -1, -1)
+    def _far_scores(
+        self, query: Tensor, key: Tensor, query_place: Tensor, key_place: Tensor, far: tuple[Tensor, ...]
+    ) -> Tensor:
+        """The relative scores of `(B, H, Q, D)` queries and `(B, H, K, D)` keys at their places `(B or 1, …)` through
+        P_g, scaled: `(B, H, Q, K)` in at least float32."""
+        codes = self._codes(query_place[:, :, None] - key_place[:, None, :])[:, None].expand(-1, self.heads, -1, -1)
         wide = torch.promote_types(query.dtype, torch.float32)
         with full_precision(query):
-            to_position = (query.to(wide) @ (far[0].to(wide) * self.scale).transpose(-1, -2)).gather(-1, codes)
-            global_key = gather_slots(key, slots).to(wide).transpose(-1, -2)
-            return to_position + ((far[1].to(wide) * self.scale) @ global_key).gather(2, codes)
+            far_key, far_query = (table.to(wide) * self.scale for table in far)
+            to_position = (query.to(wide) @ far_key.transpose(-1, -2)).gather(-1, codes)
+            return to_position + (far_query @ key.to(wide).transpose(-1, -2)).gather(2, codes)
 
-    def _global_rows(
-        self,
-        hidden: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        slots: Tensor,
-        far: tuple[Tensor, Tensor],
+    def global_rows(
+        self, hidden: Tensor, local: tuple[Tensor, Tensor, Tensor], real: Tensor | None, slots: Tensor, far: Any
     ) -> Tensor:
         """What each global query gathers from every real key, all pairs through P_g: `(B, G, E)`."""
+        query, key, value = local
         if self.separate:
-            query = self.split_heads(self.global_query(slot_rows(hidden, slots)))
+            query = self.split_heads(self.global_query(gather_slots(hidden[:, None], slots)[:, 0]))
             key, value = self.split_heads(self.global_key(hidden)), self.split_heads(self.global_value(hidden))
         else:
             query = gather_slots(query, slots)
-        place = torch.arange(key.shape[2], device=key.device)
-        codes = self._codes(slots.clamp(min=0)[:, :, None] - place)[:, None].expand(-1, self.heads, -1, -1)
-        wide = torch.promote_types(query.dtype, torch.float32)
+        place = torch.arange(key.shape[2], device=key.device)[None]
+        scores = self._far_scores(query, key, slots.clamp(min=0), place, far)
         with full_precision(query):
-            keys, query = key.to(wide).transpose(-1, -2), query.to(wide) * self.scale
-            to_position = (query @ far[0].to(wide).transpose(-1, -2)).gather(-1, codes)
-            to_content = ((far[1].to(wide) * self.scale) @ keys).gather(2, codes)
-            scores = query @ keys + to_position + to_content
-            if mask is not None:
-                scores = scores.masked_fill(~mask[:, None, None, :], torch.finfo(wide).min)
+            scores = scores + (query.to(scores.dtype) * self.scale) @ key.to(scores.dtype).transpose(-1, -2)
+            if real is not None:
+                scores = scores.masked_fill(~real[:, None, None, :], torch.finfo(scores.dtype).min)
             weights = F.dropout(scores.softmax(-1), self.dropout_prob)
-            return self.merge_heads(weights @ value.to(wide)).to(value.dtype)
+            return self.merge_heads(weights @ value.to(weights.dtype)).to(value.dtype)
 
-    def local_weights(self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None) -> Tensor:
+    def dense_weights(
+        self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None = None, bias: Tensor | None = None
+    ) -> Tensor:
         """Weights under one set of projections, from the formula: each pair reads its own row of a table."""
         length, tables = query.shape[2], self.tables(tokens)
         place = torch.arange(length, device=query.device)
         behind = place[:, None] - place[None, :]
         key_row = self._rows(behind)
         query_row = key_row if self.config.p2c_index == "code" else self._rows(-behind)
-        keys, queries = (self._table_heads(project(tables.near)) for project in self._projections_of("near"))
+        keys, queries = (self.split_heads(project(tables.near)) for project in self._projections_of("near"))
         bias = content_scores(query, keys, key_row) + content_scores(key, queries, query_row.T).transpose(-1, -2)
         if is_global is not None:
             codes = self._codes(behind)
-            keys, queries = (self._table_heads(project(tables.far)) for project in self._projections_of("far"))
+            keys, queries = (self.split_heads(project(tables.far)) for project in self._projections_of("far"))
             far = content_scores(query, keys, codes) + content_scores(key, queries, codes.T).transpose(-1, -2)
             bias = torch.where(is_global[:, None, :, None] | is_global[:, None, None, :], far, bias)
-        seen = dense_mask(
-            self.pattern,
-            length,
-            length,
-            key_mask=tokens.mask,
-            is_global=is_global,
-            query_offset=0,
-            device=query.device,
-        )
-        return dense_weights(query, key, seen, scale=self.scale, bias=bias * self.scale)
+        return super().dense_weights(query, key, tokens, is_global, bias * self.scale)

@@ -32,68 +32,58 @@ def layer_specs(spec: Any, layers: int) -> list[Spec]:
         InputError: an unknown mechanism, option or layer, a layer named twice or not at all, or an option with another
             number of values than its entry has layers.
     """
-    specs = [None if entry is None else plain_spec(entry) for entry in spread(spec, layers)]
-    if None in specs:
+    found = spread(spec, layers)
+    if None in found:
         raise InputError(
-            f"attention leaves layer {specs.index(None)} without a mechanism; name every layer from 0 to {layers - 1}"
+            f"attention leaves layer {found.index(None)} without a mechanism; name every layer from 0 to {layers - 1}"
         )
-    return [entry for entry in specs if entry is not None]
+    return [plain_spec(entry) for entry in found]
 
 
 def spread(spec: Any, layers: int) -> list[Any]:
     """What each of so many layers is given, `None` where no range names it; errors as in `layer_specs`."""
-    listed = isinstance(spec, Sequence) and not isinstance(spec, str)
-    entries: list[Any] = list(spec) if listed else [spec]
+    listed = _is_list(spec)
+    entries = list(spec) if listed else [spec]
     ranged = [isinstance(entry, Mapping) and "layers" in entry for entry in entries]
-    if not any(ranged):
-        if not listed:
-            return _differing(spec, list(range(layers)), layers)
-        if len(entries) != layers:
-            raise InputError(
-                f"attention lists {len(entries)} mechanisms for {layers} layers; give one each, or say in each of them "
-                "which layers have it, such as layers: '0-5'"
-            )
-        return [_differing(entry, [layer], layers)[layer] for layer, entry in enumerate(entries)]
-    if not all(ranged):
+    if any(ranged) and not all(ranged):
         raise InputError("attention lists mechanisms with layers and without; say in each of them which layers have it")
+    if listed and not any(ranged) and len(entries) != layers:
+        raise InputError(
+            f"attention lists {len(entries)} mechanisms for {layers} layers; give one each, or say in each of them "
+            "which layers have it, such as layers: '0-5'"
+        )
     found: list[Any] = [None] * layers
-    for entry in entries:
-        members = parse_layers(entry["layers"], layers)
-        rest = {name: value for name, value in entry.items() if name != "layers"}
-        for layer, own in enumerate(_differing(rest, members, layers)):
-            if own is not None and found[layer] is not None:
+    for number, entry in enumerate(entries):
+        if any(ranged):
+            members = parse_layers(entry["layers"], layers)
+        else:
+            members = [number] if listed else list(range(layers))
+        for layer, own in _differing(entry, members, layers).items():
+            if found[layer] is not None:
                 raise InputError(f"attention names layer {layer} twice (layers={show(entry['layers'])}); name it once")
-            found[layer] = found[layer] if own is None else own
+            found[layer] = own
     return found
 
 
 def samples(spec: Any) -> list[Any]:
     """Every mechanism that a spec names, without its layers and with the first value of each option that differs: what
     can be checked before the number of layers is known."""
-    listed = isinstance(spec, Sequence) and not isinstance(spec, str)
-    return [_sample(entry) for entry in (spec if listed else [spec])]
+    return [_sample(entry) for entry in (spec if _is_list(spec) else [spec])]
 
 
 def plain_layers(spec: Any, layers: int) -> Spec | list[Spec]:
     """A spec of so many layers as short plain data, with every option filled in; errors as in `layer_specs`."""
-    several = isinstance(spec, Sequence) and not isinstance(spec, str)
-    several = several or (isinstance(spec, Mapping) and any(isinstance(value, Mapping) for value in spec.values()))
-    several = several or (isinstance(spec, Mapping) and "layers" in spec)
-    return ranges(layer_specs(spec, layers)) if several else plain_spec(spec)
+    return ranges(layer_specs(spec, layers)) if layers or _is_list(spec) else plain_spec(spec)
 
 
 def ranges(specs: Sequence[Spec]) -> Spec | list[Spec]:
     """The shortest way to write one spec per layer: one for all, or one for each range of equal layers."""
-    groups: list[tuple[Spec, list[int]]] = []
+    groups: dict[int, list[int]] = {}
     for layer, spec in enumerate(specs):
-        members = next((members for known, members in groups if known == spec), None)
-        if members is None:
-            groups.append((dict(spec), [layer]))
-        else:
-            members.append(layer)
+        groups.setdefault(specs.index(spec), []).append(layer)
     if len(groups) == 1:
-        return groups[0][0]
-    return [{"layers": _range_text(members), **spec} for spec, members in groups]
+        return dict(specs[0])
+    return [{"layers": _range_text(members), **specs[first]} for first, members in groups.items()]
 
 
 def plain_spec(spec: Any) -> Spec:
@@ -112,24 +102,19 @@ def parse_layers(given: Any, layers: int) -> list[int]:
     Raises:
         InputError: something else, an empty range, or a layer that there is not.
     """
-    parts = given.split(",") if isinstance(given, str) else given if isinstance(given, Sequence) else [given]
     found: set[int] = set()
-    for part in parts:
-        if isinstance(part, str) and "," in part:
-            found.update(parse_layers(part, layers))
-            continue
-        numbers = None if isinstance(part, bool) else _RANGE.fullmatch(str(part))
+    for part in (text for each in (given if _is_list(given) else [given]) for text in str(each).split(",")):
+        numbers = _RANGE.fullmatch(part)
         if numbers is None:
             raise InputError(
                 f"attention.layers={show(given)} is not understood; write numbers of up to four digits and ranges, "
-                "such as "
-                "'6-11', '6-' or '0,2,-1'"
+                "such as '6-11', '6-' or '0,2,-1'"
             )
         first = _place(numbers[1], layers)
         last = layers - 1 if numbers[2] and not numbers[3] else _place(numbers[3] or numbers[1], layers)
         if last < first:
             raise InputError(
-                f"attention.layers={show(given)} has the range {str(part).strip()}, which is empty; "
+                f"attention.layers={show(given)} has the range {part.strip()}, which is empty; "
                 "write the lower number first"
             )
         found.update(range(first, last + 1))
@@ -150,6 +135,10 @@ def check_shared_tables(configs: Sequence[AttentionConfig]) -> None:
                 )
 
 
+def _is_list(spec: Any) -> bool:
+    return isinstance(spec, Sequence) and not isinstance(spec, str)
+
+
 def _sample(entry: Any) -> Any:
     if not isinstance(entry, Mapping):
         return entry
@@ -168,22 +157,22 @@ def _place(text: str, layers: int) -> int:
     return number % layers
 
 
-def _differing(entry: Any, members: list[int], layers: int) -> list[Any]:
+def _differing(entry: Any, members: list[int], layers: int) -> dict[int, Any]:
     """The entry at each of its `members` of so many layers, with the value that each option has there."""
-    found: list[Any] = [None] * layers
-    options = entry.items() if isinstance(entry, Mapping) else ()
-    differing = {name: value for name, value in options if isinstance(value, Mapping)}
-    values = {name: _by_layer(name, value, members, layers) for name, value in differing.items()}
-    for layer in members:
-        found[layer] = entry if not values else {**entry, **{name: each[layer] for name, each in values.items()}}
-    return found
+    if not isinstance(entry, Mapping):
+        return dict.fromkeys(members, entry)
+    options = {name: value for name, value in entry.items() if name != "layers"}
+    values = {
+        name: _by_layer(name, value, members, layers) for name, value in options.items() if isinstance(value, Mapping)
+    }
+    return {layer: options | {name: each[layer] for name, each in values.items()} for layer in members}
 
 
 def _by_layer(name: str, value: Mapping[Any, Any], members: list[int], layers: int) -> dict[int, Any]:
     """The value of one option at each layer, from `{per_layer: [...]}` or from ranges."""
     if set(value) == {"per_layer"}:
         listed = value["per_layer"]
-        if not isinstance(listed, Sequence) or isinstance(listed, str) or len(listed) != len(members):
+        if not _is_list(listed) or len(listed) != len(members):
             raise InputError(
                 f"attention.{name}.per_layer is {show(listed)}; it must be a list of {len(members)} values, "
                 "one per layer"
@@ -196,11 +185,11 @@ def _by_layer(name: str, value: Mapping[Any, Any], members: list[int], layers: i
                 reason = "named twice" if layer in found else "not among those of its mechanism"
                 raise InputError(f"attention.{name} is {show(value)}, where layer {layer} is {reason}; leave it out")
             found[layer] = each
-    for layer in members:
-        if layer not in found:
-            raise InputError(
-                f"attention.{name} is {show(value)}, which says nothing of layer {layer}; give it a value too"
-            )
+    missing = sorted(set(members) - set(found))
+    if missing:
+        raise InputError(
+            f"attention.{name} is {show(value)}, which says nothing of layer {missing[0]}; give it a value too"
+        )
     return found
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from longspan.attention.base import AttentionConfig
+from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
@@ -15,8 +15,6 @@ from longspan.errors import InputError
 from longspan.ops.linear import attend_linear, linear_weights
 
 if TYPE_CHECKING:
-    from transformers.cache_utils import CacheLayerMixin
-
     from longspan.attention.parts.state import RecurrentLayer
 
 
@@ -31,6 +29,7 @@ class LinearConfig(AttentionConfig):
     mechanism: ClassVar[str] = "linear"
     causal: ClassVar[bool] = True
     incremental: ClassVar[bool] = True
+    sees_everything: ClassVar[bool] = True
     cost: ClassVar[str] = "1, of D + 1 times the work"
     source: ClassVar[str] = "Katharopoulos et al. 2020, arXiv 2006.16236, sections 3.2 and 3.3"
 
@@ -44,14 +43,6 @@ class LinearConfig(AttentionConfig):
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         return replace(cost, mixing=2 * width * (width // heads + 1) * length)
 
-    def covers(self, tokens: int) -> bool:
-        return True
-
-    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        if causal:  # everything up to the last of them
-            return needed.flip(0).cumsum(0).flip(0) > 0
-        return needed.any().expand(needed.shape)
-
     def build(self, *, width: int, heads: int, causal: bool = False) -> LinearAttention:
         return LinearAttention(self, width=width, heads=heads, causal=causal)
 
@@ -59,7 +50,7 @@ class LinearConfig(AttentionConfig):
 class LinearAttention(ProjectedAttention):
     """The module of `LinearConfig`."""
 
-    def new_state(self) -> CacheLayerMixin:
+    def new_state(self) -> State:
         """The sums over all positions so far, of constant size, where the form is causal."""
         if not self.causal:
             return super().new_state()
@@ -67,15 +58,7 @@ class LinearAttention(ProjectedAttention):
 
         return RecurrentLayer()
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds.
-
-        Raises:
-            InputError: global tokens in the causal form, a mask that does not cover the sequence, or a state of another
-                mechanism.
-        """
-        tokens = tokens or Tokens()
-        self.check_tokens(hidden, tokens, state)
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
         new, past = hidden.shape[1], None if state is None else _checked(state)
         query, key, value = self.project(hidden)
         context, sums = attend_linear(
@@ -89,17 +72,14 @@ class LinearAttention(ProjectedAttention):
         )
         if past is not None:
             past.advance(new, sums=sums)
-        return self.output(self.merge_heads(context))
+        return self.merge_heads(context)
 
-    def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
-        """Dense attention weights `(B, H, T, T)`."""
-        tokens = tokens or Tokens()
-        self.check_tokens(hidden, tokens)
+    def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         query, key, _ = self.project(hidden)
         return linear_weights(query, key, causal=self.causal, key_mask=tokens.mask)
 
 
-def _checked(state: CacheLayerMixin) -> RecurrentLayer:
+def _checked(state: State) -> RecurrentLayer:
     """The state, if it is one that holds sums."""
     from longspan.attention.parts.state import RecurrentLayer
 

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
-from torch import Tensor
-
-from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.attention.parts.windows import WindowedConfig
 from longspan.errors import InputError
-from longspan.patterns import PerHead, Window
+from longspan.patterns import Pattern
 from longspan.settings import Count
-
-if TYPE_CHECKING:
-    from transformers.cache_utils import CacheLayerMixin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,30 +56,12 @@ class LongformerConfig(WindowedConfig):
 class LongformerAttention(WindowedAttention):
     """The module of `LongformerConfig`."""
 
-    def __init__(self, config: LongformerConfig, *, width: int, heads: int, causal: bool) -> None:
-        if isinstance(config.dilation, tuple) and len(config.dilation) != heads:
+    config: LongformerConfig
+
+    def make_pattern(self) -> Pattern:
+        dilation = self.config.dilation
+        if isinstance(dilation, tuple) and len(dilation) != self.heads:
             raise InputError(
-                f"dilation={config.dilation!r} has {len(config.dilation)} entries for {heads} heads; give one per head"
+                f"dilation={dilation!r} has {len(dilation)} entries for {self.heads} heads; give one per head"
             )
-        right = 0 if causal else config.right_tokens
-        windows = [Window(config.left_tokens, right, dilation) for dilation in config.dilations]
-        super().__init__(
-            config,
-            width=width,
-            heads=heads,
-            causal=causal,
-            pattern=windows[0] if len(set(windows)) == 1 else PerHead(windows),
-        )
-        self.init_extra_weights()
-
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; padded tokens gather nothing. With `state`, the T tokens continue its sequence.
-
-        Raises:
-            InputError: global tokens in the causal form, or a mask that does not cover the sequence.
-        """
-        return self.output(self.window_context(hidden, tokens or Tokens(), state))
-
-    def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
-        """Dense attention weights `(B, H, T, T)`; rows of padded queries are 0."""
-        return self.window_weights(hidden, tokens or Tokens())
+        return super().make_pattern()

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import AttentionConfig
+from longspan.attention.base import AttentionConfig, State
 from longspan.attention.longformer import LongformerConfig
 from longspan.attention.parts.costs import AttentionCost
-from longspan.attention.parts.tokens import Tokens
+from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.attention.parts.windowed import WindowedAttention
-from longspan.attention.parts.windows import WindowedConfig, shifted
+from longspan.attention.parts.windows import WindowedConfig, pairs_within, shifted
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.pooling import pool, pool_shares, slot_mask
-from longspan.ops.reference import dense_weights
 from longspan.patterns import PooledWindow, Window
 from longspan.settings import Range, Whole
-
-if TYPE_CHECKING:
-    from transformers.cache_utils import CacheLayerMixin
 
 OF_THE_POOLS = frozenset(
     ("pooled_left_tokens", "pooled_right_tokens", "kernel", "stride", "pooling", "windows", "init", "tie_levels")
@@ -111,7 +107,7 @@ class PoolingformerConfig(WindowedConfig):
             return first, 0.0
         left, right = self.centre_reach
         if self.windows == "per_query":
-            pairs = sum(max(0, length - abs(offset)) for offset in range(-left, right + 1, self.stride))
+            pairs = pairs_within(length, -left, right, self.stride)
         else:
             centres = range(0, length, self.stride)
             pairs = sum(max(0, min(c + left, length - 1) - max(c - right, 0) + 1) for c in centres)
@@ -192,19 +188,7 @@ class PoolingformerAttention(WindowedAttention):
 
     config: PoolingformerConfig  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def __init__(self, config: PoolingformerConfig, *, width: int, heads: int, causal: bool) -> None:
-        super().__init__(
-            config,
-            width=width,
-            heads=heads,
-            causal=causal,
-            pattern=Window(config.left_tokens, config.right_tokens),
-        )
-        self.add_weights()
-        self.init_extra_weights()
-
     def add_weights(self) -> None:
-        """Make the weights beyond the first level's."""
         levels, width = self.config, self.width
         if not levels.has_pools:
             return
@@ -246,63 +230,63 @@ class PoolingformerAttention(WindowedAttention):
         """The second level's `query`, `key` or `value` projection."""
         return getattr(self, name if self.config.tie_levels else f"pooled_{name}")
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: CacheLayerMixin | None = None) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; padded tokens gather nothing, and are in no pool.
-
-        Raises:
-            InputError: a mask that does not cover the sequence, or a `state`.
-        """
-        tokens = tokens or Tokens()
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
         first = self.window_context(hidden, tokens, state)
-        return self.output(first + self.pooled_context(first, tokens) if self.config.has_pools else first)
+        return first + self.pooled_context(first, tokens) if self.config.has_pools else first
 
     def pooled_context(self, first: Tensor, tokens: Tokens) -> Tensor:
         """The second level Z from the first level's output Y, before the output projection: `(B, T, E)` both."""
-        places = tokens.places_from_the_first() if self.config.windows == "shared" else None
-        mask = tokens.mask
-        if places is None or mask is None:
-            return self._pooled_context(first, mask)
-        rows = places[:, :, None].expand_as(first)
-        context = self._pooled_context(first.gather(1, rows), mask.gather(1, places))
-        return torch.zeros_like(context).scatter(1, rows, context)
+        first, mask, back = self._from_the_first(first, tokens)
+        context = self.merge_heads(self.attend_pools(*self._project_pools(first), mask))
+        context = context if mask is None else context.masked_fill(~mask[:, :, None], 0)
+        return in_order(context, back)
 
-    def _pooled_context(self, first: Tensor, mask: Tensor | None) -> Tensor:
-        """As `pooled_context`, of rows that begin with a real token."""
-        query = self.split_heads(self.second_level("query")(first))
-        key = self.split_heads(self.second_level("key")(first))
-        value = self.split_heads(self.second_level("value")(first))
-        context = self.merge_heads(self.attend_pools(query, key, value, mask))
-        return context if mask is None else context.masked_fill(~mask[:, :, None], 0)
+    def _from_the_first(self, first: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Rows that begin with a real token, on which the grid of shared pools lies, their mask, and the way back."""
+        order = tokens.places_from_the_first() if self.config.windows == "shared" else None
+        if order is None or tokens.mask is None:
+            return first, tokens.mask, None
+        return in_order(first, order), in_order(tokens.mask, order), order.argsort(1)
 
-    def attend_pools(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """The second level without projections: keys and values are pooled here; `(B, H, T, D)` each and out."""
-        attended = self._shared if self.config.windows == "shared" else self._per_query
-        return attended(query, key, value, mask)
+    def _project_pools(self, first: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The second level's queries, keys and values before pooling, `(B, H, T, D)` each."""
+        query, key, value = (self.split_heads(self.second_level(name)(first)) for name in ("query", "key", "value"))
+        return query, key, value
 
-    def _pool(self, name: str, hidden: Tensor, mask: Tensor | None, stride: int) -> Tensor:
-        """Pools of keys or values, `(B, H, T, D)` → `(B, H, ⌈T / stride⌉, D)`."""
+    def attend_pools(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, dense: bool = False
+    ) -> Tensor:
+        """The second level without projections: keys and values are pooled here; `(B, H, T, D)` each and out.
+
+        Args:
+            dense: give the weights of the tokens `(B, H, T, T)` in place of what they gather, as the values are pooled.
+        """
+        levels, length, shared = self.config, query.shape[2], self.config.windows == "shared"
+        stride = levels.stride if shared else 1
+        if shared and torch.compiler.is_compiling():
+            # A graph for every length would demand two pools. Padding adds one that nobody sees.
+            mask = key.new_ones((key.shape[0], length), dtype=torch.bool) if mask is None else mask
+            mask = F.pad(mask, (0, stride), value=False)
+            key, value = (F.pad(each, (0, 0, 0, stride)) for each in (key, value))
+        key = self._pool(pool, "key", key, mask, stride)
+        value = self._pool(pool_shares if dense else pool, "value", value, mask, stride)
+        options: dict[str, Any] = {"backend": "reference"} if dense else {"dropout_prob": self.dropout_prob}
+        if not shared:
+            return self._per_query(query, key, value, mask, options)
+        window = PooledWindow(levels.pooled_left_tokens, levels.pooled_right_tokens, levels.kernel, stride)
+        return attend(query, key, value, pattern=window, key_mask=slot_mask(mask, stride), **options)
+
+    def _pool(
+        self, pooled: Callable[..., Tensor], name: str, hidden: Tensor, mask: Tensor | None, stride: int
+    ) -> Tensor:
+        """Pools of keys or values, `(B, H, T, D)` → `(B, H, ⌈T / stride⌉, D)`, or the shares of tokens in them."""
         pooling = self.config.pooling
         weight = getattr(self, f"pool_{name}_weight") if pooling == "ldconv" else None
-        return pool(hidden, kernel=self.config.kernel, stride=stride, pooling=pooling, mask=mask, weight=weight)
+        return pooled(hidden, kernel=self.config.kernel, stride=stride, pooling=pooling, mask=mask, weight=weight)
 
-    def _shared(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Every query looks at one pooled sequence, `stride` times shorter than the queries."""
-        levels = self.config
-        if torch.compiler.is_compiling():
-            # A graph for every length would demand two pools. Padding adds one that nobody sees.
-            mask = key.new_ones((key.shape[0], key.shape[2]), dtype=torch.bool) if mask is None else mask
-            mask = F.pad(mask, (0, levels.stride), value=False)
-            key, value = (F.pad(each, (0, 0, 0, levels.stride)) for each in (key, value))
-        return attend(
-            query,
-            self._pool("key", key, mask, levels.stride),
-            self._pool("value", value, mask, levels.stride),
-            pattern=_pooled_window(levels),
-            key_mask=slot_mask(mask, levels.stride),
-            dropout_prob=self.dropout_prob,
-        )
-
-    def _per_query(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    def _per_query(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict[str, Any]
+    ) -> Tensor:
         """Every query looks at every `stride`-th pool, counted from its own window's left end.
 
         Pools are taken around every token. Shifted by that phase, they make this a window dilated by the stride, which
@@ -313,15 +297,14 @@ class PoolingformerAttention(WindowedAttention):
         shift, before, after = phase(self.config)
         ahead, behind = max(shift, 0), max(-shift, 0)
         real = query.new_ones((query.shape[0], length), dtype=torch.bool) if mask is None else mask
-        pools = (self._pool("key", key, mask, 1), self._pool("value", value, mask, 1))
-        key, value = (F.pad(pool[:, :, behind:], (0, 0, ahead, behind)) for pool in pools)
+        key, value = (F.pad(pools[:, :, behind:], (0, 0, ahead, behind)) for pools in (key, value))
         context = attend(
             F.pad(query, (0, 0, 0, ahead)),
             key,
             value,
             pattern=Window(before, after, self.config.stride),
             key_mask=F.pad(real[:, behind:], (ahead, behind), value=False),
-            dropout_prob=self.dropout_prob,
+            **options,
         )
         return context[:, :, :length]
 
@@ -334,7 +317,7 @@ class PoolingformerAttention(WindowedAttention):
         tokens = tokens or Tokens()
         if level not in (None, 1, 2):
             raise InputError(f"level={level!r} is no level of Poolingformer; give 1, 2 or None for the mean of both")
-        first = self.window_weights(hidden, tokens)
+        first = super().weights(hidden, tokens)
         if level == 1 or (level is None and not self.config.has_pools):
             return first
         if not self.config.has_pools:
@@ -344,39 +327,12 @@ class PoolingformerAttention(WindowedAttention):
 
     def _pooled_weights(self, first: Tensor, tokens: Tokens) -> Tensor:
         """The second level's weights, from the first level's output `(B, T, E)`, over its tokens: `(B, H, T, T)`."""
-        levels, length, mask = self.config, first.shape[1], tokens.mask
-        places = tokens.places_from_the_first() if levels.windows == "shared" else None
-        if mask is not None and places is not None:
-            first, mask = first.gather(1, places[:, :, None].expand_as(first)), mask.gather(1, places)
-        stride = levels.stride if levels.windows == "shared" else 1
-        query = self.split_heads(self.second_level("query")(first))
-        pools = self._pool("key", self.split_heads(self.second_level("key")(first)), mask, stride)
-        rows, centres = torch.arange(length, device=first.device), torch.arange(0, length, stride, device=first.device)
-        offset = centres[None, :] - rows[:, None]
-        left, right = levels.centre_reach
-        seen = (offset >= -left) & (offset <= right)
-        if stride != levels.stride:
-            seen = seen & ((offset + left) % levels.stride == 0)
-        valid = slot_mask(mask, stride)
-        seen = seen[None, None] if valid is None else seen[None, None] & valid[:, None, None, :]
-        if mask is not None:
-            seen = seen & mask[:, None, :, None]
-        weights = dense_weights(query, pools, seen, scale=self.head_width**-0.5)
-        value = self.split_heads(self.second_level("value")(first))
-        weight = self.pool_value_weight if levels.pooling == "ldconv" else None
-        shares = pool_shares(
-            value, kernel=levels.kernel, stride=stride, pooling=levels.pooling, mask=mask, weight=weight
-        )
-        weights = weights @ shares.to(weights.dtype)
-        if places is None:
-            return weights
-        back = places.argsort(1)[:, None]
-        weights = weights.gather(2, back[:, :, :, None].expand_as(weights))
-        return weights.gather(3, back[:, :, None].expand_as(weights))
-
-
-def _pooled_window(levels: PoolingformerConfig) -> PooledWindow:
-    return PooledWindow(levels.pooled_left_tokens, levels.pooled_right_tokens, levels.kernel, levels.stride)
+        first, mask, back = self._from_the_first(first, tokens)
+        wide = torch.promote_types(first.dtype, torch.float32)
+        query, key, value = (each.to(wide) for each in self._project_pools(first))
+        weights = self.attend_pools(query, key, value, mask, dense=True)
+        weights = weights if mask is None else weights * mask[:, None, :, None]
+        return in_order(weights, back, 2, 3)
 
 
 def phase(levels: PoolingformerConfig) -> tuple[int, int, int]:

@@ -5,7 +5,7 @@ Importing this package makes `attn_implementation="longspan"` and our model clas
 
 import longspan.models.registration
 import longspan.ops.decompositions  # noqa: F401
-from longspan.checkpoints.attention_interface import register, use_attention
+from longspan.checkpoints.attention_interface import use_attention
 from longspan.checkpoints.frozen import train_new_positions_only
 from longspan.checkpoints.incoming import from_transformers
 from longspan.checkpoints.lengthening.lengthen import lengthen
@@ -22,5 +22,3 @@ __all__ = [
     "train_new_positions_only",
     "use_attention",
 ]
-
-register()

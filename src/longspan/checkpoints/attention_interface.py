@@ -16,8 +16,7 @@ that masks hold 0 and 1 alone, and the key by which a copy that is saved before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,15 +31,6 @@ from longspan.patterns import Pattern, parse
 from longspan.patterns.text import text_of
 
 NAME = "longspan"
-
-
-def register() -> None:
-    """Make `attn_implementation="longspan"` known to transformers; importing `longspan.checkpoints` does it.
-
-    Both halves are needed: without a mask function of the same name, transformers drops the padding mask silently.
-    """
-    AttentionInterface.register(NAME, longspan_attention)
-    AttentionMaskInterface.register(NAME, longspan_mask)
 
 
 def use_attention(model: PreTrainedModel, pattern: Pattern | str) -> PreTrainedModel:
@@ -65,29 +55,29 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str) -> PreTrainedM
         InputError: an encoder–decoder, a model with an attention of its own, an encoder with windows of its own, or a
             pattern that cannot be read; the model is then as it was. Three tokens are run through it to find out.
     """
-    config = model.config
+    config: Any = model.config
     if getattr(config, "is_encoder_decoder", False) or getattr(config, "add_cross_attention", False):
         raise InputError(
             f"model={type(model).__name__} has a decoder that looks at an encoder; use_attention serves encoders and "
             "decoders that stand alone, longspan.lengthen also encoder-decoder models"
         )
     text = text_of(parse(pattern) if isinstance(pattern, str) else pattern)
-    before = {name: getattr(config, name, None) for name in KEPT}, config._attn_implementation
-    register()
+    implementation = config._attn_implementation
+    before = {name: getattr(config, name, None) for name in ("longspan_pattern", "attn_implementation")}
     model.set_attn_implementation(NAME)
     if getattr(config, "_attn_implementation", None) != NAME:
         raise InputError(
             f"model={type(model).__name__} has an attention of its own, which cannot be exchanged; load it with "
             "longspan.from_transformers instead"
         )
-    for name, value in zip(KEPT, (text, NAME), strict=True):
-        setattr(config, name, value)
+    # What a saved configuration says of it: transformers itself reads the second when it loads the model.
+    config.longspan_pattern, config.attn_implementation = text, NAME
     try:
         _try(model)
     except InputError as error:
-        for name, value in before[0].items():
+        for name, value in before.items():
             delattr(config, name) if value is None else setattr(config, name, value)
-        model.set_attn_implementation(before[1] or "eager")
+        model.set_attn_implementation(implementation or "eager")
         raise InputError(
             f"model={type(model).__name__} cannot take a pattern ({error}); use_attention serves encoders in which "
             "every token may see every token (BERT, RoBERTa, XLM-R, CamemBERT, DistilBERT, ELECTRA and their like) and "
@@ -106,44 +96,33 @@ def _check_masks(body: nn.Module, arguments: tuple[Any, ...], named: dict[str, A
         check_mask("attention_mask", mask)
 
 
-KEPT = ("longspan_pattern", "attn_implementation")
-"""What a saved configuration says of it: transformers itself reads the second when it loads the model."""
-
-
 def _try(model: PreTrainedModel) -> None:
     """Run the model on three tokens, so that what it asks of its attention shows now and not at the first document.
 
     Raises:
         InputError: it asks for something that a pattern cannot give, does not ask at all, or does not read token ids.
     """
-    window = getattr(model.config, "sliding_window", None) or getattr(model.config, "local_attention", None)
+    global _calls
     if model.device.type == "meta":
         return
-    body, training = model.base_model, model.training
+    training, calls = model.training, []
     ids = torch.zeros(1, 3, dtype=torch.long, device=model.device)
+    _calls = calls
     try:
-        with torch.no_grad(), one_sentence("it does not run on token ids"), _counting() as calls:
-            body.eval()(input_ids=ids, attention_mask=torch.ones_like(ids))
+        with torch.no_grad(), one_sentence("it does not run on token ids"):
+            model.base_model.eval()(input_ids=ids, attention_mask=torch.ones_like(ids))
     finally:
+        _calls = None
         model.train(training)
     if not calls:
         raise InputError("its attention is its own and never asks for another")
+    window = getattr(model.config, "sliding_window", None) or getattr(model.config, "local_attention", None)
     if window is not None and not all(calls):
         raise InputError(f"it has windows of its own, of {window} tokens")
 
 
-@contextmanager
-def _counting() -> Iterator[list[bool]]:
-    """Whether it is a decoder's, for each attention that comes from here while it lasts."""
-    global _calls
-    before, _calls = _calls, []
-    try:
-        yield _calls
-    finally:
-        _calls = before
-
-
 _calls: list[bool] | None = None
+"""While a model is tried: for each attention that was asked for here, whether it is a decoder's."""
 
 
 def longspan_mask(
@@ -165,13 +144,11 @@ def longspan_mask(
     Raises:
         InputError: the model asks for a mask that is neither full nor causal with or without a window.
     """
-    if mask_function is None or not (q_length and kv_length):
-        return None if attention_mask is None else attention_mask.to(torch.bool)
-    if not _asks_for_causal(mask_function, batch_size, (q_offset, q_length), (kv_offset, kv_length), local_size):
-        return None if attention_mask is None else attention_mask.to(torch.bool)
-    if attention_mask is not None:
-        device = attention_mask.device
-    return place_mask(attention_mask, (q_offset, q_length), (kv_offset, kv_length), local_size, device)
+    queries, keys = (q_offset, q_length), (kv_offset, kv_length)
+    asked = mask_function if q_length and kv_length else None
+    if asked is not None and _asks_for_causal(asked, batch_size, queries, keys, local_size):
+        return place_mask(attention_mask, queries, keys, local_size, device)
+    return None if attention_mask is None else attention_mask.to(torch.bool)
 
 
 @torch.compiler.disable()
@@ -233,15 +210,17 @@ def longspan_attention(
         return context.transpose(1, 2).contiguous(), None
     if key.shape[1] != query.shape[1]:
         key, value = (x.repeat_interleave(query.shape[1] // x.shape[1], dim=1) for x in (key, value))
+    globals = None
     if global_attention_mask is not None:
         check_mask("global_attention_mask", global_attention_mask)
+        globals = global_attention_mask.to(query.device).bool()
     context = attend(
         query,
         key,
         value,
         pattern=pattern,
         key_mask=attention_mask,
-        globals=None if global_attention_mask is None else global_attention_mask.to(query.device).bool(),
+        globals=globals,
         scale=scaling,
         dropout_prob=dropout,
     )
@@ -284,3 +263,8 @@ def _check_call(
         raise InputError(
             'output_attentions=True is not offered by attn_implementation="longspan", which never forms the weights'
         )
+
+
+# Without a mask function of the same name, transformers drops the padding mask silently.
+AttentionInterface.register(NAME, longspan_attention)
+AttentionMaskInterface.register(NAME, longspan_mask)

@@ -39,6 +39,8 @@ def place_mask(
     Raises:
         InputError: `attention_mask` ends before the last query, or has holes beside a sliding window.
     """
+    if attention_mask is not None:
+        device = attention_mask.device
     first_key, last_key = keys[0], keys[0] + keys[1]
     query_index = torch.arange(queries[1], device=device) + queries[0]
     if attention_mask is None:
@@ -211,24 +213,15 @@ def attend_causal(
         return _attend_tiles(query, key, value, seen, found, **options)
     step = max(1, MOST_PAIRS // max(1, keys * found.queries.shape[0]))
     parts = [
-        _attend_seen(query[:, :, first : first + step], key, value, *found.seen(seen, first, first + step), **options)
+        _attend_seen(query[:, :, first : first + step], key, value, found.seen(seen, first, first + step), **options)
         for first in range(0, queries, step)
     ]
     return torch.cat(parts, dim=2) if parts else query.new_zeros(*query.shape[:3], value.shape[-1])
 
 
-def _attend_seen(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    columns: Columns,
-    mask: Tensor | None,
-    blind: Tensor | None,
-    *,
-    scale: float,
-    dropout: float,
-) -> Tensor:
+def _attend_seen(query: Tensor, key: Tensor, value: Tensor, seen: Seen, *, scale: float, dropout: float) -> Tensor:
     """Few queries over the keys that they see; the heads that share a key stand below each other as queries."""
+    columns, mask, blind = seen
     key, value = _taken(key, columns, 2), _taken(value, columns, 2)
     batch, heads, queries, _ = query.shape
     group = heads // key.shape[1]

@@ -10,7 +10,7 @@ import json
 import math
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from os.path import lexists
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -28,49 +28,24 @@ BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, 
 AGAIN = "fetch the checkpoint again"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelFolder:
-    """What a folder says of its model.
-
-    Attributes:
-        config: `config.json`.
-        tensors: name → shape, of all weight files.
-    """
-
-    config: dict[str, Any]
-    tensors: dict[str, tuple[int, ...]]
-
-    def elements(self) -> int:
-        """Numbers in all tensors together."""
-        return sum(math.prod(shape) for shape in self.tensors.values())
-
-
-def check_model_folder(directory: Path) -> ModelFolder:
-    """Read what a folder says of its model.
+def check_model_folder(directory: Path) -> dict[str, tuple[int, ...]]:
+    """The name and shape of every tensor of a model, once its folder makes sense.
 
     Raises:
         InputError: a file that is missing, no file, cut short or damaged; a value that no model can have; weights only
             as a pickle; shards outside of the folder; a size that the tensors do not bear out.
     """
-    config_file = directory / "config.json"
-    if not _exists(config_file):
+    config_file, generation_file = directory / "config.json", directory / "generation_config.json"
+    if not lexists(config_file):
         raise InputError(f"'{directory}' has no config.json; give a directory written by save_pretrained")
     config = read_json(config_file)
     check_fields(config, CONFIG, f"'{config_file}'")
-    check_fields({key: config[key] for key in GENERATION if key in config}, GENERATION, f"'{config_file}'")
-    check_generation(directory)
-    tensors: dict[str, tuple[int, ...]] = {}
-    for file in weight_files(directory):
-        tensors |= read_header(file)
+    check_fields(config, GENERATION, f"'{config_file}'", finite=False)
+    if lexists(generation_file):
+        check_fields(read_json(generation_file), GENERATION, f"'{generation_file}'")
+    tensors = _read_headers(directory)
     _check_against(config, tensors, config_file)
-    return ModelFolder(config=config, tensors=tensors)
-
-
-def check_generation(directory: Path) -> None:
-    """Raise `InputError` for a `generation_config.json` with values that nothing can be generated with."""
-    file = directory / "generation_config.json"
-    if _exists(file):
-        check_fields(read_json(file), GENERATION, f"'{file}'")
+    return tensors
 
 
 def check_tokenizer_files(directory: Path) -> None:
@@ -78,11 +53,11 @@ def check_tokenizer_files(directory: Path) -> None:
 
     The model's `config.json`, where there is one, names the kind of tokenizer.
     """
-    if _exists(directory / "config.json"):
+    if lexists(directory / "config.json"):
         check_fields(read_json(directory / "config.json"), CONFIG, f"'{directory / 'config.json'}'")
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"):
         file = directory / name
-        if _exists(file):
+        if lexists(file):
             plain = read_json(file)
             if name != "tokenizer.json":
                 check_fields(plain, TOKENIZER, f"'{file}'", finite=False)
@@ -117,49 +92,51 @@ def check_file(file: Path) -> int:
     return state.st_size
 
 
-def weight_files(directory: Path) -> list[Path]:
-    """The safetensors files that hold the weights, each of which exists; `InputError` where there are none."""
+def _read_headers(directory: Path) -> dict[str, tuple[int, ...]]:
+    """Name → shape of every tensor in the files that hold the weights."""
+    if lexists(directory / WEIGHTS):
+        return read_header(directory / WEIGHTS)
+    if lexists(directory / INDEX):
+        return _read_shards(directory)
     files = sorted(directory.glob("*.safetensors"))
+    if files:
+        raise InputError(
+            f"'{directory}' holds {files[0].name} but neither {WEIGHTS} nor {INDEX}; give a directory written by "
+            "save_pretrained"
+        )
     pickles = [path for ending in ("bin", "pt", "pth", "ckpt") for path in sorted(directory.glob(f"*.{ending}"))]
-    if not files and not _exists(directory / INDEX):
-        if pickles:
-            raise InputError(
-                f"'{directory}' holds its weights only as a pickle ({pickles[0].name}), which is never loaded because "
-                "it can run code; convert it to safetensors first"
-            )
-        raise InputError(f"'{directory}' holds no *.safetensors file; give a directory written by save_pretrained")
-    if _exists(directory / WEIGHTS):
-        return [directory / WEIGHTS]
-    if _exists(directory / INDEX):
-        return _shards(directory)
-    raise InputError(
-        f"'{directory}' holds {files[0].name} but neither {WEIGHTS} nor {INDEX}; give a directory written by "
-        "save_pretrained"
-    )
+    if pickles:
+        raise InputError(
+            f"'{directory}' holds its weights only as a pickle ({pickles[0].name}), which is never loaded because "
+            "it can run code; convert it to safetensors first"
+        )
+    raise InputError(f"'{directory}' holds no *.safetensors file; give a directory written by save_pretrained")
 
 
-def _shards(directory: Path) -> list[Path]:
-    """The files that the index names, after a look that each has the tensors that it is said to have."""
+def _read_shards(directory: Path) -> dict[str, tuple[int, ...]]:
+    """The tensors of the files that the index names, after a look that each has those that it is said to have."""
     index = directory / INDEX
+    invalid = f"'{index}' is not a valid index of safetensors shards"
     try:
         plain = read_json(index)
-        names = plain["weight_map"]
-    except (InputError, KeyError) as error:
-        raise InputError(f"'{index}' is not a valid index of safetensors shards; {AGAIN}") from error
+    except InputError as error:
+        raise InputError(f"{invalid}; {AGAIN}") from error
+    names = plain.get("weight_map")
     if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
-        raise InputError(f"'{index}' is not a valid index of safetensors shards; {AGAIN}")
+        raise InputError(f"{invalid}; {AGAIN}")
     if not isinstance(plain.get("metadata", {}), dict):
-        raise InputError(f"'{index}' is not a valid index of safetensors shards: metadata is no object; {AGAIN}")
-    for name in sorted(set(names.values())):
+        raise InputError(f"{invalid}: metadata is no object; {AGAIN}")
+    shards = sorted(set(names.values()))
+    for name in shards:
         if name != Path(name).name or not name.isprintable() or not name.endswith(".safetensors"):
             raise InputError(f"'{index}' names the shard {show(name)}, which is no file of this folder; {AGAIN}")
-        if not _exists(directory / name):
+        if not lexists(directory / name):
             raise InputError(f"'{directory / name}' is named by the index but is missing; {AGAIN}")
-    files = {name: read_header(directory / name) for name in sorted(set(names.values()))}
+    held = {name: read_header(directory / name) for name in shards}
     for tensor, name in names.items():
-        if tensor not in files[name]:
+        if tensor not in held[name]:
             raise InputError(f"'{directory / name}' lacks {show(tensor)}, which the index says it has; {AGAIN}")
-    return [directory / name for name in files]
+    return {tensor: shape for shapes in held.values() for tensor, shape in shapes.items()}
 
 
 def read_header(file: Path) -> dict[str, tuple[int, ...]]:
@@ -169,29 +146,25 @@ def read_header(file: Path) -> dict[str, tuple[int, ...]]:
         InputError: the header is cut short, too large or no JSON; a tensor's type, shape or place is not as the format
             has it; bytes are missing or left over.
     """
-    size = check_file(file)
+    size, damaged = check_file(file), f"'{file}' is damaged or cut short"
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         if size < 8 or length > min(size - 8, LARGEST_HEADER):
-            raise InputError(f"'{file}' is damaged or cut short (its header does not fit into it); {AGAIN}")
+            raise InputError(f"{damaged} (its header does not fit into it); {AGAIN}")
         try:
             header = json.loads(opened.read(length).decode("utf-8"))
         except (ValueError, RecursionError) as error:
-            raise InputError(f"'{file}' is damaged or cut short (its header is not JSON); {AGAIN}") from error
+            raise InputError(f"{damaged} (its header is not JSON); {AGAIN}") from error
     if not isinstance(header, dict):
-        raise InputError(f"'{file}' is damaged or cut short (its header is no object); {AGAIN}")
+        raise InputError(f"{damaged} (its header is no object); {AGAIN}")
     header.pop("__metadata__", None)
     end = 0
     for start, stop, name in sorted(_places(file, header)):
         if start != end:
-            raise InputError(
-                f"'{file}' is damaged or cut short (tensor {show(name)} is not where it should be); {AGAIN}"
-            )
+            raise InputError(f"{damaged} (tensor {show(name)} is not where it should be); {AGAIN}")
         end = stop
     if end != size - 8 - length:
-        raise InputError(
-            f"'{file}' is damaged or cut short (its tensors take {end:,} bytes, it has {size - 8 - length:,}); {AGAIN}"
-        )
+        raise InputError(f"{damaged} (its tensors take {end:,} bytes, it has {size - 8 - length:,}); {AGAIN}")
     return {name: tuple(entry["shape"]) for name, entry in header.items()}
 
 
@@ -236,11 +209,6 @@ def _check_against(config: dict[str, Any], tensors: dict[str, tuple[int, ...]], 
                 raise InputError(
                     f"'{file}' says {name}={token}, but vocab_size={config['vocab_size']}; give a token that exists"
                 )
-
-
-def _exists(file: Path) -> bool:
-    """Whether there is anything of that name, also a link that leads nowhere."""
-    return file.is_symlink() or file.exists()
 
 
 def _refuse_constant(name: str) -> None:

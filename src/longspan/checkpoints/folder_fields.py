@@ -94,9 +94,7 @@ CONFIG: dict[str, Any] = {
 """Fields of `config.json`."""
 
 GENERATION: dict[str, Any] = {
-    **dict.fromkeys(
-        ("num_beams", "num_return_sequences", "num_beam_groups"), _optional(Annotated[int, Range(1, 1000)])
-    ),
+    **dict.fromkeys(("num_beams", "num_return_sequences", "num_beam_groups"), Beams | None),
     **dict.fromkeys(("max_length", "max_new_tokens"), Count | None),
     **dict.fromkeys(("min_length", "min_new_tokens", "top_k"), Whole | None),
     **dict.fromkeys(("no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), Whole | None),

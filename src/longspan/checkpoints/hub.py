@@ -17,10 +17,7 @@ PATIENCE = 4.0
 def check_reachable(name: str, what: str = "model", file: str = "config.json") -> None:
     """Raise `InputError` unless the cache has `file` of the repository `name`, or the Hub answers.
 
-    Args:
-        name: as the user gave it; it is no folder.
-        what: is named by it, for the sentence.
-        file: that the cache must hold for the name to be served from there.
+    `what` says in the sentence what the name, which is no folder, stands for.
     """
     import huggingface_hub
 

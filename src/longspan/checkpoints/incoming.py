@@ -14,8 +14,9 @@ from transformers import PreTrainedConfig, PreTrainedModel
 import longspan.models
 from longspan.attention import Attention
 from longspan.checkpoints.lengthening.shared_tables import keep_table, start_shared_tables
-from longspan.checkpoints.mapping import Architecture, Head, transfer
-from longspan.checkpoints.registry import describe, load_any
+from longspan.checkpoints.mapping import transfer
+from longspan.checkpoints.registry import describe
+from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
@@ -53,9 +54,9 @@ def from_transformers(
             "or change it with longspan.lengthen"
         )
     architecture, head = describe(source)
-    fields: dict[str, Any] = architecture.fields(source.config)
-    fields |= {"pooler": _has_pooler(source, architecture, head)}
-    fields |= head.fields_of(source.config)
+    body = getattr(source, architecture.prefix, source)
+    pooled = getattr(body, "pooler", None) is not None and not any("pooler" in name for name in head.ignored)
+    fields: dict[str, Any] = architecture.fields(source.config) | {"pooler": pooled} | head.fields_of(source.config)
     native = LongspanConfig(**fields)
     known = architecture.export(native) | head.export(native)
     fields |= _origin(source.config, known, architecture.model_type)
@@ -64,9 +65,9 @@ def from_transformers(
     target = getattr(longspan.models, head.longspan)(LongspanConfig(**fields))
     target.to(device=source.device, dtype=source.dtype)
     tensors = architecture.unpack(source.state_dict(), source.config)
-    done = transfer(tensors, target.state_dict(), architecture.pairs(head, source), ignored=head.ignored)
-    started = start_extra_weights(target, done.unfilled)
-    check_filled(set(done.unfilled) - set(started) - set(head.fresh))
+    unfilled = transfer(tensors, target.state_dict(), architecture.pairs(head, source), ignored=head.ignored)
+    started = start_extra_weights(target, unfilled)
+    check_filled(set(unfilled) - set(started) - set(head.fresh))
     carry_over(source, target)
     return target.eval()
 
@@ -133,9 +134,3 @@ def _hub_name(config: PreTrainedConfig) -> str | None:
     name = str(getattr(config, "name_or_path", "") or "")
     named = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) is not None and not name.startswith(".")
     return name if named and not Path(name).exists() else None
-
-
-def _has_pooler(source: PreTrainedModel, architecture: Architecture, head: Head) -> bool:
-    body = getattr(source, architecture.prefix, source)
-    ignored = any("pooler" in name for name in head.ignored)
-    return getattr(body, "pooler", None) is not None and not ignored

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from longspan.checkpoints.folder import check_tokenizer_files
 from longspan.checkpoints.hub import check_reachable
 from longspan.checkpoints.incoming import from_transformers
-from longspan.checkpoints.registry import load_any
+from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError, one_sentence
 from longspan.models import LongspanPreTrainedModel
 from longspan.progress import without_loading_notes
@@ -26,7 +26,7 @@ FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "
 def load_model(source: str | Path) -> LongspanPreTrainedModel:
     """A Longspan model as it is, or a published one of transformers turned into one; errors as in `from_transformers`.
 
-    `longspan.checkpoints.registry.load_any` leaves a published one as it is.
+    `longspan.checkpoints.sources.load_any` leaves a published one as it is.
     """
     loaded = load_any(source)
     return loaded if isinstance(loaded, LongspanPreTrainedModel) else from_transformers(loaded)

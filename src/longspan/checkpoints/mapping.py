@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,10 @@ from longspan.errors import InputError
 from longspan.settings import show
 
 Pairs = tuple[tuple[str, str], ...]
-"""(theirs, ours): module or tensor names. `{i}` stands for a layer number, `.weight` and `.bias` are understood."""
+"""(theirs, ours): fields, modules or tensors. `{i}` stands for a layer, `.weight` and `.bias` are understood."""
+
+SAME = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "tie_word_embeddings", "id2label", "label2id")
+"""Fields that every architecture states in the same words."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,11 @@ class Architecture:
         body: tensors of the body, by their names inside it.
         our_body: where our classes with a head keep the body; ours without a head has it at the top.
         heads: transformers class name → `Head`; for export the first entry with our class is used.
-        fields: their configuration → the fields of `LongspanConfig`.
-        export: our configuration → the fields of theirs, without checking that they say everything.
-        checked: fields that `export` does check.
+        names: fields that differ in their name alone.
+        fixed: fields of `LongspanConfig` that are the same in every such model.
+        read: their configuration → further fields of `LongspanConfig`.
+        write: our configuration → further fields of theirs, without checking that they say everything.
+        checked: fields that `write` does check.
         unpack: their tensors and configuration → tensors that `body` and the heads can name one by one.
         pack: writes tensors as `unpack` makes them into theirs, in place; the third argument is their configuration.
         unread: what the names of our tensors hold that change no output of theirs.
@@ -68,14 +73,24 @@ class Architecture:
     model_type: str
     prefix: str
     body: Pairs
-    our_body: str
     heads: Mapping[str, Head]
-    fields: Callable[[Any], dict[str, Any]]
-    export: Callable[[Any], dict[str, Any]]
+    names: Pairs
+    fixed: Mapping[str, Any]
+    read: Callable[[Any], dict[str, Any]] = lambda config: {}
+    write: Callable[[Any], dict[str, Any]] = lambda config: {}
+    our_body: str = "model"
     checked: tuple[str, ...] = ()
     unpack: Callable[[Mapping[str, Tensor], Any], Mapping[str, Tensor]] = lambda state, config: state
     pack: Callable[[Mapping[str, Tensor], Mapping[str, Tensor], Any], None] = lambda plain, state, config: None
     unread: re.Pattern[str] | None = None
+
+    def fields(self, config: PreTrainedConfig) -> dict[str, Any]:
+        """The fields of `LongspanConfig` that their configuration stands for."""
+        return {**_renamed(config, self.names), **self.fixed, **self.read(config)}
+
+    def export(self, config: PreTrainedConfig) -> dict[str, Any]:
+        """The fields of their configuration that ours stands for."""
+        return {**_renamed(config, reverse(self.names)), **self.write(config)}
 
     def head(self, name: str) -> Head:
         """The head for a transformers class name.
@@ -101,68 +116,54 @@ class Architecture:
         return tuple((theirs + a, ours + b) for a, b in self.body) + head.pairs
 
 
-@dataclass
-class Transfer:
-    """What a transfer did: names of target tensors that were filled, and those that no source tensor reached."""
-
-    filled: list[str]
-    unfilled: list[str]
-
-
 @torch.no_grad()
 def transfer(
     source: Mapping[str, Tensor],
     target: Mapping[str, Tensor],
     pairs: Pairs,
     *,
-    ignored: Iterable[str] = (),
-    adapt: Callable[[str, Tensor, Tensor], Tensor] | None = None,
-) -> Transfer:
-    """Copy every source tensor into its target tensor, in place.
+    ignored: tuple[str, ...] = (),
+    reserved: int = 0,
+) -> list[str]:
+    """Copy every source tensor into its target tensors, in place; return the names of those that none reached.
 
     Args:
         source: state dict to read. Tied tensors may appear under several names.
         target: state dict to write; tensors that share memory with a filled one count as filled.
         pairs: (source name, target name) patterns; where two source tensors have one target, the earlier pattern wins.
         ignored: prefixes of source names that are left out on purpose.
-        adapt: called with the target name, the source and the target tensor when their shapes differ; returns the
-            tensor to copy.
+        reserved: rows by which a table of positions may be longer than its target, which gets those behind them.
 
     Raises:
         InputError: a source tensor is neither used nor ignored, or its shape does not fit.
     """
-    rules = [(_compile(theirs), ours) for theirs, ours in pairs]
-    skip = tuple(ignored)
-    filled: dict[str, int] = {}
-    lost = []
-    for name, tensor in source.items():
-        wanted, rank = _translate(name, rules)
-        if wanted is not None and wanted in target:
-            if rank <= filled.get(wanted, rank):
-                target[wanted].copy_(_fit(wanted, tensor, target[wanted], adapt))
-                filled[wanted] = rank
-        elif not name.startswith(skip or ("\0",)):
-            lost.append(name)
-    used = {_place(source[name]) for name in source if _translate(name, rules)[0] in filled}
-    lost = [name for name in lost if _place(source[name]) not in used]
+    rules = [(_compile(theirs), ours) for ours, theirs in pairs]
+    used: set[str] = set()
+    reached = set()
+    for name, wanted in target.items():
+        found = [other for other in _translations(name, rules) if other in source]
+        used.update(found)
+        if found:
+            wanted.copy_(_fit(name, source[found[0]], wanted, reserved))
+            reached.add(_place(wanted))
+    copied = {_place(source[name]) for name in used}
+    lost = [name for name, tensor in source.items() if not name.startswith(ignored) and _place(tensor) not in copied]
     if lost:
         raise InputError(
             f"tensor {lost[0]!r} of the source model has no place in the target"
             + (f" (nor have {len(lost) - 1} others)" if len(lost) > 1 else "")
             + "; the checkpoint has parts that this conversion does not know"
         )
-    reached = {_place(target[name]) for name in filled}
-    everything = {name for name in target if name in filled or _place(target[name]) in reached}
-    return Transfer(sorted(filled), [name for name in target if name not in everything])
+    return [name for name, wanted in target.items() if _place(wanted) not in reached]
 
 
-def _fit(name: str, tensor: Tensor, wanted: Tensor, adapt: Callable[[str, Tensor, Tensor], Tensor] | None) -> Tensor:
-    found = tuple(tensor.shape)
-    if tensor.shape != wanted.shape and adapt is not None:
-        tensor = adapt(name, tensor, wanted)
-    if tensor.shape != wanted.shape:
-        raise InputError(f"the weights do not fit the configuration: {name} needs {tuple(wanted.shape)}, found {found}")
-    return tensor
+def _fit(name: str, tensor: Tensor, wanted: Tensor, reserved: int) -> Tensor:
+    rows = tensor[reserved:] if tensor.shape != wanted.shape and "position" in name else tensor
+    if rows.shape != wanted.shape:
+        raise InputError(
+            f"the weights do not fit the configuration: {name} needs {tuple(wanted.shape)}, found {tuple(tensor.shape)}"
+        )
+    return rows
 
 
 def _compile(template: str) -> re.Pattern[str]:
@@ -170,38 +171,12 @@ def _compile(template: str) -> re.Pattern[str]:
     return re.compile(rf"{layer}(?P<kind>\.weight|\.bias)?")
 
 
-def _translate(name: str, rules: list[tuple[re.Pattern[str], str]]) -> tuple[str | None, int]:
-    """The name on the other side by the first rule that fits, and that rule's number."""
-    for rank, (pattern, ours) in enumerate(rules):
+def _translations(name: str, rules: list[tuple[re.Pattern[str], str]]) -> Iterator[str]:
+    """The names on the other side by every rule that fits."""
+    for pattern, other in rules:
         match = pattern.fullmatch(name)
         if match:
-            return ours.replace("{i}", match.groupdict().get("i") or "") + (match["kind"] or ""), rank
-    return None, len(rules)
-
-
-@torch.no_grad()
-def fill_copies(
-    target: Mapping[str, Tensor], names: Iterable[str], source: Mapping[str, Tensor], pairs: Pairs
-) -> set[str]:
-    """Give second copies of a tensor, which tied models share, the value of the tensor that stands for both here.
-
-    Args:
-        target: their state dict.
-        names: of their tensors that `transfer` did not reach.
-        source: our state dict.
-        pairs: (theirs, ours) patterns.
-
-    Returns:
-        The names that were filled.
-    """
-    rules = [(_compile(theirs), ours) for theirs, ours in pairs]
-    filled = set()
-    for name in names:
-        ours, _ = _translate(name, rules)
-        if ours is not None and ours in source and source[ours].shape == target[name].shape:
-            target[name].copy_(source[ours])
-            filled.add(name)
-    return filled
+            yield other.replace("{i}", match.groupdict().get("i") or "") + (match["kind"] or "")
 
 
 def _place(tensor: Tensor) -> tuple[int, tuple[int, ...], str]:
@@ -209,25 +184,20 @@ def _place(tensor: Tensor) -> tuple[int, tuple[int, ...], str]:
     return tensor.data_ptr(), tuple(tensor.shape), str(tensor.device)
 
 
+def alike(*names: str) -> Pairs:
+    """What both call the same."""
+    return tuple((name, name) for name in names)
+
+
 def reverse(pairs: Pairs) -> Pairs:
     """The same table, read from ours to theirs."""
     return tuple((ours, theirs) for theirs, ours in pairs)
 
 
-def common_fields(config: PreTrainedConfig) -> dict[str, Any]:
-    """The fields that every architecture states in the same words."""
-    names = (
-        "vocab_size",
-        "pad_token_id",
-        "bos_token_id",
-        "eos_token_id",
-        "tie_word_embeddings",
-        "id2label",
-        "label2id",
-    )
-    fields = {name: getattr(config, name) for name in names} | {"problem_type": getattr(config, "problem_type", None)}
+def _renamed(config: PreTrainedConfig, names: Pairs) -> dict[str, Any]:
+    fields = {name: getattr(config, name) for name in SAME} | {"problem_type": getattr(config, "problem_type", None)}
     # Not every architecture has these; where ours has the default, theirs keeps its own.
     for name, default in (("use_cache", True), ("output_hidden_states", False), ("return_dict", True)):
         if getattr(config, name, default) != default:
             fields[name] = not default
-    return fields
+    return fields | {new: getattr(config, old) for old, new in names}

@@ -130,7 +130,10 @@ def _export(model: LongspanPreTrainedModel, file: Path) -> None:
     except OSError:
         raise
     except Exception as error:
-        root = _root(error)
+        # Each of an exporter's errors quotes the one before.
+        root: BaseException = error
+        while root.__cause__ is not None:
+            root = root.__cause__
         if isinstance(root, InputError):
             raise root from error
         reason = " ".join(str(root).split())[:300].rstrip(". ") or type(root).__name__
@@ -138,13 +141,6 @@ def _export(model: LongspanPreTrainedModel, file: Path) -> None:
             f"model={type(model).__name__} has a part that ONNX cannot express ({reason}); choose attention of "
             "plain windows (`longspan mechanisms` lists what there is)"
         ) from error
-
-
-def _root(error: BaseException) -> BaseException:
-    """What an exporter's errors, each of which quotes the one before, began with."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
 
 
 def _most_tokens(model: LongspanPreTrainedModel) -> int:
@@ -181,8 +177,7 @@ def _quiet() -> Iterator[None]:
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logger.setLevel(level)

@@ -6,13 +6,12 @@ from contextlib import suppress
 from typing import Any
 
 import transformers
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from longspan.checkpoints import registry
 from longspan.checkpoints.architectures.natural import natural_architecture
 from longspan.checkpoints.incoming import carry_over
-from longspan.checkpoints.mapping import Architecture, Head, fill_copies, reverse, transfer
+from longspan.checkpoints.mapping import Architecture, Head, reverse, transfer
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
@@ -41,13 +40,12 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
     pairs = known.pairs(head, target)
     ours = {name: tensor for name, tensor in model.state_dict().items() if not known.leaves(name)}
     plain = known.unpack(target.state_dict(), config)
-    done = transfer(ours, plain, reverse(pairs), adapt=_drop_reserved_rows(model.config))
-    left = set(done.unfilled) - fill_copies(plain, done.unfilled, ours, pairs)
+    left = set(transfer(ours, plain, reverse(pairs), reserved=model.config.position_offset))
     known.pack(plain, target.state_dict(), config)
-    if any(_is_pooler(tensor) for tensor in left):
+    poolers = {tensor for tensor in left if ".pooler." in f".{tensor}"}
+    if poolers:
         target.base_model.pooler = None
-    left = {tensor for tensor in left if not _is_pooler(tensor)}
-    if left:
+    if left := left - poolers:
         raise InputError(
             f"{name} of transformers has {min(left)}, for which this model has nothing; "
             f"{known.model_type} cannot represent it"
@@ -122,15 +120,3 @@ def _head(config: LongspanConfig) -> dict[str, Any] | None:
             options[name] = otherwise = otherwise if options[name] is None else options[name]
     pooled = options.get("layers") == "pooler"
     return {name: value for name, value in options.items() if not (pooled and name in ("activation", "input_dropout"))}
-
-
-def _drop_reserved_rows(config: LongspanConfig) -> Any:
-    def adapt(name: str, tensor: Tensor, wanted: Tensor) -> Tensor:
-        extra = tensor.shape[0] - wanted.shape[0]
-        return tensor[extra:] if "position" in name and extra == config.position_offset else tensor
-
-    return adapt
-
-
-def _is_pooler(name: str) -> bool:
-    return ".pooler." in f".{name}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import transformers
 from transformers import PreTrainedModel
 
@@ -19,7 +17,6 @@ from longspan.checkpoints.architectures.led import LED
 from longspan.checkpoints.architectures.longformer import LONGFORMER
 from longspan.checkpoints.architectures.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from longspan.checkpoints.mapping import Architecture, Head
-from longspan.checkpoints.sources import open_model
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 from longspan.settings import show
@@ -68,17 +65,10 @@ def describe(source: PreTrainedModel) -> tuple[Architecture, Head]:
     return known, known.head(type(source).__name__)
 
 
-def load_any(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
-    """A Longspan or transformers model from an instance, a directory or a name; errors as in `from_transformers`."""
-    return open_model(model_or_path, class_for)
-
-
 def class_for(model_type: str, name: str | None) -> type[PreTrainedModel]:
     """The class that loads a checkpoint: transformers' for a published one, ours for our own.
 
-    Args:
-        model_type: as in `config.json`.
-        name: the first of its `architectures`; `None` means the model without a head.
+    `name` is the first of its `architectures`; `None` means the model without a head.
     """
     if model_type == LongspanConfig.model_type:
         ours = getattr(longspan.models, name or "LongspanModel", None)

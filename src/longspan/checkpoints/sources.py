@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,16 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from longspan.checkpoints.folder import AGAIN, check_model_folder
 from longspan.checkpoints.folder_fields import CONFIG, check_fields
 from longspan.checkpoints.hub import check_reachable
+from longspan.checkpoints.registry import ARCHITECTURES, class_for
 from longspan.errors import InputError, one_sentence
 from longspan.progress import without_file_bars, without_loading_notes
 
-ClassLookup = Callable[[str, str | None], type[PreTrainedModel]]
-"""From `model_type` and the first of `architectures` (or None) to the class that loads it; raises `InputError`."""
 
-
-def open_model(model_or_path: PreTrainedModel | str | Path, class_for: ClassLookup) -> PreTrainedModel:
-    """Return the model that `model_or_path` stands for, in evaluation mode when it is loaded here.
+def load_any(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
+    """The Longspan or transformers model that `model_or_path` stands for, in evaluation mode when it is loaded here.
 
     Args:
         model_or_path: an instance (returned as it is), a directory written by `save_pretrained`, or a Hub name.
-        class_for: which class loads a given `model_type` and architecture name.
 
     Raises:
         InputError: the directory is missing, holds no safetensors, only a pickle, a damaged file, an unknown
@@ -42,7 +39,7 @@ def open_model(model_or_path: PreTrainedModel | str | Path, class_for: ClassLook
         raise InputError(f"model {str(model_or_path)!r} names nothing; give a directory or a model name")
     path, held = Path(os.path.expanduser(model_or_path)), None
     if path.is_dir():
-        held = check_model_folder(path).elements()
+        held = sum(map(math.prod, check_model_folder(path).values()))
         name = str(path)
     elif path.exists():
         raise InputError(f"model '{path}' is a file; give the directory that holds config.json and model.safetensors")
@@ -142,24 +139,13 @@ def _check_loaded(name: str, info: dict[str, Any]) -> None:
         raise InputError(f"{problem}: {unknown[0]} has no place in the model{_others(unknown)}")
 
 
-HEADS = {
-    "cls",
-    "lm_head",
-    "lm_predictions",
-    "mask_predictions",
-    "generator_predictions",
-    "generator_lm_head",
-    "discriminator_predictions",
-    "vocab_transform",
-    "vocab_layer_norm",
-    "vocab_projector",
-    "pre_classifier",
-    "classifier",
-    "qa_outputs",
-    "classification_head",
-    "final_logits_bias",
+HEADS = {"classification_head", "mask_predictions"} | {
+    theirs.split(".")[0]
+    for known in ARCHITECTURES.values()
+    for head in known.heads.values()
+    for theirs, _ in head.pairs
 }
-"""Where published files keep heads."""
+"""Where published files keep heads: those that we load, BART's for labels, and the one of DeBERTa's discriminator."""
 
 
 def _others(names: list[str]) -> str:

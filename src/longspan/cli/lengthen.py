@@ -40,17 +40,19 @@ def lengthen(
 
     from longspan.checkpoints.lengthening.lengthen import lengthen as run
     from longspan.checkpoints.loading import tokenizer_beside
-    from longspan.checkpoints.registry import load_any
-    from longspan.checkpoints.saving import save_whole
-    from longspan.files import new_folder
+    from longspan.checkpoints.sources import load_any
+    from longspan.files import new_folder, whole_folder
+    from longspan.progress import without_file_bars
 
     folder = new_folder(output)
     model = load_any(source)
     tokenizer = tokenizer_beside(source, model.config)
     model = run(model, chosen, max_tokens, **settings)
-    if tokenizer is not None:
-        tokenizer.model_max_length = max_tokens
-    save_whole(folder, model, tokenizer)
+    with whole_folder(folder) as partial, without_file_bars():
+        model.save_pretrained(partial)
+        if tokenizer is not None:
+            tokenizer.model_max_length = max_tokens
+            tokenizer.save_pretrained(partial)
     say(str(model.report))
     say(f"{'tokenizer':<14} {'copied' if tokenizer is not None else 'none beside the source; add one to use text'}")
     say(f"{'written':<14} {output}")

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import re
 import time
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from longspan.characters import check_characters, mend
+from longspan.data.questions.rows import Candidate, QuestionRow, Span, check_text, plain_row
+from longspan.data.text.documents import read_document_with_pages
+from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError
-from longspan.inference.notes import english_note, notes
+from longspan.inference.notes import notes, reads_english
 from longspan.inference.results import DocumentAnswer, Quote, ScoredSentence
-
-if TYPE_CHECKING:
-    from longspan.data.questions.rows import QuestionRow, Span
+from longspan.progress import without_bars
 
 BUNDLED = Path(__file__).parents[1] / "bundled" / "reader"
 """The folder of the reader that comes with the package; its README.md is the model card."""
@@ -64,8 +65,6 @@ def answer(
         InputError: nothing to read, no question, a question that is too long for the model, a model that cannot be
             loaded or cannot answer questions, a threshold outside 0 to 1.
     """
-    from longspan.data.text.documents import read_document_with_pages
-
     pages: Sequence[int] = ()
     if isinstance(document, Path):
         document, pages = read_document_with_pages(document, encoding)
@@ -136,8 +135,6 @@ class Reader:
         self, text: str, question: str, *, threshold: float | None = None, pages: Sequence[int] = ()
     ) -> DocumentAnswer:
         """See `longspan.answer`; `pages` are the characters at which pages begin."""
-        from longspan.data.questions.rows import Span, check_text, plain_row
-        from longspan.progress import without_bars
         from longspan.tasks.questions.answering import answer_row
         from longspan.tasks.questions.document import encode_text
 
@@ -152,22 +149,25 @@ class Reader:
         row = headed(plain_row(text, question))
         with without_bars():
             found = answer_row(self.model, self.tokenizer, row, self.task)
-        places = Places(row, pages)
         candidate = found.candidate or 0
         answered = found.candidate is not None and found.probability >= threshold
         preferred = answered and found.short and found.short_score > 0
         span = self._short(row, Span(found.short[0].start, found.short[-1].end), candidate) if preferred else None
+        foreign = self.bundled and not reads_english(text)
         return DocumentAnswer(
             question=row.question,
             answered=answered,
-            passage=places.quote(row.candidates[candidate].span),
-            short=None if span is None else places.quote(span),
+            passage=quote_of(row, row.candidates[candidate].span, pages),
+            short=None if span is None else quote_of(row, span, pages),
             yes_no=found.yes_no if answered else "none",
             probability=found.probability,
-            passages=_passages(row, found.candidate_probabilities),
+            passages=tuple(
+                ScoredSentence(row.answer(one.span), one.span.start, one.span.end, round(probability, 4))
+                for one, probability in zip(row.candidates, found.candidate_probabilities, strict=True)
+            ),
             tokens=len(encode_text(self.tokenizer, text, "the document")[0]),
             seconds=time.perf_counter() - begin,
-            note=notes(english_note(text, NOT_ENGLISH) if self.bundled else None, halves=halves),
+            note=notes(NOT_ENGLISH if foreign else None, halves=halves),
         )
 
     def _short(self, row: QuestionRow, span: Span, candidate: int) -> Span | None:
@@ -180,8 +180,6 @@ class Reader:
 
 def headed(row: QuestionRow) -> QuestionRow:
     """The row with each heading joined to the passage below it: a heading alone answers nothing."""
-    from longspan.data.questions.rows import Candidate, Span
-
     joined: list[Span] = []
     waiting: int | None = None
     for span in (candidate.span for candidate in row.candidates):
@@ -197,8 +195,6 @@ def headed(row: QuestionRow) -> QuestionRow:
 
 def whole_words(row: QuestionRow, span: Span, candidate: int) -> Span:
     """The span made longer, within its passage, so that it neither begins nor ends inside a word."""
-    from longspan.data.questions.rows import Span
-
     passage, text = row.candidates[candidate].span, row.text
     start, end = span.start, span.end
     while start > passage.start and _INSIDE_WORD.fullmatch(text, start - 1, start + 1):
@@ -210,9 +206,6 @@ def whole_words(row: QuestionRow, span: Span, candidate: int) -> Span:
 
 def whole_sentences(row: QuestionRow, span: Span, candidate: int) -> Span:
     """The span made longer to the sentences of its passage that it touches."""
-    from longspan.data.questions.rows import Span
-    from longspan.data.text.sentences import split_sentences
-
     passage = row.candidates[candidate].span
     places = [(one.start + passage.start, one.end + passage.start) for one in split_sentences(row.answer(passage))]
     touched = [(start, end) for start, end in places if start < span.end and span.start < end]
@@ -226,32 +219,16 @@ def check_question(question: str) -> None:
     check_characters(question, "the question")
 
 
-def _passages(row: QuestionRow, probabilities: Sequence[float]) -> tuple[ScoredSentence, ...]:
-    pairs = zip(row.candidates, probabilities, strict=True)
-    return tuple(
-        ScoredSentence(row.answer(one.span), one.span.start, one.span.end, round(probability, 4))
-        for one, probability in pairs
+def quote_of(row: QuestionRow, span: Span, pages: Sequence[int] = ()) -> Quote:
+    """A span of a document with its words and its place; `pages` are the characters at which pages begin."""
+    original = row.original(span)
+    return Quote(
+        text=row.answer(span),
+        start=span.start,
+        end=span.end,
+        start_byte=original["start_byte"],
+        end_byte=original["end_byte"],
+        first_line=row.text.count("\n", 0, span.start) + 1,
+        last_line=row.text.count("\n", 0, max(span.start, span.end - 1)) + 1,
+        page=bisect_right(pages, span.start) or None,
     )
-
-
-class Places:
-    """Lines, pages and bytes of spans of a text."""
-
-    def __init__(self, row: QuestionRow, pages: Sequence[int] = ()) -> None:
-        self.row = row
-        self.pages = pages
-        self.line_ends = [match.start() for match in re.finditer("\n", row.text)]
-
-    def quote(self, span: Span) -> Quote:
-        """A span with its words and its place."""
-        original = self.row.original(span)
-        return Quote(
-            text=self.row.answer(span),
-            start=span.start,
-            end=span.end,
-            start_byte=original["start_byte"],
-            end_byte=original["end_byte"],
-            first_line=bisect_left(self.line_ends, span.start) + 1,
-            last_line=bisect_left(self.line_ends, max(span.start, span.end - 1)) + 1,
-            page=bisect_right(self.pages, span.start) or None if self.pages else None,
-        )

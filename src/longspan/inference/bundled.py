@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from torch import nn
 
     from longspan.models.fields import ModelFields
@@ -78,16 +77,6 @@ def _load(file: Path, network: type[Network], config: ModelFields) -> Network:
     return model.eval().requires_grad_(False)
 
 
-def _tokenizer(file: Path) -> Tokenizer:
-    from tokenizers import Tokenizer
-
-    text = file.read_text(encoding="utf-8")
-    try:
-        return Tokenizer.from_str(text)
-    except Exception as error:
-        raise ValueError(f"{file.name}: {error}") from error
-
-
 def _undrawn() -> Any:
     """A mode in which modules are built without drawing their weights, which costs imports and random numbers."""
     from torch.overrides import TorchFunctionMode
@@ -114,7 +103,13 @@ class BundledTokenizer:
     sep_token_id: int | None
 
     def __init__(self, folder: Path) -> None:
-        self.backend = _tokenizer(folder / "tokenizer.json")
+        from tokenizers import Tokenizer
+
+        text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        try:
+            self.backend = Tokenizer.from_str(text)
+        except Exception as error:
+            raise ValueError(f"tokenizer.json: {error}") from error
         self.backend.no_truncation()
         self.backend.no_padding()
         names = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))

@@ -87,11 +87,14 @@ def generate(
     """
     import torch
 
+    from longspan.tasks.language_modelling.corpus_task import separator
+
     writing = writing or Writing()
     if tokenizer is None:
         model, tokenizer = _load(str(model))
     begin = time.perf_counter()
-    ids = [separator_of(tokenizer), *tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]]
+    # Every document begins with it, as `longspan.data.corpus.stream.Stream` laid them out in training.
+    ids = [separator(tokenizer), *tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]]
     input_ids = torch.tensor([ids], device=model.device)
     streamer = None if stream is None or writing.beams > 1 else _streamer(tokenizer, stream)
     seeded = nullcontext() if writing.seed is None else torch.random.fork_rng()
@@ -106,13 +109,6 @@ def generate(
     if stream is not None and streamer is None:
         stream(text)
     return Continuation(text=text, prompt_tokens=len(ids), tokens=len(new), seconds=time.perf_counter() - begin)
-
-
-def separator_of(tokenizer: Any) -> int:
-    """The token with which every document begins, as `longspan.data.corpus.stream.Stream` laid them out in training."""
-    from longspan.tasks.language_modelling.corpus_task import separator
-
-    return separator(tokenizer)
 
 
 def _streamer(tokenizer: Any, stream: Callable[[str], None]) -> Any:

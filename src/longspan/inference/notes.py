@@ -5,16 +5,12 @@ from __future__ import annotations
 import re
 
 from longspan.characters import mended_note
+from longspan.data.text.sentences import guess_language
 
 
 def notes(*found: str | None, halves: int = 0) -> str | None:
     """Warnings as one text, with a word on `halves` of characters that were mended; None where there are none."""
     return "; ".join(filter(None, (*found, mended_note(halves) if halves else None))) or None
-
-
-def english_note(text: str, sentence: str) -> str | None:
-    """The sentence where a text is not in English."""
-    return None if reads_english(text) else sentence
 
 
 def reads_english(text: str) -> bool:
@@ -23,8 +19,6 @@ def reads_english(text: str) -> bool:
     Prose tells at once: the commonest English words make up a tenth of it. Where they do not (code, tables, lists of
     references, other languages), langdetect decides, where the 'documents' extra brings it; it takes a while to load.
     """
-    from longspan.data.text.sentences import guess_language
-
     if guess_language(text) != "en":  # another script
         return False
     step = max(1, len(text) // 8)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from longspan.characters import mend
-from longspan.errors import InputError
-from longspan.inference.notes import english_note, notes
+from longspan.data.text.sentences import split_sentences
+from longspan.errors import InputError, one_sentence
+from longspan.inference.notes import notes, reads_english
 from longspan.inference.results import Decoding, ScoredSentence, Summary
 
 BUNDLED = Path(__file__).parents[1] / "bundled"
@@ -95,8 +96,6 @@ def _load(source: str, language: str | None, decoding: Decoding | None) -> Summa
             raise InputError(f"model {source!r} picks sentences and decodes nothing; leave the decoding options out")
         return Extractive(model, tokenizer, language=language)
     if isinstance(model, LongspanForConditionalGeneration):
-        from longspan.inference.abstractive import Abstractive
-
         return Abstractive(model, tokenizer, source=source, decoding=decoding)
     raise InputError(
         f"model {source!r} is a {type(model).__name__}, which cannot summarise; give a sentence scorer or a "
@@ -115,7 +114,6 @@ class Extractive:
 
     def summarize(self, text: str, sentences: int | None = None) -> Summary:
         """See `longspan.summarize`."""
-        from longspan.data.text.sentences import split_sentences
         from longspan.tasks.summaries.selection import choose, default_count
 
         if sentences is not None and sentences < 1:
@@ -134,7 +132,7 @@ class Extractive:
             document=document,
             tokens=tokens,
             seconds=time.perf_counter() - begin,
-            note=english_note(text, NOT_ENGLISH) if self.english_only else None,
+            note=NOT_ENGLISH if self.english_only and not reads_english(text) else None,
         )
 
     def score(self, sentences: list[str]) -> tuple[list[float], int]:
@@ -150,3 +148,46 @@ class Extractive:
         input_ids = torch.tensor([token for ids in encoded for token in ids])
         sentence_ids = torch.arange(len(encoded)).repeat_interleave(lengths)
         return self.model.score_document(input_ids, sentence_ids).sigmoid().tolist(), len(input_ids)
+
+
+class Abstractive:
+    """Summarises by writing with a `LongspanForConditionalGeneration` model."""
+
+    def __init__(self, model: Any, tokenizer: Any, *, source: str, decoding: Decoding | None = None) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.source = source
+        self.options = (decoding or Decoding()).options()
+        if "max_new_tokens" in self.options:
+            # transformers warns where both a total and a new length are set.
+            self.options["max_length"] = None
+
+    def summarize(self, text: str, sentences: int | None = None) -> Summary:
+        """See `longspan.summarize`."""
+        import torch
+
+        if sentences is not None:
+            raise InputError(
+                f"sentences={sentences} is given, but model {self.source!r} writes its summary; "
+                "give the longest length in tokens instead (max_tokens)"
+            )
+        begin = time.perf_counter()
+        input_ids = torch.tensor([self.tokenizer(text, verbose=False)["input_ids"]], dtype=torch.long)
+        self._check_length(input_ids.shape[1])
+        with torch.inference_mode(), one_sentence(f"model {self.source!r} cannot write a summary as it is configured"):
+            output = self.model.generate(input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **self.options)
+        written = self.tokenizer.decode(output[0], skip_special_tokens=True).strip()
+        return Summary(
+            sentences=tuple(ScoredSentence(sentence.text) for sentence in split_sentences(written)),
+            tokens=input_ids.shape[1],
+            seconds=time.perf_counter() - begin,
+            note=None if written else "the model wrote an empty summary",
+        )
+
+    def _check_length(self, tokens: int) -> None:
+        longest = self.model.config.max_position_embeddings
+        if tokens > longest:
+            raise InputError(
+                f"the document has {tokens} tokens but model {self.source!r} reads at most {longest}; leave the model "
+                f"out, or make it longer with `longspan lengthen {self.source} --max-tokens {tokens} --output DIR`"
+            )

@@ -54,13 +54,13 @@ _HOMES = {
     "NaturalQuestionsOutput": "heads.natural_questions",
     "SentenceScoringOutput": "heads.sentence_scoring",
 }
-_HOMES |= {name: f"heads.{home}" for home, _, name in (spec.model.partition(":") for spec in HEADS.values())}
+_HOMES |= {spec.model: f"heads.{name}" for name, spec in HEADS.items()}
 """Public name → module that defines it."""
 
 
 def model_with(head: str) -> type[LongspanPreTrainedModel]:
     """The model class with the head of that name in `HEADS`."""
-    return __getattr__(HEADS[head].model.partition(":")[2])
+    return __getattr__(HEADS[head].model)
 
 
 def __getattr__(name: str) -> Any:

@@ -13,11 +13,6 @@ from longspan.errors import InputError
 from longspan.stacks.block import Kept
 
 
-def new_cache(*, source: bool) -> Cache:
-    """An empty cache; `source` adds a second one for the keys and values of the source."""
-    return EncoderDecoderCache(DynamicCache(), DynamicCache()) if source else DynamicCache()
-
-
 def kept_states(cache: Cache, blocks: nn.ModuleList, *, source: bool) -> list[Kept]:
     """The state of every block in a cache of transformers, which holds them from now on.
 

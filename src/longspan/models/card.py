@@ -15,7 +15,7 @@ KINDS: dict[str, tuple[str | None, str | None]] = {
     "LongspanModel": ("AutoModel", "feature-extraction"),
     "LongspanForCausalLM": ("AutoModelForCausalLM", "text-generation"),
     "LongspanForConditionalGeneration": ("AutoModelForSeq2SeqLM", "summarization"),
-    **{spec.model.partition(":")[2]: (spec.auto, spec.pipeline) for spec in HEADS.values()},
+    **{spec.model: (spec.auto, spec.pipeline) for spec in HEADS.values()},
 }
 """Our class → the Auto class that loads it, and the Hub's name for what it does."""
 
@@ -37,28 +37,28 @@ def may_write_card(folder: Path) -> bool:
 def model_card(model: Any) -> str:
     """The card of a model, with the front matter that the Hub reads; what is not known is left out."""
     config = model.config
-    _, task = KINDS.get(type(model).__name__, (None, None))
-    mechanisms = sorted({config.layer_attention(layer).mechanism for layer in range(config.num_hidden_layers)})
+    name = type(model).__name__
+    auto, task = KINDS.get(name, (None, None))
+    mechanisms = [config.layer_attention(layer).mechanism for layer in range(config.num_hidden_layers)]
     front = ["library_name: longspan"]
     front += [f"pipeline_tag: {task}"] if task else []
     front += [f"base_model: {json.dumps(config.source_name)}"] if config.source_name else []
-    front += ["tags:", *(f"- {tag}" for tag in ("longspan", "long-context", *mechanisms))]
+    front += ["tags:", *(f"- {tag}" for tag in ("longspan", "long-context", *sorted(set(mechanisms))))]
+    report = getattr(model, "report", None)  # what `lengthen` reported, where this very model was lengthened
     sections = [
         "---\n" + "\n".join(front) + "\n---\n" + MARK,
-        f"# {type(model).__name__} for up to {config.max_position_embeddings:,} tokens",
-        _what(model),
-        _report(model),
-        _loading(model),
+        f"# {name} for up to {config.max_position_embeddings:,} tokens",
+        _what(model, mechanisms),
+        "" if report is None else f"## How it was lengthened\n\n```text\n{report}\n```",
+        _loading(name, auto),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _what(model: Any) -> str:
+def _what(model: Any, mechanisms: list[str]) -> str:
     config = model.config
     groups = []
-    for mechanism, members in groupby(
-        range(config.num_hidden_layers), key=lambda layer: config.layer_attention(layer).mechanism
-    ):
+    for mechanism, members in groupby(range(len(mechanisms)), key=mechanisms.__getitem__):
         layers = list(members)
         groups.append(f"`{mechanism}` (layer {layers[0]}{f' to {layers[-1]}' if len(layers) > 1 else ''})")
     source = "weights made with Longspan"
@@ -76,16 +76,8 @@ def _what(model: Any) -> str:
     return "\n".join(f"- {name}: {text}" for name, text in lines.items() if text)
 
 
-def _report(model: Any) -> str:
-    """What `lengthen` reported, where this very model was lengthened."""
-    report = getattr(model, "report", None)
-    return "" if report is None else f"## How it was lengthened\n\n```text\n{report}\n```"
-
-
-def _loading(model: Any) -> str:
-    auto, _ = KINDS.get(type(model).__name__, (None, None))
+def _loading(name: str, auto: str | None) -> str:
     if auto is None:
-        name = type(model).__name__
         code = f"from longspan.models import {name}\n\nmodel = {name}.from_pretrained(folder)"
     else:
         code = f"import longspan  # makes the model known to transformers\nfrom transformers import {auto}\n\n"

@@ -102,13 +102,8 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
     attribute_map = {"initializer_range": "init_std"}  # noqa: RUF012
 
     def __post_init__(self, **kwargs: Any) -> None:
-        _refuse_unknown(kwargs)
+        own = _TRANSFORMERS_KEYS | set(GenerationConfig().to_dict())
+        given = (key for key in kwargs if key not in own and not key.startswith("_"))
+        check_keys(given, [field.name for field in fields(self)])
         self.settle()
         super().__post_init__(**kwargs)
-
-
-def _refuse_unknown(keywords: dict[str, Any]) -> None:
-    """Raise on a key that is neither a field nor one of transformers' own, which would otherwise be ignored."""
-    own = _TRANSFORMERS_KEYS | set(GenerationConfig().to_dict())
-    given = (key for key in keywords if key not in own and not key.startswith("_"))
-    check_keys(given, [field.name for field in fields(LongspanConfig)])

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from transformers import Cache
+from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from longspan.attention import Tokens
 from longspan.errors import InputError
-from longspan.models.caches import kept_states, new_cache
+from longspan.models.caches import kept_states
 from longspan.models.configuration import LongspanConfig
-from longspan.models.layers import CheckpointedBlock
 from longspan.models.network import Network
-from longspan.models.tokens import check_mask
+from longspan.models.pretrained import CheckpointedBlock
+from longspan.models.tokens import bool_mask, check_mask
 
 
 class Decoder(Network):
@@ -60,7 +60,9 @@ class Decoder(Network):
         """
         config = self.config
         if past_key_values is None and (config.use_cache if use_cache is None else use_cache):
-            past_key_values = new_cache(source=self.has_source)
+            past_key_values = DynamicCache()
+            if self.has_source:
+                past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
         kept = None if past_key_values is None else kept_states(past_key_values, self.layers, source=self.has_source)
         first = 0 if past_key_values is None else int(past_key_values.get_seq_length())
         mask = self._mask(attention_mask, first, input_ids if inputs_embeds is None else inputs_embeds)
@@ -109,13 +111,4 @@ def _source_mask(hidden: Tensor, source: Tensor, mask: Tensor | None, *, check: 
         raise InputError(
             f"decoder_input_ids has {rows} rows but the encoder states have {documents}; give a multiple of them"
         )
-    if mask is None:
-        return None
-    if tuple(mask.shape) != tuple(source.shape[:2]):
-        raise InputError(
-            f"attention_mask is of shape {tuple(mask.shape)}, the encoder states are {tuple(source.shape[:2])}; "
-            "give one value per source token"
-        )
-    if check:
-        check_mask("attention_mask", mask)
-    return mask.bool()
+    return bool_mask("attention_mask", mask, source, of="source", check=check)

@@ -9,9 +9,8 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPo
 
 from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
-from longspan.models.layers import CheckpointedBlock
 from longspan.models.network import EncoderNetwork, first_token
-from longspan.models.pretrained import LongspanPreTrainedModel
+from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedModel
 
 
 class Encoder(EncoderNetwork):
@@ -31,25 +30,14 @@ class Encoder(EncoderNetwork):
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
-        first_position: int = 0,
         position_ids: Tensor | None = None,
     ) -> BaseModelOutput | tuple[Tensor, ...]:
-        """Encode a batch: `(B, T)` ids and masks → states `(B, T, E)`; arguments as in `LongspanModel.forward`.
-
-        `first_position` is where the input begins in a longer document of which it is a piece.
-        """
+        """Encode a batch: `(B, T)` ids and masks → states `(B, T, E)`; arguments as in `LongspanModel.forward`."""
         refuse_attentions(output_attentions, self.config.output_attentions)
         keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         seen: list[Tensor] | None = [] if keep else None
         hidden = self.states(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            inputs_embeds,
-            first_position,
-            position_ids,
-            seen,
+            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, position_ids, seen
         )
         output = BaseModelOutput(last_hidden_state=hidden, hidden_states=None if seen is None else tuple(seen))
         return output.to_tuple() if return_dict is False else output
@@ -77,13 +65,6 @@ class LongspanModel(LongspanPreTrainedModel):
         self.encoder = Encoder(config)
         self.pooler = Pooler(config) if config.pooler else None
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.encoder.embeddings.token
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        assert isinstance(value, nn.Embedding)
-        self.encoder.embeddings.token = value
 
     def forward(
         self,
@@ -131,9 +112,5 @@ class LongspanModel(LongspanPreTrainedModel):
             output_attentions,
             position_ids=position_ids,
         )
-        output = BaseModelOutputWithPooling(
-            last_hidden_state=states.last_hidden_state,
-            pooler_output=self.pooler(states.last_hidden_state) if self.pooler is not None else None,
-            hidden_states=states.hidden_states,
-        )
-        return self.finish(output, return_dict)
+        pooled = None if self.pooler is None else self.pooler(states.last_hidden_state)
+        return self.finish(BaseModelOutputWithPooling(**states, pooler_output=pooled), return_dict)

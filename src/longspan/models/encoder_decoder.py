@@ -48,17 +48,6 @@ class LongspanForConditionalGeneration(LongspanWriter):
         if isinstance(module, LongspanForConditionalGeneration):
             nn.init.zeros_(module.final_logits_bias)
 
-    def get_encoder(self, modality: str | None = None) -> nn.Module:
-        return self.encoder
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.encoder.embeddings.token
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        assert isinstance(value, nn.Embedding)
-        self.encoder.embeddings.token = value
-        self.decoder.embeddings.token = value
-
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor | None) -> Tensor:
         """`(B, T)` labels shifted right behind the start token; −100 becomes padding. Data collators call this."""
         if labels is None:

@@ -26,16 +26,6 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         blocks: list[Any] = list(self.decoder.layers)
         return not all(block.attention.new_state().is_croppable for block in blocks)
 
-    def get_decoder(self) -> nn.Module:
-        return self.decoder
-
-    def get_output_embeddings(self) -> nn.Module:
-        return self.lm_head
-
-    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        assert isinstance(new_embeddings, nn.Linear)
-        self.lm_head = new_embeddings
-
     def language_loss(
         self, logits: Tensor, labels: Tensor | None, count: Tensor | int | None, *, shift: bool = False
     ) -> Tensor | None:
@@ -62,7 +52,16 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
                 would otherwise show only when it gets there.
         """
         settings = args[1] if len(args) > 1 else kwargs.get("generation_config")
-        self._check_new_tokens(settings or self.generation_config, self._prompt_length(args, kwargs), kwargs)
+        limit, first = self.decoder.embeddings.max_tokens, self._prompt_length(args, kwargs)
+        names = ("max_new_tokens", "max_length")
+        new, total = (kwargs.get(name, getattr(settings or self.generation_config, name)) for name in names)
+        # The last token is written but never read, so it needs no position.
+        if new is not None and first + new - 1 > limit:
+            raise InputError(
+                f"max_new_tokens={new} is more than this model can write; give at most {limit + 1 - first}"
+            )
+        if new is None and total is not None and total - 1 > limit:
+            raise InputError(f"max_length={total} is more than this model writes; give at most {limit + 1}")
         parent: Any = super()
         return parent.generate(*args, **kwargs)
 
@@ -73,14 +72,3 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         if args and not self.config.is_encoder_decoder and args[0] is not None:
             prompts.append(args[0])
         return prompts[0].shape[1] if prompts else 1
-
-    def _check_new_tokens(self, settings: Any, first: int, given: dict[str, Any]) -> None:
-        limit = self.decoder.embeddings.max_tokens
-        new, total = (given.get(name, getattr(settings, name)) for name in ("max_new_tokens", "max_length"))
-        # The last token is written but never read, so it needs no position.
-        if new is not None and first + new - 1 > limit:
-            raise InputError(
-                f"max_new_tokens={new} is more than this model can write; give at most {limit + 1 - first}"
-            )
-        if new is None and total is not None and total - 1 > limit:
-            raise InputError(f"max_length={total} is more than this model writes; give at most {limit + 1}")

@@ -44,13 +44,6 @@ class LongspanForCausalLM(LongspanWriter):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.decoder.embeddings.token
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        assert isinstance(value, nn.Embedding)
-        self.decoder.embeddings.token = value
-
     def forward(
         self,
         input_ids: Tensor | None = None,

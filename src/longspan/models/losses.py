@@ -26,10 +26,7 @@ def token_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, count: Te
         smoothing: share of the target spread evenly over the vocabulary.
         count: divisor; `None` means the number of real labels of this batch.
     """
-    if labels.shape != logits.shape[:-1]:
-        raise InputError(
-            f"labels has shape {tuple(labels.shape)}, the predictions {tuple(logits.shape[:-1])}; give one label each"
-        )
+    check_labels(labels, logits.shape[:-1])
     total = functional.cross_entropy(
         logits.flatten(0, -2).float(),
         labels.flatten(),
@@ -74,20 +71,27 @@ def span_loss(start: Tensor, end: Tensor, start_positions: Tensor, end_positions
     return (losses[0] + losses[1]) / 2
 
 
-def sentence_loss(logits: Tensor, labels: Tensor, exists: Tensor) -> Tensor:
-    """Mean binary cross-entropy over the sentences that exist and have a label.
+def binary_loss(logits: Tensor, labels: Tensor, exists: Tensor | None) -> Tensor:
+    """Mean binary cross-entropy, in float32, over the sentences or tokens that exist and have a label.
 
     Args:
-        logits: `(B, N)`, any value where no sentence exists.
+        logits: `(B, N)`, any value where nothing exists.
         labels: `(B, N)` in [0, 1], −100 where there is none.
-        exists: `(B, N)` bool.
+        exists: `(B, N)` bool or int; `None` means that all do.
     """
-    if labels.shape != logits.shape:
-        raise InputError(
-            f"labels has shape {tuple(labels.shape)} but there are scores of shape {tuple(logits.shape)}; give one each"
-        )
-    counted = exists & (labels != IGNORED)
+    check_labels(labels, logits.shape)
+    counted = labels != IGNORED
+    if exists is not None:
+        counted = counted & exists.bool()
     logits = logits.masked_fill(~counted, 0.0).float()
     targets = labels.masked_fill(~counted, 0.0).float()
     losses = functional.binary_cross_entropy_with_logits(logits, targets, reduction="none")
     return (losses * counted).sum() / counted.sum().clamp(min=1)
+
+
+def check_labels(labels: Tensor, predicted: torch.Size) -> None:
+    """Raise `InputError` where there is not one label for each prediction."""
+    if labels.shape != predicted:
+        raise InputError(
+            f"labels has shape {tuple(labels.shape)}, the predictions {tuple(predicted)}; give one label each"
+        )

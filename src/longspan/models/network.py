@@ -6,11 +6,12 @@ What runs here needs nothing of transformers; `encoder`, `decoder` and the model
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
 
-from longspan.attention import AttentionConfig, RelativePositions, Tokens
+from longspan.attention import RelativePositions, Tokens
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
 from longspan.models.tokens import describe_tokens
@@ -22,37 +23,27 @@ if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
 
 
-def layer_norm(config: ModelFields) -> nn.LayerNorm:
-    """A LayerNorm over the model width, with the configuration's ε."""
-    return nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-
-
-def encoder_block(config: ModelFields, layer: int, kind: type[Block] = Block, *, causal: bool = False) -> Block:
-    """Block `layer` of the encoder, or, where `causal`, of a model that has a decoder only."""
-    heads = config.num_attention_heads
-    attention = config.layer_attention(layer).build(width=config.hidden_size, heads=heads, causal=causal)
-    return kind(attention, inner=config.intermediate_size, **_numbers(config))
-
-
-def decoder_block(config: ModelFields, layer: int, kind: type[Block] = Block) -> Block:
-    """Block `layer` of the decoder of an encoder–decoder: causal, and with attention to the source."""
-    width, heads, inner = config.hidden_size, config.decoder_attention_heads, config.decoder_intermediate_size
+def make_block(
+    config: ModelFields, layer: int, *, kind: type[Block] = Block, decoder: bool = False, causal: bool = False
+) -> Block:
+    """Block `layer` of the encoder, or, where `causal`, of a model that has a decoder only; or else, of the decoder of
+    an encoder–decoder: causal, and with attention to the source."""
+    heads = config.decoder_attention_heads if decoder else config.num_attention_heads
+    inner = config.decoder_intermediate_size if decoder else config.intermediate_size
     assert heads is not None
     assert inner is not None
-    attention = config.decoder_layer_attention(layer).build(width=width, heads=heads, causal=True)
-    cross = CrossAttention(width=width, heads=heads, dropout=config.attention_dropout)
-    return kind(attention, inner=inner, cross_attention=cross, **_numbers(config))
-
-
-def _numbers(config: ModelFields) -> dict[str, Any]:
-    """What the blocks of one model have in common."""
-    return {
-        "activation_function": config.activation_function,
-        "eps": config.layer_norm_eps,
-        "dropout": config.dropout,
-        "activation_dropout": config.activation_dropout,
-        "pre": config.normalization == "pre",
-    }
+    mechanism = config.decoder_layer_attention(layer) if decoder else config.layer_attention(layer)
+    width = config.hidden_size
+    return kind(
+        mechanism.build(width=width, heads=heads, causal=causal or decoder),
+        inner=inner,
+        activation_function=config.activation_function,
+        eps=config.layer_norm_eps,
+        dropout=config.dropout,
+        activation_dropout=config.activation_dropout,
+        pre=config.normalization == "pre",
+        cross_attention=CrossAttention(width=width, heads=heads, dropout=config.attention_dropout) if decoder else None,
+    )
 
 
 class Network(nn.Module):
@@ -70,16 +61,12 @@ class Network(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config, decoder=decoder)
-
-        def block(layer: int) -> Block:
-            if decoder:
-                return decoder_block(config, layer, self.block)
-            return encoder_block(config, layer, self.block, causal=causal)
-
+        block = partial(make_block, config, kind=self.block, decoder=decoder, causal=causal)
         depth = config.decoder_layers if decoder else config.num_hidden_layers
         self.layers = stack_config(config.stack).build(block, depth)
         self.relative = _shared_positions(self.layers, config.hidden_size)
-        self.final_norm = layer_norm(config) if config.normalization == "pre" else None
+        pre = config.normalization == "pre"
+        self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre else None
 
     def run(
         self,
@@ -100,15 +87,12 @@ class Network(nn.Module):
         return hidden
 
 
-def _shared_positions(layers: nn.ModuleList, width: int) -> RelativePositions | None:
+def _shared_positions(layers: Any, width: int) -> RelativePositions | None:
     """The one pair of tables for all layers with relative positions, as in DeBERTa; `None` if there are no such layers.
     The configuration has checked that they ask for equal tables."""
     shared = None
     for block in layers:
-        assert isinstance(block, Block)
-        config = block.attention.config
-        assert isinstance(config, AttentionConfig)
-        tables = config.build_positions(width)
+        tables = block.attention.config.build_positions(width)
         if tables is not None:
             block.attention.share_positions()
             shared = shared or tables
@@ -125,9 +109,9 @@ class EncoderNetwork(Network):
         global_attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        first_position: int = 0,
         position_ids: Tensor | None = None,
         seen: list[Tensor] | None = None,
+        first_position: int = 0,
     ) -> Tensor:
         """The final states `(B, T, E)`; arguments as in `LongspanModel.forward`.
 
@@ -137,14 +121,6 @@ class EncoderNetwork(Network):
         hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, position_ids)
         tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask)
         return self.run(hidden, tokens, seen=seen)
-
-
-class EncoderBody(nn.Module):
-    """The encoder under the name that `LongspanModel` gives it, so that weights have the same names."""
-
-    def __init__(self, config: ModelFields) -> None:
-        super().__init__()
-        self.encoder = EncoderNetwork(config)
 
 
 def first_token(hidden: Tensor) -> Tensor:

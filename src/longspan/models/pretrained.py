@@ -6,12 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel, initialization
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput
 
 from longspan.attention.base import Attention
 from longspan.models.card import write_card
 from longspan.models.configuration import LongspanConfig
+from longspan.models.embeddings import Embeddings
+from longspan.stacks.block import Block
+
+
+class CheckpointedBlock(GradientCheckpointingLayer, Block):
+    """A block that transformers can checkpoint, and that its device maps do not split."""
 
 
 class LongspanPreTrainedModel(PreTrainedModel):
@@ -36,6 +44,15 @@ class LongspanPreTrainedModel(PreTrainedModel):
         super().save_pretrained(save_directory, is_main_process, *positional, **options)
         if is_main_process:
             write_card(self, Path(save_directory))
+
+    def get_input_embeddings(self) -> nn.Module:
+        return next(module for module in self.modules() if isinstance(module, Embeddings)).token
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        assert isinstance(value, nn.Embedding)
+        for module in self.modules():
+            if isinstance(module, Embeddings):
+                module.token = value
 
     def finish(self, output: ModelOutput, return_dict: bool | None) -> Any:
         """The output as it is, or as a tuple where the call, or else the configuration, says so."""

@@ -30,8 +30,8 @@ def describe_tokens(
         attention_mask: `(B, T)`, 1/True = real, or `None`.
         global_attention_mask: `(B, T)`, 1/True = global, or `None`.
     """
-    mask = _bool_mask("attention_mask", attention_mask, hidden)
-    is_global = _bool_mask("global_attention_mask", global_attention_mask, hidden)
+    mask = bool_mask("attention_mask", attention_mask, hidden)
+    is_global = bool_mask("global_attention_mask", global_attention_mask, hidden)
     count = config.max_global_tokens
     if is_global is None:
         if config.global_tokens == "none" or hidden.shape[1] == 0:
@@ -43,14 +43,18 @@ def describe_tokens(
     return Tokens(mask=mask, is_global=is_global).with_slots(count)
 
 
-def _bool_mask(name: str, mask: Tensor | None, hidden: Tensor) -> Tensor | None:
+def bool_mask(
+    name: str, mask: Tensor | None, hidden: Tensor, *, of: str = "input", check: bool = True
+) -> Tensor | None:
+    """A mask `(B, T)` of states `(B, T, E)` as bool, on their device; `check` looks at its values too."""
     if mask is None:
         return None
     if tuple(mask.shape) != tuple(hidden.shape[:2]):
         raise InputError(
-            f"{name} has shape {tuple(mask.shape)} but the input is {tuple(hidden.shape[:2])}; give one value per token"
+            f"{name} has shape {tuple(mask.shape)} but the {of} is {tuple(hidden.shape[:2])}; give one value per token"
         )
-    check_mask(name, mask)
+    if check:
+        check_mask(name, mask)
     return mask.to(device=hidden.device, dtype=torch.bool)
 
 

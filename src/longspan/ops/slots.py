@@ -34,17 +34,19 @@ def check_slots(name: str, slots: Tensor, length: int) -> None:
 
 
 def slots_of_mask(mask: Tensor, count: int | None = None) -> Tensor:
-    """`(B, T)` bool → `(B, count)` int64 positions of the True entries in order, then −1.
+    """`(B, T)` bool → `(B, count)` int64 positions of the first True entries in order, then −1.
 
     Without `count` it is the largest number in a row, which depends on the data; give it under `torch.compile` and
     `torch.export`.
     """
+    rank = mask.cumsum(1)
     if count is None:
-        count = int(mask.sum(dim=1).max()) if mask.numel() else 0
-    count = min(count, mask.shape[1])
-    position = torch.arange(mask.shape[1], device=mask.device)
-    first = torch.where(mask, position, mask.shape[1]).sort(dim=1).values[:, :count]
-    return torch.where(first < mask.shape[1], first, -1)
+        count = int(rank[:, -1].max()) if mask.numel() else 0
+    # Everything that is not kept is written to one spare column, which is then dropped: no data-dependent shape.
+    column = torch.where(mask, (rank - 1).clamp(max=count), count)
+    positions = torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)
+    slots = torch.full((mask.shape[0], count + 1), -1, device=mask.device, dtype=torch.int64)
+    return slots.scatter(1, column, positions)[:, :count]
 
 
 def mask_of_slots(slots: Tensor, length: int) -> Tensor:

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from longspan.attention import Attention, RelativeTables, Tokens
+from longspan.attention.base import State
 from longspan.errors import InputError
 from longspan.stacks.cross_attention import CrossAttention
-
-if TYPE_CHECKING:
-    from transformers.cache_utils import CacheLayerMixin
-
 
 PLAIN_ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
 """Those that PyTorch has as transformers means them; the others are transformers' own."""
@@ -67,8 +64,8 @@ class FeedForward(nn.Module):
 class Kept(NamedTuple):
     """What one layer keeps between steps: of its own sequence, and of the source where there is one."""
 
-    own: CacheLayerMixin
-    source: CacheLayerMixin | None = None
+    own: State
+    source: State | None = None
 
 
 class Block(nn.Module):

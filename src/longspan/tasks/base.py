@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
+from longspan.errors import InputError
 from longspan.settings import check
 
 
@@ -125,3 +126,18 @@ class Task(Protocol):
     def loss_scores(self, loss: float) -> dict[str, float]:
         """Scores that follow from the validation loss alone; they are logged with it."""
         return {}
+
+
+def room_for(tokens: int, config: Any) -> int:
+    """So many tokens, or as many as the model has positions for; sinusoids have no end."""
+    return tokens if config.position_embedding == "sinusoidal" else min(tokens, config.max_position_embeddings)
+
+
+def check_room(tokens: int, config: Any) -> None:
+    """Raise `InputError` for chunks, of `task.max_tokens` tokens, that are longer than the model reads."""
+    room = room_for(tokens, config)
+    if tokens > room:
+        raise InputError(
+            f"task.max_tokens is {tokens} but the model has positions for {room} tokens; "
+            "raise model.max_tokens, or lower it"
+        )

@@ -25,22 +25,13 @@ def encode(tokenizer: Any, text: str, *, pair: str | None = None, max_tokens: in
         pair: the second text; it is the one that is cut.
         max_tokens: limit, special tokens included.
     """
-    found = tokenizer(
-        text, pair, truncation=False, return_attention_mask=False, return_special_tokens_mask=True, verbose=False
-    )
-    return _cut(found["input_ids"], found["special_tokens_mask"], max_tokens)
+    ids, special = _whole(tokenizer, text=text, text_pair=pair)
+    return _cut(ids, special, max_tokens), len(ids)
 
 
-def encode_target(tokenizer: Any, text: str, *, max_tokens: int) -> tuple[list[int], int]:
+def encode_target(tokenizer: Any, text: str, *, max_tokens: int) -> list[int]:
     """As `encode`, for what the decoder writes: always with an end mark, without which a model never learns to stop."""
-    found = tokenizer(
-        text_target=text,
-        truncation=False,
-        return_attention_mask=False,
-        return_special_tokens_mask=True,
-        verbose=False,
-    )
-    ids, special = list(found["input_ids"]), list(found["special_tokens_mask"])
+    ids, special = _whole(tokenizer, text_target=text)
     end = tokenizer.eos_token_id
     if end is None:
         raise InputError("the tokenizer has no eos_token, which ends a summary; set it, or use the model's tokenizer")
@@ -50,11 +41,19 @@ def encode_target(tokenizer: Any, text: str, *, max_tokens: int) -> tuple[list[i
     return _cut(ids, special, max_tokens)
 
 
-def _cut(ids: list[int], special: list[int], max_tokens: int) -> tuple[list[int], int]:
+def _whole(tokenizer: Any, **texts: str | None) -> tuple[list[int], list[int]]:
+    """Token ids, and 1 for each that is a special token."""
+    found = tokenizer(
+        **texts, truncation=False, return_attention_mask=False, return_special_tokens_mask=True, verbose=False
+    )
+    return list(found["input_ids"]), list(found["special_tokens_mask"])
+
+
+def _cut(ids: list[int], special: list[int], max_tokens: int) -> list[int]:
     """Drop what stands before the closing special tokens and is too much."""
     count = len(ids)
     if count <= max_tokens:
-        return list(ids), count
+        return ids
     closing = next((place for place, mark in enumerate(reversed(special)) if not mark), count)
     closing = min(closing, max_tokens)
-    return [*ids[: max_tokens - closing], *ids[count - closing :]], count
+    return [*ids[: max_tokens - closing], *ids[count - closing :]]

@@ -18,7 +18,7 @@ from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForNaturalQuestions, NaturalQuestionsOutput
 from longspan.tasks.questions.answering import Answer, answer_row, answer_rows, best_spans
 from longspan.tasks.questions.features import chunk_features, collate
-from longspan.tasks.questions.options import QuestionOptions, add_markers
+from longspan.tasks.questions.options import QuestionOptions, marker_tokens
 from longspan.training.tokenizers import train_tokenizer
 
 
@@ -33,7 +33,7 @@ SMALL = Options(max_tokens=61, stride=23, max_candidates=11)
 @pytest.fixture(scope="module")
 def tokenizer():
     tokenizer = train_tokenizer((row.text for row in synthetic_questions(4, seed=0)), 400)
-    add_markers(tokenizer, SMALL)
+    tokenizer.add_tokens(marker_tokens(SMALL), special_tokens=True)
     return tokenizer
 
 

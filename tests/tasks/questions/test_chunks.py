@@ -11,7 +11,7 @@ from longspan.data.questions.synthetic import synthetic_questions
 from longspan.errors import InputError
 from longspan.tasks.questions.chunks import LABELS, question_chunks
 from longspan.tasks.questions.features import chunk_features
-from longspan.tasks.questions.options import QuestionOptions, add_markers
+from longspan.tasks.questions.options import QuestionOptions, marker_tokens
 from longspan.training.tokenizers import train_tokenizer
 
 OPTIONS = QuestionOptions(max_tokens=101, stride=47, max_candidates=13, match_types=True)
@@ -21,7 +21,7 @@ ROWS = synthetic_questions(3, seed=2)
 @pytest.fixture(scope="module")
 def tokenizer():
     tokenizer = train_tokenizer((row.text for row in ROWS), 350)
-    add_markers(tokenizer, OPTIONS)
+    tokenizer.add_tokens(marker_tokens(OPTIONS), special_tokens=True)
     return tokenizer
 
 

@@ -13,7 +13,7 @@ from longspan.data.questions.synthetic import synthetic_questions
 from longspan.errors import InputError
 from longspan.tasks.questions.document import NOWHERE, kept_candidates, tokenize_document
 from longspan.tasks.questions.features import ChunkFeatures, chunk_features
-from longspan.tasks.questions.options import QuestionOptions, add_markers
+from longspan.tasks.questions.options import QuestionOptions, marker_tokens
 from longspan.training.tokenizers import train_tokenizer
 
 CORPUS = [
@@ -67,7 +67,7 @@ TOKENIZERS = {"byte_level": byte_level, "unigram": unigram, "word_piece": word_p
 @pytest.fixture(scope="module", params=TOKENIZERS)
 def tokenizer(request: pytest.FixtureRequest) -> Any:
     made = TOKENIZERS[request.param]()
-    add_markers(made, MARKERS)
+    made.add_tokens(marker_tokens(MARKERS), special_tokens=True)
     return made
 
 
@@ -217,7 +217,7 @@ def test_match_types_mark_the_words_of_the_question() -> None:
     chosen = QuestionOptions(max_tokens=400, stride=90, match_types=True, max_candidates=7)
     for make in (byte_level, unigram, word_piece):
         tokenizer = make()
-        add_markers(tokenizer, chosen)
+        tokenizer.add_tokens(marker_tokens(chosen), special_tokens=True)
         (chunk,) = chunk_features(row, tokenizer, chosen)
         types = chunk.get("token_type_ids")
         assert types is not None
@@ -242,7 +242,7 @@ def test_text_without_tokens_is_refused() -> None:
 def test_every_made_up_answer_is_found_by_its_characters() -> None:
     tokenizer = byte_level()
     chosen = QuestionOptions(max_tokens=256, stride=100, max_candidates=7)
-    add_markers(tokenizer, chosen)
+    tokenizer.add_tokens(marker_tokens(chosen), special_tokens=True)
     for row in synthetic_questions(12, seed=0):
         (note,) = row.annotations
         found = [chunk for chunk in chunk_features(row, tokenizer, chosen) if chunk.get("start_positions")]

@@ -12,7 +12,7 @@ from longspan.data.questions.rows import Annotation, Candidate, QuestionRow, Spa
 from longspan.errors import InputError
 from longspan.tasks.questions.document import NOWHERE
 from longspan.tasks.questions.features import ChunkFeatures, chunk_features, collate
-from longspan.tasks.questions.options import QuestionOptions, add_markers
+from longspan.tasks.questions.options import QuestionOptions, marker_tokens
 
 
 def words_tokenizer(count: int = 60) -> PreTrainedTokenizerFast:
@@ -123,7 +123,7 @@ def test_markers_stand_before_passages_and_are_numbered() -> None:
     row = QuestionRow(id="r", question="q0", text=row.text, candidates=candidates, annotations=row.annotations)
     tokenizer = words_tokenizer()
     chosen = QuestionOptions(max_tokens=30, stride=20, max_candidates=2)
-    add_markers(tokenizer, chosen)
+    tokenizer.add_tokens(marker_tokens(chosen), special_tokens=True)
     (chunk,) = chunk_features(row, tokenizer, chosen)
     passages = "[Candidate=1] [Table=1] w1 w2 [Candidate=2] [Paragraph=1] w3 w4"
     wanted = f"<s> q0 </s> w0 {passages} w5 w6 w7 w8 </s>".split(" ")
@@ -132,7 +132,7 @@ def test_markers_stand_before_passages_and_are_numbered() -> None:
     assert [chunk["token_spans"][place] for place in (4, 5, 8, 9)] == [NOWHERE] * 4
     assert labels(chunk) == (11, 11, 1, 1)
     everything = QuestionOptions(max_tokens=30, stride=20, max_candidates=0)
-    add_markers(tokenizer, everything)
+    tokenizer.add_tokens(marker_tokens(everything), special_tokens=True)
     (chunk,) = chunk_features(row, tokenizer, everything)
     assert tokenizer.convert_ids_to_tokens(chunk["input_ids"])[13:17] == ["[Candidate=3]", "[Table=2]", "w6", "w7"]
 
@@ -141,7 +141,7 @@ def test_a_passage_of_which_only_markers_are_visible_is_not_there() -> None:
     row = by_hand(8, (4, 8))
     tokenizer = words_tokenizer()
     chosen = QuestionOptions(max_tokens=11, stride=6, max_candidates=1)
-    add_markers(tokenizer, chosen)
+    tokenizer.add_tokens(marker_tokens(chosen), special_tokens=True)
     first, second = chunk_features(row, tokenizer, chosen)
     assert tokenizer.convert_ids_to_tokens(first["input_ids"])[-3:] == ["[Candidate=1]", "[Paragraph=1]", "</s>"]
     assert (first["candidates"], set(first["paragraph_ids"])) == ([], {-1})

@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from longspan.errors import InputError
-from longspan.tasks.questions.options import PassageTypes, QuestionOptions, add_markers, marker_ids, marker_tokens
+from longspan.tasks.questions.options import PassageTypes, QuestionOptions, marker_ids, marker_tokens
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def test_markers_are_appended_to_the_vocabulary_once() -> None:
     options = QuestionOptions(max_candidates=2)
     with pytest.raises(InputError, match=r"the tokenizer lacks 10 marker tokens such as \[Candidate=1\]"):
         marker_ids(tokenizer, options)
-    assert add_markers(tokenizer, options) == 10
-    assert add_markers(tokenizer, options) == 0
+    assert tokenizer.add_tokens(marker_tokens(options), special_tokens=True) == 10
+    assert tokenizer.add_tokens(marker_tokens(options), special_tokens=True) == 0
     assert marker_ids(tokenizer, options) == {name: 2 + i for i, name in enumerate(marker_tokens(options))}
-    assert add_markers(tokenizer, QuestionOptions(markers=False)) == 0
+    assert tokenizer.add_tokens(marker_tokens(QuestionOptions(markers=False)), special_tokens=True) == 0
     assert marker_ids(tokenizer, QuestionOptions(markers=False)) == {}
     assert tokenizer("a [Table=2]")["input_ids"] == [1, 2 + 5]
 

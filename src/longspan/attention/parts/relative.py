@@ -66,15 +66,10 @@ class RelativePositions(nn.Module):
 
 
 def near_row(offset: Tensor, span: int, buckets: int | None = None) -> Tensor:
-    """Row of `near` for an offset: a row each, or one per logarithmic bucket when there are `buckets` on each side."""
-    if buckets is None:
-        return clipped_offset(offset, span)
-    return (log_bucket(offset, buckets, span) + buckets).clamp(0, 2 * buckets - 1)
-
-
-def clipped_offset(offset: Tensor, span: int) -> Tensor:
-    """Row of `near` for an offset: `δ = clip(offset + span, 0, 2·span − 1)` (DeBERTa, He et al. 2020, equation 3)."""
-    return (offset + span).clamp(0, 2 * span - 1)
+    """Row of `near` for an offset: a row each, `δ = clip(offset + span, 0, 2·span − 1)` (DeBERTa, He et al. 2020,
+    equation 3), or one per logarithmic bucket when there are `buckets` on each side."""
+    row = offset + span if buckets is None else log_bucket(offset, buckets, span) + buckets
+    return row.clamp(0, 2 * (buckets or span) - 1)
 
 
 def log_bucket(offset: Tensor, buckets: int, span: int) -> Tensor:

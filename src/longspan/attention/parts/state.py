@@ -42,7 +42,6 @@ class WindowLayer(DynamicLayer):
         self.cumulative_length = 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Learn shape, type and device from the first keys and values."""
         self.dtype, self.device = key_states.dtype, key_states.device
         self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
         self.is_initialized = True
@@ -74,7 +73,6 @@ class WindowLayer(DynamicLayer):
         return functional.pad(hidden[:, :, hidden.shape[-2] - self.held :], (0, 0, 0, room))
 
     def get_seq_length(self) -> int:
-        """Positions seen so far, kept or not."""
         return self.cumulative_length
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -87,7 +85,6 @@ class WindowLayer(DynamicLayer):
         return self.reach + 1
 
     def reset(self) -> None:
-        """Forget the sequence."""
         super().reset()
         self.held = 0
 
@@ -136,7 +133,6 @@ class RecurrentLayer(CacheLayerMixin):
         raise InputError("state is a RecurrentLayer, which keeps no keys and values; give attention.new_state()")
 
     def get_seq_length(self) -> int:
-        """Positions seen so far."""
         return self.cumulative_length
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -144,11 +140,9 @@ class RecurrentLayer(CacheLayerMixin):
         return self.cumulative_length + query_length, 0
 
     def get_max_length(self) -> int:
-        """None: −1."""
         return -1
 
     def reset(self) -> None:
-        """Forget the sequence."""
         self.tensors, self.cumulative_length, self.is_initialized = {}, 0, False
 
     def crop(self, tokens_to_remove: int) -> None:
@@ -160,13 +154,11 @@ class RecurrentLayer(CacheLayerMixin):
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Keep these rows `(B',)` int64, in this order."""
-        self.tensors = {
-            name: tensor.index_select(0, beam_idx.to(tensor.device)) for name, tensor in self.tensors.items()
-        }
+        self.batch_select_indices(beam_idx)
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep these rows, numbers or a mask."""
-        self.tensors = {name: tensor[indices] for name, tensor in self.tensors.items()}
+        self.tensors = {name: tensor[indices.to(tensor.device)] for name, tensor in self.tensors.items()}
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Every row `repeats` times."""
@@ -180,11 +172,7 @@ class SourceLayer(DynamicLayer):
     repeating and choosing among them leaves the source as it is.
     """
 
-    def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Nothing to do: beams never leave their document."""
+    def reorder_cache(self, *_: Any, **__: Any) -> None:
+        """Nothing to do: beams never leave their document, and the rows of one all read the same source."""
 
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        """Nothing to do: the repeated rows read the same source."""
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Nothing to do: what is chosen are beams."""
+    batch_repeat_interleave = batch_select_indices = reorder_cache

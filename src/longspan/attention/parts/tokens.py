@@ -10,7 +10,7 @@ from torch import Tensor
 
 from longspan.attention.parts.relative import RelativeTables
 from longspan.errors import InputError
-from longspan.ops.slots import distinct_slots
+from longspan.ops.slots import distinct_slots, mask_of_slots, slots_of_mask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,20 +56,19 @@ class Tokens:
         if self.is_global is None or self.global_slots is not None:
             return self
         is_global = self.is_global if self.mask is None else self.is_global & self.mask
-        rank = is_global.cumsum(1)
+        counts = is_global.sum(1)
         if max_globals is None:
-            max_globals = int(rank[:, -1].max()) if rank.numel() else 0
+            max_globals = int(counts.max()) if is_global.numel() else 0
         elif torch.compiler.is_compiling():
             # The only check that becomes part of a compiled or exported program, where the count is not known yet.
-            torch._assert_async((rank <= max_globals).all(), "max_globals is fewer than the global tokens of a row")
-        elif bool((rank > max_globals).any()):
+            torch._assert_async((counts <= max_globals).all(), "max_globals is fewer than the global tokens of a row")
+        elif bool((counts > max_globals).any()):
             raise InputError(
-                f"max_globals={max_globals} is fewer than the {rank.max()} global tokens of a row; raise it"
+                f"max_globals={max_globals} is fewer than the {counts.max()} global tokens of a row; raise it"
             )
         if max_globals == 0:
             return replace(self, is_global=None)
-        slots = _slots(is_global, rank, max_globals)
-        return replace(self, is_global=is_global, global_slots=slots)
+        return replace(self, is_global=is_global, global_slots=slots_of_mask(is_global, max_globals))
 
     def real_slots(self) -> Tensor | None:
         """`global_slots` with each real position once; what is on padding, or named again, becomes −1."""
@@ -83,10 +82,7 @@ class Tokens:
         begins with a real token, which a compiled program, that cannot look, leaves open."""
         if self.mask is None or (not torch.compiler.is_compiling() and self._begins_real):
             return None
-        length = self.mask.shape[1]
-        before = (self.mask.cumsum(1) == 0).sum(1, keepdim=True)
-        places = torch.arange(length, device=self.mask.device) + before
-        return torch.where(places < length, places, places - length)
+        return torch.argsort(self.mask.cumsum(1) == 0, dim=1, stable=True)
 
     @cached_property
     def _begins_real(self) -> bool:
@@ -97,16 +93,17 @@ class Tokens:
         """`(B, T)` bool, True at the real global positions; `None` when there are none."""
         flags = self.is_global
         if flags is None and self.global_slots is not None:
-            slots = torch.where(self.global_slots < 0, length, self.global_slots)
-            flags = torch.zeros(slots.shape[0], length + 1, dtype=torch.bool, device=slots.device)
-            flags = flags.scatter(1, slots, True)[:, :length]
+            flags = mask_of_slots(self.global_slots, length)
         return flags if flags is None or self.mask is None else flags & self.mask
 
 
-def _slots(is_global: Tensor, rank: Tensor, count: int) -> Tensor:
-    """Positions of the first `count` True entries of each row `(B, T)`, −1 where there are fewer: no data-dependent
-    shape. Everything that is not kept is written to one spare column, which is then dropped."""
-    positions = torch.arange(is_global.shape[1], device=is_global.device).expand(is_global.shape)
-    column = torch.where(is_global, (rank - 1).clamp(max=count), count)
-    slots = torch.full((is_global.shape[0], count + 1), -1, device=is_global.device, dtype=torch.int64)
-    return slots.scatter(1, column, positions)[:, :count]
+def in_order(tensor: Tensor, order: Tensor | None, *dims: int) -> Tensor:
+    """`(B, …)` with the T places along these dimensions, 1 by default, in another order `(B, T)` of each row; `None`
+    leaves them as they are."""
+    if order is None:
+        return tensor
+    for dim in dims or (1,):
+        shape = [1] * tensor.ndim
+        shape[0], shape[dim] = order.shape
+        tensor = tensor.gather(dim, order.view(shape).expand_as(tensor))
+    return tensor

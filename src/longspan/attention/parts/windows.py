@@ -49,8 +49,12 @@ class WindowedConfig(AttentionConfig):
         return replace(self, left_tokens=max(self.left_tokens, side), right_tokens=max(self.right_tokens, side))
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        counts = [self._window_scores(length, step, global_tokens, causal) for step in self.dilations]
-        return sum(counts) / len(counts)
+        """Edges are counted. With globals, every query sees them and they see every key; a global inside a window
+        counts for both."""
+        left, right = self.left_tokens, 0 if causal else self.right_tokens
+        most = (length + 1) / 2 if causal else float(length)
+        pairs = [pairs_within(length, -left * step, right * step, step) for step in self.dilations]
+        return sum(min(most, count / max(length, 1) + 2 * global_tokens) for count in pairs) / len(pairs)
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         return needed | self.window_of(needed, is_global=is_global, causal=causal)
@@ -66,16 +70,10 @@ class WindowedConfig(AttentionConfig):
             seen |= (needed & is_global).any()
         return seen
 
-    def _window_scores(self, length: int, dilation: int, global_tokens: int, causal: bool) -> float:
-        """Mean keys per query of the window at this length, edges counted.
 
-        With globals, every query sees them and they see every key; a global inside a window counts for both.
-        """
-        right = 0 if causal else self.right_tokens
-        distances = [dilation * abs(step) for step in range(-self.left_tokens, right + 1)]
-        pairs = sum(max(0, length - distance) for distance in distances)
-        most = (length + 1) / 2 if causal else float(length)
-        return min(most, pairs / max(length, 1) + 2 * global_tokens)
+def pairs_within(length: int, low: int, high: int, step: int = 1) -> int:
+    """How many pairs of so many tokens are `low`, `low + step`, … `high` apart."""
+    return sum(max(0, length - abs(offset)) for offset in range(low, high + 1, step))
 
 
 def shifted(tokens: Tensor, low: int, high: int, step: int = 1) -> Tensor:

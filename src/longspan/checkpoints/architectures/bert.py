@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from longspan.checkpoints.architectures.encoder_tables import (
-    BERT_CLASSIFIER,
-    BERT_MASKED_LM,
-    BODY,
-    SPAN,
-    TOKEN_CLASSIFIER,
-    classifier,
-    encoder_fields,
-    export_encoder,
-)
+from longspan.checkpoints.architectures import encoder_tables as encoder
 from longspan.checkpoints.mapping import Architecture, Head
 
-
-def _fields(config: Any) -> dict[str, Any]:
-    positions = {
-        "max_position_embeddings": config.max_position_embeddings,
-        "position_offset": 0,
-        "positions_skip_padding": False,
-        "attention": "full",
-    }
-    return encoder_fields(config) | positions
-
+CLASSIFICATION = encoder.classifier((("classifier", "classifier.output"),), {"pooler": True}, layers="pooler")
 
 BERT = Architecture(
     model_type="bert",
     prefix="bert",
-    body=BODY,
-    our_body="model",
+    body=encoder.BODY,
     heads={
-        "BertModel": Head("LongspanModel"),
-        "BertForMaskedLM": Head("LongspanForMaskedLM", BERT_MASKED_LM),
-        # The sentence-order head and the pooler that feeds it are no part of a masked-LM model.
-        "BertForPreTraining": Head(
-            "LongspanForMaskedLM", BERT_MASKED_LM, ignored=("bert.pooler.", "cls.seq_relationship.")
-        ),
-        "BertForSequenceClassification": classifier(
-            "LongspanForSequenceClassification", BERT_CLASSIFIER, {"pooler": True}, layers="pooler"
-        ),
-        "BertForTokenClassification": classifier("LongspanForTokenClassification", TOKEN_CLASSIFIER),
-        "BertForQuestionAnswering": Head("LongspanForQuestionAnswering", SPAN),
+        **encoder.heads("Bert", Head("LongspanForMaskedLM", encoder.BERT_MASKED_LM), CLASSIFICATION),
+        "BertForPreTraining": encoder.PRETRAINING,
     },
-    fields=_fields,
-    export=export_encoder,
+    names=encoder.NAMES,
+    fixed=encoder.FIXED,
+    read=encoder.read,
+    write=encoder.write,
 )

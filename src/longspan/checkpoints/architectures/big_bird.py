@@ -12,26 +12,15 @@ from typing import Any
 
 from torch import Tensor
 
-from longspan.checkpoints.architectures.encoder_tables import (
-    BERT_MASKED_LM,
-    BODY,
-    ROBERTA_CLASSIFIER,
-    TOKEN_CLASSIFIER,
-    classifier,
-    encoder_fields,
-    export_encoder,
-)
-from longspan.checkpoints.mapping import Architecture, Head
+from longspan.checkpoints.architectures import encoder_tables as encoder
+from longspan.checkpoints.architectures.bert import BERT
+from longspan.checkpoints.mapping import Head, alike
 from longspan.errors import InputError
 
 
-def _fields(config: Any) -> dict[str, Any]:
-    return encoder_fields(config) | {
-        "max_position_embeddings": config.max_position_embeddings,
-        "position_offset": 0,
-        "positions_skip_padding": False,
+def _read(config: Any) -> dict[str, Any]:
+    return encoder.read(config) | {
         "scale_embedding": config.rescale_embeddings,
-        "sep_token_id": config.sep_token_id,
         "attention": _read_attention(config),
     }
 
@@ -49,12 +38,8 @@ def _read_attention(config: Any) -> str | list[dict[str, Any]]:
     return [spec | {"seed": layer} for layer in range(config.num_hidden_layers)]
 
 
-def _export(config: Any) -> dict[str, Any]:
-    fields = export_encoder(config) | {
-        "rescale_embeddings": config.scale_embedding,
-        "sep_token_id": config.sep_token_id,
-        "use_bias": True,
-    }
+def _write(config: Any) -> dict[str, Any]:
+    fields = encoder.write(config) | {"rescale_embeddings": config.scale_embedding, "use_bias": True}
     spec = config.layer_attention(0).to_dict()
     if spec["mechanism"] != "bigbird":
         return fields | {"attention_type": "original_full"}
@@ -84,24 +69,19 @@ def _with_biases(state: Mapping[str, Tensor], config: Any) -> Mapping[str, Tenso
     return {**state, **biases}
 
 
-BIG_BIRD = Architecture(
+BIG_BIRD = replace(
+    BERT,
     model_type="big_bird",
-    prefix="bert",
-    body=(*BODY[:-1], ("pooler", "pooler.dense")),
-    our_body="model",
+    body=(*encoder.BODY[:-1], ("pooler", "pooler.dense")),
     heads={
         "BigBirdModel": Head("LongspanModel"),
-        "BigBirdForMaskedLM": Head("LongspanForMaskedLM", BERT_MASKED_LM),
-        # The sentence-order head and the pooler that feeds it are no part of a masked-LM model.
-        "BigBirdForPreTraining": Head(
-            "LongspanForMaskedLM", BERT_MASKED_LM, ignored=("bert.pooler.", "cls.seq_relationship.")
-        ),
-        "BigBirdForSequenceClassification": replace(
-            classifier("LongspanForSequenceClassification", ROBERTA_CLASSIFIER), options=_classifier
-        ),
-        "BigBirdForTokenClassification": classifier("LongspanForTokenClassification", TOKEN_CLASSIFIER),
+        "BigBirdForMaskedLM": Head("LongspanForMaskedLM", encoder.BERT_MASKED_LM),
+        "BigBirdForPreTraining": encoder.PRETRAINING,
+        "BigBirdForSequenceClassification": replace(encoder.classifier(encoder.DENSE_CLASSIFIER), options=_classifier),
+        "BigBirdForTokenClassification": encoder.TOKENS,
     },
-    fields=_fields,
-    export=_export,
+    names=encoder.NAMES + alike("sep_token_id"),
+    read=_read,
+    write=_write,
     unpack=_with_biases,
 )

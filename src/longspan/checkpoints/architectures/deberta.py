@@ -9,14 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longspan.checkpoints.architectures.encoder_tables import (
-    BERT_MASKED_LM,
-    BODY,
-    SPAN,
-    TOKEN_CLASSIFIER,
-    encoder_fields,
-    export_encoder,
-)
+from longspan.checkpoints.architectures import encoder_tables as encoder
 from longspan.checkpoints.mapping import Architecture, Head, Pairs
 from longspan.errors import InputError
 
@@ -27,7 +20,7 @@ RELATIVE: Pairs = (
 )
 # The two masked-LM heads compute the same; the first one, transformers' default, is what a model goes out with.
 MASKED_LM: Pairs = (
-    *BERT_MASKED_LM,
+    *encoder.BERT_MASKED_LM,
     ("lm_predictions.lm_head.dense", "lm_head.dense"),
     ("lm_predictions.lm_head.LayerNorm", "lm_head.norm"),
     ("lm_predictions.lm_head.bias", "lm_head.decoder.bias"),
@@ -52,40 +45,36 @@ def span_of(config: Any) -> int:
     return given if given > 0 else config.max_position_embeddings
 
 
-def _fields(config: Any) -> dict[str, Any]:
-    _refuse(config)
-    positions = {
-        "max_position_embeddings": config.max_position_embeddings,
-        "position_offset": 0,
-        "positions_skip_padding": False,
-        "position_embedding": "learned" if config.position_biased_input else "none",
-        "attention": _attention(config),
-    }
-    # The newer masked-LM head has no output weights but the token table.
-    tied = {} if config.legacy else {"tie_word_embeddings": True}
-    return encoder_fields(config) | positions | tied
+def covers(config: Any) -> bool:
+    """Whether the table tells all distances in an input apart, if anything reads it."""
+    return not terms_of(config) or span_of(config) + 1 >= config.max_position_embeddings
 
 
-def _attention(config: Any) -> Any:
-    """Fusion with a window that covers every input; plain full attention where no term reads the table."""
-    if not terms_of(config):
-        return "full"
+def read_relative(config: Any, **options: Any) -> dict[str, Any]:
+    """Fields that DeBERTa and DeBERTa-v2 state in the same words: fusion, with further `options`, over the whole input,
+    and plain attention where no term reads the table."""
     span, tokens = span_of(config), config.max_position_embeddings
-    if span + 1 < tokens:
-        raise InputError(
-            f"max_relative_positions={span} is shorter than the {tokens} tokens this deberta checkpoint reads, so that "
-            "distant tokens would share a position; Longspan loads only checkpoints whose table covers their inputs"
-        )
-    window = min(span, tokens)
-    return {
+    fusion = {
         "mechanism": "fusion",
         "two_level": False,
-        "left_tokens": window,
-        "right_tokens": window,
+        "left_tokens": min(span, tokens),
+        "right_tokens": min(span, tokens),
         "relative_span": span,
         "global_span": max(tokens, 64),
         "position_dropout": float(config.hidden_dropout_prob),
     }
+    return {
+        **encoder.read(config),
+        "position_embedding": "learned" if config.position_biased_input else "none",
+        "attention": fusion | options if terms_of(config) else "full",
+        # The newer masked-LM head has no output weights but the token table.
+        **({} if config.legacy else {"tie_word_embeddings": True}),
+    }
+
+
+def _read(config: Any) -> dict[str, Any]:
+    _refuse(config)
+    return read_relative(config)
 
 
 def _refuse(config: Any) -> None:
@@ -98,6 +87,12 @@ def _refuse(config: Any) -> None:
         )
     if getattr(config, "talking_head", False):
         raise InputError("talking_head=True in this deberta checkpoint; Longspan does not mix attention heads")
+    if not covers(config):
+        raise InputError(
+            f"max_relative_positions={span_of(config)} is shorter than the {config.max_position_embeddings} tokens "
+            "this deberta checkpoint reads, so that distant tokens would share a position; Longspan loads only "
+            "checkpoints whose table covers their inputs"
+        )
 
 
 def _unpack(state: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
@@ -158,29 +153,22 @@ def _pack(plain: Mapping[str, Tensor], state: Mapping[str, Tensor], config: Any)
             tensor.copy_(plain[name])
 
 
-def _export(config: Any) -> dict[str, Any]:
-    for layer in range(config.num_hidden_layers):
-        for name in LATER:
-            value = getattr(config.layer_attention(layer), name, None)
-            if value:
-                raise InputError(
-                    f"encoder layer {layer} has {name}={value}, which transformers' deberta cannot represent"
-                )
-    return export_relative(config)
+def _write(config: Any) -> dict[str, Any]:
+    return write_relative(config, LATER)
 
 
-def export_relative(config: Any) -> dict[str, Any]:
-    """The fields that DeBERTa and DeBERTa-v2 have in common."""
+def write_relative(config: Any, refused: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The fields that DeBERTa and DeBERTa-v2 have in common, for layers without the options `refused`."""
     layers = range(config.num_hidden_layers)
     relative = not layers or any(config.layer_attention(layer).mechanism != "full" for layer in layers)
-    spans = {_exported_span(config, layer) for layer in layers if relative}
+    spans = {_exported_span(config, layer, refused) for layer in layers if relative}
     if config.global_tokens != "none":
         raise InputError(
             f"global_tokens={config.global_tokens!r} cannot be represented by transformers' deberta, which has none; "
             "set it to 'none' if the model does without"
         )
     span = spans.pop() if spans else config.max_position_embeddings
-    return export_encoder(config) | {
+    return encoder.write(config) | {
         "relative_attention": relative,
         "max_relative_positions": -1 if span == config.max_position_embeddings else span,
         "pos_att_type": list(KINDS) if relative else [],
@@ -188,12 +176,14 @@ def export_relative(config: Any) -> dict[str, Any]:
     }
 
 
-def _exported_span(config: Any, layer: int) -> int:
+def _exported_span(config: Any, layer: int, refused: tuple[str, ...]) -> int:
     """k of a layer that is DeBERTa's; `InputError` says why another is not."""
     attention = config.layer_attention(layer)
     reason = None
     if attention.mechanism != "fusion":
         reason = f"attention {attention.mechanism!r}"
+    elif unknown := [name for name in refused if getattr(attention, name)]:
+        reason = f"{unknown[0]}={getattr(attention, unknown[0])}"
     elif attention.two_level:
         reason = "two_level=True"
     elif min(attention.left_tokens, attention.right_tokens) < config.max_position_embeddings - 1:
@@ -225,27 +215,25 @@ def _export_classifier(config: Any) -> dict[str, Any]:
     return {"pooler_hidden_act": config.head["activation"], "pooler_dropout": first, **chosen}
 
 
-def heads_of(prefix: str) -> dict[str, Head]:
-    """The transformers classes of DeBERTa or DeBERTa-v2, which begin with `prefix`, and what they become."""
-    return {
-        f"{prefix}Model": Head("LongspanModel"),
-        f"{prefix}ForMaskedLM": Head("LongspanForMaskedLM", MASKED_LM),
-        f"{prefix}ForSequenceClassification": Head(
-            "LongspanForSequenceClassification", CLASSIFIER, options=_classifier, export=_export_classifier
-        ),
-        f"{prefix}ForTokenClassification": Head("LongspanForTokenClassification", TOKEN_CLASSIFIER),
-        f"{prefix}ForQuestionAnswering": Head("LongspanForQuestionAnswering", SPAN),
-    }
+def heads_of(name: str) -> dict[str, Head]:
+    """The transformers classes of DeBERTa or DeBERTa-v2, which begin with `name`, and what they become."""
+    return encoder.heads(
+        name,
+        Head("LongspanForMaskedLM", MASKED_LM),
+        Head("LongspanForSequenceClassification", CLASSIFIER, options=_classifier, export=_export_classifier),
+        tokens=Head("LongspanForTokenClassification", encoder.TOKEN_CLASSIFIER),
+    )
 
 
 DEBERTA = Architecture(
     model_type="deberta",
     prefix="deberta",
-    body=BODY + RELATIVE,
-    our_body="model",
+    body=encoder.BODY + RELATIVE,
     heads=heads_of("Deberta"),
-    fields=_fields,
-    export=_export,
+    names=encoder.NAMES,
+    fixed=encoder.FIXED,
+    read=_read,
+    write=_write,
     unpack=_unpack,
     pack=_pack,
     unread=GLOBAL_ONLY,

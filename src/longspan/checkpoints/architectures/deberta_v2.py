@@ -11,15 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longspan.checkpoints.architectures.deberta import (
-    DEBERTA,
-    KINDS,
-    export_relative,
-    heads_of,
-    span_of,
-    terms_of,
-)
-from longspan.checkpoints.architectures.encoder_tables import BODY, encoder_fields
+from longspan.checkpoints.architectures import deberta
+from longspan.checkpoints.architectures import encoder_tables as encoder
 from longspan.checkpoints.mapping import Pairs
 from longspan.errors import InputError
 
@@ -35,44 +28,16 @@ PROJECTION = re.compile(r"self\.(query|key|value)$")
 """BERT's names for what is here called `query_proj` and so on."""
 
 
-def _fields(config: Any) -> dict[str, Any]:
+def _read(config: Any) -> dict[str, Any]:
     _refuse(config)
-    return encoder_fields(config) | {
-        "embedding_projection": "before_norm",
-        "max_position_embeddings": config.max_position_embeddings,
-        "position_offset": 0,
-        "positions_skip_padding": False,
-        "position_embedding": "learned" if config.position_biased_input else "none",
-        "attention": _attention(config),
-        # The newer masked-LM head has no output weights but the token table.
-        **({} if config.legacy else {"tie_word_embeddings": True}),
-    }
-
-
-def _attention(config: Any) -> Any:
-    """Fusion with a window that covers every input; plain full attention where no term reads the table."""
-    if not terms_of(config):
-        return "full"
-    span, tokens, buckets = span_of(config), config.max_position_embeddings, _buckets(config)
-    if buckets is None and span + 1 < tokens:
-        raise InputError(
-            f"max_relative_positions={span} without position_buckets is shorter than the {tokens} tokens that this "
-            "deberta-v2 checkpoint reads, so that distant tokens would share a position; Longspan loads such a one "
-            "only with buckets"
-        )
-    window = tokens if buckets is not None else min(span, tokens)
-    return {
-        "mechanism": "fusion",
-        "two_level": False,
-        "left_tokens": window,
-        "right_tokens": window,
-        "relative_span": span,
-        "position_buckets": buckets,
-        "position_norm_eps": config.layer_norm_eps if _has_norm(config) else None,
-        "tie_position_projections": _ties(config),
-        "global_span": max(tokens, 64),
-        "position_dropout": float(config.hidden_dropout_prob),
-    }
+    buckets, tokens = _buckets(config), config.max_position_embeddings
+    return deberta.read_relative(
+        config,
+        position_buckets=buckets,
+        position_norm_eps=config.layer_norm_eps if _has_norm(config) else None,
+        tie_position_projections=_ties(config),
+        **({} if buckets is None else {"left_tokens": tokens, "right_tokens": tokens}),
+    )
 
 
 def _buckets(config: Any) -> int | None:
@@ -87,7 +52,7 @@ def _has_norm(config: Any) -> bool:
 def _ties(config: Any) -> bool:
     """Whether the token projections serve the table. With one term of two they get copies of their own, so that the
     missing one can be zero."""
-    return bool(getattr(config, "share_att_key", False)) and terms_of(config) == KINDS
+    return bool(getattr(config, "share_att_key", False)) and deberta.terms_of(config) == deberta.KINDS
 
 
 def _refuse(config: Any) -> None:
@@ -104,6 +69,12 @@ def _refuse(config: Any) -> None:
             f"attention_head_size={width} in this deberta-v2 checkpoint is not hidden_size / num_attention_heads; "
             "Longspan has only heads that divide the width"
         )
+    if _buckets(config) is None and not deberta.covers(config):
+        raise InputError(
+            f"max_relative_positions={deberta.span_of(config)} without position_buckets is shorter than the "
+            f"{config.max_position_embeddings} tokens that this deberta-v2 checkpoint reads, so that distant tokens "
+            "would share a position; Longspan loads such a one only with buckets"
+        )
 
 
 def _unpack(state: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
@@ -113,8 +84,8 @@ def _unpack(state: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:
     full attention; the factor between them goes into the query projections. The bias of a position key adds the same to
     all scores of a query, which the softmax takes away again.
     """
-    terms = terms_of(config)
-    named = sum(kind in (config.pos_att_type or ()) for kind in KINDS)
+    terms = deberta.terms_of(config)
+    named = sum(kind in (config.pos_att_type or ()) for kind in deberta.KINDS)
     factor = ((3 if terms else 1) / (1 + named)) ** 0.5
     plain = {}
     for name, tensor in state.items():
@@ -148,10 +119,10 @@ def _pack(plain: Mapping[str, Tensor], state: Mapping[str, Tensor], config: Any)
             tensor.zero_()
 
 
-def _export(config: Any) -> dict[str, Any]:
+def _write(config: Any) -> dict[str, Any]:
     layers = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
     fusions = [layer for layer in layers if layer.mechanism == "fusion"]
-    for name in ("tie_position_projections", "position_buckets", "position_norm_eps"):
+    for name in deberta.LATER:
         if len({getattr(layer, name) for layer in fusions}) > 1:
             raise InputError(f"{name} differs between encoder layers, which transformers' deberta-v2 cannot represent")
     buckets = fusions[0].position_buckets if fusions else None
@@ -161,7 +132,7 @@ def _export(config: Any) -> dict[str, Any]:
             f"position_norm_eps={eps} is not layer_norm_eps={config.layer_norm_eps}, which transformers' deberta-v2 "
             "cannot represent"
         )
-    return export_relative(config) | {
+    return deberta.write_relative(config) | {
         "embedding_size": config.embedding_width,
         "position_buckets": -1 if buckets is None else buckets,
         "norm_rel_ebd": "none" if eps is None else "layer_norm",
@@ -170,12 +141,13 @@ def _export(config: Any) -> dict[str, Any]:
 
 
 DEBERTA_V2 = replace(
-    DEBERTA,
+    deberta.DEBERTA,
     model_type="deberta-v2",
-    body=tuple((PROJECTION.sub(r"self.\1_proj", theirs), ours) for theirs, ours in BODY) + RELATIVE,
-    heads=heads_of("DebertaV2"),
-    fields=_fields,
-    export=_export,
+    body=tuple((PROJECTION.sub(r"self.\1_proj", theirs), ours) for theirs, ours in encoder.BODY) + RELATIVE,
+    heads=deberta.heads_of("DebertaV2"),
+    fixed={**encoder.FIXED, "embedding_projection": "before_norm"},
+    read=_read,
+    write=_write,
     unpack=_unpack,
     pack=_pack,
 )

@@ -5,10 +5,11 @@ Its blocks have no dropout behind the attention, which ours have: outputs are eq
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from longspan.checkpoints.architectures.encoder_tables import SPAN, TOKEN_CLASSIFIER
-from longspan.checkpoints.mapping import Architecture, Head, Pairs, common_fields
+from longspan.checkpoints.architectures import encoder_tables as encoder
+from longspan.checkpoints.mapping import Architecture, Head, Pairs, alike
 
 BODY: Pairs = (
     ("embeddings.word_embeddings", "encoder.embeddings.token"),
@@ -31,44 +32,15 @@ MASKED_LM: Pairs = (
 CLASSIFIER: Pairs = (("pre_classifier", "classifier.dense"), ("classifier", "classifier.output"))
 
 
-def _fields(config: Any) -> dict[str, Any]:
-    return common_fields(config) | {
-        "hidden_size": config.dim,
-        "num_hidden_layers": config.n_layers,
-        "num_attention_heads": config.n_heads,
-        "intermediate_size": config.hidden_dim,
-        "decoder_layers": 0,
-        "position_embedding": "learned",
-        "max_position_embeddings": config.max_position_embeddings,
-        "position_offset": 0,
-        "positions_skip_padding": False,
-        "type_vocab_size": 0,
-        "embedding_size": None,
-        "embedding_norm": True,
-        "scale_embedding": False,
-        "normalization": "post",
-        "layer_norm_eps": 1e-12,
-        "activation_function": config.activation,
-        "dropout": float(config.dropout),
-        "attention_dropout": float(config.attention_dropout),
-        "activation_dropout": 0.0,
-        "init_std": config.initializer_range,
-        "attention": "full",
-    }
-
-
-def _export(config: Any) -> dict[str, Any]:
-    return common_fields(config) | {
-        "dim": config.hidden_size,
-        "n_layers": config.num_hidden_layers,
-        "n_heads": config.num_attention_heads,
-        "hidden_dim": config.intermediate_size,
-        "max_position_embeddings": config.max_position_embeddings,
-        "activation": config.activation_function,
-        "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        "initializer_range": config.init_std,
-    }
+NAMES: Pairs = (
+    ("dim", "hidden_size"),
+    ("n_layers", "num_hidden_layers"),
+    ("n_heads", "num_attention_heads"),
+    ("hidden_dim", "intermediate_size"),
+    ("activation", "activation_function"),
+    *alike("max_position_embeddings", "dropout", "attention_dropout"),
+    ("initializer_range", "init_std"),
+)
 
 
 def _classifier(config: Any) -> dict[str, Any]:
@@ -84,21 +56,17 @@ DISTILBERT = Architecture(
     model_type="distilbert",
     prefix="distilbert",
     body=BODY,
-    our_body="model",
-    heads={
-        "DistilBertModel": Head("LongspanModel"),
-        "DistilBertForMaskedLM": Head("LongspanForMaskedLM", MASKED_LM),
-        "DistilBertForSequenceClassification": Head(
-            "LongspanForSequenceClassification", CLASSIFIER, options=_classifier, export=_export_classifier
-        ),
-        "DistilBertForTokenClassification": Head("LongspanForTokenClassification", TOKEN_CLASSIFIER),
-        "DistilBertForQuestionAnswering": Head(
-            "LongspanForQuestionAnswering",
-            SPAN,
+    heads=encoder.heads(
+        "DistilBert",
+        Head("LongspanForMaskedLM", MASKED_LM),
+        Head("LongspanForSequenceClassification", CLASSIFIER, options=_classifier, export=_export_classifier),
+        tokens=Head("LongspanForTokenClassification", encoder.TOKEN_CLASSIFIER),
+        span=replace(
+            encoder.SPAN,
             options=lambda config: {"dropout": float(config.qa_dropout)},
             export=lambda config: {"qa_dropout": config.head["dropout"]},
         ),
-    },
-    fields=_fields,
-    export=_export,
+    ),
+    names=NAMES,
+    fixed={**encoder.FIXED, "type_vocab_size": 0, "embedding_size": None, "layer_norm_eps": 1e-12},
 )

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
-from longspan.checkpoints.architectures.encoder_tables import (
-    BODY,
-    ROBERTA_CLASSIFIER,
-    SPAN,
-    TOKEN_CLASSIFIER,
-    classifier,
-    encoder_fields,
-    export_encoder,
-    gelu_activation,
-)
-from longspan.checkpoints.mapping import Architecture, Head, Pairs
+from longspan.checkpoints.architectures import encoder_tables as encoder
+from longspan.checkpoints.architectures.bert import BERT
+from longspan.checkpoints.mapping import Head, Pairs
 
 PROJECTION: Pairs = (("embeddings_project", "encoder.embeddings.projection"),)
 MASKED_LM: Pairs = (
@@ -26,37 +18,17 @@ REPLACED_TOKENS: Pairs = (
     ("discriminator_predictions.dense", "discriminator.dense"),
     ("discriminator_predictions.dense_prediction", "discriminator.output"),
 )
+CLASSIFICATION = encoder.classifier(encoder.DENSE_CLASSIFIER, activation="gelu")
 
-
-def _fields(config: Any) -> dict[str, Any]:
-    return encoder_fields(config) | {
-        "embedding_projection": "after_norm",
-        "max_position_embeddings": config.max_position_embeddings,
-        "position_offset": 0,
-        "positions_skip_padding": False,
-        "attention": "full",
-    }
-
-
-def _export(config: Any) -> dict[str, Any]:
-    return export_encoder(config) | {"embedding_size": config.embedding_width}
-
-
-ELECTRA = Architecture(
+ELECTRA = replace(
+    BERT,
     model_type="electra",
     prefix="electra",
-    body=BODY + PROJECTION,
-    our_body="model",
+    body=encoder.BODY + PROJECTION,
     heads={
-        "ElectraModel": Head("LongspanModel"),
+        **encoder.heads("Electra", encoder.masked_lm(MASKED_LM), CLASSIFICATION),
         "ElectraForPreTraining": Head("LongspanForReplacedTokens", REPLACED_TOKENS),
-        "ElectraForMaskedLM": Head("LongspanForMaskedLM", MASKED_LM, options=gelu_activation),
-        "ElectraForSequenceClassification": classifier(
-            "LongspanForSequenceClassification", ROBERTA_CLASSIFIER, activation="gelu"
-        ),
-        "ElectraForTokenClassification": classifier("LongspanForTokenClassification", TOKEN_CLASSIFIER),
-        "ElectraForQuestionAnswering": Head("LongspanForQuestionAnswering", SPAN),
     },
-    fields=_fields,
-    export=_export,
+    fixed={**encoder.FIXED, "embedding_projection": "after_norm"},
+    write=lambda config: encoder.write(config) | {"embedding_size": config.embedding_width},
 )

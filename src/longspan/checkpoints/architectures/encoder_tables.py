@@ -1,11 +1,11 @@
-"""What BERT, RoBERTa, XLM-R and Longformer have in common: one body, and the same four heads under two names each."""
+"""What BERT, RoBERTa, ELECTRA, DeBERTa and others have in common: body, fields, and heads under a few names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from longspan.checkpoints.mapping import Head, Pairs, common_fields
+from longspan.checkpoints.mapping import Head, Pairs, alike
 from longspan.errors import InputError
 
 BODY: Pairs = (
@@ -23,66 +23,83 @@ BODY: Pairs = (
     ("encoder.layer.{i}.output.LayerNorm", "encoder.layers.{i}.feed_forward_norm"),
     ("pooler.dense", "pooler.dense"),
 )
-
-ROBERTA_MASKED_LM: Pairs = (
-    ("lm_head.dense", "lm_head.dense"),
-    ("lm_head.layer_norm", "lm_head.norm"),
-    ("lm_head.decoder", "lm_head.decoder"),
-    ("lm_head.bias", "lm_head.decoder.bias"),
+NAMES: Pairs = (
+    *alike("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings"),
+    *alike("type_vocab_size", "layer_norm_eps"),
+    ("hidden_act", "activation_function"),
+    ("hidden_dropout_prob", "dropout"),
+    ("attention_probs_dropout_prob", "attention_dropout"),
+    ("initializer_range", "init_std"),
 )
-ROBERTA_CLASSIFIER: Pairs = (("classifier.dense", "classifier.dense"), ("classifier.out_proj", "classifier.output"))
+FIXED = {
+    "decoder_layers": 0,
+    "position_embedding": "learned",
+    "position_offset": 0,
+    "positions_skip_padding": False,
+    "embedding_norm": True,
+    "scale_embedding": False,
+    "normalization": "post",
+    "activation_dropout": 0.0,
+    "attention": "full",
+}
+
 BERT_MASKED_LM: Pairs = (
     ("cls.predictions.transform.dense", "lm_head.dense"),
     ("cls.predictions.transform.LayerNorm", "lm_head.norm"),
     ("cls.predictions.decoder", "lm_head.decoder"),
     ("cls.predictions.bias", "lm_head.decoder.bias"),
 )
-BERT_CLASSIFIER: Pairs = (("classifier", "classifier.output"),)
-TOKEN_CLASSIFIER: Pairs = (("classifier", "classifier"),)
-SPAN: Pairs = (("qa_outputs", "qa_outputs"),)
+# The sentence-order head and the pooler that feeds it are no part of a masked-LM model.
+PRETRAINING = Head("LongspanForMaskedLM", BERT_MASKED_LM, ignored=("bert.pooler.", "cls.seq_relationship."))
+DENSE_CLASSIFIER: Pairs = (("classifier.dense", "classifier.dense"), ("classifier.out_proj", "classifier.output"))
+TOKEN_CLASSIFIER = alike("classifier")
+SPAN = Head("LongspanForQuestionAnswering", alike("qa_outputs"))
 
 
-def classifier(longspan: str, pairs: Pairs, fields: Mapping[str, Any] | None = None, **fixed: Any) -> Head:
+def classifier(
+    pairs: Pairs,
+    fields: Mapping[str, Any] | None = None,
+    longspan: str = "LongspanForSequenceClassification",
+    **fixed: Any,
+) -> Head:
     """A classification head whose dropout published configurations call `classifier_dropout`."""
+
+    def export(config: Any) -> dict[str, Any]:
+        dropout = config.head["dropout"]
+        return {} if dropout is None else {"classifier_dropout": dropout}
+
     return Head(
         longspan,
         pairs,
         fields=fields or {},
         options=lambda config: {**fixed, "dropout": getattr(config, "classifier_dropout", None)},
-        export=lambda config: _given(classifier_dropout=config.head["dropout"]),
+        export=export,
     )
 
 
-def gelu_activation(config: Any) -> dict[str, Any]:
-    """The options of a masked-LM head with an activation of its own."""
-    return {"activation": "gelu"}
+TOKENS = classifier(TOKEN_CLASSIFIER, longspan="LongspanForTokenClassification")
 
 
-def _given(**fields: Any) -> dict[str, Any]:
-    """The fields that say something."""
-    return {name: value for name, value in fields.items() if value is not None}
+def masked_lm(pairs: Pairs) -> Head:
+    """A masked-LM head whose activation is GELU, whatever that of the blocks is."""
+    return Head("LongspanForMaskedLM", pairs, options=lambda config: {"activation": "gelu"})
 
 
-def roberta_heads(name: str, *, own_globals: bool = False) -> dict[str, Head]:
-    """The heads of the classes `{name}Model`, `{name}ForMaskedLM`, …
-
-    Args:
-        name: first part of the class names.
-        own_globals: the classes choose global tokens themselves when none are passed (Longformer), so ours must too.
-    """
-    first = {"global_tokens": "first"} if own_globals else {}
-    question = {"global_tokens": "question"} if own_globals else {}
+def heads(
+    name: str, masked_lm: Head, classification: Head, *, tokens: Head = TOKENS, span: Head = SPAN
+) -> dict[str, Head]:
+    """The heads of the classes `{name}Model`, `{name}ForMaskedLM`, …"""
     return {
         f"{name}Model": Head("LongspanModel"),
-        f"{name}ForMaskedLM": Head("LongspanForMaskedLM", ROBERTA_MASKED_LM, options=gelu_activation),
-        f"{name}ForSequenceClassification": classifier("LongspanForSequenceClassification", ROBERTA_CLASSIFIER, first),
-        f"{name}ForTokenClassification": classifier("LongspanForTokenClassification", TOKEN_CLASSIFIER),
-        f"{name}ForQuestionAnswering": Head("LongspanForQuestionAnswering", SPAN, fields=question),
+        f"{name}ForMaskedLM": masked_lm,
+        f"{name}ForSequenceClassification": classification,
+        f"{name}ForTokenClassification": tokens,
+        f"{name}ForQuestionAnswering": span,
     }
 
 
-def encoder_fields(config: Any) -> dict[str, Any]:
-    """Fields of `LongspanConfig` from a BERT-like configuration, except positions and attention.
+def read(config: Any) -> dict[str, Any]:
+    """The width of the embeddings, once a BERT-like configuration is known to be one that we can read.
 
     Raises:
         InputError: the model is a decoder, or uses relative positions.
@@ -96,50 +113,9 @@ def encoder_fields(config: Any) -> dict[str, Any]:
         raise InputError(
             f"position_embedding_type={kind!r} in this {config.model_type} checkpoint; Longspan has only absolute ones"
         )
-    return common_fields(config) | {
-        "hidden_size": config.hidden_size,
-        "num_hidden_layers": config.num_hidden_layers,
-        "num_attention_heads": config.num_attention_heads,
-        "intermediate_size": config.intermediate_size,
-        "decoder_layers": 0,
-        "position_embedding": "learned",
-        "type_vocab_size": config.type_vocab_size,
-        "embedding_size": getattr(config, "embedding_size", None),
-        "embedding_norm": True,
-        "scale_embedding": False,
-        "normalization": "post",
-        "layer_norm_eps": config.layer_norm_eps,
-        "activation_function": config.hidden_act,
-        "dropout": config.hidden_dropout_prob,
-        "attention_dropout": config.attention_probs_dropout_prob,
-        "activation_dropout": 0.0,
-        "init_std": config.initializer_range,
-    }
+    return {"embedding_size": getattr(config, "embedding_size", None)}
 
 
-def skipping_positions(config: Any) -> dict[str, Any]:
-    """RoBERTa's positions: real tokens count from `pad_token_id + 1`, padding has row `pad_token_id`."""
-    offset = config.pad_token_id + 1
-    return {
-        "max_position_embeddings": config.max_position_embeddings - offset,
-        "position_offset": offset,
-        "positions_skip_padding": True,
-        "attention": "full",
-    }
-
-
-def export_encoder(config: Any) -> dict[str, Any]:
-    """A BERT-like configuration from ours; the caller checks that it says everything."""
-    return common_fields(config) | {
-        "hidden_size": config.hidden_size,
-        "num_hidden_layers": config.num_hidden_layers,
-        "num_attention_heads": config.num_attention_heads,
-        "intermediate_size": config.intermediate_size,
-        "type_vocab_size": config.type_vocab_size,
-        "layer_norm_eps": config.layer_norm_eps,
-        "hidden_act": config.activation_function,
-        "hidden_dropout_prob": config.dropout,
-        "attention_probs_dropout_prob": config.attention_dropout,
-        "initializer_range": config.init_std,
-        "max_position_embeddings": config.max_position_embeddings + config.position_offset,
-    }
+def write(config: Any) -> dict[str, Any]:
+    """The rows of a table of positions, the reserved ones too."""
+    return {"max_position_embeddings": config.max_position_embeddings + config.position_offset}

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from longspan.checkpoints.architectures.encoder_tables import (
-    BODY,
-    encoder_fields,
-    export_encoder,
-    roberta_heads,
-    skipping_positions,
-)
+from longspan.checkpoints.architectures import encoder_tables as encoder
+from longspan.checkpoints.architectures import roberta
 from longspan.checkpoints.architectures.windows import read_windows, write_windows
-from longspan.checkpoints.mapping import Architecture, Pairs
+from longspan.checkpoints.mapping import Pairs, alike
 
 GLOBAL: Pairs = tuple(
     (f"encoder.layer.{{i}}.attention.self.{name}_global", f"encoder.layers.{{i}}.attention.global_{name}")
@@ -20,24 +16,27 @@ GLOBAL: Pairs = tuple(
 )
 
 
-def _fields(config: Any) -> dict[str, Any]:
-    return (
-        encoder_fields(config)
-        | skipping_positions(config)
-        | {"attention": read_windows(config), "sep_token_id": config.sep_token_id}
-    )
+def _read(config: Any) -> dict[str, Any]:
+    return roberta.read(config) | {"attention": read_windows(config)}
 
 
-def _export(config: Any) -> dict[str, Any]:
-    return export_encoder(config) | {"attention_window": write_windows(config), "sep_token_id": config.sep_token_id}
+def _write(config: Any) -> dict[str, Any]:
+    return encoder.write(config) | {"attention_window": write_windows(config)}
 
 
-LONGFORMER = Architecture(
+LONGFORMER = replace(
+    roberta.ROBERTA,
     model_type="longformer",
     prefix="longformer",
-    body=BODY + GLOBAL,
-    our_body="model",
-    heads=roberta_heads("Longformer", own_globals=True),
-    fields=_fields,
-    export=_export,
+    body=encoder.BODY + GLOBAL,
+    # Its classes choose global tokens themselves when none are passed, so ours must too.
+    heads=encoder.heads(
+        "Longformer",
+        encoder.masked_lm(roberta.MASKED_LM),
+        encoder.classifier(encoder.DENSE_CLASSIFIER, {"global_tokens": "first"}),
+        span=replace(encoder.SPAN, fields={"global_tokens": "question"}),
+    ),
+    names=encoder.NAMES + alike("sep_token_id"),
+    read=_read,
+    write=_write,
 )

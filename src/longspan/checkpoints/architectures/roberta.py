@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from longspan.checkpoints.architectures.encoder_tables import (
-    BODY,
-    encoder_fields,
-    export_encoder,
-    roberta_heads,
-    skipping_positions,
+from longspan.checkpoints.architectures import encoder_tables as encoder
+from longspan.checkpoints.architectures.bert import BERT
+from longspan.checkpoints.mapping import Architecture, Pairs
+
+MASKED_LM: Pairs = (
+    ("lm_head.dense", "lm_head.dense"),
+    ("lm_head.layer_norm", "lm_head.norm"),
+    ("lm_head.decoder", "lm_head.decoder"),
+    ("lm_head.bias", "lm_head.decoder.bias"),
 )
-from longspan.checkpoints.mapping import Architecture
 
 
-def _fields(config: Any) -> dict[str, Any]:
-    return encoder_fields(config) | skipping_positions(config)
+def read(config: Any) -> dict[str, Any]:
+    """Positions: those of real tokens begin behind row `pad_token_id`, which is the padding's."""
+    offset = config.pad_token_id + 1
+    return encoder.read(config) | {
+        "max_position_embeddings": config.max_position_embeddings - offset,
+        "position_offset": offset,
+    }
 
 
 def _architecture(model_type: str, name: str) -> Architecture:
-    return Architecture(
+    classification = encoder.classifier(encoder.DENSE_CLASSIFIER)
+    return replace(
+        BERT,
         model_type=model_type,
         prefix="roberta",
-        body=BODY,
-        our_body="model",
-        heads=roberta_heads(name),
-        fields=_fields,
-        export=export_encoder,
+        heads=encoder.heads(name, encoder.masked_lm(MASKED_LM), classification),
+        fixed={**encoder.FIXED, "positions_skip_padding": True},
+        read=read,
     )
 
 

@@ -14,7 +14,8 @@ from longspan.checkpoints.lengthening.parity import measure_parity
 from longspan.checkpoints.lengthening.plan import plan_attention
 from longspan.checkpoints.lengthening.report import LengthenReport
 from longspan.checkpoints.lengthening.shared_tables import sharing_layer
-from longspan.checkpoints.registry import describe, load_any
+from longspan.checkpoints.registry import describe
+from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
@@ -72,7 +73,12 @@ def lengthen(
         attention=tuple(config.layer_attention(layer) for layer in range(config.num_hidden_layers)),
         global_tokens=config.global_tokens,
     )
-    _fill(base, model, report, _trained_tensors(source, base))
+    old = base.state_dict()
+    if base is not source:
+        # The published source does not have all of them.
+        known, _ = describe(source)
+        old = {name: tensor for name, tensor in old.items() if not known.leaves(name)}
+    _fill(base, model, report, old)
     carry_over(base, model)
     model.eval()
     measure_parity(source, base, model, report)
@@ -100,26 +106,15 @@ def _longer_config(
             f"max_tokens={max_tokens!r} is less than the {old.max_position_embeddings} tokens that the source already "
             "reads; give at least that many"
         )
+    heads = ("ConditionalGeneration", "SequenceClassification", "QuestionAnswering")
+    forgetful = old.global_tokens == "none" and type(base).__name__.endswith(heads)
     fields = old.to_dict() | {
         "attention": plan_attention(old, attention, max_tokens, options),
         "max_position_embeddings": max_tokens,
-        "global_tokens": _default_globals(base),
+        # Which are global when nobody says so: forgetting them would leave whole projections untrained.
+        "global_tokens": "first" if forgetful else old.global_tokens,
     }
     return LongspanConfig.from_dict(fields)
-
-
-def _default_globals(base: LongspanPreTrainedModel) -> str:
-    """Which tokens are global when nobody says so: forgetting them would leave whole projections untrained."""
-    heads = ("ConditionalGeneration", "SequenceClassification", "QuestionAnswering")
-    if base.config.global_tokens == "none" and type(base).__name__.endswith(heads):
-        return "first"
-    return base.config.global_tokens
-
-
-def _trained_tensors(source: PreTrainedModel, base: LongspanPreTrainedModel) -> dict[str, Tensor]:
-    """The tensors of `base`, but not those that the published `source` of which it was just made does not have."""
-    leaves = (lambda name: False) if base is source else describe(source)[0].leaves
-    return {name: tensor for name, tensor in base.state_dict().items() if not leaves(name)}
 
 
 @torch.no_grad()
@@ -144,7 +139,5 @@ def _fill(
     check_filled(set(new) - set(how) - set(started))
     how |= started
     for name, parameter in model.named_parameters():
-        report.count(how[name], parameter.numel())
-    for name, parameter in base.named_parameters():
-        if name not in new:
-            report.count("dropped", parameter.numel())
+        report.parameters[how[name]] += parameter.numel()
+    report.parameters["dropped"] = sum(value.numel() for name, value in base.named_parameters() if name not in new)

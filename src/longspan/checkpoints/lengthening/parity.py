@@ -60,19 +60,16 @@ def measure_parity(
         )
 
 
-def _comparable_tokens(old: LongspanConfig, new: LongspanConfig) -> int:
+def _comparable_tokens(before: LongspanConfig, after: LongspanConfig) -> int:
     """The longest input that every layer of the source that changes covers, and its successor can be made to cover:
     there, windows of any width are equal. Layers that stay as they are set no limit."""
-    layers = [(old.layer_attention(layer), new.layer_attention(layer)) for layer in range(old.num_hidden_layers)]
-    changed = [(before, after) for before, after in layers if before != after]
-    tokens = min(old.max_position_embeddings, LONGEST)
-    while tokens > 1 and not all(before.covers(tokens) and _can_cover(after, tokens) for before, after in changed):
+    layers = range(before.num_hidden_layers)
+    pairs = [(before.layer_attention(layer), after.layer_attention(layer)) for layer in layers]
+    changed = [(old, new) for old, new in pairs if old != new]
+    tokens = min(before.max_position_embeddings, LONGEST)
+    while tokens > 1 and not all(old.covers(tokens) and new.widened(tokens).covers(tokens) for old, new in changed):
         tokens -= 1
     return tokens
-
-
-def _can_cover(config: AttentionConfig, tokens: int) -> bool:
-    return config.widened(tokens).covers(tokens)
 
 
 def _random_inputs(model: LongspanPreTrainedModel, tokens: int) -> dict[str, Tensor]:
@@ -96,16 +93,10 @@ def _outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Ten
         inputs = inputs | {"global_attention_mask": torch.zeros_like(inputs["input_ids"])}
     run: Any = model.base_model if type(model).__name__ in READS_MORE else model
     output: Any = run(**inputs, output_hidden_states=True, return_dict=True)
-    if "decoder_input_ids" in inputs:
-        found = {"hidden": output.encoder_last_hidden_state}
-    else:
-        found = {"hidden": output.hidden_states[-1]}
-    for name in ("logits", "start_logits", "end_logits"):
-        if getattr(output, name, None) is not None:
-            found[name] = getattr(output, name)
-    if getattr(output, "prediction_logits", None) is not None:
-        found["logits"] = output.prediction_logits
-    return found
+    hidden = output.encoder_last_hidden_state if "decoder_input_ids" in inputs else output.hidden_states[-1]
+    found = {"hidden": hidden, "logits": output.get("prediction_logits")}
+    found |= {name: output[name] for name in ("logits", "start_logits", "end_logits") if name in output}
+    return {name: tensor for name, tensor in found.items() if tensor is not None}
 
 
 def _difference(left: Tensor, right: Tensor) -> float:

@@ -23,7 +23,7 @@ def plan_attention(config: LongspanConfig, attention: Any, max_tokens: int, opti
     """
     own = layer_specs(config.attention, config.num_hidden_layers)
     plan = _plan(config, own, attention, max_tokens, options)
-    present = first_sharing(map(attention_config, own))
+    present = first_sharing(own, len(own))
     for layer, (before, after) in enumerate(zip(own, plan, strict=True)):
         if present is not None and after["mechanism"] == present.mechanism:
             check_trained(attention_config(after).to_dict(), present)
@@ -72,7 +72,7 @@ def _sees_everything(config: LongspanConfig, own: list[Spec]) -> bool:
 def _complete(spec: Spec, own: list[Spec], max_tokens: int) -> Spec:
     """A spec with what else belongs to it here: options of the source's weights, and those that follow the length."""
     kind = type(attention_config({"mechanism": spec.get("mechanism")}))
-    present = first_sharing(map(attention_config, own))
+    present = first_sharing(own, len(own))
     kept = present.handed_on() if present is not None and present.mechanism == spec["mechanism"] else {}
     return kind.defaults_for(max_tokens, spec) | kept | spec
 

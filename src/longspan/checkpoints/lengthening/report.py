@@ -16,6 +16,7 @@ KINDS = {
     "dropped": "left out",
 }
 """What became of a parameter → how the report calls it."""
+GLOBALS = {"none": "none", "first": "the first token", "question": "the question"}
 
 
 @dataclass
@@ -56,18 +57,12 @@ class LengthenReport:
     parity_tolerance: float = 0.0
     parity_first_level: bool = False
 
-    def count(self, kind: str, parameters: int) -> None:
-        """Add to the number of parameters of a kind."""
-        self.parameters[kind] += parameters
-
     def __str__(self) -> str:
         lines = {
             "model": f"{self.source} → {self.target}",
             "longest input": self._positions(),
             "attention": self._attention(),
-            "global tokens": {"none": "none", "first": "the first token", "question": "the question"}[
-                self.global_tokens
-            ],
+            "global tokens": GLOBALS[self.global_tokens],
             "parameters": " · ".join(f"{n:,} {KINDS[kind]}" for kind, n in self.parameters.items() if n),
             "parity": self._parity(),
         }
@@ -83,12 +78,12 @@ class LengthenReport:
         return f"{self.tokens_before:,} → {self.tokens_after:,} tokens (position rows repeated {copies} times{kept})"
 
     def _attention(self) -> str:
-        groups = []
-        numbered = enumerate(self.attention)
-        for config, members in groupby(numbered, key=lambda item: item[1]):
-            layers = [layer for layer, _ in members]
-            span = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]}–{layers[-1]}"
+        groups, first = [], 0
+        for config, members in groupby(self.attention):
+            last = first + len(list(members)) - 1
+            span = f"layer {first}" if first == last else f"layers {first}–{last}"
             groups.append(f"{span}: {config.describe()}")
+            first = last + 1
         return ("\n" + " " * 15).join(groups)
 
     def _parity(self) -> str:

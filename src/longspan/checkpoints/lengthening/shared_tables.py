@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from longspan.attention import AttentionConfig, attention_config
@@ -15,17 +15,12 @@ Spec = dict[str, Any]
 
 
 def keep_table(attention: Any, source: Any, layers: int) -> Any:
-    """`attention` with the source's own options of its shared tables wherever it says nothing about them.
-
-    Args:
-        attention: a mechanism, or a list of them, as a user gives it.
-        source: the source's own, in the same form.
-        layers: number of layers.
+    """`attention`, as a user gives it, with the options of the source's own tables wherever it says nothing of them.
 
     Raises:
         InputError: tables of another shape or meaning, or a mechanism without any.
     """
-    present = first_sharing(map(attention_config, layer_specs(source, layers)))
+    present = first_sharing(source, layers)
     if present is None:
         return attention
     if isinstance(attention, list | tuple):
@@ -55,14 +50,14 @@ def as_spec(attention: Any) -> Spec:
     return dict(attention) if isinstance(attention, Mapping) else plain_spec(attention)
 
 
-def first_sharing(configs: Iterable[AttentionConfig]) -> AttentionConfig | None:
-    """The first of these layers that shares tables with others; `None` where none does."""
-    return next((config for config in configs if config.shared), None)
+def first_sharing(specs: Any, layers: int) -> AttentionConfig | None:
+    """The first layer that shares tables with others, which all ask for the same; `None` where none does."""
+    return next((config for config in map(attention_config, layer_specs(specs, layers)) if config.shared), None)
 
 
 def sharing_layer(model: LongspanPreTrainedModel | Encoder) -> AttentionConfig:
-    """The configuration of a layer that shares tables; all of these ask for the same."""
-    found = first_sharing(model.config.layer_attention(layer) for layer in range(model.config.num_hidden_layers))
+    """The configuration of a layer that shares tables, in a model that has some."""
+    found = first_sharing(model.config.attention, model.config.num_hidden_layers)
     assert found is not None
     return found
 

@@ -36,7 +36,10 @@ class LongspanWithHead(LongspanPreTrainedModel):
     """From the encoder's output and the `(B, T)` mask to a `ModelOutput`."""
 
     def __init__(self, config: LongspanConfig) -> None:
-        super().__init__(config if config.is_for(self.spec) else _for_head(config, self.spec))
+        if not config.is_for(self.spec):
+            config = copy.deepcopy(config)
+            config.head = self.spec().to_dict()
+        super().__init__(config)
         self.options: Any = self.config.head_options(self.spec)
         self.model = LongspanModel(self.config)
         self.add_layers(self.config)
@@ -84,13 +87,6 @@ class LongspanWithHead(LongspanPreTrainedModel):
         return self.finish(output, return_dict)
 
 
-def _for_head(config: LongspanConfig, spec: type[HeadSpec]) -> LongspanConfig:
-    """A copy of the configuration with the defaults of this head."""
-    changed = copy.deepcopy(config)
-    changed.head = spec().to_dict()
-    return changed
-
-
 def _add_arguments(cls: type[LongspanWithHead]) -> None:
     """Give a head's `forward` the signature with the arguments of its `predict`: Trainer and pipelines read it."""
     predicted = inspect.signature(cls.predict).parameters.values()
@@ -106,12 +102,6 @@ def _add_arguments(cls: type[LongspanWithHead]) -> None:
     forward.__qualname__ = f"{cls.__qualname__}.forward"
     cls.own_arguments = tuple(parameter.name for parameter in own)
     cls.forward = forward
-
-
-def label_count(config: LongspanConfig) -> int:
-    """L, the number of labels (or of numbers to predict)."""
-    assert config.num_labels is not None
-    return config.num_labels
 
 
 def dropout_of(config: Any, chosen: float | None) -> nn.Dropout:

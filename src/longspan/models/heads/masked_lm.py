@@ -10,7 +10,7 @@ from transformers.modeling_outputs import MaskedLMOutput
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.specs import MaskedLM
-from longspan.models.losses import IGNORED, token_loss
+from longspan.models.losses import IGNORED, check_labels, token_loss
 from longspan.stacks.block import activation
 
 
@@ -67,17 +67,9 @@ class LongspanForMaskedLM(LongspanWithHead):
         if only_masked or (only_masked is None and self.training and labels is not None):
             if labels is None:
                 raise InputError("only_masked=True needs labels; give them, or leave it out")
-            hidden, labels = labelled(hidden, labels)
+            check_labels(labels, hidden.shape[:-1])
+            places = (labels != IGNORED).flatten().nonzero().squeeze(1)
+            hidden, labels = hidden.flatten(0, 1)[places], labels.flatten()[places]
         logits = self.lm_head(hidden)
         loss = None if labels is None else token_loss(logits, labels, count=num_items_in_batch)
         return MaskedLMOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]
-
-
-def labelled(hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The states `(B, T, E)` that have a label, and their labels: `(M, E)` and `(M,)`."""
-    if labels.shape != hidden.shape[:-1]:
-        raise InputError(
-            f"labels has shape {tuple(labels.shape)}, the input {tuple(hidden.shape[:-1])}; give one label each"
-        )
-    places = (labels != IGNORED).flatten().nonzero().squeeze(1)
-    return hidden.flatten(0, 1)[places], labels.flatten()[places]

@@ -13,16 +13,18 @@ start and end at token 0 (the practice of BERT-joint, Alberti et al. 2019).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers.utils import ModelOutput
 
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
-from longspan.models.heads.question_network import ReadsChunks
+from longspan.models.heads.question_network import LABELS, ChunkLogits, ReadsChunks
 from longspan.models.heads.specs import NaturalQuestions
 from longspan.models.losses import IGNORED, token_loss
 
@@ -48,7 +50,7 @@ class NaturalQuestionsOutput(ModelOutput):
     hidden_states: tuple[Tensor, ...] | None = None
 
 
-class LongspanForNaturalQuestions(LongspanWithHead, ReadsChunks):
+class LongspanForNaturalQuestions(ReadsChunks, LongspanWithHead):
     """Long answer, short answer and answerability of one chunk of a document.
 
     With `null_paragraph` the choice among paragraphs has one more slot, "none of them", whose logit is 0; the paragraph
@@ -56,9 +58,6 @@ class LongspanForNaturalQuestions(LongspanWithHead, ReadsChunks):
     """
 
     spec = NaturalQuestions
-
-    def add_layers(self, config: Any) -> None:
-        self.add_outputs(config)
 
     def predict(
         self,
@@ -91,33 +90,26 @@ class LongspanForNaturalQuestions(LongspanWithHead, ReadsChunks):
                 paragraph with tokens or no answer type, an empty input.
         """
         found = self.logits(encoded.last_hidden_state, attention_mask, paragraph_ids, max_paragraphs)
-        output = NaturalQuestionsOutput(**found._asdict())
-        labels = _given(start_positions, end_positions, paragraph_labels, answer_types)
-        return output if labels is None else NaturalQuestionsOutput(loss=self.loss(output, *labels), **output)
+        labels = (start_positions, end_positions, paragraph_labels, answer_types)
+        return NaturalQuestionsOutput(loss=self.loss(found, labels), **found._asdict())
 
-    def loss(
-        self,
-        output: NaturalQuestionsOutput,
-        start_positions: Tensor,
-        end_positions: Tensor,
-        paragraph_labels: Tensor,
-        answer_types: Tensor,
-    ) -> Tensor:
-        """Weighted sum of the four cross-entropies, mean over the chunks; labels as in `forward`.
+    def loss(self, found: ChunkLogits, labels: Sequence[Tensor | None]) -> Tensor | None:
+        """Weighted sum of the four cross-entropies, mean over the chunks; labels as in `forward`, all of them or none.
 
         Every mean is over all B chunks, a dropped term counts 0: so the loss of a batch is the mean of the losses of
         its chunks, however they are batched. The softmax over tokens has the real ones of the chunk, question included:
         a chunk without an answer points at token 0, which belongs to the question, so that leaving out the others would
         hide from the model only what it can learn.
         """
-        terms = ("start_positions", output.start_logits), ("end_positions", output.end_logits)
-        terms += ("paragraph_labels", output.paragraph_logits), ("answer_types", output.answer_logits)
-        labels = (start_positions, end_positions, paragraph_labels, answer_types)
-        total = start_positions.new_zeros((), dtype=torch.float32)
-        for weight, (name, logits), wanted in zip(self.options.loss_weights, terms, labels, strict=True):
-            assert logits is not None
+        given = {name: wanted for name, wanted in zip(LABELS, labels, strict=True) if wanted is not None}
+        if not given:
+            return None
+        total = found.answer_logits.new_zeros((), dtype=torch.float32)
+        for weight, name, logits in zip(self.options.loss_weights, LABELS, found, strict=True):
+            if name not in given:
+                raise InputError(f"{name} is missing; give all of {', '.join(LABELS)}, or none of them")
             null = name == "paragraph_labels" and self.options.null_paragraph
-            total = total + weight * choice_loss(logits, wanted.flatten(), name, null_slot=null)
+            total = total + weight * choice_loss(logits, given[name].flatten(), name, null_slot=null)
         return total
 
 
@@ -147,26 +139,14 @@ def choice_loss(logits: Tensor, labels: Tensor, name: str, *, null_slot: bool = 
 def _check_labels(logits: Tensor, labels: Tensor, name: str) -> None:
     if labels.shape != logits.shape[:1]:
         raise InputError(f"{name} has shape {tuple(labels.shape)}; give one label for each of {len(logits)} chunks")
-    outside = (labels != IGNORED) & ((labels < 0) | (labels >= logits.shape[1]))
-    missing = torch.zeros_like(outside)
-    if logits.shape[1]:
-        place = labels.clamp(0, logits.shape[1] - 1)[:, None]
-        missing = (labels != IGNORED) & logits.gather(1, place)[:, 0].isneginf()
-    wrong = (outside | missing).nonzero()
+    # One column more, which no chunk has, for labels that are no index.
+    count = logits.shape[1]
+    place = torch.where((labels < 0) | (labels >= count), count, labels)
+    absent = functional.pad(logits, (0, 1), value=float("-inf")).gather(1, place[:, None])[:, 0].isneginf()
+    wrong = ((labels != IGNORED) & absent).nonzero()
     if len(wrong):
         row = int(wrong[0])
         raise InputError(
             f"{name} is {int(labels[row])} in chunk {row}, which has no such choice; give an index of a real token, "
             "a paragraph with tokens or an answer type, or -100"
         )
-
-
-def _given(*labels: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
-    """All four labels or none."""
-    names = ("start_positions", "end_positions", "paragraph_labels", "answer_types")
-    absent = [name for name, label in zip(names, labels, strict=True) if label is None]
-    if len(absent) == len(names):
-        return None
-    if absent:
-        raise InputError(f"{absent[0]} is missing; give all of {', '.join(names)}, or none of them")
-    return labels  # type: ignore[return-value]

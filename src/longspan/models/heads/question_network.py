@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from longspan.errors import InputError
-from longspan.models.heads.sentence_network import mean_by_sentence
+from longspan.models.heads.sentence_network import checked_ids, mean_by_sentence
 from longspan.models.heads.specs import NaturalQuestions
-from longspan.models.network import EncoderBody, first_token
+from longspan.models.network import EncoderNetwork, first_token
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
+
+
+LABELS = ("start_positions", "end_positions", "paragraph_labels", "answer_types")
+"""What is learned of a chunk, in the order of `ChunkLogits`."""
 
 
 class ChunkLogits(NamedTuple):
@@ -28,11 +31,12 @@ class ChunkLogits(NamedTuple):
 class ReadsChunks(nn.Module):
     """What every reader has above its encoder: three layers and their logits."""
 
+    model: Any
     qa_outputs: nn.Linear
     paragraph: nn.Linear
     answer: nn.Linear
 
-    def add_outputs(self, config: ModelFields) -> None:
+    def add_layers(self, config: Any) -> None:
         """Make the layers above the encoder."""
         options = config.head_options(NaturalQuestions)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
@@ -62,8 +66,8 @@ class QuestionNetwork(ReadsChunks):
     def __init__(self, config: ModelFields) -> None:
         super().__init__()
         self.config = config
-        self.model = EncoderBody(config)
-        self.add_outputs(config)
+        self.model = nn.ModuleDict({"encoder": EncoderNetwork(config)})
+        self.add_layers(config)
 
     @property
     def device(self) -> torch.device:
@@ -98,20 +102,7 @@ def paragraph_means(
     Returns:
         `(B, C, E)` means, 0 where a paragraph has no token; `(B, C)` bool, True where it has.
     """
-    if paragraph_ids is None:
-        raise InputError("paragraph_ids is missing; give the index of each token's paragraph, (B, T), -1 for none")
-    if paragraph_ids.shape != hidden.shape[:2]:
-        raise InputError(
-            f"paragraph_ids has shape {tuple(paragraph_ids.shape)} but the input is {tuple(hidden.shape[:2])}; give "
-            "one index per token"
-        )
-    paragraph_ids = paragraph_ids.masked_fill(~real, -1)
-    if max_paragraphs is None or not torch.compiler.is_compiling():
-        most = int(paragraph_ids.max()) + 1
-        if max_paragraphs is not None and most > max_paragraphs:
-            raise InputError(f"paragraph_ids counts {most} paragraphs but max_paragraphs={max_paragraphs}; give more")
-        max_paragraphs = most if max_paragraphs is None else max_paragraphs
-    return mean_by_sentence(hidden, paragraph_ids, max_paragraphs)
+    return mean_by_sentence(hidden, *checked_ids("paragraph", paragraph_ids, hidden, real, max_paragraphs))
 
 
 def document_mean(means: Tensor, exists: Tensor, hidden: Tensor, real: Tensor) -> Tensor:

@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
-from torch.nn import functional
-from transformers.utils import ModelOutput
+from torch import Tensor
+from transformers.modeling_outputs import TokenClassifierOutput
 
-from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
+from longspan.models.heads.sentence_network import Scorer
 from longspan.models.heads.specs import ReplacedTokens
-from longspan.models.losses import IGNORED
+from longspan.models.losses import binary_loss
 from longspan.stacks.block import activation
-
-
-@dataclass
-class ReplacedTokensOutput(ModelOutput):
-    """Which tokens were replaced.
-
-    Attributes:
-        loss: scalar, mean binary cross-entropy over the tokens that have a label.
-        logits: `(B, T)`, above 0 where a token looks replaced.
-        hidden_states: per layer `(B, T, E)`, when asked for.
-    """
-
-    loss: Tensor | None = None
-    logits: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-
-
-class ReplacedTokensHead(nn.Module):
-    """`output(activation(dense(x)))`: `(B, T, E)` → `(B, T)`."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = activation(config.activation_function)
-        self.output = nn.Linear(config.hidden_size, 1)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.output(self.activation(self.dense(hidden))).squeeze(-1)
 
 
 class LongspanForReplacedTokens(LongspanWithHead):
@@ -50,25 +20,12 @@ class LongspanForReplacedTokens(LongspanWithHead):
     spec = ReplacedTokens
 
     def add_layers(self, config: Any) -> None:
-        self.discriminator = ReplacedTokensHead(config)
+        self.discriminator = Scorer(config.hidden_size, activation(config.activation_function), dropout=0.0)
 
     def predict(
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None
-    ) -> ReplacedTokensOutput:
+    ) -> TokenClassifierOutput:
         """`logits` `(B, T)`; `labels` `(B, T)`, 1 = replaced, 0 = original, −100 = not counted, as is padding."""
         logits = self.discriminator(encoded.last_hidden_state)
-        loss = None if labels is None else replaced_loss(logits, labels, attention_mask)
-        return ReplacedTokensOutput(loss=loss, logits=logits)
-
-
-def replaced_loss(logits: Tensor, labels: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Mean binary cross-entropy of `(B, T)` logits over real tokens with a label, in float32."""
-    if labels.shape != logits.shape:
-        raise InputError(
-            f"labels has shape {tuple(labels.shape)}, the predictions {tuple(logits.shape)}; give one label each"
-        )
-    counted = labels != IGNORED
-    counted = counted if attention_mask is None else counted & attention_mask.bool()
-    wanted = labels.masked_fill(~counted, 0).float()
-    losses = functional.binary_cross_entropy_with_logits(logits.float(), wanted, reduction="none")
-    return (losses * counted).sum() / counted.sum().clamp(min=1)
+        loss = None if labels is None else binary_loss(logits, labels, attention_mask)
+        return TokenClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]

@@ -12,20 +12,12 @@ from torch import Tensor, nn
 from longspan.attention import Tokens
 from longspan.models.fields import ModelFields
 from longspan.models.heads.specs import SentenceScoring
-from longspan.models.network import encoder_block, layer_norm
+from longspan.models.network import make_block
 from longspan.stacks.block import Block
 
 WAVES = 16
 """Sinusoids per kind of place; four numbers come of each: sine and cosine, of the index and of the relative place."""
 LONGEST_WAVE = 512.0
-
-
-def sentence_fields(config: ModelFields) -> ModelFields:
-    """The fields of the sentence layers: the model's own sizes with the layers and the mechanism of the head."""
-    options = config.head_options(SentenceScoring)
-    data: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(ModelFields)}
-    data.update(num_hidden_layers=options.layers, attention=options.attention, head=None)
-    return ModelFields(**data)
 
 
 def sentence_places(exists: Tensor, tokens: Tensor) -> Tensor:
@@ -54,11 +46,14 @@ class SentenceLayers(nn.Module):
 
     def __init__(self, config: ModelFields, block: type[Block] = Block) -> None:
         super().__init__()
-        inner = sentence_fields(config)
-        width = config.hidden_size
+        # The model's own sizes, with the layers and the mechanism of the head.
+        options, width = config.head_options(SentenceScoring), config.hidden_size
+        data: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(ModelFields)}
+        data.update(num_hidden_layers=options.layers, attention=options.attention, head=None)
+        inner = ModelFields(**data)
         self.place = nn.Linear(4 * WAVES + 1, width)
-        self.layers = nn.ModuleList(encoder_block(inner, layer, block) for layer in range(inner.num_hidden_layers))
-        self.final_norm = layer_norm(config)
+        self.layers = nn.ModuleList(make_block(inner, layer, kind=block) for layer in range(options.layers))
+        self.final_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.mix = nn.Linear(3 * width, width)
         self.activation = nn.GELU()
 

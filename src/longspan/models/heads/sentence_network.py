@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from longspan.errors import InputError
 from longspan.models.heads.sentence_layers import SentenceLayers
 from longspan.models.heads.specs import SentenceScoring
-from longspan.models.network import EncoderBody, EncoderNetwork
+from longspan.models.network import EncoderNetwork
 from longspan.models.segments import sums_by_sentence
 from longspan.stacks.block import Block
 
@@ -17,19 +18,46 @@ if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
 
 
-class SentenceScorer(nn.Module):
-    """`output(dropout(gelu(dense(x))))`: `(…, E)` → `(…)`."""
+class Scorer(nn.Module):
+    """`output(dropout(activation(dense(x))))`: `(…, E)` → `(…)`."""
 
-    def __init__(self, config: ModelFields) -> None:
+    def __init__(self, width: int, activation: nn.Module, dropout: float) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = nn.GELU()
-        dropout = config.head_options(SentenceScoring).dropout
-        self.dropout = nn.Dropout(config.dropout if dropout is None else dropout)
-        self.output = nn.Linear(config.hidden_size, 1)
+        self.dense = nn.Linear(width, width)
+        self.activation = activation
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(width, 1)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.output(self.dropout(self.activation(self.dense(hidden)))).squeeze(-1)
+
+
+def checked_ids(
+    part: str, ids: Tensor | None, hidden: Tensor, attention_mask: Tensor | None, most: int | None
+) -> tuple[Tensor, int]:
+    """`(B, T)` index of the sentence, or other part of the document, of each token, −1 on padding; and how many parts.
+
+    Args:
+        part: "sentence" or "paragraph", as arguments name it.
+        ids: `(B, T)` as given, −1 = none.
+        hidden: `(B, T, E)`.
+        attention_mask: `(B, T)`, or `None` where all tokens are real.
+        most: the number of parts; `None` means the largest index plus one.
+    """
+    if ids is None:
+        raise InputError(f"{part}_ids is missing; give the index of each token's {part}, (B, T), -1 for none")
+    if ids.shape != hidden.shape[:2]:
+        raise InputError(
+            f"{part}_ids has shape {tuple(ids.shape)} but the input is {tuple(hidden.shape[:2])}; give one index per "
+            "token"
+        )
+    ids = ids if attention_mask is None else ids.masked_fill(~attention_mask.bool(), -1)
+    if most is not None and torch.compiler.is_compiling():
+        return ids, most
+    count = int(ids.max()) + 1 if ids.numel() else 0
+    if most is not None and count > most:
+        raise InputError(f"{part}_ids counts {count} {part}s but max_{part}s={most}, or the width of labels; give more")
+    return ids, count if most is None else most
 
 
 def mean_by_sentence(hidden: Tensor, sentence_ids: Tensor, sentences: int) -> tuple[Tensor, Tensor]:
@@ -70,17 +98,24 @@ def _places(sentence_ids: Tensor, sentences: int) -> Tensor:
 class ScoresSentences(nn.Module):
     """What every sentence scorer has: an encoder below, blocks over the sentences, and the scorer."""
 
+    block: ClassVar[type[Block]] = Block
+    """The class of those over the sentences."""
+    model: Any
     sentence_layers: SentenceLayers | None
-    scorer: SentenceScorer
+    scorer: Scorer
 
-    def add_scorer(self, config: ModelFields, block: type[Block]) -> None:
-        """Make the layers above the encoder; `block` is the class of those over the sentences."""
-        self.sentence_layers = SentenceLayers(config, block) if config.head_options(SentenceScoring).layers else None
-        self.scorer = SentenceScorer(config)
+    def add_layers(self, config: Any) -> None:
+        """Make the layers above the encoder."""
+        options = config.head_options(SentenceScoring)
+        dropout = config.dropout if options.dropout is None else options.dropout
+        self.sentence_layers = SentenceLayers(config, self.block) if options.layers else None
+        self.scorer = Scorer(config.hidden_size, nn.GELU(), dropout)
 
-    def encoder_network(self) -> EncoderNetwork:
-        """The encoder whose states are scored."""
-        raise NotImplementedError
+    def score(self, means: Tensor, counts: Tensor) -> Tensor:
+        """`(B, N, E)` means over each sentence's tokens, and how many these are, `(B, N)` → `(B, N)` scores."""
+        if self.sentence_layers is not None:
+            means = self.sentence_layers(means, counts > 0, counts)
+        return self.scorer(means)
 
     @torch.inference_mode()
     def score_document(self, input_ids: Tensor, sentence_ids: Tensor) -> Tensor:
@@ -91,12 +126,10 @@ class ScoresSentences(nn.Module):
             sentence_ids: `(T,)` int64, rising from 0 to N − 1; every sentence has a token.
         """
         sentences = int(sentence_ids[-1]) + 1 if len(sentence_ids) else 0
-        sums = sums_by_sentence(self.encoder_network(), input_ids, sentence_ids, sentences)
+        sums = sums_by_sentence(self.model.encoder, input_ids, sentence_ids, sentences)
         counts = tokens_by_sentence(sentence_ids[None], sentences)
         means = (sums[None] / counts.clamp(min=1)[..., None]).to(self.scorer.dense.weight.dtype)
-        if self.sentence_layers is not None:
-            means = self.sentence_layers(means, counts > 0, counts)
-        return self.scorer(means)[0]
+        return self.score(means, counts)[0]
 
 
 class SentenceScoringNetwork(ScoresSentences):
@@ -105,8 +138,5 @@ class SentenceScoringNetwork(ScoresSentences):
     def __init__(self, config: ModelFields) -> None:
         super().__init__()
         self.config = config
-        self.model = EncoderBody(config)
-        self.add_scorer(config, Block)
-
-    def encoder_network(self) -> EncoderNetwork:
-        return self.model.encoder
+        self.model = nn.ModuleDict({"encoder": EncoderNetwork(config)})
+        self.add_layers(config)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers.utils import ModelOutput
 
-from longspan.errors import InputError
-from longspan.models.encoder import Encoder
 from longspan.models.heads.base import LongspanWithHead
-from longspan.models.heads.sentence_network import ScoresSentences, mean_by_sentence, tokens_by_sentence
+from longspan.models.heads.sentence_network import ScoresSentences, checked_ids, mean_by_sentence, tokens_by_sentence
 from longspan.models.heads.specs import SentenceScoring
-from longspan.models.layers import CheckpointedBlock
-from longspan.models.losses import sentence_loss
+from longspan.models.losses import binary_loss
+from longspan.models.pretrained import CheckpointedBlock
 
 
 @dataclass
@@ -35,13 +32,11 @@ class SentenceScoringOutput(ModelOutput):
     hidden_states: tuple[Tensor, ...] | None = None
 
 
-class LongspanForSentenceScoring(LongspanWithHead, ScoresSentences):
+class LongspanForSentenceScoring(ScoresSentences, LongspanWithHead):
     """Score each sentence by the mean state of its tokens, after blocks over the sentences where the head has them."""
 
     spec = SentenceScoring
-
-    def add_layers(self, config: Any) -> None:
-        self.add_scorer(config, CheckpointedBlock)
+    block = CheckpointedBlock
 
     def predict(
         self,
@@ -63,41 +58,12 @@ class LongspanForSentenceScoring(LongspanWithHead, ScoresSentences):
             InputError: no `sentence_ids`, another shape than the input, or an index of at least N.
         """
         hidden = encoded.last_hidden_state
-        sentence_ids = _checked_ids(sentence_ids, attention_mask, hidden)
-        count = _sentence_count(sentence_ids, labels, max_sentences)
+        most = max_sentences if labels is None else labels.shape[1]
+        sentence_ids, count = checked_ids("sentence", sentence_ids, hidden, attention_mask, most)
         means, exists = mean_by_sentence(hidden, sentence_ids, count)
-        if self.sentence_layers is not None:
-            means = self.sentence_layers(means, exists, tokens_by_sentence(sentence_ids, count))
-        scores = self.scorer(means)
+        scores = self.score(means, tokens_by_sentence(sentence_ids, count))
         return SentenceScoringOutput(
-            loss=None if labels is None else sentence_loss(scores, labels, exists),
+            loss=None if labels is None else binary_loss(scores, labels, exists),
             scores=scores.masked_fill(~exists, float("-inf")),
             sentence_mask=exists,
         )
-
-    def encoder_network(self) -> Encoder:
-        """The encoder whose states are scored."""
-        return self.model.encoder
-
-
-def _checked_ids(sentence_ids: Tensor | None, attention_mask: Tensor | None, hidden: Tensor) -> Tensor:
-    """`sentence_ids` with −1 on padding."""
-    if sentence_ids is None:
-        raise InputError("sentence_ids is missing; give the index of each token's sentence, (B, T), -1 for none")
-    if sentence_ids.shape != hidden.shape[:2]:
-        raise InputError(
-            f"sentence_ids has shape {tuple(sentence_ids.shape)} but the input is {tuple(hidden.shape[:2])}; give one "
-            "index per token"
-        )
-    return sentence_ids if attention_mask is None else sentence_ids.masked_fill(~attention_mask.bool(), -1)
-
-
-def _sentence_count(sentence_ids: Tensor, labels: Tensor | None, max_sentences: int | None) -> int:
-    """N; without a given number it is read from the data."""
-    given = labels.shape[1] if labels is not None else max_sentences
-    if given is not None and torch.compiler.is_compiling():
-        return given
-    most = int(sentence_ids.max()) + 1 if sentence_ids.numel() else 0
-    if given is not None and most > given:
-        raise InputError(f"sentence_ids counts {most} sentences but labels or max_sentences only {given}; give more")
-    return most if given is None else given

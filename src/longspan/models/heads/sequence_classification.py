@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from longspan.models.encoder import first_token
-from longspan.models.heads.base import LongspanWithHead, dropout_of, label_count
+from longspan.models.heads.base import LongspanWithHead, dropout_of
 from longspan.models.heads.specs import SequenceClassification
 from longspan.models.losses import document_loss
 from longspan.stacks.block import activation
@@ -25,7 +25,7 @@ class ClassificationHead(nn.Module):
         self.activation = activation(options.activation)
         self.dropout = dropout_of(config, options.dropout)
         self.input_dropout = self.dropout if options.input_dropout is None else nn.Dropout(options.input_dropout)
-        self.output = nn.Linear(width, label_count(config))
+        self.output = nn.Linear(width, config.num_labels)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """`(B, E)` → `(B, L)`."""

@@ -20,7 +20,7 @@ class HeadSpec:
     head: ClassVar[str]
     """The key under which `HEADS` lists it."""
     model: ClassVar[str]
-    """The file beside this one and the model class in it, `file:Class`."""
+    """The model class, in the file beside this one that has the head's name."""
     auto: ClassVar[str | None] = None
     """The Auto class of transformers that loads it."""
     pipeline: ClassVar[str | None] = None
@@ -47,7 +47,7 @@ class MaskedLM(HeadSpec):
     """
 
     head: ClassVar[str] = "masked_lm"
-    model: ClassVar[str] = "masked_lm:LongspanForMaskedLM"
+    model: ClassVar[str] = "LongspanForMaskedLM"
     auto: ClassVar[str | None] = "AutoModelForMaskedLM"
     pipeline: ClassVar[str | None] = "fill-mask"
 
@@ -59,7 +59,7 @@ class ReplacedTokens(HeadSpec):
     """Tell replaced tokens from original ones."""
 
     head: ClassVar[str] = "replaced_tokens"
-    model: ClassVar[str] = "replaced_tokens:LongspanForReplacedTokens"
+    model: ClassVar[str] = "LongspanForReplacedTokens"
     auto: ClassVar[str | None] = "AutoModelForPreTraining"
 
 
@@ -76,7 +76,7 @@ class SequenceClassification(HeadSpec):
     """
 
     head: ClassVar[str] = "sequence_classification"
-    model: ClassVar[str] = "sequence_classification:LongspanForSequenceClassification"
+    model: ClassVar[str] = "LongspanForSequenceClassification"
     auto: ClassVar[str | None] = "AutoModelForSequenceClassification"
     pipeline: ClassVar[str | None] = "text-classification"
 
@@ -100,7 +100,7 @@ class TokenClassification(HeadSpec):
     """
 
     head: ClassVar[str] = "token_classification"
-    model: ClassVar[str] = "token_classification:LongspanForTokenClassification"
+    model: ClassVar[str] = "LongspanForTokenClassification"
     auto: ClassVar[str | None] = "AutoModelForTokenClassification"
     pipeline: ClassVar[str | None] = "token-classification"
 
@@ -116,7 +116,7 @@ class QuestionAnswering(HeadSpec):
     """
 
     head: ClassVar[str] = "question_answering"
-    model: ClassVar[str] = "question_answering:LongspanForQuestionAnswering"
+    model: ClassVar[str] = "LongspanForQuestionAnswering"
     auto: ClassVar[str | None] = "AutoModelForQuestionAnswering"
     pipeline: ClassVar[str | None] = "question-answering"
 
@@ -136,7 +136,7 @@ class NaturalQuestions(HeadSpec):
     """
 
     head: ClassVar[str] = "natural_questions"
-    model: ClassVar[str] = "natural_questions:LongspanForNaturalQuestions"
+    model: ClassVar[str] = "LongspanForNaturalQuestions"
     pipeline: ClassVar[str | None] = "question-answering"
 
     answer_types: Literal[2, 5] = 2
@@ -162,7 +162,7 @@ class SentenceScoring(HeadSpec):
     """
 
     head: ClassVar[str] = "sentence_scoring"
-    model: ClassVar[str] = "sentence_scoring:LongspanForSentenceScoring"
+    model: ClassVar[str] = "LongspanForSentenceScoring"
     pipeline: ClassVar[str | None] = "summarization"
 
     layers: Annotated[int, Range(0, 1000)] = 0

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from longspan.models.heads.base import LongspanWithHead, dropout_of, label_count
+from longspan.models.heads.base import LongspanWithHead, dropout_of
 from longspan.models.heads.specs import TokenClassification
 from longspan.models.losses import token_loss
 
@@ -19,7 +19,7 @@ class LongspanForTokenClassification(LongspanWithHead):
 
     def add_layers(self, config: Any) -> None:
         self.dropout = dropout_of(config, self.options.dropout)
-        self.classifier = nn.Linear(config.hidden_size, label_count(config))
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
 
     def predict(
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,9 +20,9 @@ from longspan.data.corpus.stream import Stream
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.settings import Whole
-from longspan.tasks.base import Outcome
+from longspan.tasks.base import room_for
 from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
-from longspan.tasks.predicting import batches, pad
+from longspan.tasks.predicting import pad
 from longspan.tasks.tokenizers import padding_id
 
 
@@ -38,12 +37,8 @@ class LanguageModel(CorpusTask):
     """
 
     name: ClassVar[str] = "language_model"
-    lower_is_better: ClassVar[tuple[str, ...]] = (
-        "bits_per_character",
-        "bits_per_byte",
-        "bits_per_token",
-        "perplexity",
-    )
+    guessed: ClassVar[tuple[str, str]] = ("tokens", "bits_per_token")
+    lower_is_better: ClassVar[tuple[str, ...]] = ("bits_per_character", "bits_per_byte", guessed[1], "perplexity")
     score_names: ClassVar[tuple[str, ...]] = (*lower_is_better, "accuracy")
 
     context_tokens: Whole | None = None
@@ -65,22 +60,24 @@ class LanguageModel(CorpusTask):
 
     def fitted(self, config: Any) -> Self:
         """Chunks as long as the model has positions for, at most."""
-        room = self.max_tokens
-        if config.position_embedding != "sinusoidal":
-            room = min(room, config.max_position_embeddings)
+        room = room_for(self.max_tokens, config)
         context = None if self.context_tokens is None else min(self.context_tokens, room - 2)
         return replace(self, max_tokens=room, context_tokens=context)
+
+    @property
+    def validation_context(self) -> int:
+        """`context_tokens`, or what it is when it is `None`."""
+        return self.max_tokens // 2 - 1 if self.context_tokens is None else self.context_tokens
 
     def dataset(
         self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> NextTokenChunks:
         """Chunks of the stream; the corpus is tokenised into a folder below `folder` once."""
         files = self.token_files(rows, tokenizer, training=training, folder=folder)
-        context = self.max_tokens // 2 - 1 if self.context_tokens is None else self.context_tokens
         return NextTokenChunks(
             Stream(files, separator(tokenizer)),
             max_tokens=self.max_tokens,
-            context_tokens=0 if training else context,
+            context_tokens=0 if training else self.validation_context,
             seed=seed if training else None,
         )
 
@@ -88,44 +85,30 @@ class LanguageModel(CorpusTask):
         """Pads chunks to `input_ids`, `labels` `(B, T)` int64 and `attention_mask` bool."""
         return partial(pad, fillers={"input_ids": padding_id(tokenizer), "labels": IGNORED})
 
-    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Corpus], *, batch_size: int) -> Outcome:
-        """Bits per character, byte and token, perplexity and accuracy; a line for each chunk."""
-        found: list[Tensor] = []
-        with tempfile.TemporaryDirectory() as folder:
-            dataset = self.dataset(rows, tokenizer, training=False, seed=0, folder=Path(folder))
-            files = dataset.stream.files
-            for batch in batches(model, dataset, self.collator(tokenizer), batch_size):
-                found.append(_sums(model, batch))
-        table = torch.cat(found)
-        bits, correct, count = table.sum(0).tolist()
-        scores = {
-            "bits_per_character": bits / files.index["characters"],
-            "bits_per_byte": bits / files.index["bytes"],
-            **self.loss_scores(bits * math.log(2) / count),
-            "accuracy": 100 * correct / count,
-        }
-        lines = [
-            {"chunk": index, "tokens": int(tokens), "bits": round(value, 3), "correct": int(right)}
-            for index, (value, right, tokens) in enumerate(table.tolist())
-        ]
-        return Outcome(scores=scores, lines=lines, flavour=self.flavour)
-
     @property
     def flavour(self) -> str:
         """What the scores are, in words."""
-        context = self.max_tokens // 2 - 1 if self.context_tokens is None else self.context_tokens
         return (
             "Bits: −log2 of the probability of every token and every separator, over the characters, bytes or "
-            f"tokens; each is guessed from {context} to {self.max_tokens - 1} tokens before it."
+            f"tokens; each is guessed from {self.validation_context} to {self.max_tokens - 1} tokens before it."
         )
 
-    def loss_weight(self, batch: dict[str, Any]) -> float:
-        """The number of tokens that are guessed."""
-        return float((batch["labels"] != IGNORED).sum())
+    def text_scores(self, bits: float, dataset: NextTokenChunks) -> dict[str, float]:
+        """Bits per character and per byte of the text, whatever its tokens are."""
+        counts = dataset.stream.files.index
+        return {"bits_per_character": bits / counts["characters"], "bits_per_byte": bits / counts["bytes"]}
 
-    def loss_scores(self, loss: float) -> dict[str, float]:
-        """The loss in bits, and as a perplexity."""
-        return {"bits_per_token": loss / math.log(2), "perplexity": math.exp(min(loss, 700.0))}
+    def sums(self, model: Any, batch: dict[str, Any]) -> Tensor:
+        """Of the tokens that are guessed; `(B, 3)`."""
+        labels = batch.pop("labels")[:, 1:]
+        logits = model(**batch).logits[:, :-1]
+        rows = []
+        for row, wanted in zip(logits, labels, strict=True):
+            scored = wanted != IGNORED
+            row, wanted = row[scored].float(), wanted[scored]
+            bits = cross_entropy(row, wanted, reduction="none").double().sum() / math.log(2)
+            rows.append(torch.stack([bits, (row.argmax(-1) == wanted).sum().double(), scored.sum().double()]))
+        return torch.stack(rows).cpu()
 
 
 class NextTokenChunks(Dataset[dict[str, Any]]):
@@ -165,17 +148,3 @@ class NextTokenChunks(Dataset[dict[str, Any]]):
         labels = ids.copy()
         labels[: max(first, 1) - start] = IGNORED
         return {"input_ids": ids, "labels": labels}
-
-
-@torch.no_grad()
-def _sums(model: Any, batch: dict[str, Any]) -> Tensor:
-    """For each chunk: the bits of its tokens, how many are guessed, how many there are; `(B, 3)` float64."""
-    labels = batch.pop("labels")[:, 1:]
-    logits = model(**batch).logits[:, :-1]
-    rows = []
-    for row, wanted in zip(logits, labels, strict=True):
-        scored = wanted != IGNORED
-        row, wanted = row[scored].float(), wanted[scored]
-        bits = cross_entropy(row, wanted, reduction="none").double().sum() / math.log(2)
-        rows.append(torch.stack([bits, (row.argmax(-1) == wanted).sum().double(), scored.sum().double()]))
-    return torch.stack(rows).cpu()

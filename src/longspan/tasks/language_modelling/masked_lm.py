@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,10 +17,10 @@ from longspan.data.corpus.sources import Corpus
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.settings import Range, Share
-from longspan.tasks.base import Outcome
+from longspan.tasks.base import room_for
 from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
 from longspan.tasks.language_modelling.masking import MaskedChunks, Masking
-from longspan.tasks.predicting import batches, pad
+from longspan.tasks.predicting import pad
 from longspan.tasks.tokenizers import padding_id
 
 
@@ -39,7 +38,8 @@ class MaskedLM(CorpusTask):
 
     name: ClassVar[str] = "masked_lm"
     head: ClassVar[str | None] = "masked_lm"
-    lower_is_better: ClassVar[tuple[str, ...]] = ("bits_per_masked_token", "perplexity")
+    guessed: ClassVar[tuple[str, str]] = ("masked", "bits_per_masked_token")
+    lower_is_better: ClassVar[tuple[str, ...]] = (guessed[1], "perplexity")
     score_names: ClassVar[tuple[str, ...]] = (*lower_is_better, "accuracy")
 
     cross_documents: bool = False
@@ -63,7 +63,7 @@ class MaskedLM(CorpusTask):
     def fitted(self, config: Any) -> Self:
         """Chunks as long as the model has positions for, at most, and its global token."""
         chosen = "first" if config.global_tokens == "first" else "none"
-        return replace(self, max_tokens=min(self.max_tokens, config.max_position_embeddings), global_tokens=chosen)
+        return replace(self, max_tokens=room_for(self.max_tokens, config), global_tokens=chosen)
 
     def dataset(
         self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, seed: int, folder: Path
@@ -99,22 +99,6 @@ class MaskedLM(CorpusTask):
         fillers, leading = {"input_ids": padding_id(tokenizer), "labels": IGNORED}, int(self.global_tokens == "first")
         return lambda features: pad(features, fillers, leading=[leading] * len(features))
 
-    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Corpus], *, batch_size: int) -> Outcome:
-        """Bits, perplexity and accuracy over all hidden tokens; a line for each chunk."""
-        found: list[Tensor] = []
-        with tempfile.TemporaryDirectory() as folder:
-            dataset = self.dataset(rows, tokenizer, training=False, seed=0, folder=Path(folder))
-            for batch in batches(model, dataset, self.collator(tokenizer), batch_size):
-                found.append(_sums(model, batch))
-        table = torch.cat(found)
-        bits, correct, count = table.sum(0).tolist()
-        scores = {**self.loss_scores(bits * math.log(2) / count), "accuracy": 100 * correct / count}
-        lines = [
-            {"chunk": index, "masked": int(masked), "bits": round(value, 3), "correct": int(right)}
-            for index, (value, right, masked) in enumerate(table.tolist())
-        ]
-        return Outcome(scores=scores, lines=lines, flavour=self.flavour)
-
     @property
     def flavour(self) -> str:
         """What the scores are, in words."""
@@ -123,25 +107,15 @@ class MaskedLM(CorpusTask):
             f"of the tokens of chunks of up to {self.max_tokens}, chosen by each chunk's content."
         )
 
-    def loss_weight(self, batch: dict[str, Any]) -> float:
-        """The number of hidden tokens."""
-        return float((batch["labels"] != IGNORED).sum())
-
-    def loss_scores(self, loss: float) -> dict[str, float]:
-        """The loss in bits, and as a perplexity."""
-        return {"bits_per_masked_token": loss / math.log(2), "perplexity": math.exp(min(loss, 700.0))}
-
-
-@torch.no_grad()
-def _sums(model: Any, batch: dict[str, Any]) -> Tensor:
-    """For each chunk: the bits of its hidden tokens, how many are guessed, how many there are; `(B, 3)` float64."""
-    hidden = batch["labels"] != IGNORED
-    labels = batch["labels"][hidden]
-    logits = model(**batch, only_masked=True).logits.float()
-    bits = cross_entropy(logits, labels, reduction="none").double() / math.log(2)
-    each = torch.stack([bits, (logits.argmax(-1) == labels).double(), torch.ones_like(bits)], dim=1)
-    chunk = hidden.nonzero()[:, 0]
-    return each.new_zeros(len(hidden), 3).index_add(0, chunk, each).cpu()
+    def sums(self, model: Any, batch: dict[str, Any]) -> Tensor:
+        """Of the hidden tokens; `(B, 3)`."""
+        hidden = batch["labels"] != IGNORED
+        labels = batch["labels"][hidden]
+        logits = model(**batch, only_masked=True).logits.float()
+        bits = cross_entropy(logits, labels, reduction="none").double() / math.log(2)
+        each = torch.stack([bits, (logits.argmax(-1) == labels).double(), torch.ones_like(bits)], dim=1)
+        chunk = hidden.nonzero()[:, 0]
+        return each.new_zeros(len(hidden), 3).index_add(0, chunk, each).cpu()
 
 
 def around(tokenizer: Any) -> tuple[list[int], list[int]]:

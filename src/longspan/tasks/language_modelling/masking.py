@@ -8,7 +8,7 @@ content alone, so that any two models with one tokenizer see the same holes, wha
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -58,10 +58,11 @@ class Masking:
         return shown, labels
 
 
+@dataclass(eq=False)
 class MaskedChunks(Dataset[dict[str, Any]]):
     """Chunks of at most `max_tokens` tokens, special tokens included, masked when they are asked for.
 
-    Args:
+    Attributes:
         files: the tokenised corpus.
         masking: how tokens are hidden.
         special_ids: ids that are never hidden.
@@ -72,27 +73,21 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         seed: of the training masks; None takes each chunk's content instead of seed, epoch and number.
     """
 
-    def __init__(
-        self,
-        files: Ragged,
-        masking: Masking,
-        special_ids: np.ndarray,
-        *,
-        before: list[int],
-        after: list[int],
-        between: int | None,
-        max_tokens: int,
-        seed: int | None,
-    ) -> None:
-        self.files = files
-        self.masking = masking
-        self.special_ids = special_ids
-        self.before, self.after = before, after
-        self.room = max_tokens - len(before) - len(after)
-        self.seed = seed
+    files: Ragged
+    masking: Masking
+    special_ids: np.ndarray
+    _: KW_ONLY
+    before: list[int]
+    after: list[int]
+    between: int | None
+    max_tokens: int
+    seed: int | None
+
+    def __post_init__(self) -> None:
+        self.room = self.max_tokens - len(self.before) - len(self.after)
         self.epoch = 0
-        self.ends = files.ends
-        self.stream = None if between is None else Stream(files, between)
+        self.ends = self.files.ends
+        self.stream = None if self.between is None else Stream(self.files, self.between)
         # Where each document ends, counted in chunks.
         self.chunks = np.cumsum(-(-np.diff(self.ends, prepend=0) // self.room))
 

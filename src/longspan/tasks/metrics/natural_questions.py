@@ -22,7 +22,7 @@ Rules (Kwiatkowski et al. 2019 and nq_eval; Clark et al. 2020 and tydi_eval, whe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
@@ -116,12 +116,12 @@ class Curve:
 
 def lies_somewhere(place: Place) -> bool:
     """Whether a place is one: with bytes or with tokens."""
-    return _bytes(place) is not None or _tokens(place) is not None
+    return any(_units(place))
 
 
 def same_place(one: Place, other: Place) -> bool:
     """Whether two places have the same bytes or the same tokens; what one of them does not know decides nothing."""
-    return any(units(one) is not None and units(one) == units(other) for units in (_bytes, _tokens))
+    return any(ours and ours == theirs for ours, theirs in zip(_units(one), _units(other), strict=True))
 
 
 def same_spans(ours: Iterable[Place], theirs: Iterable[Place]) -> bool:
@@ -140,14 +140,14 @@ def byte_overlap(gold: Place, predicted: Place) -> float:
 
 def judge_long(gold: Sequence[Said], predicted: Said, votes: int = VOTES) -> Judged:
     """The long answer of Natural Questions."""
-    has_gold = _agreed(gold, votes, lambda said: lies_somewhere(said.long))
+    has_gold = sum(lies_somewhere(said.long) for said in gold) >= votes
     right = has_gold and any(same_place(said.long, predicted.long) for said in gold)
     return Judged(has_gold, lies_somewhere(predicted.long), float(right), predicted.long_score)
 
 
 def judge_short(gold: Sequence[Said], predicted: Said, votes: int = VOTES) -> Judged:
     """The short answer of Natural Questions."""
-    has_gold = _agreed(gold, votes, lambda said: said.has_short)
+    has_gold = sum(said.has_short for said in gold) >= votes
     if predicted.yes_no != "none":
         right = any(said.yes_no == predicted.yes_no for said in gold)
     else:
@@ -158,7 +158,7 @@ def judge_short(gold: Sequence[Said], predicted: Said, votes: int = VOTES) -> Ju
 
 def judge_passage(gold: Sequence[Said], predicted: Said, votes: int = VOTES) -> Judged:
     """The passage of TyDi QA."""
-    has_gold = _agreed(gold, votes, lambda said: said.candidate is not None)
+    has_gold = sum(said.candidate is not None for said in gold) >= votes
     has_prediction = predicted.candidate is not None
     right = has_gold and has_prediction and any(said.candidate == predicted.candidate for said in gold)
     return Judged(has_gold, has_prediction, float(right), predicted.long_score)
@@ -166,7 +166,7 @@ def judge_passage(gold: Sequence[Said], predicted: Said, votes: int = VOTES) -> 
 
 def judge_minimal(gold: Sequence[Said], predicted: Said, votes: int = VOTES) -> Judged:
     """The minimal answer of TyDi QA."""
-    has_gold = _agreed(gold, votes, lambda said: said.has_short)
+    has_gold = sum(said.has_short for said in gold) >= votes
     credit = 0.0
     if has_gold and predicted.yes_no != "none":
         credit = float(any(said.yes_no == predicted.yes_no for said in gold))
@@ -257,12 +257,7 @@ def tydi_scores(
 def annotations_of(row: QuestionRow) -> list[Said]:
     """What the annotators of a row said, in the units of the published document and as it was published."""
     return [
-        Said(
-            candidate=said.candidate,
-            long=row.long_place(said),
-            short=row.short_places(said),
-            yes_no=said.yes_no,
-        )
+        Said(candidate=said.candidate, long=row.long_place(said), short=row.short_places(said), yes_no=said.yes_no)
         for said in row.annotations
     ]
 
@@ -272,13 +267,7 @@ def votes_needed(gold: Iterable[Sequence[Said]]) -> int:
     return VOTES if any(len(said) >= VOTES for said in gold) else 1
 
 
-def _agreed(gold: Sequence[Said], votes: int, answers: Callable[[Said], bool]) -> bool:
-    return sum(map(answers, gold)) >= votes
-
-
-def _bytes(place: Place) -> tuple[int, int] | None:
-    return (place.start_byte, place.end_byte) if min(place.start_byte, place.end_byte) >= 0 else None
-
-
-def _tokens(place: Place) -> tuple[int, int] | None:
-    return (place.start_token, place.end_token) if min(place.start_token, place.end_token) >= 0 else None
+def _units(place: Place) -> list[tuple[int, int] | None]:
+    """Its bytes and its tokens, `None` for what is not known."""
+    pairs = (place.start_byte, place.end_byte), (place.start_token, place.end_token)
+    return [pair if min(pair) >= 0 else None for pair in pairs]

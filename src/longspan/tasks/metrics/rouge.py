@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cache, cached_property
+from typing import Any, Literal, NamedTuple
 
 from longspan.data.text.words import split_words
 from longspan.errors import InputError
 from longspan.extras import require
+from longspan.settings import check
 
 MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
@@ -49,15 +50,12 @@ class Rouge:
     """
 
     stemmer: bool = False
-    references: str = "max"
-    tokens: str = "auto"
+    references: Literal["max", "mean"] = "max"
+    tokens: Literal["auto", "rouge_score", "unicode"] = "auto"
 
     def __post_init__(self) -> None:
         """Refuse unknown choices."""
-        if self.references not in {"max", "mean"}:
-            raise InputError(f"references={self.references!r} is unknown; choose 'max' or 'mean'")
-        if self.tokens not in {"auto", "rouge_score", "unicode"}:
-            raise InputError(f"tokens={self.tokens!r} is unknown; choose 'auto', 'rouge_score' or 'unicode'")
+        check(self)
 
     @property
     def flavour(self) -> str:
@@ -121,14 +119,14 @@ class UnicodeTokenizer:
     """
 
     def __init__(self, stemming: Any = None) -> None:
-        self.stemming = stemming
+        self.stems = None if stemming is None else cache(stemming.tokenize)
 
     def tokenize(self, text: str) -> list[str]:
         """The tokens of a text, in order."""
         words = split_words(text)
-        if self.stemming is None:
+        if self.stems is None:
             return words
-        return [stem for word in words for stem in (self.stemming.tokenize(word) if word.isascii() else [word])]
+        return [stem for word in words for stem in (self.stems(word) if word.isascii() else [word])]
 
 
 def _mostly_other_script(texts: Iterable[str]) -> bool:

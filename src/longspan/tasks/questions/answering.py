@@ -23,15 +23,9 @@ from torch.utils.data import IterableDataset
 
 from longspan.data.questions.rows import QuestionRow, Span
 from longspan.errors import InputError
+from longspan.models.heads.question_network import LABELS
 from longspan.tasks.predicting import batches
-from longspan.tasks.questions.features import (
-    NO,
-    NULL,
-    YES,
-    ChunkFeatures,
-    chunk_features,
-    collate,
-)
+from longspan.tasks.questions.features import NO, NULL, YES, ChunkFeatures, chunk_features, collate
 from longspan.tasks.tokenizers import padding_id
 
 NEVER = float("-inf")
@@ -69,12 +63,8 @@ class Answer:
 class ChunkReading(NamedTuple):
     """What a model says of one chunk with C passages; plain numbers."""
 
-    candidates: list[int]
-    """(C) the passages as indices in `QuestionRow.candidates`."""
-    logits: list[float]
-    """(C) a_c."""
-    spans: list[tuple[float, Span]]
-    """(C) the best short answer in each, with its score."""
+    offers: list[tuple[int, float, float, Span]]
+    """(C) each passage as index in `QuestionRow.candidates`, its a_c, the score of the best short answer, and that."""
     answer: list[float]
     """Logits of the answer types."""
 
@@ -127,8 +117,7 @@ def read_chunks(
     model: Any, batch: dict[str, Tensor], chunks: Sequence[ChunkFeatures], max_answer_tokens: int
 ) -> list[ChunkReading]:
     """One forward pass over a collated batch of chunks, labels in it ignored."""
-    names = ("input_ids", "attention_mask", "global_attention_mask", "token_type_ids", "paragraph_ids")
-    inputs = {name: batch[name] for name in names if name in batch}
+    inputs = {name: value for name, value in batch.items() if name not in LABELS}
     most = max(len(chunk["candidates"]) for chunk in chunks)
     output = model(**inputs, max_paragraphs=most)
     width = inputs["input_ids"].shape[1]
@@ -138,13 +127,11 @@ def read_chunks(
     scores = scores - (start[:, :1] + end[:, :1])
     readings = []
     for row, chunk in enumerate(chunks):
-        count = len(chunk["candidates"])
-        logits = output.paragraph_logits[row, :count].float()
-        ends = zip(scores[row, :count].tolist(), first[row].tolist(), last[row].tolist(), strict=False)
+        numbers = (column[row].tolist() for column in (output.paragraph_logits.float(), scores, first, last))
+        found = zip(chunk["candidates"], *numbers, strict=False)
         places = chunk["token_spans"]
-        spans = [(score, Span(places[i][0], places[j][1])) for score, i, j in ends]
-        types = output.answer_logits[row].float().tolist()
-        readings.append(ChunkReading(chunk["candidates"], logits.tolist(), spans, types))
+        offers = [(index, logit, score, Span(places[i][0], places[j][1])) for index, logit, score, i, j in found]
+        readings.append(ChunkReading(offers, output.answer_logits[row].float().tolist()))
     return readings
 
 
@@ -215,7 +202,7 @@ class _Merge:
     def add(self, chunk: ChunkReading) -> None:
         """Of equal offers the earlier chunk's stays."""
         odds = chunk.log_odds
-        for candidate, logit, (score, span) in zip(chunk.candidates, chunk.logits, chunk.spans, strict=True):
+        for candidate, logit, score, span in chunk.offers:
             if candidate not in self.long or logit + odds > self.long[candidate][0]:
                 self.long[candidate] = (logit + odds, chunk)
             if candidate not in self.short or score > self.short[candidate][0]:
@@ -233,7 +220,7 @@ class _Merge:
         yes_no = _yes_or_no(chunk.answer)
         if yes_no != "none":
             short_score = chunk.answer[YES if yes_no == "yes" else NO] - chunk.answer[NULL]
-        probability = probability_of(chunk.log_odds)
+        probability = float(torch.tensor(chunk.log_odds, dtype=torch.float64).sigmoid())
         shares = torch.tensor([NEVER if score is None else score for score in scores], dtype=torch.float64).softmax(0)
         return Answer(
             candidate=chosen,
@@ -245,11 +232,6 @@ class _Merge:
             candidate_scores=scores,
             candidate_probabilities=tuple((probability * shares).tolist()),
         )
-
-
-def probability_of(log_odds: float) -> float:
-    """The sigmoid."""
-    return float(torch.tensor(log_odds, dtype=torch.float64).sigmoid())
 
 
 def _yes_or_no(types: list[float]) -> str:

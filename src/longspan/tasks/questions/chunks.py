@@ -14,11 +14,11 @@ from typing import Any
 from longspan.data.questions.rows import QuestionRow
 from longspan.data.ragged import Ragged, Writer, fingerprint_of, make_once
 from longspan.errors import InputError
+from longspan.models.heads.question_network import LABELS
 from longspan.progress import progress_bar
-from longspan.tasks.questions.features import ChunkFeatures, chunk_features
+from longspan.tasks.questions.features import chunk_features
 from longspan.tasks.questions.options import QuestionOptions
 
-LABELS = ("start_positions", "end_positions", "paragraph_labels", "answer_types")
 COLUMNS = {"input_ids": "<i4", "paragraph_ids": "<i4", "token_type_ids": "u1"}
 
 
@@ -69,14 +69,11 @@ def _write(
         for row in progress_bar(rows, doing="tokenising", unit=" rows"):
             questions += 1
             for chunk in chunk_features(row, tokenizer, options, training=training, seed=seed):
-                if chunk["candidates"]:
-                    _add(writer, chunk, row.id)
+                if not chunk["candidates"]:
+                    continue
+                fields: dict[str, Any] = dict(chunk)
+                if any(label not in fields for label in LABELS):
+                    raise InputError(f"row {row.id!r} has no annotations to train on; leave it out")
+                writer.extend(**{column: fields[column] for column in writer.columns})
+                writer.end_row(**{number: fields[number] for number in writer.numbers})
     return {**writer.index(), "questions": questions}
-
-
-def _add(writer: Writer, chunk: ChunkFeatures, name: str) -> None:
-    fields: dict[str, Any] = dict(chunk)
-    if any(label not in fields for label in LABELS):
-        raise InputError(f"row {name!r} has no annotations to train on; leave it out")
-    writer.extend(**{column: fields[column] for column in writer.columns})
-    writer.end_row(**{number: fields[number] for number in writer.numbers})

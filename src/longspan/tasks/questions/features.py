@@ -26,6 +26,7 @@ from torch import Tensor
 from longspan.data.questions.rows import QuestionRow, Span, check_text
 from longspan.data.text.chunks import Chunk, chunk_map
 from longspan.errors import InputError
+from longspan.models.heads.question_network import LABELS
 from longspan.models.losses import IGNORED
 from longspan.tasks.predicting import pad
 from longspan.tasks.questions.document import NOWHERE, Stream, encode_text, kept_candidates, tokenize_document
@@ -123,8 +124,7 @@ def _question_ids(row: QuestionRow, tokenizer: Any, options: QuestionOptions) ->
     ids, _ = encode_text(tokenizer, check_text(row.question, what).strip(), what)
     if options.max_question_tokens is not None and len(ids) > options.max_question_tokens:
         _warn_of_cut_questions(options.max_question_tokens)
-        return ids[: options.max_question_tokens]
-    return ids
+    return ids[: options.max_question_tokens]
 
 
 def find_target(row: QuestionRow, stream: Stream, options: QuestionOptions) -> Target | None:
@@ -208,7 +208,7 @@ def collate(
     batch = pad(features, fillers, leading=[chunk["question_tokens"] for chunk in features], multiple=multiple)
     if passage_types and "token_type_ids" in batch:
         batch["token_type_ids"] = PassageTypes.unpack(batch["token_type_ids"])
-    for name in ("start_positions", "end_positions", "paragraph_labels", "answer_types"):
+    for name in LABELS:
         if all(name in chunk for chunk in features):
             batch[name] = torch.tensor([chunk[name] for chunk in features])
     return batch

@@ -18,9 +18,10 @@ from longspan.data.questions.rows import QuestionRow
 from longspan.data.ragged import Ragged
 from longspan.data.sources import find_source
 from longspan.errors import InputError
+from longspan.models.heads.question_network import LABELS
 from longspan.models.heads.specs import NaturalQuestions as Head
 from longspan.settings import Count
-from longspan.tasks.base import Outcome, Task
+from longspan.tasks.base import Outcome, Task, check_room, room_for
 from longspan.tasks.metrics.natural_questions import (
     SCORES,
     VOTES,
@@ -33,8 +34,8 @@ from longspan.tasks.metrics.natural_questions import (
     tydi_scores,
     votes_needed,
 )
-from longspan.tasks.questions.answering import Answer, answer_rows
-from longspan.tasks.questions.chunks import LABELS, question_chunks
+from longspan.tasks.questions.answering import answer_rows
+from longspan.tasks.questions.chunks import question_chunks
 from longspan.tasks.questions.features import collate
 from longspan.tasks.questions.options import PassageTypes, QuestionOptions, marker_tokens
 from longspan.tasks.questions.predictions import line, official_files, said
@@ -101,12 +102,7 @@ class NaturalQuestions(QuestionOptions, Task):
 
     def check_model(self, config: Any) -> None:
         """Refuse longer chunks than the model has positions for, and heads or token types that do not fit."""
-        room = config.max_position_embeddings
-        if self.max_tokens > room and config.position_embedding != "sinusoidal":
-            raise InputError(
-                f"task.max_tokens is {self.max_tokens} but the model has positions for {room} tokens; "
-                "raise model.max_tokens, or lower it"
-            )
+        check_room(self.max_tokens, config)
         known = config.head_options(Head).answer_types
         if self.answer_types != known:
             raise InputError(f"task.answer_types is {self.answer_types} but the model's is {known}; make them agree")
@@ -119,9 +115,7 @@ class NaturalQuestions(QuestionOptions, Task):
 
     def fitted(self, config: Any) -> Self:
         """Chunks as long as the model has positions for, at most; as many answer types as it knows."""
-        most = self.max_tokens
-        if config.position_embedding != "sinusoidal":
-            most = min(most, config.max_position_embeddings)
+        most = room_for(self.max_tokens, config)
         head = config.head_options(Head)
         return replace(
             self,
@@ -172,17 +166,17 @@ class NaturalQuestions(QuestionOptions, Task):
         """
         judged: list[_Judged] = []
         lines: list[dict[str, Any]] = []
-        files: list[dict[str, Any]] = []
         stream = rows_of(rows)
         while group := list(islice(stream, GROUP)):
             answers = answer_rows(model, tokenizer, group, self, batch_size)
-            pairs = list(zip(group, answers, strict=True))
-            judged += [_Judged.of(row, answer) for row, answer in pairs]
-            lines += [line(row, answer) for row, answer in pairs]
-            files.append(official_files((row, said(row, answer)) for row, answer in pairs))
+            for row, answer in zip(group, answers, strict=True):
+                bare = replace(row, question="", text="", candidates=(), annotations=(), tokens=None)
+                judged.append(_Judged(bare, annotations_of(row), said(row, answer), answer.probability))
+                lines.append(line(row, answer))
         if not judged:
             raise InputError("the data gives no rows with annotations to score; name other data")
-        return Outcome(scores=_scores(judged), lines=lines, files=_joined(files), flavour=_flavour(judged))
+        files = official_files((one.row, one.predicted) for one in judged)
+        return Outcome(scores=_scores(judged), lines=lines, files=files, flavour=_flavour(judged))
 
 
 def rows_of(sources: Sequence[Any]) -> Iterator[QuestionRow]:
@@ -198,15 +192,14 @@ def rows_of(sources: Sequence[Any]) -> Iterator[QuestionRow]:
 class _Judged:
     """What is kept of a row when its document is forgotten."""
 
-    tydi: bool
-    language: str | None
+    row: QuestionRow
     gold: list[Said]
     predicted: Said
     probability: float
 
-    @classmethod
-    def of(cls, row: QuestionRow, answer: Answer) -> _Judged:
-        return cls(row.source == "tydi", row.language, annotations_of(row), said(row, answer), answer.probability)
+    @property
+    def tydi(self) -> bool:
+        return self.row.source == "tydi"
 
 
 def _scores(judged: list[_Judged]) -> dict[str, float]:
@@ -216,7 +209,7 @@ def _scores(judged: list[_Judged]) -> dict[str, float]:
     if questions:
         scores |= natural_questions_scores([one.gold for one in questions], [one.predicted for one in questions])
     if tydi:
-        languages = [one.language for one in tydi]
+        languages = [one.row.language for one in tydi]
         scores |= tydi_scores([one.gold for one in tydi], [one.predicted for one in tydi], languages)
     votes = votes_needed(one.gold for one in judged)
     by_probability = curve(
@@ -232,19 +225,7 @@ def _flavour(judged: list[_Judged]) -> str:
     kinds = []
     if any(not one.tydi for one in judged):
         kinds.append("Natural Questions' metric (long and short answers)")
-    if languages := {one.language for one in judged if one.tydi}:
+    if languages := {one.row.language for one in judged if one.tydi}:
         mean = f"mean over {len(languages - {'english'}) or 1} languages"
         kinds.append(f"TyDi QA's metric (passages and minimal answers, {mean})")
     return f"{' and '.join(kinds)}, best threshold on these rows; {votes}"
-
-
-def _joined(files: list[dict[str, Any]]) -> dict[str, Any]:
-    """The files of several groups of rows as one."""
-    joined: dict[str, Any] = {}
-    for content in files:
-        for name, part in content.items():
-            if isinstance(part, list):
-                joined.setdefault(name, []).extend(part)
-            else:
-                joined.setdefault(name, {"predictions": []})["predictions"].extend(part["predictions"])
-    return joined

@@ -111,15 +111,6 @@ def marker_tokens(options: QuestionOptions) -> list[str]:
     return [f"[{kind}={number}]" for kind in ("Candidate", *map(str.capitalize, KINDS)) for number in numbers]
 
 
-def add_markers(tokenizer: Any, options: QuestionOptions) -> int:
-    """Append the marker tokens that a tokenizer lacks to its vocabulary; returns how many were new.
-
-    They are special tokens, behind all others. A model needs `resize_token_embeddings(len(tokenizer))` afterwards.
-    """
-    wanted = marker_tokens(options)
-    return tokenizer.add_tokens(wanted, special_tokens=True) if wanted else 0
-
-
 def marker_ids(tokenizer: Any, options: QuestionOptions) -> dict[str, int]:
     """Marker token → id; `InputError` where the tokenizer lacks one."""
     wanted = marker_tokens(options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from longspan.data.questions.rows import Annotation, Place, QuestionRow
@@ -31,9 +32,9 @@ def natural_questions_prediction(row: QuestionRow, said: Said) -> dict[str, Any]
     """
     return {
         "example_id": _number(row.id),
-        "long_answer": _place(said.long),
+        "long_answer": asdict(said.long),
         "long_answer_score": _score(said.long_score),
-        "short_answers": [_place(place) for place in said.short],
+        "short_answers": [asdict(place) for place in said.short],
         "short_answers_score": _score(said.short_score),
         "yes_no_answer": said.yes_no.upper(),
     }
@@ -88,15 +89,6 @@ def _gold(row: QuestionRow, annotation: Annotation) -> dict[str, Any]:
         "long": long,
         "short": [row.answer(span) for span in annotation.short],
         "yes_no": annotation.yes_no,
-    }
-
-
-def _place(place: Place) -> dict[str, int]:
-    return {
-        "start_byte": place.start_byte,
-        "end_byte": place.end_byte,
-        "start_token": place.start_token,
-        "end_token": place.end_token,
     }
 
 

@@ -1,4 +1,4 @@
-"""What the tasks on summaries share: their rows, features made on access, and the lines that evaluation writes."""
+"""What the tasks on summaries share: their rows, features made on access, and ROUGE of what the model predicts."""
 
 from __future__ import annotations
 
@@ -7,26 +7,42 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from longspan.data.sources import SYNTHETIC
 from longspan.data.summaries.readers import read_rows
 from longspan.data.summaries.rows import SummaryRow
-from longspan.tasks.base import Task
-from longspan.tasks.predicting import FeatureRows
+from longspan.tasks.base import Outcome, Task
+from longspan.tasks.metrics.rouge import MEASURES, Rouge
+from longspan.tasks.predicting import FeatureRows, predict
 
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryTask(Task):
     """A task whose rows are documents with reference summaries."""
 
+    score_names: ClassVar[tuple[str, ...]] = MEASURES
+
+    @property
+    def rouge(self) -> Rouge:
+        """The flavour of ROUGE that `scores` gives."""
+        raise NotImplementedError
+
     def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
         """What the collator needs of one row."""
         raise NotImplementedError
 
+    def texts(self, predictions: Any, rows: Sequence[SummaryRow], tokenizer: Any) -> list[str]:
+        """Summaries from what `predict` found, one sentence per line."""
+        raise NotImplementedError
+
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[SummaryRow]:
         """Rows that have a reference summary."""
-        return read_summaries(source, split, limit, on_error=on_error)
+        if limit is not None and limit <= 0:
+            return []
+        # Made-up rows all have one, and are as many as are asked for.
+        rows = read_rows(source, split, on_error=on_error, limit=limit if source == SYNTHETIC else None)
+        return list(islice((row for row in rows if row.references), limit))
 
     def corpus(self, rows: Sequence[SummaryRow]) -> Iterator[str]:
         """Every document and reference summary."""
@@ -38,14 +54,22 @@ class SummaryTask(Task):
         """`features` of each row."""
         return FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
 
+    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
+        """Summarise every row, and compare the summaries with the references by ROUGE."""
+        dataset = FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
+        found = predict(model, dataset, self.collator(tokenizer), batch_size=batch_size, generate=self.generates)
+        texts = self.texts(found, rows, tokenizer)
+        lines = [
+            {"id": row.id, "prediction": text, "references": list(row.references)}
+            for row, text in zip(rows, texts, strict=True)
+        ]
+        return Outcome(scores=self.scores(texts, rows), lines=lines, flavour=self.rouge.flavour)
 
-def read_summaries(source: str, split: str, limit: int | None = None, *, on_error: str = "raise") -> list[SummaryRow]:
-    """Rows of one data set or file that have a reference summary, at most `limit`; see `Task.read`."""
-    if limit is not None and limit <= 0:
-        return []
-    # Made-up rows all have one, and are as many as are asked for.
-    rows = read_rows(source, split, on_error=on_error, limit=limit if source == SYNTHETIC else None)
-    return list(islice((row for row in rows if row.references), limit))
+    def scores(self, texts: Sequence[str], rows: Sequence[SummaryRow]) -> dict[str, float]:
+        """Mean F of ROUGE-1, -2, -L and -Lsum in percent, against whole references, by the flavour `rouge`."""
+        for row in rows:
+            _ = row.reference  # a row without one raises, by its name
+        return self.rouge.mean(texts, [row.references for row in rows])
 
 
 def texts_of(rows: Sequence[SummaryRow]) -> Iterator[str]:
@@ -53,11 +77,3 @@ def texts_of(rows: Sequence[SummaryRow]) -> Iterator[str]:
     for row in rows:
         yield row.source
         yield from row.references
-
-
-def prediction_lines(texts: Sequence[str], rows: Sequence[SummaryRow]) -> list[dict[str, Any]]:
-    """One JSON object per row: its id, what was predicted, the references."""
-    return [
-        {"id": row.id, "prediction": text, "references": list(row.references)}
-        for row, text in zip(rows, texts, strict=True)
-    ]

@@ -7,20 +7,20 @@ global tokens: the sentence layers of `LongspanForSentenceScoring` carry what th
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any, ClassVar
 
 from longspan.data.summaries.rows import SummaryRow
 from longspan.data.text.words import split_words
 from longspan.models.losses import IGNORED
 from longspan.settings import Count
-from longspan.tasks.base import Outcome
-from longspan.tasks.metrics.rouge import MEASURES
-from longspan.tasks.predicting import FeatureRows, pad, predict
-from longspan.tasks.summaries.base import SummaryTask, prediction_lines
+from longspan.tasks.metrics.rouge import Rouge
+from longspan.tasks.predicting import pad
+from longspan.tasks.summaries.base import SummaryTask
 from longspan.tasks.summaries.salience import salience, soft_labels, words_of
 from longspan.tasks.summaries.selection import fill, ranking
 from longspan.tasks.tokenizers import padding_id
@@ -41,24 +41,22 @@ class Extraction(SummaryTask):
     generates: ClassVar[bool] = False
     head: ClassVar[str | None] = "sentence_scoring"
 
-    score_names: ClassVar[tuple[str, ...]] = MEASURES
-
     max_source_tokens: Count | None = None
     summary_words: Count | None = None
     block_repeats: bool = False
 
-    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
-        """Score the sentences of every row, take the best, and compare them with the references by ROUGE."""
-        dataset = FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
-        found = predict(model, dataset, self.collator(tokenizer), batch_size=batch_size)
-        texts = self.texts(found, rows, tokenizer)
-        return Outcome(scores=self.scores(texts, rows), lines=prediction_lines(texts, rows), flavour=self.flavour)
+    @property
+    def rouge(self) -> Rouge:
+        """With Porter's stemmer, the best of several references."""
+        return Rouge(stemmer=True)
 
     def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
         """Token ids, the sentence of each token, and a soft label per sentence where the row has references."""
         sentences = row.sentences
         encoded = encode_sentences(sentences, tokenizer)
-        kept = self._kept(encoded)
+        kept = len(encoded)
+        if self.max_source_tokens is not None:
+            kept = max(bisect_right(list(accumulate(map(len, encoded))), self.max_source_tokens), 1)
         features: dict[str, Any] = {
             "input_ids": list(chain.from_iterable(encoded[:kept])),
             "sentence_ids": [index for index, ids in enumerate(encoded[:kept]) for _ in ids],
@@ -75,37 +73,12 @@ class Extraction(SummaryTask):
 
     def texts(self, predictions: Any, rows: Sequence[SummaryRow], tokenizer: Any) -> list[str]:
         """The best sentences of each row, in order, one per line, cut to the length asked for."""
-        return [self._text(scores, row) for scores, row in zip(predictions, rows, strict=True)]
-
-    def scores(self, texts: Sequence[str], rows: Sequence[SummaryRow]) -> dict[str, float]:
-        """ROUGE-1, 2, L and Lsum in percent (Porter stemmer; best of several references)."""
-        return self._rouge().mean(texts, [row.references for row in rows])
-
-    @property
-    def flavour(self) -> str:
-        """Which ROUGE `scores` gives, in words."""
-        return self._rouge().flavour
-
-    def _rouge(self) -> Any:
-        from longspan.tasks.metrics.rouge import Rouge
-
-        return Rouge(stemmer=True)
-
-    def _kept(self, encoded: Sequence[Sequence[int]]) -> int:
-        """Number of leading sentences within `max_source_tokens`, at least one."""
-        if self.max_source_tokens is None:
-            return len(encoded)
-        total = 0
-        for index, ids in enumerate(encoded):
-            total += len(ids)
-            if total > self.max_source_tokens:
-                return max(index, 1)
-        return len(encoded)
-
-    def _text(self, scores: Any, row: SummaryRow) -> str:
-        words = self.summary_words or len(split_words(row.reference))
-        count = min(len(scores), len(row.sentences))
-        return "\n".join(fill(row.sentences, ranking(scores[:count]), words, block_repeats=self.block_repeats))
+        texts = []
+        for scores, row in zip(predictions, rows, strict=True):
+            words = self.summary_words or len(split_words(row.reference))
+            order = ranking(scores[: len(row.sentences)])
+            texts.append("\n".join(fill(row.sentences, order, words, block_repeats=self.block_repeats)))
+        return texts
 
 
 def encode_sentences(sentences: Sequence[str], tokenizer: Any) -> list[list[int]]:

@@ -16,12 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from longspan.data.text.words import split_words
 from longspan.extras import require
+from longspan.tasks.metrics.rouge import UnicodeTokenizer
 
 DAMPING = 3.0
 """α: how many words that are not in the reference each sentence is charged with."""
@@ -32,7 +31,7 @@ STEEPNESS, THRESHOLD = 1.5, 1.0
 
 def words_of(text: str) -> list[str]:
     """Lower-case stemmed words of any script, as ROUGE counts them."""
-    return [_stem(word) for word in split_words(text)]
+    return _tokenizer().tokenize(text)
 
 
 def salience(sentences: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> np.ndarray:
@@ -63,14 +62,6 @@ def soft_labels(values: np.ndarray) -> np.ndarray:
 
 
 @cache
-def _stemmer() -> Any:
-    return require("rouge_score.tokenizers", extra="train", purpose="labelling sentences").DefaultTokenizer(
-        use_stemmer=True
-    )
-
-
-@cache
-def _stem(word: str) -> str:
-    if not word.isascii() or len(word) <= 3:
-        return word
-    return "".join(_stemmer().tokenize(word))
+def _tokenizer() -> UnicodeTokenizer:
+    tokenizers = require("rouge_score.tokenizers", extra="train", purpose="labelling sentences")
+    return UnicodeTokenizer(tokenizers.DefaultTokenizer(use_stemmer=True))
