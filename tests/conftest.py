@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Before any test module imports transformers: nothing may try to reach the Hub, and progress bars stay quiet.
@@ -65,6 +65,33 @@ def data_folder() -> Path:
     if not folder.is_dir():
         pytest.fail(f"LONGSPAN_DATA={name!r} is not a folder; point it at the data or unset it")
     return folder
+
+
+@pytest.fixture(scope="session")
+def make_pdf() -> Callable[..., bytes]:
+    """Make `make_pdf(*pages)`, a small PDF file by hand, one line of text per line of each page."""
+
+    def make(*pages: str) -> bytes:
+        kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
+        objects = ["<< /Type /Catalog /Pages 2 0 R >>", f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>"]
+        objects.append("<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>")
+        for page in pages:
+            lines = " ".join(f"({line}) Tj 0 -14 Td" for line in page.split("\n") if line)
+            stream = f"BT /F1 12 Tf 72 700 Td {lines} ET"
+            objects.append(
+                f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Contents {len(objects) + 2} 0 R"
+                " /Resources << /Font << /F1 3 0 R >> >> >>"
+            )
+            objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
+        data, places = b"%PDF-1.4\n", []
+        for number, body in enumerate(objects, 1):
+            places.append(len(data))
+            data += f"{number} 0 obj\n{body}\nendobj\n".encode()
+        table = "".join(f"{place:010d} 00000 n \n" for place in places)
+        end = f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(data)}\n%%EOF\n"
+        return data + f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}{end}".encode()
+
+    return make
 
 
 @pytest.fixture
