@@ -6,8 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 # Before any test module imports transformers: nothing may try to reach the Hub, and progress bars stay quiet.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -18,6 +20,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest
 import torch
 from hypothesis import settings
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 # Tiny tensors gain nothing from many threads, and several pytest workers share the cores.
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -53,6 +58,40 @@ def _repeatable() -> Iterator[None]:
     for table, kept in zip(tables, before, strict=True):
         for name in set(table) - set(kept):
             del table[name]
+
+
+class Memory(TorchDispatchMode):
+    """Follows every tensor that an operation makes: elements of the largest, and the most bytes alive at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = self.alive = self.peak = 0
+        self.known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self.largest = max(self.largest, tensor.numel())
+                self.count(tensor.untyped_storage())
+        self.peak = max(self.peak, self.alive)
+        return result
+
+    def count(self, storage: torch.UntypedStorage) -> None:
+        if storage._cdata not in self.known:
+            self.known.add(storage._cdata)
+            self.alive += storage.nbytes()
+            weakref.finalize(storage, self.forget, storage._cdata, storage.nbytes())
+
+    def forget(self, address: int, size: int) -> None:
+        self.known.discard(address)
+        self.alive -= size
+
+
+@pytest.fixture
+def memory() -> type[Memory]:
+    """`with memory() as made:` follows the tensors that are made."""
+    return Memory
 
 
 @pytest.fixture(scope="session")

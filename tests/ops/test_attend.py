@@ -192,13 +192,13 @@ def test_a_bias_that_broadcasts_learns():
     torch.testing.assert_close(small, large.sum((0, 2))[:, None], rtol=1e-12, atol=1e-12)
 
 
-def test_a_line_of_bias_is_never_spread_over_all_queries(largest_tensor):
+def test_a_line_of_bias_is_never_spread_over_all_queries(memory):
     query = torch.randn(1, 2, 8192, 4)
-    with largest_tensor() as largest:
+    with memory() as made:
         terms = (Bias(torch.zeros(1, 1, 1, 8192)),)
         slots = torch.tensor([[5]])
         blocked_operator.blocked.forward(Call(query, query, query, Window(64, 64), 0.5, terms, slots=slots))
-    assert largest.elements < 8192 * 8192 / 32
+    assert made.largest < 8192 * 8192 / 32
 
 
 def test_random_and_other_irregular_patterns_at_any_length():
@@ -353,12 +353,12 @@ def test_no_tensor_of_size_length_squared(pattern, watched):
 
 
 @pytest.mark.parametrize("pattern", [Window(64, 64), Window(30, 30, 4), PooledWindow(256, 256, 5, 4)], ids=str)
-def test_the_largest_tensor_grows_no_faster_than_the_length(pattern, largest_tensor):
+def test_the_largest_tensor_grows_no_faster_than_the_length(pattern, memory):
     def largest_at(length):
         query = torch.randn(1, 1, length, 4)
-        with largest_tensor() as largest:
+        with memory() as made:
             blocked_operator.blocked.forward(Call(query, query, query, pattern, 0.5))
-        return largest.elements
+        return made.largest
 
     # A law of the design: exponent at most 1.1 from 4k to 64k tokens.
     assert largest_at(65536) <= largest_at(4096) * 16**1.1
@@ -411,16 +411,16 @@ def run_with_bias(backend, inputs, **options):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("value_width", [3, 5, 7])
-def test_causal_attention_over_padding_equals_reference_without_a_mask_of_all_pairs(dtype, value_width, largest_tensor):
+def test_causal_attention_over_padding_equals_reference_without_a_mask_of_all_pairs(dtype, value_width, memory):
     length = 521
     inputs = [tensor.detach().to(dtype).requires_grad_() for tensor in tensors(length, length, value_width=value_width)]
     key_mask = torch.rand(2, length) < 0.8
     key_mask[0, :77] = False
     key_mask[1] = False
     options = {"pattern": Causal(), "key_mask": key_mask}
-    with largest_tensor() as largest:
+    with memory() as made:
         found = run_with_bias("auto", inputs, **options)
-    assert largest.elements < length * length / 8
+    assert made.largest < length * length / 8
     tolerance = {torch.float64: 1e-11, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}[dtype]
     exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
     assert_equal([each.double() for each in found], run_with_bias("reference", exact, **options), tolerance)

@@ -271,17 +271,17 @@ def test_steps_after_each_other_equal_the_whole():
 
 
 @pytest.mark.parametrize("pattern", [Window(64, 64), Window(30, 30, 4), RandomBlocks(64, 2, 0), Causal()], ids=str)
-def test_no_tensor_of_size_length_squared(pattern, watched, largest_tensor):
+def test_no_tensor_of_size_length_squared(pattern, watched, memory):
     """Even where a table has a row for every offset there is."""
     length = 4096
     heads = [torch.randn(1, 1, length, 4, requires_grad=True) for _ in range(3)]
     tables = [torch.randn(1, 2 * length - 1, 4, requires_grad=True) for _ in range(2)]
     terms = [ContentToPosition(tables[0]), PositionToContent(tables[1])]
-    with largest_tensor() as largest:
+    with memory() as made:
         output = attend(*heads, pattern=pattern, terms=terms, globals=torch.tensor([[7]]), backend="blocked")
     output.sum().backward()
     assert len(watched) == 4
-    assert max(largest.elements, *watched) < length * length / 4
+    assert max(made.largest, *watched) < length * length / 4
 
 
 @pytest.mark.slow
