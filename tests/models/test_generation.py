@@ -49,24 +49,6 @@ def test_greedy_is_the_most_likely_token_each_time(model, make_batch):
     assert torch.equal(write(model, ids, mask), expected)
 
 
-@pytest.mark.parametrize("options", BEAMS)
-def test_cached_equals_uncached(model, options, make_batch):
-    ids, mask = make_batch(19, 7, 12)
-    assert torch.equal(write(model, ids, mask, **options), write(model, ids, mask, use_cache=False, **options))
-
-
-@pytest.mark.parametrize("options", BEAMS)
-def test_a_document_alone_or_in_a_batch_gives_the_same_text(model, options, make_batch):
-    ids, mask = make_batch(19, 7, 12)
-    together = write(model, ids, mask, **options)
-    count = options.get("num_return_sequences", 1)
-    for row, length in enumerate(mask.sum(1).tolist()):
-        alone = write(model, ids[row : row + 1, :length], None, **options)
-        batched = together[row * count : (row + 1) * count]
-        assert torch.equal(batched[:, : alone.shape[1]], alone)
-        assert (batched[:, alone.shape[1] :] == 1).all()
-
-
 @torch.no_grad()
 def test_beam_scores_are_sums_of_log_probabilities(model, make_batch):
     ids, mask = make_batch(19)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,6 @@ from longspan.models import LongspanForConditionalGeneration
 from longspan.training.checkpoints import complete_checkpoints
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
-
-
-def _curve(folder: Path) -> list[tuple[Any, ...]]:
-    """What must not depend on interruptions: every logged loss, gradient norm, learning rate and validation loss."""
-    history = json.loads((folder / "metrics.json").read_text())["history"]
-    names = ("step", "loss", "grad_norm", "learning_rate", "eval_loss")
-    return [tuple(entry.get(name) for name in names) for entry in history if "train_runtime" not in entry]
 
 
 def test_the_output_folder_is_a_usable_model(tiny_recipe: Path, tmp_path: Path) -> None:
@@ -80,7 +74,7 @@ def test_the_best_checkpoint_can_be_picked_by_a_score(tiny_recipe: Path, tmp_pat
     assert {"eval_rouge1", "eval_rouge2", "eval_rougeL", "eval_rougeLsum", "eval_loss"} <= set(result.best)
 
 
-def test_resuming_in_one_process_is_exact(tiny_recipe: Path, tmp_path: Path) -> None:
+def test_resuming_in_one_process_is_exact(tiny_recipe: Path, tmp_path: Path, curve: Callable[..., Any]) -> None:
     """From the checkpoint in the middle of the second epoch, with the later ones lost."""
     recipe = load_recipe(tiny_recipe, ["optimisation.keep_checkpoints=10"])
     train(recipe, tmp_path / "whole")
@@ -90,12 +84,14 @@ def test_resuming_in_one_process_is_exact(tiny_recipe: Path, tmp_path: Path) -> 
     for checkpoint in complete_checkpoints(folder / "checkpoints")[3:]:
         (checkpoint / "optimizer.pt").write_bytes(b"")  # cut short: it must not count
     train(recipe, folder, resume=True)
-    assert len(_curve(folder)) == 12 + 6
-    assert _curve(folder) == _curve(tmp_path / "whole")
+    assert len(curve(folder)) == 12 + 6
+    assert curve(folder) == curve(tmp_path / "whole")
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_and_resumed_the_losses_are_the_same(tiny_recipe: Path, tmp_path: Path) -> None:
+def test_killed_at_any_moment_and_resumed_the_losses_are_the_same(
+    tiny_recipe: Path, tmp_path: Path, same: Callable[..., Any]
+) -> None:
     """SIGKILL within the first checkpoint, within a later one, and then an undisturbed end."""
     train(load_recipe(tiny_recipe), tmp_path / "whole")
     folder = tmp_path / "killed"
@@ -104,9 +100,7 @@ def test_killed_at_any_moment_and_resumed_the_losses_are_the_same(tiny_recipe: P
         command = [sys.executable, str(script), str(number), "train", str(tiny_recipe), "--output", str(folder)]
         done = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False, env=_environment())
         assert done.returncode == code, done.stderr
-    assert _curve(folder) == _curve(tmp_path / "whole")
-    ours, theirs = (load_file(path / "model.safetensors") for path in (folder, tmp_path / "whole"))
-    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+    same(folder, tmp_path / "whole")
 
 
 def _environment() -> dict[str, str]:
