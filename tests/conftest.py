@@ -147,3 +147,33 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("needs the right to mount a disk of one megabyte")
     yield place
     subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.fixture(scope="session")
+def on_a_terminal() -> Callable[..., str]:
+    """`on_a_terminal(command)` → what it writes to a terminal of 80 columns; options are those of `Popen`."""
+
+    def run(command: list[str], **options: Any) -> str:
+        import fcntl
+        import pty
+        import struct
+        import termios
+
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, **options) as process:
+            os.close(theirs)
+            written = b""
+            while True:
+                try:
+                    some = os.read(ours, 65536)
+                except OSError:  # how the end of a terminal shows on Linux
+                    break
+                if not some:
+                    break
+                written += some
+        os.close(ours)
+        assert process.returncode == 0, written
+        return written.decode()
+
+    return run
