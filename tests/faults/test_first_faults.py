@@ -11,7 +11,11 @@ NOTE = {"a.txt": "A first sentence stands here. A second one follows it. A third
 
 CASES: dict[str, dict[str, Any]] = {
     "summarize: no file": {"run": ["summarize", "missing.txt"], "says": "missing.txt"},
-    "summarize: no sentences": {"files": NOTE, "run": ["summarize", "a.txt", "--sentences", "0"], "says": "sentences"},
+    "summarize: no sentences": {
+        "files": NOTE,
+        "run": ["summarize", "a.txt", "--sentences", "0"],
+        "says": "sentences=0",
+    },
     "summarize: no model": {"files": NOTE, "run": ["summarize", "a.txt", "--model", "./nowhere"], "says": "nowhere"},
     "summarize: beams where sentences are picked": {
         "files": NOTE,

@@ -164,6 +164,21 @@ CHANGES: dict[str, tuple[str, str]] = {
     "infinite": ("optimisation.learning_rate=-.inf", "learning_rate"),
     "a list for a section": ("optimisation=[1]", "optimisation"),
     "nothing for a section": ("optimisation=", "optimisation"),
+    "an option of a task": ("task.max_sorce_tokens=9", "did you mean 'max_source_tokens'"),
+    "more than the model reads": (
+        "task.max_source_tokens=129",
+        "task.max_source_tokens is 129 but the model has positions for 128",
+    ),
+    "more than the model writes": ("generation.max_tokens=129", "generation.max_tokens is 129 but the model has"),
+    "no rows": ("data.train_rows=0", "train_rows is 0"),
+    "no tokenizer there": ("tokenizer={from: nowhere/at/all}", "nowhere/at/all"),
+    "another mechanism": ("model.attention.mechanism=longfromer", "did you mean 'longformer'"),
+    "layers that are not there": ("model.attention=[{layers: 0-2, mechanism: full}]", "layers names layer 2"),
+    "a window below zero": ("model.attention.left_tokens=-1", "left_tokens is -1"),
+    "no dilation": ("model.attention={mechanism: longformer, dilation: 0}", "dilation is 0"),
+    "no kernel": ("model.attention.kernel=0", "kernel is 0"),
+    "a stride over the kernel": ("model.attention.stride=9", "stride=9"),
+    "heads that do not divide": ("model.new.num_attention_heads=5", "num_attention_heads=5"),
 }
 
 NAMES: dict[str, tuple[str, str]] = {
