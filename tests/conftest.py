@@ -6,8 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 # Before any test module imports transformers: nothing may try to reach the Hub, and progress bars stay quiet.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -18,6 +20,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 import pytest
 import torch
 from hypothesis import settings
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 # Tiny tensors gain nothing from many threads, and several pytest workers share the cores.
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -55,6 +60,40 @@ def _repeatable() -> Iterator[None]:
             del table[name]
 
 
+class Memory(TorchDispatchMode):
+    """Follows every tensor that an operation makes: elements of the largest, and the most bytes alive at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = self.alive = self.peak = 0
+        self.known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self.largest = max(self.largest, tensor.numel())
+                self.count(tensor.untyped_storage())
+        self.peak = max(self.peak, self.alive)
+        return result
+
+    def count(self, storage: torch.UntypedStorage) -> None:
+        if storage._cdata not in self.known:
+            self.known.add(storage._cdata)
+            self.alive += storage.nbytes()
+            weakref.finalize(storage, self.forget, storage._cdata, storage.nbytes())
+
+    def forget(self, address: int, size: int) -> None:
+        self.known.discard(address)
+        self.alive -= size
+
+
+@pytest.fixture
+def memory() -> type[Memory]:
+    """`with memory() as made:` follows the tensors that are made."""
+    return Memory
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of real documents named by the environment variable LONGSPAN_DATA; the test is skipped without it."""
@@ -65,6 +104,33 @@ def data_folder() -> Path:
     if not folder.is_dir():
         pytest.fail(f"LONGSPAN_DATA={name!r} is not a folder; point it at the data or unset it")
     return folder
+
+
+@pytest.fixture(scope="session")
+def make_pdf() -> Callable[..., bytes]:
+    """Make `make_pdf(*pages)`, a small PDF file by hand, one line of text per line of each page."""
+
+    def make(*pages: str) -> bytes:
+        kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
+        objects = ["<< /Type /Catalog /Pages 2 0 R >>", f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>"]
+        objects.append("<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>")
+        for page in pages:
+            lines = " ".join(f"({line}) Tj 0 -14 Td" for line in page.split("\n") if line)
+            stream = f"BT /F1 12 Tf 72 700 Td {lines} ET"
+            objects.append(
+                f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Contents {len(objects) + 2} 0 R"
+                " /Resources << /Font << /F1 3 0 R >> >> >>"
+            )
+            objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
+        data, places = b"%PDF-1.4\n", []
+        for number, body in enumerate(objects, 1):
+            places.append(len(data))
+            data += f"{number} 0 obj\n{body}\nendobj\n".encode()
+        table = "".join(f"{place:010d} 00000 n \n" for place in places)
+        end = f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(data)}\n%%EOF\n"
+        return data + f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}{end}".encode()
+
+    return make
 
 
 @pytest.fixture
@@ -81,3 +147,33 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("needs the right to mount a disk of one megabyte")
     yield place
     subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.fixture(scope="session")
+def on_a_terminal() -> Callable[..., str]:
+    """`on_a_terminal(command)` → what it writes to a terminal of 80 columns; options are those of `Popen`."""
+
+    def run(command: list[str], **options: Any) -> str:
+        import fcntl
+        import pty
+        import struct
+        import termios
+
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, **options) as process:
+            os.close(theirs)
+            written = b""
+            while True:
+                try:
+                    some = os.read(ours, 65536)
+                except OSError:  # how the end of a terminal shows on Linux
+                    break
+                if not some:
+                    break
+                written += some
+        os.close(ours)
+        assert process.returncode == 0, written
+        return written.decode()
+
+    return run

@@ -16,17 +16,15 @@ from torch import Tensor
 
 import longspan
 from longspan import plugins
-from longspan.attention import MECHANISMS, LongformerConfig
+from longspan.attention import LongformerConfig
 from longspan.cli import main
 from longspan.data.questions.readers import read_questions
 from longspan.data.questions.rows import plain_row
-from longspan.data.sources import READERS
 from longspan.data.summaries.readers import read_rows
 from longspan.data.summaries.rows import SummaryRow
 from longspan.errors import InputError
 from longspan.patterns import First, Pattern, PerHead, Window, parse
-from longspan.patterns.text import KINDS
-from longspan.tasks import TASKS, task_class
+from longspan.tasks import task_class
 from longspan.tasks.base import Task
 from longspan.tasks.summaries.extraction import Extraction
 
@@ -62,15 +60,10 @@ def letters(split: str) -> Iterator[SummaryRow]:
 
 @pytest.fixture(autouse=True)
 def _tables() -> Iterator[None]:
-    """Whatever a test registers is gone after it."""
-    tables = (KINDS, MECHANISMS, TASKS, READERS)
-    kept = [dict(table) for table in tables]
+    """What every test takes back of its own registrations, less what was read from them."""
     yield
     parse.cache_clear()
     plugins._loaded.clear()
-    for table, before in zip(tables, kept, strict=True):
-        table.clear()
-        table.update(before)
 
 
 @pytest.mark.parametrize("length", [1, 5, 37, 131])

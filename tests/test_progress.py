@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 from transformers.utils import logging
@@ -65,7 +64,7 @@ logging.getLogger("longspan.data").warning("after it")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-def test_log_lines_tear_no_bar_on_a_terminal() -> None:
+def test_log_lines_tear_no_bar_on_a_terminal(on_a_terminal: Callable[..., str]) -> None:
     """On a terminal of 80 columns, as it would show it: each line whole, on a row of its own, the bar below."""
     text = on_a_terminal([sys.executable, "-W", "always", "-c", DRIVER])
     rows = [row.rpartition("\r")[2].rstrip() for row in text.replace("\r\n", "\n").split("\n")]
@@ -75,28 +74,3 @@ def test_log_lines_tear_no_bar_on_a_terminal() -> None:
     assert "after it" in rows
     assert [row for row in rows if "training:" in row] == [rows[-3]]  # one bar, whole, at the end
     assert rows[-3].startswith("training: 100%")
-
-
-def on_a_terminal(command: list[str]) -> str:
-    """What a command writes to a terminal of 80 columns."""
-    import fcntl
-    import pty
-    import struct
-    import termios
-
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
-        os.close(theirs)
-        written = b""
-        while True:
-            try:
-                some = os.read(ours, 65536)
-            except OSError:  # how the end of a terminal shows on Linux
-                break
-            if not some:
-                break
-            written += some
-    os.close(ours)
-    assert process.returncode == 0, written
-    return written.decode()

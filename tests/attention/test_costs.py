@@ -8,41 +8,33 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from longspan.attention import AttentionConfig, FullConfig, FusionConfig, LongformerConfig, PoolingformerConfig
+from longspan.attention import (
+    AttentionConfig,
+    FullConfig,
+    FusionConfig,
+    LinearConfig,
+    LongformerConfig,
+    PoolingformerConfig,
+)
 from longspan.errors import InputError
-from longspan.patterns import PooledWindow, Window
 
 WIDTH, HEADS = 12, 3
 POOLS = PoolingformerConfig(left_tokens=5, right_tokens=3, pooled_left_tokens=17, pooled_right_tokens=13)
 
 
-def test_full_attention_agrees_with_pytorchs_counter() -> None:
-    length = 31
-    module = FullConfig().build(width=WIDTH, heads=HEADS)
-    hidden = torch.zeros(1, length, WIDTH)
+@pytest.mark.parametrize("config", [FullConfig(), LinearConfig()], ids=lambda config: config.mechanism)
+def test_multiply_adds_are_those_that_pytorch_counts(config: AttentionConfig) -> None:
+    module, hidden = config.build(width=WIDTH, heads=HEADS), torch.zeros(1, 131, WIDTH)
     with FlopCounterMode(display=False) as counter, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         module(hidden)
-    cost = FullConfig().costs(length=length, width=WIDTH, heads=HEADS)
-    assert counter.get_total_flops() == 2 * cost.multiply_adds
-
-
-@pytest.mark.parametrize("length", [1, 7, 53])
-def test_scores_are_the_visible_pairs(length: int) -> None:
-    near = int(Window(5, 3).dense(length).sum())
-    pools = int(PooledWindow(17, 13, 5, 4).dense(length, -(-length // 4)).sum())
-    cost = POOLS.costs(length=length, width=WIDTH, heads=HEADS)
-    assert cost.scores == near + pools
-    assert cost.mixing == (near + pools) * 2 * WIDTH
-    assert cost.weights == (near + pools) * HEADS
-    each = replace(POOLS, windows="per_query")
-    own = sum(int(each.centres_of(torch.arange(length) == token).sum()) for token in range(length))
-    assert each.costs(length=length, width=WIDTH, heads=HEADS).scores == near + own
+    cost = config.costs(length=131, width=WIDTH, heads=HEADS)
+    assert counter.get_total_flops() == 2 * (cost.projections + cost.mixing)
 
 
 def test_pooling_by_hand() -> None:
     """53 tokens have 14 pools of 5 taps and 12 channels, for keys and for values; LDConv predicts the weights too."""
     mean = replace(POOLS, pooling="mean").costs(length=53, width=WIDTH, heads=HEADS)
-    assert mean.pooling == 2 * 14 * 5 * 12
+    assert (mean.pooling, mean.mixing) == (2 * 14 * 5 * 12, 2 * WIDTH * mean.scores)
     assert POOLS.costs(length=53, width=WIDTH, heads=HEADS).pooling == 2 * mean.pooling
     each = replace(POOLS, windows="per_query").costs(length=53, width=WIDTH, heads=HEADS)
     assert each.pooling == 2 * 2 * 53 * 5 * 12

@@ -6,9 +6,15 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from longspan.attention import FullConfig, Tokens
+from longspan.attention import FullConfig, LinearConfig, Tokens
 
 WIDTH, HEADS = 6, 2
+
+
+@pytest.mark.parametrize("config", [FullConfig(), LinearConfig()], ids=lambda config: config.mechanism)
+def test_global_tokens_change_nothing_where_every_token_is_seen(config):
+    module, hidden = config.build(width=WIDTH, heads=HEADS), torch.randn(2, 7, WIDTH)
+    assert torch.equal(module(hidden, Tokens(is_global=torch.rand(2, 7) < 0.5)), module(hidden))
 
 
 def build(causal: bool = False):
@@ -28,9 +34,3 @@ def test_equals_torch(causal, length):
     torch.testing.assert_close(module(hidden, Tokens(mask=mask)), module.output(module.merge_heads(context)))
     weights = module.weights(hidden, Tokens(mask=mask))
     torch.testing.assert_close(weights @ module.project(hidden)[2], context)
-
-
-def test_global_tokens_change_nothing():
-    module, hidden = build(), torch.randn(2, 7, WIDTH, dtype=torch.float64)
-    is_global = torch.rand(2, 7) < 0.5
-    assert torch.equal(module(hidden, Tokens(is_global=is_global)), module(hidden))

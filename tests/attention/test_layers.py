@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longspan.attention import MECHANISMS, FusionConfig, LongformerConfig, attention_config
-from longspan.attention.layers import check_shared_tables, layer_specs, parse_layers, plain_layers, ranges, samples
+from longspan.attention import MECHANISMS, LongformerConfig, attention_config
+from longspan.attention.layers import layer_specs, parse_layers, plain_layers, ranges, samples
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanModel
 
@@ -109,12 +109,6 @@ def test_samples_need_no_number_of_layers() -> None:
     spec = [{"layers": "7-", "mechanism": "longformer", "left_tokens": {"per_layer": [5, 6]}}, "full"]
     assert samples(spec) == [{"mechanism": "longformer", "left_tokens": 5}, "full"]
     assert samples("full") == ["full"]
-
-
-def test_layers_that_share_a_table_agree() -> None:
-    check_shared_tables([FusionConfig(), LongformerConfig(), FusionConfig(two_level=False)])
-    with pytest.raises(InputError, match="layer 2 has relative_span=256, that of layer 0 has 512; all fusion layers"):
-        check_shared_tables([FusionConfig(), LongformerConfig(), FusionConfig(relative_span=256)])
 
 
 def test_a_model_keeps_its_layers_in_few_words(tmp_path) -> None:

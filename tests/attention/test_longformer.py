@@ -76,17 +76,18 @@ kinds = st.sampled_from(["none", "all", "first", "ragged", "anywhere", "row"])
     padding=kinds,
     globals_=kinds,
     separate=st.booleans(),
+    causal=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_equals_the_definition(length, left, right, dilation, padding, globals_, separate, seed):
+def test_equals_the_definition(length, left, right, dilation, padding, globals_, separate, causal, seed):
     torch.manual_seed(seed)
     config = LongformerConfig(
         left_tokens=left, right_tokens=right, dilation=dilation, separate_global_projections=separate
     )
-    module = build(config)
+    module = build(config, causal)
     hidden = torch.randn(2, length, WIDTH, dtype=torch.float64)
-    mask, is_global = ~flags(length, padding), flags(length, globals_)
-    tokens = Tokens(mask=mask, is_global=is_global)
+    mask, is_global = ~flags(length, padding), flags(length, "none" if causal else globals_)
+    tokens = Tokens(mask=mask, is_global=None if causal else is_global)
     expected = naive_window(module, hidden, mask, is_global)
     torch.testing.assert_close(module.window_context(hidden, tokens), expected)
     weights = module.weights(hidden, tokens)
@@ -133,35 +134,6 @@ def test_equals_the_layer_of_transformers(globals_, padding):
     context = ours.window_context(hidden, Tokens(mask=mask, is_global=is_global))
     torch.testing.assert_close(context[mask], expected[mask], rtol=1e-5, atol=1e-5)
     assert not context[~mask].any()
-
-
-def test_a_wide_window_without_globals_is_full_attention():
-    module = build(LongformerConfig(left_tokens=31, right_tokens=31))
-    hidden = torch.randn(3, 31, WIDTH, dtype=torch.float64)
-    query, key, value = module.project(hidden)
-    full = torch.nn.functional.scaled_dot_product_attention(query, key, value)
-    torch.testing.assert_close(module(hidden), module.output(module.merge_heads(full)))
-
-
-def test_all_global_is_full_attention_with_global_projections():
-    module = build(LongformerConfig(left_tokens=1, right_tokens=1))
-    hidden = torch.randn(2, 11, WIDTH, dtype=torch.float64)
-    query, key, value = (
-        module.split_heads(getattr(module, f"global_{name}")(hidden)) for name in ("query", "key", "value")
-    )
-    full = torch.nn.functional.scaled_dot_product_attention(query, key, value)
-    is_global = torch.ones(2, 11, dtype=torch.bool)
-    torch.testing.assert_close(module(hidden, Tokens(is_global=is_global)), module.output(module.merge_heads(full)))
-
-
-@pytest.mark.parametrize("dilation", [1, 2, (1, 3)])
-def test_the_causal_form_equals_the_definition(dilation):
-    module = build(LongformerConfig(left_tokens=4, right_tokens=4, dilation=dilation), causal=True)
-    hidden = torch.randn(2, 17, WIDTH, dtype=torch.float64)
-    torch.testing.assert_close(
-        module.window_context(hidden, Tokens()),
-        naive_window(module, hidden, torch.ones(2, 17, dtype=torch.bool), flags(17, "none")),
-    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from longspan.attention import LongformerConfig, PoolingformerConfig, Tokens
 from longspan.attention.poolingformer import PoolingformerAttention, phase
@@ -114,59 +113,18 @@ paddings = st.sampled_from(["none", "end", "anywhere", "row"])
 def test_the_second_level_equals_the_definition(config, length, padded, seed):
     torch.manual_seed(seed)
     module, mask = build(config), padding(length, padded)
-    first = torch.randn(2, length, WIDTH, dtype=torch.float64)
-    expected = naive_second_level(module, first, mask)
-    torch.testing.assert_close(module.pooled_context(first, Tokens(mask=mask)), expected)
+    first = torch.randn(2, length, WIDTH, dtype=torch.float64, requires_grad=True)
+    found, expected = module.pooled_context(first, Tokens(mask=mask)), naive_second_level(module, first, mask)
+    torch.testing.assert_close(found, expected)
     if padded == "none":
         torch.testing.assert_close(module.pooled_context(first, Tokens()), expected)
-
-
-@settings(max_examples=30)
-@given(config=configs(), length=st.integers(1, 13), padded=paddings, seed=st.integers(0, 99))
-def test_gradients_equal_those_of_the_definition(config, length, padded, seed):
-    torch.manual_seed(seed)
-    module, mask = build(config), padding(length, padded)
-    first = torch.randn(2, length, WIDTH, dtype=torch.float64, requires_grad=True)
-    ours, theirs = module.pooled_context(first, Tokens(mask=mask)), naive_second_level(module, first, mask)
-    upstream = torch.randn_like(ours)
-    parameters = [p for name, p in module.named_parameters() if name.startswith("pool")]
-    inputs = [first, *parameters]
-    for a, b in zip(
-        torch.autograd.grad(ours, inputs, upstream, allow_unused=True, materialize_grads=True),
-        torch.autograd.grad(theirs, inputs, upstream, allow_unused=True, materialize_grads=True)
-        if theirs.requires_grad
-        else [torch.zeros_like(x) for x in inputs],
-        strict=True,
-    ):
-        torch.testing.assert_close(a, b)
-
-
-@pytest.mark.parametrize("windows", ["shared", "per_query"])
-@pytest.mark.parametrize("pooling", POOLINGS)
-@pytest.mark.parametrize("reach", [31, 4])
-def test_pools_of_one_token_make_a_plain_window(windows, pooling, reach):
-    """κ = ξ = 1: full attention over Y when the window is wide, a sliding window when it is not."""
-    config = PoolingformerConfig(
-        pooled_left_tokens=reach, pooled_right_tokens=reach, kernel=1, stride=1, windows=windows, pooling=pooling
-    )
-    module, first = build(config), torch.randn(2, 29, WIDTH, dtype=torch.float64)
-    query, key, value = (module.split_heads(module.second_level(n)(first)) for n in ("query", "key", "value"))
-    distance = (torch.arange(29)[:, None] - torch.arange(29)).abs()
-    plain = scaled_dot_product_attention(query, key, value, attn_mask=distance <= reach)
-    torch.testing.assert_close(module.pooled_context(first, Tokens()), module.merge_heads(plain))
-
-
-@pytest.mark.parametrize("windows", ["shared", "per_query"])
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_zero_value_starts_exactly_as_the_first_level(windows, pooling):
-    config = PoolingformerConfig(windows=windows, pooling=pooling, init="zero_value")
-    module = config.build(width=WIDTH, heads=HEADS).double()
-    longformer = LongformerConfig(left_tokens=128, right_tokens=128).build(width=WIDTH, heads=HEADS).double()
-    longformer.load_state_dict({k: v for k, v in module.state_dict().items() if not k.startswith("pool")})
-    hidden, is_global = torch.randn(2, 300, WIDTH, dtype=torch.float64), torch.zeros(2, 300, dtype=torch.bool)
-    is_global[:, 0] = True
-    tokens = Tokens(mask=padding(300, "end"), is_global=is_global)
-    assert torch.equal(module(hidden, tokens), longformer(hidden, tokens))
+    if length > 13 or not expected.requires_grad:
+        return
+    inputs = [first, *(parameter for name, parameter in module.named_parameters() if name.startswith("pool"))]
+    upstream = torch.randn_like(found)
+    options = {"allow_unused": True, "materialize_grads": True}
+    ours, theirs = (torch.autograd.grad(each, inputs, upstream, **options) for each in (found, expected))
+    torch.testing.assert_close(ours, theirs)
 
 
 def test_the_other_starts():
@@ -187,21 +145,6 @@ def test_loaded_weights_are_not_initialised_again():
     module.pooled_query.weight._is_hf_initialized = True
     module.init_extra_weights()
     assert torch.equal(module.pooled_query.weight, before)
-
-
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_shared_equals_per_query_where_the_grids_meet(pooling):
-    options = {"pooled_left_tokens": 14, "pooled_right_tokens": 14, "kernel": 5, "stride": 4, "pooling": pooling}
-    shared, per_query = (
-        build(PoolingformerConfig(**options)),
-        build(PoolingformerConfig(windows="per_query", **options)),
-    )
-    per_query.load_state_dict(shared.state_dict())
-    first, mask = torch.randn(2, 53, WIDTH, dtype=torch.float64), padding(53, "end")
-    aligned = torch.arange(53) % 4 == (14 - 5 // 2) % 4
-    ours, theirs = shared.pooled_context(first, Tokens(mask=mask)), per_query.pooled_context(first, Tokens(mask=mask))
-    torch.testing.assert_close(ours[:, aligned], theirs[:, aligned])
-    assert not torch.allclose(ours[:, ~aligned], theirs[:, ~aligned])
 
 
 @pytest.mark.parametrize("windows", ["shared", "per_query"])

@@ -17,7 +17,6 @@ from longspan.attention import (
 )
 from longspan.attention.parts.reach import reach, receptive_field
 from longspan.errors import InputError
-from longspan.patterns import PooledWindow, Window
 
 WINDOW = LongformerConfig(left_tokens=3, right_tokens=2)
 DILATED = LongformerConfig(left_tokens=2, right_tokens=2, dilation=(1, 3))
@@ -71,26 +70,6 @@ def test_global_tokens_join_everything_in_two_layers(token: int) -> None:
         torch.testing.assert_close(field[count], by_gradients(layers[:count], token, is_global))
     assert bool(field[1].all()) == (token == 7)
     assert bool(field[2].all())
-
-
-@pytest.mark.parametrize("token", [0, 13, 30, 60])
-def test_one_query_sees_what_the_patterns_show(token: int) -> None:
-    query = torch.arange(LENGTH) == token
-    centres = SHARED.centres_of(query)
-    torch.testing.assert_close(SHARED.window_of(query), Window(2, 1).dense(LENGTH)[token])
-    pools = PooledWindow(9, 7, 5, 4).dense(LENGTH, -(-LENGTH // 4))[token]
-    assert (centres.nonzero().flatten() // 4).tolist() == pools.nonzero().flatten().tolist()
-    centres = PER_QUERY.centres_of(query)
-    # Centres −9 + 2, then every fourth while the whole kernel, two tokens more, stays within 7 to the right.
-    assert centres.nonzero().flatten().tolist() == [token + o for o in (-7, -3, 1, 5) if 0 <= token + o < LENGTH]
-    assert not replace(FUSION, two_level=False).centres_of(query).any()
-
-
-def test_pools_hold_the_tokens_of_their_kernels() -> None:
-    centres = torch.zeros(13, dtype=torch.bool)
-    centres[[0, 8]] = True
-    assert SHARED.tokens_of(centres).nonzero().flatten().tolist() == [0, 1, 2, 6, 7, 8, 9, 10]
-    assert EVEN.tokens_of(centres).nonzero().flatten().tolist() == [0, 1, 6, 7, 8, 9]
 
 
 def test_reach_of_windows_is_the_window_times_the_layers() -> None:

@@ -53,7 +53,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "DebertaV2": ENCODER
     | {
         "relative_attention": True,
-        "pos_att_type": ["p2c", "c2p"],
+        "pos_att_type": ["c2p", "p2c"],
         "position_biased_input": False,
         "position_buckets": 8,
         "max_relative_positions": 30,
@@ -121,6 +121,47 @@ def widest() -> Callable[..., float]:
         return float(difference.max()) if difference.numel() else 0.0
 
     return measure
+
+
+OUTPUTS = ("last_hidden_state", "pooler_output", "logits", "start_logits", "end_logits")
+
+
+@pytest.fixture
+def outputs() -> Callable[..., dict[str, Tensor]]:
+    """`outputs(model, inputs)` → the last states and whatever the head says, by name."""
+
+    @torch.no_grad()
+    def read(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        found = model(**inputs, output_hidden_states=True)
+        if "prediction_logits" in found:
+            found["logits"] = found["prediction_logits"]
+        states = found["encoder_last_hidden_state"] if "decoder_input_ids" in inputs else found["hidden_states"][-1]
+        return {"states": states} | {name: found[name] for name in OUTPUTS if found.get(name) is not None}
+
+    return read
+
+
+@pytest.fixture
+def assert_equal(outputs: Callable[..., dict[str, Tensor]], widest: Callable[..., float]) -> Callable[..., None]:
+    """`assert_equal(theirs, ours, inputs, limit)`: both give the same outputs, equal on the real tokens."""
+
+    def check(theirs: PreTrainedModel, ours: PreTrainedModel, inputs: dict[str, Tensor], limit: float = 1e-5) -> None:
+        want, got = outputs(theirs, inputs), outputs(ours, inputs)
+        assert want.keys() == got.keys()
+        for name, tensor in want.items():
+            mask = None if name == "logits" and "decoder_input_ids" in inputs else inputs["attention_mask"]
+            assert widest(tensor, got[name], mask) <= limit, name
+
+    return check
+
+
+@pytest.fixture
+def exact_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeBERTa-v2's 1/√(n·D) in float64 too, which it rounds to float32; comparisons in float32 leave it as it is."""
+    monkeypatch.setattr(
+        "transformers.models.deberta_v2.modeling_deberta_v2.scaled_size_sqrt",
+        lambda query, terms: torch.tensor(query.size(-1) * terms, dtype=torch.float64).sqrt(),
+    )
 
 
 BODY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}

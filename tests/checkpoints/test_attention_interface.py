@@ -8,10 +8,7 @@ import sys
 import pytest
 import torch
 import transformers
-from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
-import longspan
 from longspan import InputError, use_attention
 from longspan.patterns import First, Window, parse
 
@@ -28,33 +25,12 @@ def output(model, **inputs):
     return next(found[key] for key in ("last_hidden_state", "logits", "start_logits") if key in found)
 
 
-@pytest.fixture
-def other(published):
-    """A model of the mapped families, or of two that Longspan has no class for."""
-
-    def make(name):
-        if not name.startswith(("DistilBert", "Electra")):
-            return published(name)
-        shared = {"vocab_size": 61, "max_position_embeddings": 53}
-        if name.startswith("DistilBert"):
-            config = transformers.DistilBertConfig(dim=24, n_layers=2, n_heads=3, hidden_dim=40, **shared)
-        else:
-            sizes = {"embedding_size": 24, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
-            config = transformers.ElectraConfig(**sizes, intermediate_size=40, **shared)
-        model = getattr(transformers, name)(config).eval()
-        for parameter in model.parameters():
-            nn.init.normal_(parameter, std=0.3)
-        return model
-
-    return make
-
-
 @pytest.mark.parametrize("text", ["window(3) | first(1)", "window(2)", "full", "blocks(7) | first(2)"])
 @pytest.mark.parametrize(
     "name", ["BertModel", "RobertaForMaskedLM", "XLMRobertaModel", "DistilBertModel", "ElectraModel"]
 )
-def test_equal_to_a_dense_mask(name, text, other, batch, widest):
-    model = other(name)
+def test_equal_to_a_dense_mask(name, text, published, batch, widest):
+    model = published(name)
     inputs = batch(model, 37)
     mask = inputs["attention_mask"]
     model.set_attn_implementation("eager")
@@ -90,15 +66,6 @@ def test_gradients_flow(published, batch):
     assert all(gradient is not None and gradient.isfinite().all() and gradient.any() for gradient in gradients)
 
 
-def test_the_pattern_is_saved_with_the_model(published, batch, widest, tmp_path):
-    model = use_attention(published("BertModel"), Window(3, 1) | First(1))
-    model.save_pretrained(tmp_path)
-    loaded = transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="longspan").eval()
-    assert parse(loaded.config.longspan_pattern) == Window(3, 1) | First(1)
-    inputs = batch(model, 30)
-    assert widest(output(model, **inputs), output(loaded, **inputs)) == 0.0
-
-
 def test_two_models_keep_their_own_patterns(published, batch, widest):
     first, second = published("BertModel"), published("BertModel")
     second.load_state_dict(first.state_dict())
@@ -108,27 +75,12 @@ def test_two_models_keep_their_own_patterns(published, batch, widest):
     assert widest(output(first, **inputs), output(second, **inputs)) > 1e-3
 
 
-class Largest(TorchDispatchMode):
-    """Remembers the number of elements of the largest tensor that any operation makes."""
-
-    def __init__(self):
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(tensor, torch.Tensor):
-                self.elements = max(self.elements, tensor.numel())
-        return result
-
-
-def test_memory_is_linear(published):
+def test_memory_is_linear(published, memory):
     tokens = 4096
     model = use_attention(published("BertModel", max_position_embeddings=tokens), "window(8) | first(1)")
-    with Largest() as largest, torch.no_grad():
+    with memory() as made, torch.no_grad():
         model(torch.randint(3, 61, (1, tokens)), attention_mask=torch.ones(1, tokens))
-    assert largest.elements < tokens * tokens / 8
+    assert made.largest < tokens * tokens / 8
 
 
 def test_what_a_pattern_cannot_give_is_refused(published, batch):
@@ -157,10 +109,6 @@ def test_a_model_that_looks_back_without_a_mask_is_refused_at_its_first_step(pub
     model.encoder.layer[0].attention.self.is_causal = True
     with pytest.raises(InputError, match="causal without a mask"):
         model(torch.randint(3, 61, (1, 5)))
-
-
-def test_it_is_a_public_name():
-    assert longspan.use_attention is use_attention
 
 
 def test_a_saved_pattern_is_found_again_without_being_asked_for(published, batch, widest, tmp_path):

@@ -8,16 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import DebertaV2ForMaskedLM
-from transformers.models.deberta_v2 import modeling_deberta_v2
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 
 import longspan
 from longspan import InputError
 from longspan.attention.parts.relative import near_row
 from longspan.checkpoints import from_transformers, lengthen, to_transformers
-from longspan.checkpoints.architectures.deberta_v2 import DEBERTA_V2
 
-HEADS = [name for name in DEBERTA_V2.heads if name != "DebertaV2Model"]
 SMALL = {"left_tokens": 5, "right_tokens": 7}
 PLAIN = {"position_buckets": -1, "max_relative_positions": -1, "share_att_key": False, "norm_rel_ebd": "none"}
 VARIANTS = {
@@ -47,30 +44,6 @@ VARIANTS = {
 }
 
 
-@pytest.fixture
-def exact_scale(monkeypatch):
-    """Their 1/√(n·D) in float64 too, which they round to float32; comparisons in float32 leave it as it is."""
-    monkeypatch.setattr(
-        modeling_deberta_v2,
-        "scaled_size_sqrt",
-        lambda query, terms: torch.tensor(query.size(-1) * terms, dtype=torch.float64).sqrt(),
-    )
-
-
-def outputs(model, inputs):
-    with torch.no_grad():
-        found = model(**inputs, output_hidden_states=True)
-    names = ("last_hidden_state", "logits", "start_logits", "end_logits")
-    return {"states": found.hidden_states[-1]} | {name: found[name] for name in names if found.get(name) is not None}
-
-
-def assert_equal(theirs, ours, inputs, widest, limit):
-    want, got = outputs(theirs, inputs), outputs(ours, inputs)
-    assert want.keys() == got.keys()
-    for name, tensor in want.items():
-        assert widest(tensor, got[name], inputs["attention_mask"]) <= limit, name
-
-
 @pytest.mark.parametrize(
     ("buckets", "span"), [(8, 30), (11, 30), (2, 7), (256, 512), (256, 1000), (32, 512), (255, 511)]
 )
@@ -85,36 +58,18 @@ def test_every_offset_reads_the_row_of_the_published_code(buckets, span):
 
 @pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS)
 @pytest.mark.usefixtures("exact_scale")
-def test_every_variant_on_disk_is_equal(options, published, batch, widest, tmp_path, monkeypatch):
+def test_every_variant_on_disk_is_equal(options, published, batch, tmp_path, monkeypatch, assert_equal):
     theirs = published("DebertaV2ForMaskedLM", **options).double()
     theirs.save_pretrained(tmp_path)
     ours = from_transformers(tmp_path)
     for tokens in (1, 2, 29, 53):
         inputs = batch(theirs, tokens)
-        assert_equal(theirs, ours, inputs, widest, 1e-10)
+        assert_equal(theirs, ours, inputs, 1e-10)
     if theirs.config.type_vocab_size:
         inputs["token_type_ids"] = torch.randint(0, 2, inputs["input_ids"].shape)
-        assert_equal(theirs, ours, inputs, widest, 1e-10)
+        assert_equal(theirs, ours, inputs, 1e-10)
     monkeypatch.undo()
-    assert_equal(theirs.float(), ours.float(), inputs, widest, 1e-5)
-
-
-@pytest.mark.parametrize("name", ["DebertaV2Model", *HEADS])
-@pytest.mark.usefixtures("exact_scale")
-def test_every_class_on_disk_is_equal_and_returns(name, published, batch, widest, tmp_path):
-    theirs = published(name).double()
-    theirs.save_pretrained(tmp_path / "source")
-    from_transformers(tmp_path / "source").save_pretrained(tmp_path / "ours")
-    ours = getattr(longspan, type(from_transformers(theirs)).__name__).from_pretrained(tmp_path / "ours")
-    assert_equal(theirs, ours, batch(theirs, 47), widest, 1e-10)
-    to_transformers(ours).save_pretrained(tmp_path / "theirs")
-    back, info = type(theirs).from_pretrained(tmp_path / "theirs", output_loading_info=True)
-    assert not info["missing_keys"]
-    assert not info["unexpected_keys"]
-    state = back.state_dict()
-    assert state.keys() == theirs.state_dict().keys()
-    assert all(torch.equal(tensor, state[key]) for key, tensor in theirs.state_dict().items())
-    assert_equal(theirs, back.eval(), batch(theirs, 47), widest, 1e-12)
+    assert_equal(theirs.float(), ours.float(), inputs)
 
 
 @pytest.mark.parametrize(
@@ -129,11 +84,11 @@ def test_every_class_on_disk_is_equal_and_returns(name, published, batch, widest
         {"tie_word_embeddings": False},
     ],
 )
-def test_variants_go_out_with_equal_outputs(options, published, batch, widest):
+def test_variants_go_out_with_equal_outputs(options, published, batch, assert_equal):
     theirs = published("DebertaV2ForMaskedLM", **options)
     back = to_transformers(from_transformers(theirs))
     assert type(back) is DebertaV2ForMaskedLM
-    assert_equal(theirs, back, batch(theirs, 37), widest, 1e-5)
+    assert_equal(theirs, back, batch(theirs, 37))
     assert back.config.pos_att_type == ["c2p", "p2c"]
 
 
@@ -166,12 +121,12 @@ def test_it_is_known_by_its_options(published):
 
 
 @pytest.mark.parametrize("options", [{"relative_attention": False}, {"pos_att_type": []}])
-def test_without_relative_positions_it_goes_out_too(options, published, batch, widest):
+def test_without_relative_positions_it_goes_out_too(options, published, batch, assert_equal):
     theirs = published("DebertaV2ForTokenClassification", share_att_key=False, **options)
     back = to_transformers(from_transformers(theirs))
     assert type(back) is type(theirs)
     assert not back.config.relative_attention
-    assert_equal(theirs, back, batch(theirs, 37), widest, 1e-5)
+    assert_equal(theirs, back, batch(theirs, 37))
 
 
 @pytest.mark.parametrize(
@@ -189,22 +144,6 @@ def test_it_does_not_go_out_as_the_first_deberta(options, message, published):
 
 
 # Longer
-
-
-@pytest.mark.parametrize("name", ["DebertaV2Model", *HEADS])
-def test_every_class_lengthens_and_keeps_short_inputs(name, published, batch, widest, tmp_path):
-    theirs = published(name, num_hidden_layers=3)
-    theirs.save_pretrained(tmp_path / "source")
-    model = lengthen(tmp_path / "source", "fusion", max_tokens=300, **SMALL)
-    assert model.report.parity_tokens == 53
-    assert max(model.report.parity_hidden, model.report.parity_logits or 0.0) <= 1e-5
-    assert model.report.parameters["dropped"] == 0
-    # Six tokens are within every window: without a global token the model itself is still its source.
-    inputs = batch(theirs, 6)
-    none = {"global_attention_mask": torch.zeros_like(inputs["input_ids"])}
-    want, got = outputs(theirs, inputs), outputs(model, inputs | none)
-    assert all(widest(want[key], got[key], inputs["attention_mask"]) <= 1e-5 for key in want)
-    assert all(tensor.isfinite().all() for tensor in outputs(model, batch(theirs, 293, globals=True)).values())
 
 
 @pytest.mark.usefixtures("exact_scale")

@@ -19,21 +19,6 @@ TOKENS = 32768
 PATTERN = "window(1024) & causal | first(4)"
 
 
-class Largest(TorchDispatchMode):
-    """Remembers the number of elements of the largest tensor that any operation makes."""
-
-    def __init__(self):
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(tensor, torch.Tensor):
-                self.elements = max(self.elements, tensor.numel())
-        return result
-
-
 def small(decoder, name="llama", **options):
     """One layer for long texts, whose widest activation is the vocabulary's or the feed-forward block's."""
     return decoder(name, num_hidden_layers=1, max_position_embeddings=TOKENS, **options)
@@ -42,33 +27,33 @@ def small(decoder, name="llama", **options):
 @pytest.mark.parametrize("padding", [0, 1000])
 @pytest.mark.parametrize("name", ["llama", "mistral with a window"])
 @torch.no_grad()
-def test_a_prompt_of_32768_tokens_makes_no_square(name, padding, decoder):
+def test_a_prompt_of_32768_tokens_makes_no_square(name, padding, decoder, memory):
     """Neither here nor in transformers before: all operations of the model are watched, with a cache and padding."""
     model = use_attention(small(decoder, name), PATTERN)
     mask = torch.ones(1, TOKENS, dtype=torch.long)
     mask[:, :padding] = 0
-    with Largest() as largest:
+    with memory() as made:
         state = model(torch.randint(3, 61, (1, TOKENS)), attention_mask=mask, logits_to_keep=1).past_key_values
         longer = torch.cat([mask, mask[:, -1:]], dim=1)
         model(torch.tensor([[5]]), attention_mask=longer, past_key_values=state, logits_to_keep=1)
-    assert largest.elements < TOKENS * 512
+    assert made.largest < TOKENS * 512
 
 
 @torch.no_grad()
-def test_padding_makes_no_square_under_full_attention(decoder):
+def test_padding_makes_no_square_under_full_attention(decoder, memory):
     model, mask = use_attention(small(decoder), "causal"), torch.ones(2, 4096, dtype=torch.long)
     mask[0, :700], mask[1, -700:] = 0, 0
-    with Largest() as largest:
+    with memory() as made:
         model(torch.randint(3, 61, (2, 4096)), attention_mask=mask, logits_to_keep=1)
-    assert largest.elements < 4096 * 512
+    assert made.largest < 4096 * 512
 
 
 @pytest.mark.slow
-def test_training_on_a_long_text_makes_no_square(decoder):
+def test_training_on_a_long_text_makes_no_square(decoder, memory):
     model, ids = use_attention(small(decoder), PATTERN), torch.randint(3, 61, (1, TOKENS // 2))
-    with Largest() as largest:
+    with memory() as made:
         model(ids, labels=ids).loss.backward()
-    assert largest.elements < (TOKENS // 2) * 512
+    assert made.largest < (TOKENS // 2) * 512
 
 
 @torch.no_grad()
@@ -81,8 +66,10 @@ def test_a_step_makes_nothing_wider_than_what_it_sees(decoder):
 
     kept = {tensor.untyped_storage().data_ptr() for tensor in (state.layers[0].keys, state.layers[0].values)}
 
-    class Made(Largest):
+    class Made(TorchDispatchMode):
         """Looks at what is not the cache itself, which is written in place."""
+
+        elements = 0
 
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             result = func(*args, **(kwargs or {}))

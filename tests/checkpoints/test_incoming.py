@@ -5,85 +5,29 @@ from __future__ import annotations
 import pytest
 import torch
 
-import longspan
 from longspan import InputError
 from longspan.checkpoints import from_transformers, to_transformers
 
-ENCODERS = [
-    "BertModel",
-    "BertForMaskedLM",
-    "BertForPreTraining",
-    "BertForSequenceClassification",
-    "BertForTokenClassification",
-    "BertForQuestionAnswering",
-    "RobertaModel",
-    "RobertaForMaskedLM",
-    "RobertaForSequenceClassification",
-    "RobertaForTokenClassification",
-    "RobertaForQuestionAnswering",
-    "XLMRobertaModel",
-    "XLMRobertaForMaskedLM",
-    "DebertaModel",
-    "DebertaForMaskedLM",
-    "DebertaForSequenceClassification",
-    "DebertaForTokenClassification",
-    "DebertaForQuestionAnswering",
-    "LongformerModel",
-    "LongformerForMaskedLM",
-    "LongformerForSequenceClassification",
-    "LongformerForTokenClassification",
-    "LongformerForQuestionAnswering",
-]
 SEQUENCE = ["BartForConditionalGeneration", "MBartForConditionalGeneration", "LEDForConditionalGeneration"]
-OUTPUTS = ("last_hidden_state", "pooler_output", "logits", "start_logits", "end_logits", "encoder_last_hidden_state")
 
 
-def assert_equal_outputs(theirs, ours, inputs, widest, limit=1e-5):
-    """Every output that both have agrees on the real tokens; at least one must exist."""
-    with torch.no_grad():
-        want, got = theirs(**inputs), ours(**inputs)
-    if "prediction_logits" in want:
-        want["logits"] = want["prediction_logits"]
-    names = [name for name in OUTPUTS if want.get(name) is not None and got.get(name) is not None]
-    assert names
-    for name in names:
-        mask = None if name == "logits" and "decoder_input_ids" in inputs else inputs["attention_mask"]
-        assert widest(want[name], got[name], mask) <= limit, name
-
-
-@pytest.mark.parametrize("name", ENCODERS)
-def test_encoder_outputs_are_equal_at_every_length(name, published, batch, widest, tmp_path):
-    theirs = published(name)
-    theirs.save_pretrained(tmp_path)
-    ours = from_transformers(tmp_path)
-    assert not ours.training
+def test_a_model_of_pre_training_is_its_masked_language_model(published, batch, assert_equal):
+    theirs = published("BertForPreTraining").double()
     for tokens in (1, 7, 16, 31):
-        inputs = batch(theirs, tokens)
-        if name.startswith("Longformer"):
-            # Longformer's heads choose global tokens themselves; that rule has its own test.
-            inputs["global_attention_mask"] = torch.zeros_like(inputs["attention_mask"])
-        assert_equal_outputs(theirs, ours, inputs, widest)
+        assert_equal(theirs, from_transformers(theirs), batch(theirs, tokens), 1e-10)
 
 
-@pytest.mark.parametrize("name", [name for name in ENCODERS if name.startswith("Longformer")])
-def test_longformer_outputs_are_equal_with_globals(name, published, batch, widest):
-    theirs = published(name)
-    for tokens in (5, 16, 23):
-        inputs = batch(theirs, tokens, globals=True)
-        assert_equal_outputs(theirs, from_transformers(theirs), inputs, widest)
-
-
-def test_longformer_heads_choose_the_same_globals_by_themselves(published, batch, widest):
+def test_longformer_heads_choose_the_same_globals_by_themselves(published, batch, assert_equal):
     theirs = published("LongformerForSequenceClassification", num_labels=4)
     ours = from_transformers(theirs)
-    assert_equal_outputs(theirs, ours, batch(theirs, 19), widest)
+    assert_equal(theirs, ours, batch(theirs, 19))
     theirs = published("LongformerForQuestionAnswering", sep_token_id=3)
     ours = from_transformers(theirs)
     inputs = batch(theirs, 21)
     inputs["input_ids"].masked_fill_(inputs["input_ids"] == 3, 4)
     # The official rule wants three separators per row: one behind the question, two around the context.
     inputs["input_ids"][:, [4, 5, 8]] = 3
-    assert_equal_outputs(theirs, ours, inputs, widest)
+    assert_equal(theirs, ours, inputs)
 
 
 def test_token_types_and_missing_masks_are_read_alike(published, widest):
@@ -96,17 +40,6 @@ def test_token_types_and_missing_masks_are_read_alike(published, widest):
     theirs = published("RobertaModel")
     ids[:, 9:] = theirs.config.pad_token_id
     assert widest(theirs(ids).last_hidden_state, from_transformers(theirs)(ids).last_hidden_state) <= 1e-5
-
-
-@pytest.mark.parametrize("name", SEQUENCE)
-def test_sequence_outputs_are_equal_at_every_length(name, published, batch, widest, tmp_path):
-    theirs = published(name)
-    theirs.save_pretrained(tmp_path)
-    ours = from_transformers(str(tmp_path))
-    for tokens in (1, 7, 16, 31):
-        assert_equal_outputs(theirs, ours, batch(theirs, tokens), widest)
-        if name.startswith("LED"):
-            assert_equal_outputs(theirs, ours, batch(theirs, tokens, globals=True), widest)
 
 
 @pytest.mark.parametrize("name", SEQUENCE)
@@ -136,13 +69,6 @@ def test_a_sequence_model_without_head_gets_the_tied_one(name, published, batch,
     embeddings = theirs.get_input_embeddings().weight
     assert widest(want.last_hidden_state @ embeddings.T, got.logits) <= 1e-5
     assert ours.lm_head.weight is ours.encoder.embeddings.token.weight
-
-
-def test_untied_heads_stay_untied(published, batch, widest):
-    for name in ("RobertaForMaskedLM", "BartForConditionalGeneration"):
-        theirs = published(name, tie_word_embeddings=False)
-        ours = from_transformers(theirs)
-        assert_equal_outputs(theirs, ours, batch(theirs, 9), widest)
 
 
 def test_labels_and_their_names_come_along(published):
@@ -186,14 +112,14 @@ def test_half_precision_is_kept(published):
     assert from_transformers(published("BertModel").bfloat16()).dtype == torch.bfloat16
 
 
-def test_another_mechanism_starts_with_copied_global_projections(published, batch, widest):
+def test_another_mechanism_starts_with_copied_global_projections(published, batch, widest, assert_equal):
     theirs = published("BartForConditionalGeneration")
     ours = from_transformers(theirs, attention={"mechanism": "longformer", "left_tokens": 40, "right_tokens": 40})
     attention = ours.encoder.layers[1].attention
     assert torch.equal(attention.global_key.weight, attention.key.weight)
     # Under windows that cover the input, local and global rows are full attention.
     inputs = batch(theirs, 33)
-    assert_equal_outputs(theirs, ours, inputs, widest)
+    assert_equal(theirs, ours, inputs)
     inputs["global_attention_mask"] = torch.zeros(3, 33).index_fill(1, torch.tensor([0, 5]), 1)
     got = ours(**inputs)
     del inputs["global_attention_mask"]
@@ -236,8 +162,3 @@ def test_decoders_and_longspan_models_are_refused(published):
         from_transformers(from_transformers(published("BertModel")))
     with pytest.raises(InputError, match="unknown"):
         from_transformers(published("BertModel"), attention="longfomer")
-
-
-def test_it_is_a_public_name():
-    assert longspan.from_transformers is from_transformers
-    assert longspan.to_transformers is to_transformers

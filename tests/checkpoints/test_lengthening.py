@@ -245,11 +245,6 @@ def test_full_attention_gives_no_new_weights(published):
     assert report.parameters["new"] == report.parameters["from_local"] == 0
 
 
-def test_it_is_a_public_name():
-    assert longspan.lengthen is lengthen
-    assert callable(from_transformers)
-
-
 def test_a_tied_second_level_that_the_source_has_takes_part_in_the_comparison(published):
     model = lengthen(published("RobertaForMaskedLM"), max_tokens=70, tie_levels=True, **NARROW)
     assert model.report.parity_first_level

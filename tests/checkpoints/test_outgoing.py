@@ -10,48 +10,6 @@ import longspan
 from longspan import InputError, LongspanConfig
 from longspan.checkpoints import from_transformers, lengthen, to_transformers
 
-ROUND_TRIPS = [
-    "BertModel",
-    "BertForMaskedLM",
-    "BertForSequenceClassification",
-    "BertForTokenClassification",
-    "BertForQuestionAnswering",
-    "RobertaModel",
-    "RobertaForMaskedLM",
-    "RobertaForSequenceClassification",
-    "DebertaModel",
-    "DebertaForMaskedLM",
-    "DebertaForSequenceClassification",
-    "DebertaForTokenClassification",
-    "DebertaForQuestionAnswering",
-    "LongformerModel",
-    "LongformerForMaskedLM",
-    "LongformerForSequenceClassification",
-    "LongformerForQuestionAnswering",
-    "BartForConditionalGeneration",
-    "MBartForConditionalGeneration",
-    "LEDForConditionalGeneration",
-]
-
-
-@pytest.mark.parametrize("name", ROUND_TRIPS)
-def test_out_and_back_equals(name, published, tmp_path):
-    theirs = published(name)
-    from_transformers(theirs).save_pretrained(tmp_path / "ours")
-    ours = getattr(longspan, type(from_transformers(theirs)).__name__).from_pretrained(tmp_path / "ours")
-    back = to_transformers(ours)
-    assert type(back) is type(theirs)
-    assert not back.training
-    state = back.state_dict()
-    assert state.keys() == theirs.state_dict().keys()
-    assert all(torch.equal(tensor, state[key]) for key, tensor in theirs.state_dict().items())
-    back.save_pretrained(tmp_path / "theirs")
-    again = from_transformers(tmp_path / "theirs")
-    assert all(torch.equal(tensor, ours.state_dict()[key]) for key, tensor in again.state_dict().items())
-    before, after = theirs.config.to_dict(), back.config.to_dict()
-    ignored = {"architectures", "transformers_version", "dtype"}
-    assert {k: v for k, v in before.items() if k not in ignored} == {k: v for k, v in after.items() if k not in ignored}
-
 
 def test_a_model_returns_as_the_architecture_that_it_came_from(published):
     ours = from_transformers(published("XLMRobertaForMaskedLM"))

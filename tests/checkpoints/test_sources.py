@@ -47,31 +47,6 @@ def test_a_name_without_a_network_is_refused_at_once(monkeypatch):
     check_refused("nobody/has-this-model", "huggingface.co.invalid cannot be reached and the cache has no such model")
 
 
-def test_an_empty_directory_and_one_without_config(folder, tmp_path):
-    (tmp_path / "empty").mkdir()
-    check_refused(tmp_path / "empty", "has no config.json")
-    (folder / "model.safetensors").unlink()
-    check_refused(folder, "holds no \\*.safetensors file")
-
-
-def test_a_pickle_is_never_loaded(folder):
-    (folder / "model.safetensors").unlink()
-    torch.save({}, folder / "pytorch_model.bin")
-    check_refused(folder, "only as a pickle \\(pytorch_model.bin\\), which is never loaded")
-
-
-@pytest.mark.parametrize("size", [0, 5, 3000, -1])
-def test_a_file_cut_short(size, folder):
-    data = (folder / "model.safetensors").read_bytes()
-    (folder / "model.safetensors").write_bytes(data[:size])
-    check_refused(folder, "model.safetensors' is damaged or cut short")
-
-
-def test_bytes_that_are_no_safetensors(folder):
-    (folder / "model.safetensors").write_bytes(b"\xff" * 4096)
-    check_refused(folder, "is damaged or cut short")
-
-
 def test_shards(published, tmp_path, widest):
     theirs = published("RobertaForMaskedLM")
     theirs.save_pretrained(tmp_path, max_shard_size="20KB")
@@ -85,24 +60,6 @@ def test_shards(published, tmp_path, widest):
     check_refused(tmp_path, f"{shards[1].name}' is named by the index but is missing")
     (tmp_path / "model.safetensors.index.json").write_text("{")
     check_refused(tmp_path, "is not a valid index")
-
-
-def test_configurations(folder):
-    for text in (b"{broken", b"", b"\xff\xfe{}", b"[]", b"null"):
-        (folder / "config.json").write_bytes(text)
-        check_refused(folder, "config.json' is damaged: it ")
-    (folder / "config.json").write_text("{}")
-    check_refused(folder, "empty configuration|model_type='None'")
-
-
-def test_an_unknown_model_type_names_the_known_ones(folder):
-    rewrite(folder, model_type="t5")
-    check_refused(folder, "model_type='t5' is not supported; choose one of bart, bert, big_bird, camembert, deberta")
-
-
-def test_an_unknown_head_names_the_known_ones(folder):
-    rewrite(folder, architectures=["RobertaForMultipleChoice"])
-    check_refused(folder, "'RobertaForMultipleChoice' has no counterpart.*RobertaForMaskedLM")
 
 
 def test_remote_code_is_not_run(folder, tmp_path):

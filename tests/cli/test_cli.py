@@ -103,3 +103,10 @@ def test_the_module_runs_too(tmp_path: Path) -> None:
         [sys.executable, "-m", "longspan.cli", "--version"], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert (result.returncode, result.stdout.split()[0]) == (0, "longspan")
+
+
+def test_a_process_ends_with_code_2_and_no_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "longspan.cli", "summarize", "missing.txt"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert result.stderr.startswith("error: ")

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from longspan.cli import main
-from longspan.errors import InputError
 from longspan.patterns import parse
 from longspan.patterns.cells import read_mask
-from longspan.pictures.patterns import MAX_TOKENS, draw_pattern, save_picture
+from longspan.pictures.patterns import draw_pattern
 
 PATTERNS = [
     "full",
@@ -99,40 +98,3 @@ def test_command_writes_the_picture(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert out.stat().st_size > 1000
     assert str(out) in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["windw(8)"], "windw"),
-        (["window(8"], "cannot be read"),
-        (["window(-1)"], "-1"),
-        (["window(8, 8, 0)"], "dilation=0"),
-        (["__import__('os')"], "__import__"),
-        (["full", "--tokens", "0"], "tokens=0"),
-        (["full", "--tokens", str(MAX_TOKENS + 1)], f"tokens={MAX_TOKENS + 1}"),
-        (["full", "--tokens", "many"], "--tokens"),
-        (["full", "--heads"], "same for every head"),
-        (["full", "--out", "picture.doc"], "picture.doc"),
-        (["full", "--out", "picture"], "picture"),
-        (["full", "--out", "no/such/folder/picture.png"], "is no folder"),
-        ([], "pattern"),
-    ],
-)
-def test_mistakes_get_one_sentence(
-    arguments: list[str], words: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["draw", *arguments]) == 2
-    error = capfd.readouterr().err
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1
-    assert words in error
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_cannot_be_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "taken.png").mkdir()
-    with pytest.raises(InputError, match=r"taken\.png"):
-        save_picture(draw_pattern(parse("full"), 4), tmp_path / "taken.png")
-    assert [path.name for path in tmp_path.iterdir()] == ["taken.png"]

@@ -11,41 +11,24 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from longspan.cli import main
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 40,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-    "max_position_embeddings": 32,
-}
+LONGEST = {"max_position_embeddings": 32}
+SIZES: dict[str, Any] = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+SIZES |= LONGEST | {"intermediate_size": 24}
 WORDS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", *"abcdefg"]
 PIECES = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), *((a, -1.0) for a in "abcdefg")]
-DISENTANGLED = {
-    "relative_attention": True,
-    "pos_att_type": "p2c|c2p",
-    "position_biased_input": False,
-    "position_buckets": 8,
-    "share_att_key": True,
-    "norm_rel_ebd": "layer_norm",
-}
+VOCABULARY = {word: index for index, word in enumerate(WORDS)}
+DISENTANGLED = {"relative_attention": True, "pos_att_type": "p2c|c2p", "position_biased_input": False}
+LATER = {"position_buckets": 8, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
 CASES: dict[str, dict[str, Any]] = {
     "distilbert": {
         "family": "DistilBert",
-        "sizes": {
-            "vocab_size": 40,
-            "dim": 16,
-            "n_layers": 2,
-            "n_heads": 2,
-            "hidden_dim": 24,
-            "max_position_embeddings": 32,
-        },
-        "tokenizer": ("BertTokenizer", {"vocab": {word: index for index, word in enumerate(WORDS)}}),
+        "sizes": {"vocab_size": 40, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24} | LONGEST,
+        "tokenizer": ("BertTokenizer", {"vocab": VOCABULARY}),
     },
     "electra": {
         "family": "Electra",
         "sizes": SIZES | {"embedding_size": 8},
-        "tokenizer": ("BertTokenizer", {"vocab": {word: index for index, word in enumerate(WORDS)}}),
+        "tokenizer": ("BertTokenizer", {"vocab": VOCABULARY}),
     },
     "camembert": {
         "family": "Camembert",
@@ -57,9 +40,15 @@ CASES: dict[str, dict[str, Any]] = {
         "sizes": SIZES | {"max_position_embeddings": 34, "type_vocab_size": 1, "num_hidden_layers": 6},
         "tokenizer": ("CamembertTokenizer", {"vocab": PIECES}),
     },
+    "deberta": {
+        "family": "Deberta",
+        "sizes": SIZES | DISENTANGLED,
+        "tokenizer": ("DebertaTokenizer", {"vocab": VOCABULARY, "merges": []}),
+        "attention": "fusion",
+    },
     "deberta-v3": {
         "family": "DebertaV2",
-        "sizes": SIZES | DISENTANGLED,
+        "sizes": SIZES | DISENTANGLED | LATER,
         "tokenizer": ("DebertaV2Tokenizer", {"vocab": [("[PAD]", 0.0), ("[UNK]", 0.0), ("[CLS]", 0.0), *PIECES[4:]]}),
         "attention": "fusion",
     },

@@ -5,44 +5,12 @@ from __future__ import annotations
 import math
 import re
 import time
-import weakref
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from .forms import WIDTH
-
-
-class Memory(TorchDispatchMode):
-    """Follows every tensor that an operation makes: elements of the largest, and the most bytes alive at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.largest = self.alive = self.peak = 0
-        self.known: set[int] = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, Tensor):
-                self.largest = max(self.largest, tensor.numel())
-                self.count(tensor.untyped_storage())
-        self.peak = max(self.peak, self.alive)
-        return result
-
-    def count(self, storage: torch.UntypedStorage) -> None:
-        if storage._cdata not in self.known:
-            self.known.add(storage._cdata)
-            self.alive += storage.nbytes()
-            weakref.finalize(storage, self.forget, storage._cdata, storage.nbytes())
-
-    def forget(self, address: int, size: int) -> None:
-        self.known.discard(address)
-        self.alive -= size
 
 
 def run(form, length: int, learns: bool = True) -> None:
@@ -60,14 +28,14 @@ def exponent(small: float, large: float, times: float) -> float:
 
 
 @pytest.mark.parametrize("learns", [False, True])
-def test_no_tensor_is_square_and_memory_grows_with_the_length(linear_form, learns):
+def test_no_tensor_is_square_and_memory_grows_with_the_length(linear_form, learns, memory):
     """Where nothing learns, operators show what they do inside."""
     peaks = []
     for length in (4096, 16384):
-        with Memory() as memory:
+        with memory() as made:
             run(linear_form, length, learns)
-        assert memory.largest < length * length
-        peaks.append(memory.peak)
+        assert made.largest < length * length
+        peaks.append(made.peak)
     assert exponent(*peaks, times=4) <= 1.1
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from longspan.models import LongspanConfig, LongspanForConditionalGeneration, LongspanModel
+from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration, LongspanModel
 
 
 def build(config, kind=LongspanModel, **changes):
@@ -43,14 +43,21 @@ def test_any_length_and_a_row_of_padding_alone_are_finite(two_way_form):
     assert model(ids, mask * torch.tensor([[1], [0]]))[0].isfinite().all()
 
 
+@pytest.mark.parametrize("kind", [LongspanModel, LongspanForConditionalGeneration, LongspanForCausalLM])
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_gradient_checkpointing_changes_nothing(two_way_form, reentrant):
-    model, (ids, mask) = build(two_way_form.config, dropout=0.1, attention_dropout=0.2).train(), batch(23, 14)
+def test_gradient_checkpointing_changes_nothing(form, kind, reentrant):
+    if form.causal != (kind is LongspanForCausalLM):
+        return
+    options = {"dropout": 0.1, "attention_dropout": 0.2, "global_tokens": "none" if form.causal else "first"}
+    if kind is LongspanForConditionalGeneration:
+        options["decoder_layers"] = 2
+    model, (ids, mask) = build(form.config, kind, **options).train(), batch(23, 14)
+    out = {"decoder_input_ids": ids[:, :7]} if "decoder_layers" in options else {}
 
     def gradients():
         torch.manual_seed(7)
         model.zero_grad()
-        model(ids, mask)[0].square().mean().backward()
+        model(ids, mask, **out)[0].square().mean().backward()
         return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
     plain = gradients()

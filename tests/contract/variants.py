@@ -27,8 +27,8 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "per-query": {"windows": "per_query", "pooling": "max", "tie_levels": True},
         "ahead": {
             "pooling": "mean",
-            "kernel": 3,
-            "stride": 2,
+            "kernel": 4,
+            "stride": 3,
             "pooled_left_tokens": 0,
             "separate_global_projections": False,
         },

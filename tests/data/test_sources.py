@@ -51,6 +51,7 @@ def test_the_files_of_a_split(kind: Kind[Any], put: Callable[..., Path]) -> None
     folder = put("train/b.jsonl", "train/a.jsonl", "valid/dev-notes.jsonl", "other.jsonl", folder="folders")
     assert names(folder, "train", kind) == ["train/a.jsonl", "train/b.jsonl"]
     assert names(folder, "validation", kind) == ["valid/dev-notes.jsonl"]
+    assert names(folder / "train", "validation", kind) == ["a.jsonl", "b.jsonl"]  # its files name no split
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

@@ -48,12 +48,6 @@ def test_every_format_holds_the_same(name: str, tmp_path: Path) -> None:
     assert list(Corpus(source=str(path)).texts()) == [row["document"] for row in ROWS]
 
 
-def test_files_of_a_folder_are_found_by_split(tmp_path: Path) -> None:
-    _write(tmp_path / "train.csv", ",")
-    _write(tmp_path / "validation.tsv", "\t")
-    assert len(list(read_rows(tmp_path, "train"))) == len(list(read_rows(tmp_path, "validation"))) == 2
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -64,7 +64,7 @@ CASES: dict[str, dict[str, Any]] = {
     "a window wider than a table without buckets": {
         "checkpoint": "roberta",
         "run": [*FUSION, "relative_span=4"],
-        "says": "left_tokens=8 exceeds relative_span=4",
+        "says": ["left_tokens=8 exceeds relative_span=4", "narrow the window or widen"],
     },
     "buckets for more offsets than there are": {
         "checkpoint": "roberta",

@@ -216,6 +216,7 @@ def fresh(name: str) -> Callable[[Path], object]:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no config.json": (lambda folder: (folder / "model/config.json").unlink(), "has no config.json"),
     "config.json is cut short": (cut("model/config.json", 100), "not valid JSON"),
     "config.json is empty": (write("model/config.json", ""), "not valid JSON"),
     "config.json is a list": (write("model/config.json", "[]"), "no JSON object"),

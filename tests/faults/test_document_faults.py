@@ -87,6 +87,8 @@ CASES: dict[str, dict[str, Any]] = {
     "utf-16 of odd length": summarize("a.txt", b"\xff\xfea\0b", "utf-16"),
     "utf-32 beyond Unicode": summarize("a.txt", b"\xff\xfe\0\0\0\0\x22\0", "utf-32"),
     "utf-7": summarize("a.txt", b"a\xff", "utf-7", "--encoding", "utf-7"),
+    "an image": summarize("a.txt", b"\x89PNG\r\n\x1a\n" + bytes(50), "is an image, not a text"),
+    "binary": summarize("a.txt", bytes(range(256)) * 20, "binary file"),
     "zero bytes": summarize("a.txt", b"a\0b\0", "zero bytes"),
     "Word": summarize("a.docx", b"PK\x03\x04" + bytes(60), "Word"),
     "gzip": summarize("a.txt.gz", gzip.compress(b"a"), "gzip"),

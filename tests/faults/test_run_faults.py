@@ -64,15 +64,7 @@ DAMAGED: dict[str, dict[str, Any]] = {
             "spoil": {"checkpoint-*/" + name: "flip"},
             "says": ["every checkpoint", name, "step 0"],
         }
-        for name in (
-            "model.safetensors",
-            "optimizer.pt",
-            "scheduler.pt",
-            "rng_state.pth",
-            "trainer_state.json",
-            "config.json",
-        )
-        for spoil in ("flip",)
+        for name in PARTS
     },
     **{
         f"{spoil}: every model": {
@@ -92,12 +84,7 @@ DAMAGED: dict[str, dict[str, Any]] = {
             "files": {"run/metrics.json": None, "run/tokenizer/tokenizer.json": text},
             "says": "tokenizer",
         }
-        for name, text in {
-            "empty": "",
-            "cut": '{"version": "1.0", "model"',
-            "a list": "[]",
-            "bytes": b"\xff\xfe",
-        }.items()
+        for name, text in NO_JSON.items()
     },
     "no tokenizer files": {
         "files": {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import json
 import os
-import pty
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,23 +120,10 @@ def test_nothing_of_a_document_steers_a_terminal(
 
 
 @pytest.mark.slow
-def test_a_real_terminal_gets_colours_of_ours_alone(tmp_path: Path) -> None:
+def test_a_real_terminal_gets_colours_of_ours_alone(tmp_path: Path, on_a_terminal: Callable[..., str]) -> None:
     (tmp_path / "a.txt").write_text(HOSTILE, encoding="utf-8")
-    ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "longspan.cli", "answer", "a.txt", "where do marmots live?", "--threshold", "0"]
-    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"}
-    child = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    seen = b""
-    try:
-        while part := os.read(ours, 1 << 16):
-            seen += part
-    except OSError:  # the end of a terminal
-        pass
-    finally:
-        os.close(ours)
-    assert child.wait(timeout=60) == 0
-    text = seen.decode()
+    text = on_a_terminal(command, cwd=tmp_path, env=os.environ | {"TERM": "xterm-256color"})
     for sequence in ("\x1b]", "\x1bP", "\x9b", "\x07", "\u202e", "\x1b[31m", "\x7f", "\x08"):
         assert sequence not in text
     assert "owned" in text or "through" in text or "warns" in text

@@ -135,23 +135,6 @@ def test_the_future_stays_unseen_and_every_parameter_learns(make_model):
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_gradient_checkpointing_changes_nothing(reentrant, make_model):
-    model = make_model(dropout=0.1, attention=[DILATED, "full"]).train()
-    ids = torch.randint(3, 61, (2, 13))
-
-    def gradients():
-        torch.manual_seed(7)
-        model.zero_grad()
-        model(ids, labels=ids).loss.backward()
-        return [parameter.grad.clone() for parameter in model.parameters()]
-
-    plain = gradients()
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    enable({"use_reentrant": reentrant})
-    torch.testing.assert_close(gradients(), plain, atol=1e-6, rtol=1e-5)
-
-
 def test_it_is_saved_and_found_by_transformers(make_model, tmp_path):
     model = make_model(attention=[WINDOW, "full"])
     model.save_pretrained(tmp_path)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from longspan.attention import RelativeTables, Tokens
+from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.models import (
-    LongspanForMaskedLM,
     LongspanForSentenceScoring,
     LongspanModel,
 )
@@ -64,11 +61,6 @@ def test_layers_that_ask_for_different_tables_are_refused(name, make_config):
         make_config(num_hidden_layers=3, attention=[FUSION, WINDOW, FUSION | {name: 17}])
 
 
-def test_the_window_may_not_reach_beyond_the_table(make_config):
-    with pytest.raises(InputError, match="left_tokens=6 exceeds relative_span=5"):
-        make_config(attention=FUSION | {"left_tokens": 6})
-
-
 def test_tables_start_normal_and_global_projections_as_copies(make_config):
     config = make_config(attention=FUSION | {"relative_span": 400, "global_buckets": 400, "global_span": 400})
     model = LongspanModel(config)
@@ -80,19 +72,6 @@ def test_tables_start_normal_and_global_projections_as_copies(make_config):
         assert torch.equal(attention.position_key.weight, attention.global_position_key.weight)
         assert torch.equal(attention.position_query.weight, attention.global_position_query.weight)
         assert not attention.pooled_value.weight.any()
-
-
-def test_tables_are_saved_and_found_again(make_config, make_batch, tmp_path):
-    model = randomise(LongspanForMaskedLM(make_config(attention=FUSION, position_embedding="none")))
-    model.save_pretrained(tmp_path)
-    loaded, report = LongspanForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
-    assert not any(report[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    ids, mask = make_batch(23, 11)
-    with torch.no_grad():
-        assert torch.equal(model(ids, mask).logits, loaded.eval()(ids, mask).logits)
-    body, report = LongspanModel.from_pretrained(tmp_path, output_loading_info=True)
-    assert not report["missing_keys"]
-    assert torch.equal(body.encoder.relative.near.weight, model.model.encoder.relative.near.weight)
 
 
 def test_tables_that_were_not_saved_start_like_new_ones(make_config, tmp_path):
@@ -115,13 +94,3 @@ def test_sentence_layers_have_tables_of_their_own(make_config, make_batch):
     ids, mask = make_batch(12, 9)
     sentences = torch.arange(12).expand(2, 12) // 4
     assert torch.isfinite(model(ids, mask, sentence_ids=sentences.masked_fill(mask == 0, -1)).scores[0]).all()
-
-
-def test_a_layer_alone_says_where_its_tables_are(make_config):
-    layer = LongspanModel(make_config(attention=FUSION)).encoder.layers[0]
-    hidden = torch.randn(1, 7, 24)
-    with pytest.raises(InputError, match="relative=None"):
-        layer.attention(hidden)
-    tables = RelativeTables(torch.randn(10, 24), torch.randn(8, 24))
-    with pytest.raises(InputError, match=r"relative\.far has shape"):
-        layer.attention(hidden, replace(Tokens(), relative=tables))

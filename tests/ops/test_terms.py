@@ -13,6 +13,7 @@ from torch import Tensor
 from longspan.errors import InputError
 from longspan.ops import attend
 from longspan.ops.terms import Bias, ContentToPosition, GlobalKeyBias, PositionBias, PositionToContent, Term
+from longspan.ops.tiles import best_layout
 from longspan.patterns import (
     Blocks,
     Causal,
@@ -48,13 +49,16 @@ PATTERNS = [
 class Made:
     """Random inputs that learn; B = 2, H = 3."""
 
-    def __init__(self, queries: int, keys: int, *, dtype=torch.float64, seed: int = 0, width: int = 5) -> None:
-        self.generator, self.dtype = torch.Generator().manual_seed(seed), dtype
+    def __init__(
+        self, queries: int, keys: int, *, dtype=torch.float64, seed: int = 0, width: int = 5, device="cpu"
+    ) -> None:
+        self.generator, self.dtype, self.device = torch.Generator().manual_seed(seed), dtype, device
         self.queries, self.keys, self.width = queries, keys, width
         self.heads = [self.normal(2, 3, queries, width), self.normal(2, 3, keys, width), self.normal(2, 3, keys, 7)]
 
     def normal(self, *shape: int) -> Tensor:
-        return torch.randn(shape, generator=self.generator, dtype=torch.float64).to(self.dtype).requires_grad_()
+        made = torch.randn(shape, generator=self.generator, dtype=torch.float64)
+        return made.to(self.device, self.dtype).requires_grad_()
 
     def terms(self, reach: bool = True, slots: int = 0) -> dict[str, Term]:
         """One of each kind, or with different tables."""
@@ -76,7 +80,7 @@ def run(backend: str, made: Made, terms: list[Term], **options) -> list[Tensor]:
     inputs = [*made.heads, *(tensor for term in terms for tensor in term.tensors)]
     output = attend(*made.heads, terms=terms, scale=SCALE, backend=backend, **options)
     upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    return [output.detach(), *torch.autograd.grad(output, inputs, upstream.to(output.dtype))]
+    return [output.detach(), *torch.autograd.grad(output, inputs, upstream.to(output))]
 
 
 def assert_same(made: Made, terms: list[Term], tolerance: float, **options) -> None:
@@ -186,6 +190,73 @@ def test_blocked_equals_reference_with_globals_and_padding(pattern, rows, reach)
     assert_same(made, [terms["query bias"], terms["position to content"], terms["global keys"]], 1e-11, **options)
 
 
+# One tile, tiles of 32, 64 and 128, filled up or not, windows wider than the input, no window at all.
+TILES = [(2, 3, 5), (13, 2, 40), (149, 20, 20), (256, 16, 31), (1031, 0, 0), (1100, 65, 0), (1200, 128, 127)]
+
+
+def disentangled(length, left, right, slots=0, padded=False, *, device="cpu", dtype=torch.float64):
+    """DeBERTa's scores in a window beside global keys: inputs, terms and the other options."""
+    made = Made(length, length, device=device, dtype=dtype)
+    kinds = (ContentToPosition, PositionToContent)
+    terms = [kind(made.normal(3, left + 1 + right, made.width), first=-left, globals=False) for kind in kinds]
+    options = {"pattern": Window(left, right), "global_rows": False}
+    if padded:
+        options["key_mask"] = (torch.rand(2, length, generator=made.generator) < 0.7).to(device)
+    if slots:
+        options["globals"] = torch.tensor([[length // 2, 0], [1, -1]], device=device)
+        terms.append(GlobalKeyBias(made.normal(2, 3, length, slots)))
+    return made, terms, options
+
+
+@pytest.mark.parametrize(("length", "left", "right"), TILES)
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("slots", [0, 2])
+def test_tiles_of_every_size_equal_reference(length, left, right, slots, padded):
+    made, terms, options = disentangled(length, left, right, slots, padded)
+    assert_same(made, terms, 1e-12, **options)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("slots", [0, 2])
+def test_tiles_on_cuda_equal_reference(slots):
+    made, terms, options = disentangled(1200, 64, 33, slots, True, device="cuda")
+    assert_same(made, terms, 1e-10, **options)
+
+
+def test_what_cannot_be_seen_changes_nothing():
+    """Keys that are masked, and what stands beside the window in memory, even if it is beyond all numbers."""
+    made, terms, options = disentangled(331, 9, 5)
+    options["key_mask"] = torch.ones(2, 331, dtype=torch.bool)
+    options["key_mask"][0, 100:140] = False
+    with torch.no_grad():
+        before = attend(*made.heads, terms=terms, **options)
+        made.heads[1][0, :, 100:140] = 1e30
+        made.heads[0][0, :, 200] = 1e30
+        after = attend(*made.heads, terms=terms, **options)
+    other = torch.arange(331) != 200
+    assert torch.equal(before[:, :, other], after[:, :, other])
+
+
+def test_the_largest_tensor_grows_no_faster_than_the_length(watched):
+    # A law of the design: exponent at most 1.1 from 4k to 64k tokens, in forward and backward.
+    most = []
+    for length in (4096, 65536):
+        made, terms, options = disentangled(length, 64, 64, 2, dtype=torch.float32)
+        run("blocked", made, terms, **options)
+        assert len(watched) == 2
+        most.append(max(watched))
+        watched.clear()
+    assert most[1] <= most[0] * 16**1.1
+
+
+def test_the_cases_cover_every_size_of_tile():
+    def size(length, left, right):
+        return best_layout(Window(left, right), length, length, 0, torch.device("cpu"), one_tile=True).size
+
+    assert {2, 13, 32, 64} <= {size(*case) for case in TILES}
+    assert size(4096, 512, 512) == 128
+
+
 @settings(max_examples=40)
 @given(data=st.data())
 def test_blocked_equals_reference_for_any_window_terms_and_dtype(data):
@@ -223,16 +294,22 @@ def test_transformer_xl_and_t5_in_their_own_words():
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("pattern", [Window(2, 1), Window(2, 1, 2), Fixed(4, 1)], ids=str)
-def test_gradcheck(pattern):
+@pytest.mark.parametrize(
+    ("pattern", "reach", "prob"),
+    [(Window(2, 1), False, 0.3), (Window(2, 1, 2), True, 0.0), (Fixed(4, 1), True, 0.0)],
+    ids=str,
+)
+def test_gradcheck(pattern, reach, prob):
     made = Made(7, 7, width=2)
     made.heads = [each.detach()[:1, :, :, :2].requires_grad_() for each in made.heads]
-    terms = [term for name, term in made.terms(True, 0).items() if name != "dense"]
+    terms = [term for name, term in made.terms(reach).items() if name != "dense"]
+    terms.append(GlobalKeyBias(made.normal(1, 3, 7, 1)))
     tensors = [tensor for term in terms for tensor in term.tensors]
-    slots = torch.tensor([[4]])
+    options = {"globals": torch.tensor([[4]]), "key_mask": torch.arange(7)[None] != 2, "dropout_prob": prob}
 
     def function(query, key, value, *_):
-        return attend(query, key, value, pattern=pattern, terms=terms, globals=slots, scale=SCALE, backend="blocked")
+        torch.manual_seed(0)
+        return attend(query, key, value, pattern=pattern, terms=terms, scale=SCALE, backend="blocked", **options)
 
     assert torch.autograd.gradcheck(function, [*made.heads, *tensors])
 
@@ -261,27 +338,28 @@ def test_steps_after_each_other_equal_the_whole():
     made = Made(41, 41)
     query, key, value = (each.detach() for each in made.heads)
     terms = [term for name, term in made.terms().items() if name not in ("dense", "line")]
-    whole = attend(query, key, value, pattern=Window(9, 0), terms=terms)
+    pattern = Window(9, 0) | (First(2) & Causal())
+    whole = attend(query, key, value, pattern=pattern, terms=terms)
     for step in range(41):
         seen = slice(0, step + 1)
-        options = {"pattern": Window(9, 0), "terms": terms, "query_offset": step}
+        options = {"pattern": pattern, "terms": terms, "query_offset": step}
         for backend in ("auto", "blocked"):
             part = attend(query[:, :, step : step + 1], key[:, :, seen], value[:, :, seen], **options, backend=backend)
             torch.testing.assert_close(part[:, :, 0], whole[:, :, step], rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("pattern", [Window(64, 64), Window(30, 30, 4), RandomBlocks(64, 2, 0), Causal()], ids=str)
-def test_no_tensor_of_size_length_squared(pattern, watched, largest_tensor):
+def test_no_tensor_of_size_length_squared(pattern, watched, memory):
     """Even where a table has a row for every offset there is."""
     length = 4096
     heads = [torch.randn(1, 1, length, 4, requires_grad=True) for _ in range(3)]
     tables = [torch.randn(1, 2 * length - 1, 4, requires_grad=True) for _ in range(2)]
     terms = [ContentToPosition(tables[0]), PositionToContent(tables[1])]
-    with largest_tensor() as largest:
+    with memory() as made:
         output = attend(*heads, pattern=pattern, terms=terms, globals=torch.tensor([[7]]), backend="blocked")
     output.sum().backward()
     assert len(watched) == 4
-    assert max(largest.elements, *watched) < length * length / 4
+    assert max(made.largest, *watched) < length * length / 4
 
 
 @pytest.mark.slow

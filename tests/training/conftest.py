@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 TINY = """
 name: tiny
@@ -31,6 +36,30 @@ tokenizer: {train: 400}
 optimisation: {steps: 12, batch_size: 2, learning_rate: 3e-3, log_every: 1, evaluate_every: 2, warmup_steps: 2}
 generation: {beams: 2, max_tokens: 16}
 """
+
+
+@pytest.fixture
+def curve() -> Callable[[Path], list[tuple[Any, ...]]]:
+    """What must not depend on interruptions: every logged loss, gradient norm, learning rate and validation loss."""
+
+    def read(folder: Path) -> list[tuple[Any, ...]]:
+        history = json.loads((folder / "metrics.json").read_text())["history"]
+        names = ("step", "loss", "grad_norm", "learning_rate", "eval_loss")
+        return [tuple(entry.get(name, 0.0) for name in names) for entry in history if "train_runtime" not in entry]
+
+    return read
+
+
+@pytest.fixture
+def same(curve: Callable[[Path], list[tuple[Any, ...]]]) -> Callable[[Path, Path], None]:
+    """Two runs have the same curves and the same weights."""
+
+    def check(one: Path, other: Path) -> None:
+        assert curve(one) == curve(other)
+        ours, theirs = (load_file(folder / "model.safetensors") for folder in (one, other))
+        assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+
+    return check
 
 
 @pytest.fixture

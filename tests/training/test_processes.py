@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,11 +40,11 @@ def recipe(tmp_path: Path) -> Path:
     return tmp_path / "tiny.yaml"
 
 
-def _two(*arguments: str, timeout: float = 200) -> subprocess.CompletedProcess[str]:
-    """`longspan …` in two processes, as torchrun starts them."""
+def _two(*arguments: str, timeout: float = 200, script: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """`longspan …`, or the script instead of it, in two processes, as torchrun starts them."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     return subprocess.run(
-        [*command, "-m", "longspan.cli", *arguments],
+        [*command, *(["-m", "longspan.cli"] if script is None else [str(script)]), *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -51,10 +53,22 @@ def _two(*arguments: str, timeout: float = 200) -> subprocess.CompletedProcess[s
     )
 
 
-def _curve(folder: Path) -> list[list[float]]:
-    history = json.loads((folder / "metrics.json").read_text())["history"]
-    names = ("step", "loss", "grad_norm", "eval_loss")
-    return [[entry.get(name, 0.0) for name in names] for entry in history if "train_runtime" not in entry]
+def _signalled(folder: Path, condition: str, name: str) -> Path:
+    """A script that is `longspan` but for a signal that its second process sends itself in a training step."""
+    script = folder / "signalled.py"
+    script.write_text(
+        "import os, signal, sys\n"
+        "from longspan.cli import main\n"
+        "from longspan.training import trainer\n"
+        "def signalled(self, *arguments, **options):\n"
+        f"    if os.environ['RANK'] == '1' and {condition}:\n"
+        f"        os.kill(os.getpid(), signal.{name})\n"
+        "    return step(self, *arguments, **options)\n"
+        "step = trainer.RecipeTrainer.training_step\n"
+        "trainer.RecipeTrainer.training_step = signalled\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    return script
 
 
 # The means of losses are taken over tokens (the Trainer counts them over all processes), or over micro-batches.
@@ -72,26 +86,28 @@ RAGGED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", RAGGED.values(), ids=RAGGED)
-def test_a_ragged_last_step_is_that_of_one_process(changes: list[str], recipe: Path, tmp_path: Path) -> None:
+def test_a_ragged_last_step_is_that_of_one_process(
+    changes: list[str], recipe: Path, tmp_path: Path, curve: Callable[..., Any]
+) -> None:
     """Five rows in batches of four, three of them validated: the last steps lack rows for some process, twice."""
     rows = ["data.train=synthetic", "data.train_rows=5", "data.validation_rows=3", "optimisation.micro_batch_size=1"]
     changes = [*rows, "model.new.attention_dropout=0.0", *changes]
     done = _two("train", str(recipe), "--output", str(tmp_path / "two"), *changes)
     assert done.returncode == 0, done.stderr
     train(load_recipe(recipe, changes), tmp_path / "one")
-    one, two = _curve(tmp_path / "one"), _curve(tmp_path / "two")
+    one, two = curve(tmp_path / "one"), curve(tmp_path / "two")
     assert len(one) == 6
     assert two == [pytest.approx(row, rel=1e-5) for row in one]
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(recipe: Path, tmp_path: Path) -> None:
+def test_two_processes_train_as_one(recipe: Path, tmp_path: Path, curve: Callable[..., Any]) -> None:
     """Half of each batch in each process: the losses of one process that has all of it."""
     done = _two("train", str(recipe), "--output", str(tmp_path / "two"))
     assert done.returncode == 0, done.stderr
     assert (done.stdout.count("best checkpoint"), done.stdout.count("model: ")) == (1, 1)
     train(load_recipe(recipe), tmp_path / "one")
-    one, two = _curve(tmp_path / "one"), _curve(tmp_path / "two")
+    one, two = curve(tmp_path / "one"), curve(tmp_path / "two")
     assert len(one) == 6
     assert two == [pytest.approx(row, rel=1e-4) for row in one]
     again = _two("train", str(recipe), "--output", str(tmp_path / "two"), "--resume")
@@ -99,39 +115,18 @@ def test_two_processes_train_as_one(recipe: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_stop_together_and_go_on(recipe: Path, tmp_path: Path) -> None:
+def test_two_processes_stop_together_and_go_on(recipe: Path, tmp_path: Path, curve: Callable[..., Any]) -> None:
     """One of them gets a signal: both save the step that both are in."""
-    script = tmp_path / "stops.py"
-    script.write_text(
-        "import os, signal, sys\n"
-        "from longspan.cli import main\n"
-        "from longspan.training import trainer\n"
-        "def stop(self, *arguments, **options):\n"
-        "    if os.environ['RANK'] == '1' and self.state.global_step == 2:\n"
-        "        os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    return step(self, *arguments, **options)\n"
-        "step = trainer.RecipeTrainer.training_step\n"
-        "trainer.RecipeTrainer.training_step = stop\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
     output = ["--output", str(tmp_path / "two")]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*command, "train", str(recipe), *output],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        timeout=200,
-    )
+    script = _signalled(tmp_path, "self.state.global_step == 2", "SIGTERM")
+    done = _two("train", str(recipe), *output, script=script)
     assert done.returncode != 0
     assert done.stderr.count("saved step 3; go on with: ") == 1
     assert (tmp_path / "two" / "checkpoints" / "checkpoint-3" / "files.json").is_file()
     again = _two("train", str(recipe), *output, "--resume")
     assert again.returncode == 0, again.stderr
     train(load_recipe(recipe), tmp_path / "one")
-    assert _curve(tmp_path / "two") == [pytest.approx(row, rel=1e-4) for row in _curve(tmp_path / "one")]
+    assert curve(tmp_path / "two") == [pytest.approx(row, rel=1e-4) for row in curve(tmp_path / "one")]
 
 
 @pytest.mark.slow
@@ -157,26 +152,6 @@ def test_a_mistake_ends_both_and_leaves_nothing(recipe: Path, tmp_path: Path) ->
 @pytest.mark.slow
 def test_one_that_dies_stops_the_other(recipe: Path, tmp_path: Path) -> None:
     """The second process is killed while the first waits for it in training."""
-    script = tmp_path / "dies.py"
-    script.write_text(
-        "import os, signal, sys\n"
-        "from longspan.cli import main\n"
-        "from longspan.training import trainer\n"
-        "def die(self, *arguments, **options):\n"
-        "    if os.environ['RANK'] == '1':\n"
-        "        os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return step(self, *arguments, **options)\n"
-        "step = trainer.RecipeTrainer.training_step\n"
-        "trainer.RecipeTrainer.training_step = die\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    done = subprocess.run(
-        [*command, "train", str(recipe), "--output", str(tmp_path / "run")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    script = _signalled(tmp_path, "True", "SIGKILL")
+    done = _two("train", str(recipe), "--output", str(tmp_path / "run"), script=script)
     assert done.returncode != 0

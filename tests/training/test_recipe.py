@@ -57,8 +57,6 @@ def test_changes_reach_every_depth(file: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("optimisation.lerning_rate=1", ["optimisation.lerning_rate", "did you mean 'learning_rate'"]),
-        ("modle.from=x", ["modle", "did you mean 'model'"]),
         ("optimisation.steps=many", ["optimisation.steps", "'many'", "whole number"]),
         ("optimisation.bf16=1", ["optimisation.bf16", "true or false"]),
         ("optimisation.epochs=2", ["exactly one of 'epochs' and 'steps'"]),
@@ -72,8 +70,6 @@ def test_changes_reach_every_depth(file: Path) -> None:
         ("tokenizer=null", ["tokenizer", "must be a mapping"]),
         ("tokenizer.train=null", ["needs a tokenizer"]),
         ("model.new=3", ["model.new is 3", "mapping"]),
-        ("optimisation.seed", ["key=value"]),
-        ("optimisation.seed=[1", ["not valid YAML"]),
         ("generation=3", ["generation is 3", "mapping"]),
     ],
 )
@@ -83,46 +79,6 @@ def test_a_mistake_is_one_sentence_that_names_it(file: Path, change: str, words:
     message = str(caught.value)
     assert all(word in message for word in words), message
     assert "\n" not in message
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (TEXT + "name: twice\n", ["'name' twice"]),
-        (TEXT.replace("name: small\n", ""), ["missing key 'name'"]),
-        ("just words", ["no mapping"]),
-        ("a: [1", ["not valid YAML", "line"]),
-        ("", ["no mapping"]),
-    ],
-)
-def test_a_bad_file_is_named(tmp_path: Path, text: str, words: list[str]) -> None:
-    path = tmp_path / "bad.yaml"
-    path.write_text(text)
-    with pytest.raises(InputError) as caught:
-        load_recipe(path)
-    assert all(word in str(caught.value) for word in words), caught.value
-
-
-def test_missing_and_undecodable_files(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not a file"):
-        load_recipe(tmp_path / "none.yaml")
-    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00a")
-    with pytest.raises(InputError, match="UTF-8"):
-        load_recipe(tmp_path / "binary.yaml")
-
-
-def test_tags_that_would_run_code_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "bad.yaml"
-    path.write_text("a: !!python/object/apply:os.getcwd []\n")
-    with pytest.raises(InputError, match="is not allowed"):
-        load_recipe(path)
-
-
-def test_task_options_are_checked(file: Path) -> None:
-    with pytest.raises(InputError, match="did you mean 'max_source_tokens'"):
-        load_recipe(file, ["task.max_sorce_tokens=9"]).build_task()
-    with pytest.raises(InputError, match="did you mean 'summarization'"):
-        load_recipe(file, ["task.name=summarisation"]).build_task()
 
 
 EXPECTED: dict[str, tuple[float, float, float]] = {

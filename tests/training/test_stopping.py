@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from longspan.cli import main
@@ -23,18 +21,6 @@ from longspan.training.train import train
 from longspan.training.trainer import RecipeTrainer
 
 SLOW_LOG = ["optimisation.log_every=3", "optimisation.evaluate_every=6", "optimisation.workers=0"]
-
-
-def _curve(folder: Path) -> list[tuple[Any, ...]]:
-    history = json.loads((folder / "metrics.json").read_text())["history"]
-    names = ("step", "loss", "grad_norm", "learning_rate", "eval_loss")
-    return [tuple(entry.get(name) for name in names) for entry in history if "train_runtime" not in entry]
-
-
-def _same(one: Path, other: Path) -> None:
-    assert _curve(one) == _curve(other)
-    ours, theirs = (load_file(folder / "model.safetensors") for folder in (one, other))
-    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
 
 
 def _before_step(monkeypatch: pytest.MonkeyPatch, step: int, act: Callable[[Any, Any], Any]) -> None:
@@ -63,7 +49,13 @@ def _send(number: int, times: int = 1) -> Callable[[Any, Any], Any]:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_the_step_and_nothing_is_lost(
-    number: int, code: int, tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+    number: int,
+    code: int,
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: Any,
+    same: Callable[..., Any],
 ) -> None:
     """Between two lines of the log, whose losses are the same afterwards."""
     train(load_recipe(tiny_recipe, SLOW_LOG), tmp_path / "whole")
@@ -85,10 +77,12 @@ def test_a_signal_saves_the_step_and_nothing_is_lost(
         _before_step(patch, 8, _send(number))
         assert main([*arguments, "--resume"]) == code
     assert main([*arguments, "--resume"]) == 0
-    _same(tmp_path / "a run", tmp_path / "whole")
+    same(tmp_path / "a run", tmp_path / "whole")
 
 
-def test_a_second_signal_stops_at_once(tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_signal_stops_at_once(
+    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: Callable[..., Any]
+) -> None:
     recipe = load_recipe(tiny_recipe)
     with monkeypatch.context() as patch:
         _before_step(patch, 4, _send(signal.SIGINT, times=2))
@@ -98,7 +92,7 @@ def test_a_second_signal_stops_at_once(tiny_recipe: Path, tmp_path: Path, monkey
     assert os.listdir(tmp_path / "run" / "checkpoints") == ["checkpoint-2"]
     train(recipe, tmp_path / "whole")
     train(recipe, tmp_path / "run", resume=True)
-    _same(tmp_path / "run", tmp_path / "whole")
+    same(tmp_path / "run", tmp_path / "whole")
 
 
 @pytest.mark.parametrize(("value", "words"), [("nan", "the loss is nan"), ("inf", "the loss is inf")])
@@ -122,7 +116,9 @@ def test_a_gradient_that_is_not_finite_ends_training(
         train(load_recipe(tiny_recipe), tmp_path / "run")
 
 
-def test_steps_can_be_raised_under_a_constant_schedule(tiny_recipe: Path, tmp_path: Path) -> None:
+def test_steps_can_be_raised_under_a_constant_schedule(
+    tiny_recipe: Path, tmp_path: Path, same: Callable[..., Any]
+) -> None:
     constant = ["optimisation.schedule=constant_with_warmup"]
     train(load_recipe(tiny_recipe, [*constant, "optimisation.steps=8"]), tmp_path / "whole")
     folder = tmp_path / "raised"
@@ -130,20 +126,20 @@ def test_steps_can_be_raised_under_a_constant_schedule(tiny_recipe: Path, tmp_pa
     longer = load_recipe(tiny_recipe, [*constant, "optimisation.steps=8"])
     assert max(entry["step"] for entry in first.history) == 4
     train(longer, folder, resume=True)
-    _same(folder, tmp_path / "whole")
+    same(folder, tmp_path / "whole")
     assert load_recipe(folder / "recipe.yaml").optimisation.steps == 8
     with pytest.raises(InputError, match=r"optimisation.steps=8, not 4"):
         train(load_recipe(tiny_recipe, [*constant, "optimisation.steps=4"]), folder, resume=True)
 
 
-def test_epochs_can_be_raised_too(tiny_recipe: Path, tmp_path: Path) -> None:
+def test_epochs_can_be_raised_too(tiny_recipe: Path, tmp_path: Path, same: Callable[..., Any]) -> None:
     """Five steps are an epoch."""
     constant = ["optimisation.schedule=constant", "optimisation.warmup_steps=0", "optimisation.steps=null"]
     constant.append("optimisation.evaluate_every=5")
     train(load_recipe(tiny_recipe, [*constant, "optimisation.epochs=2"]), tmp_path / "whole")
     train(load_recipe(tiny_recipe, [*constant, "optimisation.epochs=1"]), tmp_path / "raised")
     train(load_recipe(tiny_recipe, [*constant, "optimisation.epochs=2"]), tmp_path / "raised", resume=True)
-    _same(tmp_path / "raised", tmp_path / "whole")
+    same(tmp_path / "raised", tmp_path / "whole")
 
 
 @pytest.mark.parametrize(
@@ -172,7 +168,9 @@ def test_steps_are_not_raised_where_the_past_would_differ(
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
-def test_a_full_disk_keeps_the_last_good_checkpoint(tiny_recipe: Path, tmp_path: Path, small_disk: Path) -> None:
+def test_a_full_disk_keeps_the_last_good_checkpoint(
+    tiny_recipe: Path, tmp_path: Path, small_disk: Path, same: Callable[..., Any]
+) -> None:
     subprocess.run(["mount", "-o", "remount,size=8m", str(small_disk)], check=True)
     constant = ["optimisation.schedule=constant_with_warmup"]
     train(load_recipe(tiny_recipe, [*constant, "optimisation.steps=6"]), tmp_path / "whole")
@@ -187,4 +185,4 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tiny_recipe: Path, tmp_path:
     assert not [path for path in small_disk.rglob("*") if "longspan-" in path.name]
     (small_disk / "filler").unlink()
     train(longer, small_disk / "run", resume=True)
-    _same(small_disk / "run", tmp_path / "whole")
+    same(small_disk / "run", tmp_path / "whole")

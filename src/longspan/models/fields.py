@@ -94,7 +94,10 @@ class ModelFields:
             self.decoder_start_token_id = self.eos_token_id
         _check_sizes(self)
         self.attention = plain_layers(self.attention, self.num_hidden_layers)
-        self.decoder_attention = plain_layers(self.decoder_attention, self.decoder_layers)
+        try:
+            self.decoder_attention = plain_layers(self.decoder_attention, self.decoder_layers)
+        except InputError as error:  # the sentences name the field that both have in common
+            raise InputError(str(error).replace("attention", "decoder_attention", 1)) from None
         self.stack = stack_config(self.stack).to_dict()
         check_shared_tables([self.layer_attention(layer) for layer in range(self.num_hidden_layers)])
         if self.head is not None:

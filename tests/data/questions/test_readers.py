@@ -72,30 +72,6 @@ def test_rows_without_an_id_are_named_by_file_and_line(tmp_path: Path) -> None:
     assert ids(tmp_path / "shard.jsonl") == ["shard:2"]
 
 
-def test_directories_of_shards(tmp_path: Path) -> None:
-    names = ("nq-dev-01.jsonl.gz", "nq-train-10.jsonl.gz", "nq-train-02.jsonl.gz", "nq-dev-00.jsonl.gz")
-    for number, name in enumerate(names):
-        (tmp_path / name).write_bytes(gzip.compress(lines(record(number))))
-    (tmp_path / "train.md").write_text("no rows")
-    assert ids(tmp_path, "train") == ["2", "1"]
-    assert ids(tmp_path, "validation") == ids(tmp_path, "dev") == ["3", "0"]
-    with pytest.raises(InputError, match=r"has no file of split='test'; it has nq-dev-00.jsonl.gz, nq-dev-01"):
-        read_questions(tmp_path, "test")
-
-
-def test_a_folder_per_split_and_shards_without_a_split(tmp_path: Path) -> None:
-    for folder, numbers in (("train", (1, 0)), ("dev", (2,))):
-        (tmp_path / folder).mkdir()
-        for number in numbers:
-            (tmp_path / folder / f"part-{number}.jsonl").write_bytes(lines(record(number)))
-    assert ids(tmp_path, "train") == ["0", "1"]
-    assert ids(tmp_path, "validation") == ["2"]
-    assert ids(tmp_path / "train", "validation") == ["0", "1"]  # its files name no split
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"has no file that can be read \(\.jsonl, \.json, \.gz and \.xz too\)"):
-        read_questions(tmp_path / "empty")
-
-
 def test_one_record_is_read_at_a_time(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(lines(record(1), record(2), "{damaged"))
     rows = read_questions(tmp_path / "a.jsonl")

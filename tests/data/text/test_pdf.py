@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -49,7 +50,8 @@ def test_one_long_word_takes_linear_time() -> None:
     assert whole_words(text) == text
 
 
-def test_threads_may_read_at_once(small_pdf: bytes) -> None:
+def test_threads_may_read_at_once(make_pdf: Callable[..., bytes]) -> None:
+    small_pdf = make_pdf("First line.", "Second page.")
     found: list[str] = []
     threads = [
         threading.Thread(target=lambda: found.append(text_and_pages_from_pdf(small_pdf, "a.pdf")[0])) for _ in range(8)
@@ -59,20 +61,3 @@ def test_threads_may_read_at_once(small_pdf: bytes) -> None:
     for thread in threads:
         thread.join()
     assert found == ["First line.\nSecond page."] * 8
-
-
-@pytest.fixture
-def small_pdf() -> bytes:
-    pdfium = pytest.importorskip("pypdfium2")
-    assert pdfium
-    from io import BytesIO
-
-    figures = pytest.importorskip("matplotlib.figure")
-    backend = pytest.importorskip("matplotlib.backends.backend_pdf")
-    out = BytesIO()
-    with backend.PdfPages(out) as pages:
-        for line in ("First line.", "Second page."):
-            figure = figures.Figure()
-            figure.text(0.1, 0.5, line)
-            pages.savefig(figure)
-    return out.getvalue()

@@ -160,15 +160,6 @@ def test_gradients_are_finite(null, paragraphs, make_model, make_batch):
     assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
-def test_every_parameter_learns(make_model, batch):
-    model = make_model({"null_paragraph": True, "answer_types": 5})
-    model(**batch, **LABELS).loss.backward()
-    assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
-    heads = {"qa_outputs": model.qa_outputs, "paragraph": model.paragraph, "answer": model.answer}
-    for head in heads.values():
-        assert all(parameter.grad.abs().sum() > 0 for parameter in head.parameters())
-
-
 def test_gradcheck_of_means_and_choices():
     hidden = torch.randn(2, 13, 3, dtype=torch.float64, requires_grad=True)
     real = torch.arange(13) < torch.tensor([[13], [7]])
@@ -218,36 +209,15 @@ def test_a_chunk_alone_padded_or_batched(padding, paragraphs, order):
     torch.testing.assert_close(together.loss, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_no_tensor_of_tokens_by_paragraphs(make_config):
+def test_no_tensor_of_tokens_by_paragraphs(memory):
     """T × C numbers would be T²/2 here: as many paragraphs as half the tokens."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
     length, width = 1009, 24
-    largest = 0
-
-    class Largest(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            nonlocal largest
-            result = function(*args, **(kwargs or {}))
-            largest = max(largest, result.numel() if isinstance(result, Tensor) else 0)
-            return result
-
-    hidden = torch.randn(1, length, width, requires_grad=True)
-    ids = (torch.arange(length) // 2)[None]
-    with Largest():
-        means, exists = paragraph_means(hidden, ids, torch.ones(1, length, dtype=torch.bool), None)
-        document_mean(means, exists, hidden, torch.ones(1, length, dtype=torch.bool)).sum().backward()
+    hidden, real = torch.randn(1, length, width, requires_grad=True), torch.ones(1, length, dtype=torch.bool)
+    with memory() as made:
+        means, exists = paragraph_means(hidden, (torch.arange(length) // 2)[None], real, None)
+        document_mean(means, exists, hidden, real).sum().backward()
     assert means.shape == (1, 505, width)
-    assert largest <= 2 * length * width
-
-
-def test_saved_and_loaded(make_model, batch, tmp_path):
-    model = make_model({"null_paragraph": True, "answer_types": 5})
-    torch.nn.init.constant_(model.paragraph.bias, 0.3)
-    model.save_pretrained(tmp_path)
-    loaded = LongspanForNaturalQuestions.from_pretrained(tmp_path)
-    torch.testing.assert_close(loaded(**batch).paragraph_logits, model(**batch).paragraph_logits, rtol=0, atol=0)
-    assert isinstance(model(**batch, return_dict=False), tuple)
+    assert made.largest <= 2 * length * width
 
 
 @pytest.mark.parametrize(
@@ -283,16 +253,3 @@ def test_mistakes_are_named(changes, words, make_model, batch):
 def test_impossible_options(options, words, make_model):
     with pytest.raises(InputError, match=words):
         make_model(options)
-
-
-@pytest.mark.slow
-def test_loss_and_gradients_through_a_compiled_graph(make_model, batch):
-    model = make_model(max_global_tokens=1, num_hidden_layers=1)
-    torch.compiler.reset()
-    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend="aot_eager")
-    gradients = []
-    for run in (model, compiled):
-        model.zero_grad()
-        run(**batch, **LABELS, max_paragraphs=3).loss.backward()
-        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
-    torch.testing.assert_close(gradients[1], gradients[0], atol=1e-6, rtol=1e-4)

@@ -49,15 +49,6 @@ def test_loss_counts_sentences_with_a_label_only(model, make_batch):
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
-def test_a_document_alone_padded_or_batched_scores_the_same(model, make_batch):
-    ids, mask = make_batch(11, 6)
-    together = model(ids, mask, sentence_ids=SENTENCES)
-    alone = model(ids[1:, :6], sentence_ids=SENTENCES[1:, :6])
-    assert together.scores.shape == (2, 4)
-    assert alone.scores.shape == (1, 3)
-    torch.testing.assert_close(together.scores[1:, :3], alone.scores, atol=1e-5, rtol=1e-5)
-
-
 def test_padding_belongs_to_no_sentence(model, make_batch):
     ids, mask = make_batch(11, 6)
     careless = torch.where(mask.bool(), SENTENCES, 0)

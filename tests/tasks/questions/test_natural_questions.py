@@ -17,7 +17,6 @@ from longspan.data.questions.rows import Annotation, Place, QuestionRow, Span, p
 from longspan.data.questions.synthetic import synthetic_questions
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForNaturalQuestions
-from longspan.tasks import task_class
 from longspan.tasks.metrics.natural_questions import Said, annotations_of, natural_questions_scores
 from longspan.tasks.questions.natural_questions import NaturalQuestions, rows_of
 from longspan.training.evaluate import evaluate
@@ -234,19 +233,6 @@ def test_odd_rows_train_and_evaluate(kinds: int, tmp_path: Path) -> None:
     assert outcome.lines[-1]["candidate"] is None
     assert outcome.lines[-1]["long_score"] is None
     json.dumps([outcome.scores, outcome.lines, outcome.files], allow_nan=False)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"max_answer_tokens": 0}, "max_answer_tokens is 0"),
-        ({"answer_types": 3}, "answer_types is 3"),
-        ({"stride": 5000}, "stride=5000"),
-    ],
-)
-def test_impossible_options(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        task_class("natural_questions")(**options)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from longspan.errors import InputError
+from longspan.tasks.questions.natural_questions import NaturalQuestions
 from longspan.tasks.questions.options import PassageTypes, QuestionOptions, marker_ids, marker_tokens
 
 
@@ -22,11 +23,12 @@ from longspan.tasks.questions.options import PassageTypes, QuestionOptions, mark
         ({"max_candidates": -1}, "max_candidates is -1; it must be at least 0"),
         ({"passage_types": True}, "passage_types=true needs match_types=true"),
         ({"answer_types": 3}, "answer_types is 3; choose 2 or 5"),
+        ({"max_answer_tokens": 0}, "max_answer_tokens is 0"),
     ],
 )
 def test_impossible_options_are_refused(options: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        QuestionOptions(**options)
+        NaturalQuestions(**options)
 
 
 def test_markers_are_numbers_and_kinds() -> None:

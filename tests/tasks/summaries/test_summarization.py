@@ -127,14 +127,6 @@ def test_summaries_without_line_breaks_are_cut_into_sentences() -> None:
     assert as_lines(" \n ") == ""
 
 
-@pytest.mark.parametrize(
-    "options", [{"max_source_tokens": 0}, {"max_target_tokens": -1}, {"global_tokens": "all"}, {"references": "best"}]
-)
-def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=next(iter(options))):
-        Summarization(**options)
-
-
 def test_tokenizer_without_needed_marks_is_refused(tokenizer: Any) -> None:
     for name, message in (("pad_token", "has no pad_token"), ("eos_token", "has no eos_token")):
         broken = train_tokenizer(["text"], 300)
