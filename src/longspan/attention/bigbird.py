@@ -14,7 +14,7 @@ from torch import Tensor
 from longspan.attention.base import Attention, AttentionConfig, State
 from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.projected import ProjectedAttention
-from longspan.attention.parts.tokens import Tokens, in_order
+from longspan.attention.parts.tokens import Tokens, in_order, undone
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.attention.parts.windows import shifted
 from longspan.errors import InputError
@@ -158,7 +158,7 @@ class BigBirdAttention(WindowedAttention):
         if tokens.mask is None:
             return hidden, tokens, None
         order, slots = _real_first(tokens.mask), tokens.global_slots
-        back = order.argsort(1)
+        back = undone(order)
         if slots is not None:
             slots = torch.where(slots < 0, -1, back.gather(1, slots.clamp(min=0)))
         return in_order(hidden, order), replace(tokens, mask=in_order(tokens.mask, order), global_slots=slots), back
@@ -190,7 +190,8 @@ class BigBirdAttention(WindowedAttention):
 
 def _real_first(mask: Tensor) -> Tensor:
     """An order `(B, T)` of the places of a mask in which real tokens come first."""
-    return torch.argsort(~mask, dim=1, stable=True)
+    places = torch.where(mask, mask.cumsum(1), mask.sum(1, keepdim=True) + (~mask).cumsum(1)) - 1
+    return undone(places)
 
 
 class PublishedBigBirdAttention(ProjectedAttention):

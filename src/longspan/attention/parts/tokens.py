@@ -82,7 +82,9 @@ class Tokens:
         begins with a real token, which a compiled program, that cannot look, leaves open."""
         if self.mask is None or (not torch.compiler.is_compiling() and self._begins_real):
             return None
-        return torch.argsort(self.mask.cumsum(1) == 0, dim=1, stable=True)
+        before = (self.mask.cumsum(1) == 0).sum(1, keepdim=True)
+        places = torch.arange(self.mask.shape[1], device=self.mask.device) + before
+        return torch.where(places < self.mask.shape[1], places, places - self.mask.shape[1])
 
     @cached_property
     def _begins_real(self) -> bool:
@@ -107,3 +109,9 @@ def in_order(tensor: Tensor, order: Tensor | None, *dims: int) -> Tensor:
         shape[0], shape[dim] = order.shape
         tensor = tensor.gather(dim, order.view(shape).expand_as(tensor))
     return tensor
+
+
+def undone(order: Tensor) -> Tensor:
+    """The order `(B, T)` that undoes one, without a sort, which ONNX cannot express."""
+    places = torch.arange(order.shape[1], device=order.device).expand_as(order)
+    return torch.zeros_like(order).scatter(1, order, places)
