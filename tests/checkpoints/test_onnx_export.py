@@ -21,6 +21,8 @@ SIZES = {
 }
 SMALL = {
     "full": {"attention": "full"},
+    "linear": {"attention": "linear"},
+    "bigbird": {"attention": {"mechanism": "bigbird", "block_tokens": 4, "global_blocks": 1}},
     "longformer": {
         "attention": {"mechanism": "longformer", "left_tokens": 3, "right_tokens": 5},
         "global_tokens": "question",
