@@ -153,7 +153,8 @@ def _sample(entry: Any) -> Any:
 def _place(text: str, layers: int) -> int:
     number = int(text)
     if not -layers <= number < layers:
-        raise InputError(f"attention.layers names layer {number}, but there are layers 0 to {layers - 1}")
+        known = f"layers 0 to {layers - 1}" if layers else "none"
+        raise InputError(f"attention.layers names layer {number}, but there are {known}")
     return number % layers
 
 
