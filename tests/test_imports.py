@@ -54,7 +54,8 @@ def test_transformers_knows_our_models_whatever_came_first(order: str, folder: P
 
 def test_the_attention_is_known_here_too() -> None:
     config = GPT2Config(n_layer=1, n_embd=4, n_head=2, vocab_size=9, bos_token_id=0, eos_token_id=1)
-    GPT2Model._from_config(config, attn_implementation="longspan")
+    model = GPT2Model._from_config(config, attn_implementation="longspan")
+    assert model.config._attn_implementation == "longspan"
 
 
 @pytest.fixture
