@@ -1,0 +1,54 @@
+"""A document as a person sees it: headings, paragraphs, items, turns of speakers, in order and with their places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from longspan.data.text.traced import Traced
+
+Kind = Literal["paragraph", "heading", "item", "turn", "code", "table", "caption", "references", "boilerplate"]
+"""What a block is. Sentences are found in paragraphs, items and turns; the others are kept for their places."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A stretch of a document that is one thing, on one line (code and tables keep their lines).
+
+    Attributes:
+        kind: what it is.
+        body: its words as they are to be read, and where in the document's text they came from.
+        level: of a heading, from 1; of an item, how deep it stands; else 0.
+        speaker: who says a turn, else None; the name is no part of the body.
+        abstract: whether it belongs to the document's own abstract or executive summary.
+    """
+
+    kind: Kind
+    body: Traced
+    level: int = 0
+    speaker: str | None = None
+    abstract: bool = False
+
+    @property
+    def text(self) -> str:
+        """The words."""
+        return self.body.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A document that has been read.
+
+    Attributes:
+        text: what places count in: of .txt and .md files the file's own text, else the text as it was extracted.
+        blocks: in order; their places rise.
+        pages: the characters at which the pages of a PDF file begin; empty where there are no pages.
+        title: the document's own title, where it tells one.
+        name: what messages call it.
+    """
+
+    text: str
+    blocks: tuple[Block, ...]
+    pages: tuple[int, ...] = ()
+    title: str | None = None
+    name: str = "the document"
