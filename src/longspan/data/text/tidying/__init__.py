@@ -5,22 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from longspan.data.text.blocks import Block
-from longspan.data.text.tidying.headings import with_headings
-from longspan.data.text.tidying.lines import with_joined_lines
-from longspan.data.text.tidying.turns import with_turns
+from longspan.data.text.tidying import abstracts, apparatus, frames, headings, lines, turns
 
 Step = Callable[[Sequence[Block]], list[Block]]
 
-STEPS: tuple[Step, ...] = (
-    with_turns,
-    with_headings,
-    with_joined_lines,
+GUESSES: tuple[Step, ...] = (
+    frames.without_gutenberg_frame,
+    turns.with_turns,
+    lines.without_paragraph_numbers,
+    apparatus.with_code,
+    apparatus.with_tables,
+    apparatus.with_captions,
+    headings.with_headings,
+    lines.with_items,
 )
-"""In this order."""
+"""The structure of a text that does not say it itself, in this order."""
+
+STEPS: tuple[Step, ...] = (
+    turns.without_tags,
+    lines.with_joined_lines,
+    frames.without_credits,
+    frames.without_licences,
+    frames.without_banners,
+    lines.without_rules,
+    apparatus.without_contents,
+    apparatus.with_references,
+    headings.without_repeated_headings,
+    abstracts.with_abstract,
+)
+"""What is done to every document, in this order."""
 
 
-def tidied(blocks: Sequence[Block]) -> list[Block]:
-    """The blocks after every step."""
-    for step in STEPS:
+def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:
+    """The blocks after every step; without those that guess a structure where the document's format has told it."""
+    for step in (*(GUESSES if guess else ()), *STEPS):
         blocks = step(blocks)
     return list(blocks)
