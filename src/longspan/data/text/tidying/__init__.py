@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from longspan.data.text.blocks import Block
+from longspan.data.text.blocks import SPOKEN, Block
 from longspan.data.text.tidying import abstracts, apparatus, frames, headings, lines, turns
 
 Step = Callable[[Sequence[Block]], list[Block]]
@@ -37,7 +37,16 @@ STEPS: tuple[Step, ...] = (
 
 
 def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:
-    """The blocks after every step; without those that guess a structure where the document's format has told it."""
+    """The blocks after every step; without those that guess a structure where the document's format has told it.
+
+    A document of which nothing would be left is left as it is.
+    """
+    found = list(blocks)
     for step in (*(GUESSES if guess else ()), *STEPS):
-        blocks = step(blocks)
-    return list(blocks)
+        found = step(found)
+    return found if any(block.kind in SPOKEN for block in found) else as_they_are(blocks)
+
+
+def as_they_are(blocks: Sequence[Block]) -> list[Block]:
+    """Every block as a paragraph; nothing is left out."""
+    return [Block(kind="paragraph", body=block.body) for block in blocks]

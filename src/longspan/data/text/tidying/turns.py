@@ -24,8 +24,8 @@ FEWEST, ALONE = 4, 6
 
 LABELS = re.compile(
     r"notes?|examples?|warning|caution|tips?|hints?|important|sources?|figure|table|date|time|location|place|subject"
-    r"|from|to|b?cc|sent|re|abstract|key ?words|summary|title|authors?|e-?mail|url|links?|see|version|licen[cs]e|copyright"
-    r"|todo|fix(?:ed|es)?|feat(?:ure)?s?|added|changed|removed|deprecated|security|chore|docs|bugs?|test|refactor|style"
+    r"|from|to|b?cc|sent|re|abstract|key ?words|summary|title|authors?|e-?mail|url|links?|see|version|licen[cs]e"
+    r"|copyright|todo|fix(?:ed|es)?|feat(?:ure)?s?|added|changed|removed|deprecated|security|chore|docs|bugs?|test|refactor|style"
     r"|improvements?|info|error|debug|warn|fatal|arg(?:uments|s)|param(?:eter)?s|returns?|raises|yields|attributes|usage"
     r"|input|output|default|type|description|steps?|objectives?|results|methods|background|conclusions?|purpose|findings"
     r"|id|name|status|created|motivation|solution|problem|issue|p\.s\.?|n\.?b\.?|i\.e|e\.g|namely|https?|website|phone|tel"
@@ -136,10 +136,12 @@ def _once_too(counts: Counter[str], found: list[list[Turn]], share: float) -> It
     """The names that come again; where nearly all is dialogue also those that speak once, like a guest."""
     for turns in found:
         for turn in turns:
-            if counts[turn.name] > 1 or (
-                share > CLOSED and (turn.name.istitle() or turn.name.isupper()) and not turn.alone
-            ):
+            if counts[turn.name] > 1 or (share > CLOSED and _is_proper(turn.name) and not turn.alone):
                 yield turn.name
+
+
+def _is_proper(name: str) -> bool:
+    return all(word[0].isupper() or word == "and" for word in name.split())
 
 
 def _is_speech(text: str, turn: Turn) -> bool:
