@@ -80,7 +80,13 @@ def is_title(line: str) -> bool:
 def is_shouted(line: str) -> bool:
     """Whether a line is in capitals."""
     letters = sum(map(str.isalpha, line))
-    return letters > 2 and line.isupper() and len(line.strip()) <= TITLE and 2 * letters > len(line.strip())
+    return (
+        letters > 2
+        and "_" not in line
+        and line.isupper()
+        and len(line.strip()) <= TITLE
+        and 2 * letters > len(line.strip())
+    )
 
 
 def _pieces(group: Block, width: int) -> Iterator[Block]:

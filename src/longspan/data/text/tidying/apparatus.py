@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from longspan.data.text.blocks import Block
 from longspan.data.text.plain_text import ENDED
+from longspan.data.text.sentences import WRAPPED_LINE
 
 _CAPTION = re.compile(
     r"\s*[\[(*_]{0,3}(?:(?:(?:supplementary|appendix|extended data)\s+)?(?:figure|fig\.?|table|tab\.|scheme|plate"
@@ -16,7 +17,7 @@ _CAPTION = re.compile(
     re.IGNORECASE,
 )
 _CODE_LINE = re.compile(
-    r"\s*(?:[\]})]+[;,]?\s*$|.*[;{]\s*$|(?:def|class|async def)\s+\w+.*:\s*$|(?:from\s+[\w.]+\s+)?import\s+[\w., *]+$"
+    r"\s*(?:[\]})]+[;,]?\s*$|.*(?:[=<>]|\w\().*;\s*$|.*\{\s*$|(?:def|class|async def)\s+\w+.*:\s*$|(?:from\s+[\w.]+\s+)?import\s+[\w., *]+$"
     r"|(?:>>>|\.\.\.|\$|%|#!|//|/\*|\*/|--)\s?\S.*|(?:sudo|pip3?|git|cd|curl|apt(?:-get)?|npm|docker|python3?)\s+\S+.*"
     r"|[\w.\[\]\"']+\s*(?:[-+*/|&:]?=|=>|:=)\s*\S.*[^.]$|</?\w[^>]*>.*|[\w.]+\([^)]*\)[;:]?\s*$|return\b.*[^.]$)"
 )
@@ -65,13 +66,16 @@ def _is_code(text: str) -> bool:
 def _is_prose(line: str) -> bool:
     """Whether a line is mostly words."""
     words = line.split()
-    return len(words) > 5 and 4 * sum(word.strip(",.;:()\"'“”’!?-").isalpha() for word in words) >= 3 * len(words)
+    return len(words) > 5 and 5 * sum(word.strip(",.;:()\"'“”’!?-").isalpha() for word in words) >= 3 * len(words)
 
 
 def _is_readable(text: str) -> bool:
     """Whether a long block has the spaces and letters that writing has; those of some scripts have no spaces."""
-    letters = sum(map(str.isalpha, text[:2_000]))
-    return len(text) < 160 or (2 * letters > len(text[:2_000]) and not re.fullmatch(r"[!-~]{160,}", text[:2_000]))
+    sample = text[:2_000]
+    marks = re.sub(r"[\s_.-]+", "", sample)
+    return len(text) < WRAPPED_LINE or (
+        3 * sum(map(str.isalpha, marks)) > len(marks) and not re.fullmatch(r"[!-~]{160,}", sample)
+    )
 
 
 def with_tables(blocks: Sequence[Block]) -> list[Block]:
