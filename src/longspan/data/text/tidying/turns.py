@@ -37,27 +37,27 @@ LABELS = re.compile(
 
 _TIME = r"[\[(]?\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d{1,3})?[\])]?"
 _NAME = r"[^\W\d_](?:[^\n:<>{}\[\]()|=!?;]|:(?=\S)){0,47}?"
-_ROLE = r"(?:[^\S\n]*[\[(][^\])\n]{1,60}[\])])?"
+_ROLE = r"(?:[^\S\n]*+[\[(][^\])\n]{1,60}[\])])?"
 _NAMED = re.compile(
-    rf"^[^\S\n]*(?:>>+[^\S\n]*|[-–—][^\S\n]+)?\*{{0,2}}_?(?:{_TIME}[^\S\n]*[-–—|]?[^\S\n]*)?\*{{0,2}}"
-    rf"(?P<name>{_NAME})(?P<role>{_ROLE})[^\S\n]*(?:{_TIME}[^\S\n]*)?(?:\*\*|_)?[^\S\n]*[:：](?:\*\*|_)?"
-    r"(?:[^\S\n]+(?=\S)|[^\S\n]*(?P<line>$))",
+    rf"^[^\S\n]*+(?:>>+[^\S\n]*+|[-–—][^\S\n]+)?\*{{0,2}}_?(?:{_TIME}[^\S\n]*+[-–—|]?[^\S\n]*+)?\*{{0,2}}"
+    rf"(?P<name>{_NAME})(?P<role>{_ROLE})[^\S\n]*+(?:{_TIME}[^\S\n]*+)?(?:\*\*|_)?[^\S\n]*+[:：](?:\*\*|_)?"
+    r"(?:[^\S\n]+(?=\S)|[^\S\n]*+(?P<line>$))",
     re.MULTILINE,
 )
 _OTHERS = re.compile(
-    rf"^[^\S\n]*(?:{_TIME}[^\S\n]*)?<(?P<nick>[^<>\s]{{1,30}})>[^\S\n]+(?=\S)"
-    r"|^[^\S\n]*(?P<member>(?:Mr|Mrs|Ms|Dr|Senator|The|Chairman|Chairwoman|Representative)\.? "
+    rf"^[^\S\n]*+(?:{_TIME}[^\S\n]*+)?<(?P<nick>[^<>\s]{{1,30}})>[^\S\n]+(?=\S)"
+    r"|^[^\S\n]*+(?P<member>(?:Mr|Mrs|Ms|Dr|Senator|The|Chairman|Chairwoman|Representative)\.? "
     r"[A-Z][A-Z’'-]+(?: [A-Z][A-Z.’'-]*| of [A-Z]\w+)*)\.[^\S\n]+(?=\S)"
-    rf"|^[^\S\n]*(?P<timed>[^\W\d_][^\n:<>]{{0,47}}?)[^\S\n]+{_TIME}[^\S\n]*$"
-    r"|^[^\S\n]*(?P<titled>[^\W\d_][\w.’' ]{1,40}?)[^\S\n]+(?:--|—|–)[^\S\n]+[A-Z][^\n.!?]{1,80}$"
-    r"|^[^\S\n]*(?P<actor>[A-Z][A-Z ’'-]{1,30})\.[^\S\n]*$",
+    rf"|^[^\S\n]*+(?P<timed>[^\W\d_][^\n:<>]{{0,47}}?)[^\S\n]+{_TIME}[^\S\n]*+$"
+    r"|^[^\S\n]*+(?P<titled>[^\W\d_][\w.’' ]{1,40}?)[^\S\n]+(?:--|—|–)[^\S\n]+[A-Z][^\n.!?]{1,80}$"
+    r"|^[^\S\n]*+(?P<actor>[A-Z][A-Z ’'-]{1,30})\.[^\S\n]*+$",
     re.MULTILINE,
 )
 _BARE = re.compile(r"[A-Z][\w.’'-]*(?: [A-Z][\w.’'-]*){0,3}")
 _NOT_A_NAME = re.compile(r".*[.](?!$)(?<!\bMr.)(?<!\bMrs.)(?<!\bMs.)(?<!\bDr.)(?<!\bSt.)(?<!\b[A-Z].)(?<!\bProf.)\s")
 _SMALL = re.compile(r"an?|and|of|the|in|on|for|to|is|are|was|were|with|that|this|it|by|as|at|or|from")
 _TAG = re.compile(
-    r"[^\S\n]*(?:\{[a-z][a-z_ -]{1,24}\}|[\[(](?:laughter|laughs|laughing|applause|crosstalk|inaudible"
+    r"(?<![^\S\n])[^\S\n]*+(?:\{[a-z][a-z_ -]{1,24}\}|[\[(](?:laughter|laughs|laughing|applause|crosstalk|inaudible"
     rf"|unintelligible|pause|music|silence|coughs?|sighs?|chuckles|cheering|indiscernible)(?:[^\S\n]+{_TIME})?[\])])",
     re.IGNORECASE,
 )
