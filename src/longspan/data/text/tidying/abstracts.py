@@ -13,7 +13,7 @@ EARLY, SOON = 0.2, 0.05
 """Part of a document's characters in which its abstract begins; that of its paragraphs before a "Summary"."""
 LONGEST = 6_000
 """Characters; a longer section is no abstract."""
-FEWEST = 100
+FEWEST = 60
 
 _NUMBER = r"(?:[\dIVXA-C]{1,4}\.?\s+)?"
 _NAMES = (
