@@ -181,7 +181,8 @@ def test_nothing_to_summarise() -> None:
 
 
 PAPER = (
-    "The Slow Snail\n\nAbstract\n\nWe measure how slowly the garden snails move. On three data sets the error is halved.\n\n"
+    "The Slow Snail\n\nAbstract\n\n"
+    "We measure how slowly the garden snails move. On three data sets the error is halved.\n\n"
     + "1 Introduction\n\n"
     + "".join(
         f"Snail number {number} lives below the old wall. It moved for {number} hours.\n\n" for number in range(30)
