@@ -193,7 +193,7 @@ def test_a_path_is_a_file_and_a_text_is_a_text(reader: Reader, tmp_path: Path) -
     path = tmp_path / "marmots.md"
     path.write_text("# **Marmots**\n\n" + TEXT, encoding="utf-8")
     found = longspan.answer(path, QUESTION, reader)
-    assert found.passages[0].text.split() == ["Marmots", *TEXT[: TEXT.index("\n\n")].split()]
+    assert found.passages[0].text.split() == ["#", "**Marmots**", *TEXT[: TEXT.index("\n\n")].split()]
     assert longspan.answer(str(path), QUESTION, reader).passage.text == str(path)
 
 

@@ -88,9 +88,10 @@ def is_title(line: str) -> bool:
     line = line.strip()
     if len(line) > TITLE:
         return False
-    return bool(ATX.match(line) or WIKI.match(line) or CHAPTER.match(line)) or bool(
-        SECTIONS.fullmatch(line.rstrip(":."))
-    )
+    if ATX.match(line) or WIKI.match(line):
+        return True
+    name = line.rstrip(":." if line.isupper() else ":")
+    return line[:1].isupper() and bool(CHAPTER.match(line) or SECTIONS.fullmatch(name))
 
 
 def is_shouted(line: str) -> bool:
@@ -110,12 +111,12 @@ def _pieces(group: Block, width: int) -> Iterator[Block]:
     if len(lines) == 1:
         yield group
         return
-    start = place = number = 0
+    start = place = number = first = 0
     for index, line in enumerate(lines):
         last, number = number, _number(line, number)
-        if index and _begins(lines, index, width, last):
+        if index and _begins(lines, index, first, width, last):
             yield Block(kind="paragraph", body=group.body.part(start, place - 1))
-            start = place
+            start, first = place, index
         place += len(line) + 1
     yield Block(kind="paragraph", body=group.body.part(start, len(group.text)))
 
@@ -126,20 +127,45 @@ def _number(line: str, last: int) -> int:
     return int(found["number"]) if found and found["number"] else last
 
 
-def _begins(lines: list[str], index: int, width: int, last: int) -> bool:
-    """Whether a block begins at a line that is not the first of its group; `last` is the number of the last item."""
+def _begins(lines: list[str], index: int, first: int, width: int, last: int) -> bool:
+    """Whether a block begins at a line of a group.
+
+    Args:
+        lines: of the group.
+        index: of the line, not the first.
+        first: the index of the line at which the last block began.
+        width: the longest line that is a part of a paragraph.
+        last: the number of the last item.
+    """
     before, line = lines[index - 1], lines[index]
     if max(len(before), len(line)) > width:
         return True
-    if is_title(line) or is_title(before) or _PAGE.fullmatch(before):
-        return True
-    if _SECTION.match(before) and _ends_early(lines, index):
-        return True
+    if first == index - 1:  # what stands above may be a title
+        titled = is_title(before) or _PAGE.fullmatch(before) or (_SECTION.match(before) and _ends_early(lines, index))
+        if titled or (is_shouted(before) and not is_shouted(line) and _apart(before)):
+            return True
     if _RULE.fullmatch(before) and not _RULE.fullmatch(line):
         return True  # what stands above was underlined
-    if is_shouted(before) != is_shouted(line) and (index == 1 or is_shouted(line)) and _apart(lines, index):
+    if is_title(line) and (line.lstrip()[0] in "#=" or _has_ended(lines, index)):
         return True
-    return bool(BULLET.match(line)) or _is_numbered(lines, index, last)
+    if is_shouted(line) and not is_shouted(before) and _apart(line):
+        return True
+    return bool(BULLET.match(line)) or _is_numbered(lines, index, last) or _is_set_in(lines, index, first)
+
+
+def _has_ended(lines: list[str], index: int) -> bool:
+    """Whether the paragraph above a line has come to its end, by its mark or its length."""
+    before = lines[index - 1].rstrip()
+    return bool(ENDED.search(before)) or len(before) < EARLY * max(map(len, lines[max(0, index - NEAR) : index + NEAR]))
+
+
+def _is_set_in(lines: list[str], index: int, first: int) -> bool:
+    """Whether a line begins a paragraph by standing further to the right, as in books without blank lines."""
+    before, line = lines[index - 1], lines[index]
+    margins = [len(one) - len(one.lstrip()) for one in (before, line)]
+    if not margins[0] + 1 < margins[1] < margins[0] + 9 or BULLET.match(lines[first]) or NUMBER.match(lines[first]):
+        return False
+    return bool(ENDED.search(before.rstrip())) and not line.lstrip()[0].islower()
 
 
 def _ends_early(lines: list[str], index: int) -> bool:
@@ -152,10 +178,10 @@ def _ends_early(lines: list[str], index: int) -> bool:
     return len(before) < EARLY * width and line[:1].isupper() and not ENDED.search(before)
 
 
-def _apart(lines: list[str], index: int) -> bool:
-    """Whether the capitals beside a line end are a title and no words of a sentence."""
-    title = lines[index - 1] if is_shouted(lines[index - 1]) else lines[index]
-    return (not title.rstrip().endswith((",", ";", "-", "—")) and len(title.split()) > 1) or len(title.strip()) > 7
+def _apart(title: str) -> bool:
+    """Whether a line of capitals is a title and no words of a sentence."""
+    title = title.strip()
+    return not title.endswith((",", ";", "-", "—")) and (" " in title or len(title) > 7)
 
 
 def _is_numbered(lines: list[str], index: int, last: int) -> bool:

@@ -100,6 +100,17 @@ def test_long_lines_are_paragraphs_unless_the_text_is_wrapped_there() -> None:
     assert len(document_of(wide).blocks) == 1
 
 
+def test_books_without_blank_lines() -> None:
+    """A line that is set in begins a paragraph; a word that ends one is no title, whatever it says."""
+    book = "The snail had gone to the wall, with no\nbackground.\n    The wall was high. It\nsaw no end of it.\n"
+    book += "    So it slept.\n"
+    assert [block.text for block in document_of(book).blocks] == [
+        "The snail had gone to the wall, with no background.",
+        "The wall was high. It saw no end of it.",
+        "So it slept.",
+    ]
+
+
 @pytest.mark.skipif(not os.environ.get("LONGSPAN_DATA"), reason="LONGSPAN_DATA is not set")
 def test_chapters_of_a_real_novel() -> None:
     path = Path(os.environ["LONGSPAN_DATA"]) / "pg_novels" / "validation.jsonl.gz"

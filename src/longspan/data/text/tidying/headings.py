@@ -36,7 +36,7 @@ _ENUMERATED = re.compile(
 _UNDERLINE = re.compile(r"(?P<words>[^\n]*\S[^\n]*)\n[^\S\n]*(?P<mark>[=\-~^\"*+#])(?P=mark){2,}[^\S\n]*$")
 _ASKING = re.compile(r"[A-Z]\w+(?: \w+)?: [^\n]*\?")
 _NUMERAL = re.compile(r"(?:[IVXLC]{1,7}|\d{1,3})\.?")
-_QUOTED = re.compile(r"[\"“”«»„]|^[-–—*•]")
+_QUOTED = re.compile(r"[\"“”«»„]|^[-–—*•‘']")
 _UNTITLED = re.compile(
     r"(?:This|These|Those|We|It|There|I|You|He|She|They)\b(?! *$)|[^\n]*\b(?:of|the|a|an|and|or|to|for|with|by|is|are)$"
     r"|[a-z\d(\[<{|/$>]|[^\n]*/[^\n]*/|[^\n]* --\w|[^\w]*$"

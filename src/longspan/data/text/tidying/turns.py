@@ -155,11 +155,25 @@ def _dialogue(blocks: Sequence[Block], found: list[list[Turn]]) -> tuple[set[str
         first = next(index for index, some in enumerate(kept) if some)
         late = sum(len(block.text) for block in blocks[:first]) > total / 2
         return (set(_once_too(counts, found, 1.0)) if enough and dense and not late else set()), 1.0
-    said = sum(len(block.text) - turns[0].start for block, turns in zip(blocks, kept, strict=True) if turns)
+    said = _said(blocks, kept)
     spoken = sum(_is_speech(block.text, turn) for block, some in zip(blocks, kept, strict=True) for turn in some)
     if said < SHARE * total or 2 * spoken < len(turns):
         return set(), 0.0
     return set(_once_too(counts, found, said / total)), said / total
+
+
+def _said(blocks: Sequence[Block], found: list[list[Turn]]) -> int:
+    """Characters from the first turn of a block on, and of the blocks that follow without a blank line."""
+    said, speaking = 0, False
+    for index, (block, turns) in enumerate(zip(blocks, found, strict=True)):
+        speaking = bool(turns) or (speaking and _is_close(blocks, index))
+        said += (len(block.text) - turns[0].start if turns else len(block.text)) if speaking else 0
+    return said
+
+
+def _is_close(blocks: Sequence[Block], index: int) -> bool:
+    """Whether nothing but a line end stands between a block and the one before it."""
+    return index > 0 and blocks[index].body.start <= blocks[index - 1].body.end + 1
 
 
 def _once_too(counts: Counter[str], found: list[list[Turn]], share: float) -> Iterator[str]:
@@ -184,20 +198,20 @@ def _is_speech(text: str, turn: Turn) -> bool:
 def _with_speakers(blocks: Sequence[Block], found: list[list[Turn]], share: float) -> list[Block]:
     pieces: list[Block] = []
     last = max((index for index, turns in enumerate(found) if turns), default=-1)
-    speaker, goes_on = None, False
+    speaker, goes_on, close = None, False, False
     for index, (block, turns) in enumerate(zip(blocks, found, strict=True)):
         turns = sorted(turns, key=lambda turn: turn.start)
-        if not turns:
-            continued = speaker and goes_on and block.kind in {"paragraph", "item"} and _is_said(block.text)
-            pieces.append(replace(block, kind="turn", speaker=speaker, level=0) if continued else block)
-            continue
-        if block.text[: turns[0].start].strip():
-            pieces.append(replace(block, body=block.body.part(0, turns[0].start)))
-        for turn, end in zip(turns, [*(turn.start for turn in turns[1:]), len(block.text)], strict=True):
+        close = close and _is_close(blocks, index)
+        before = replace(block, body=block.body.part(0, turns[0].start)) if turns else block
+        if before.text.strip():
+            said = speaker and (goes_on or close) and block.kind in {"paragraph", "item"} and _is_said(before.text)
+            pieces.append(replace(before, kind="turn", speaker=speaker, level=0) if said else before)
+        for turn, end in zip(turns, [*(turn.start for turn in turns[1:]), len(block.text)], strict=False):
             speaker = turn.name
             if body := _words(block.body, turn.words, end):
                 pieces.append(Block(kind="turn", body=body, speaker=speaker))
-        goes_on = turns[-1].alone or (share > CLOSED and index < last)
+        if turns:
+            close, goes_on = True, turns[-1].alone or (share > CLOSED and index < last)
     return pieces
 
 
