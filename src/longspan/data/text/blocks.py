@@ -7,7 +7,7 @@ from typing import Literal
 
 from longspan.data.text.traced import Traced
 
-Kind = Literal["paragraph", "heading", "item", "turn", "code", "table", "caption", "references", "boilerplate"]
+Kind = Literal["paragraph", "heading", "item", "turn", "code", "table", "caption", "references", "note", "boilerplate"]
 """What a block is. Sentences are found in paragraphs, items and turns; the others are kept for their places."""
 
 
