@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from longspan.data.text.blocks import Block, Kind
-from longspan.data.text.pdf.blocks import Piece, cell_starts
+from longspan.data.text.pdf.blocks import BULLET, NUMBERED, Piece, cell_starts
 from longspan.data.text.pdf.hyphens import HYPHENS, joined, words_of
 from longspan.data.text.pdf.lines import Line
 from longspan.data.text.traced import Traced
@@ -77,7 +77,9 @@ def _body(lines: Sequence[tuple[int, str]], kind: Kind) -> Traced:
         if not anchors or there - here != anchors[-1][1] - anchors[-1][0]:
             anchors.append((here, there))
         here += len(line) + 1
-    return Traced(text, tuple(anchors), lines[-1][0] + len(lines[-1][1]))
+    body = Traced(text, tuple(anchors), lines[-1][0] + len(lines[-1][1]))
+    mark = (BULLET.match(text) or NUMBERED.match(text)) if kind == "item" else None
+    return body.part(mark.end(), len(text)) if mark else body
 
 
 def _shown(piece: Piece) -> Iterator[str]:

@@ -15,7 +15,7 @@ from longspan.data.text.pdf.columns import regions
 from longspan.data.text.pdf.layout import laid_out, mend_words
 from longspan.data.text.pdf.lines import Line, lines_of_page
 from longspan.data.text.pdf.margins import around, common_size
-from longspan.data.text.pdf.structure import classify, join
+from longspan.data.text.pdf.structure import classify, join, with_whole_formulas
 from longspan.errors import InputError
 from longspan.extras import require
 
@@ -81,8 +81,9 @@ def _document(pages: Sequence[Sequence[Line]], name: str) -> Document:
     ]
     leading = leadings([column for page in columns for column in page])
     pieces = [[list(pieces_of(column, leading, size)) for column in page] for page in columns]
+    classify([column for page in pieces for column in page], size)
+    pieces = [[with_whole_formulas(column) for column in page] for page in pieces]
     flow = [column for page in pieces for column in page]
-    classify(flow, size)
     join(flow)
     mend_words([piece for column in flow for piece in column])
     ordered = [list(_page(page, inside, frame)) for page, inside in zip(pages, pieces, strict=True)]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from longspan.data.text.blocks import Kind
 from longspan.data.text.pdf.blocks import BULLET, CAPTION, ENDED, LARGER, NUMBERED, Piece
+from longspan.data.text.plain_text import SECTIONS
 
 SMALLER = 0.93
 """Of the common size of letters; notes at the foot of a page are smaller."""
@@ -18,11 +19,6 @@ WORDY = 0.4
 
 _FLOWING: frozenset[Kind] = frozenset({"heading", "paragraph", "item"})
 """What a paragraph cannot go on behind; notes, captions, tables and formulas may stand in its way."""
-_KNOWN = re.compile(
-    r"(?:abstract|summary|executive summary|introduction|conclusions?|references|bibliography|acknowledge?ments?"
-    r"|appendix|contents|zusammenfassung|einleitung|literatur(?:verzeichnis)?|résumé|resumen|bibliographie)",
-    re.IGNORECASE,
-)
 _NUMBER = re.compile(r"(?:(\d{1,2}(?:\.\d{1,2}){0,4})\.?|[IVX]{1,5}\.|[A-Z]\.(?:\d+\.?)*|§\s?\d+)\s+(?=[^\W\d_])")
 _NOTE = re.compile(r"(?:\d{1,3}|[*†‡§¶∗]{1,3})\s?[^\W\d_(]")
 _WORD = re.compile(r"[^\W\d_]{3,}|[\u3040-\u9fff\uac00-\ud7af]+")
@@ -60,7 +56,7 @@ def _is_heading(piece: Piece, text: str, size: float) -> bool:
     words = _WORD.findall(text)
     if not words or len(text) > LONGEST_HEADING or BULLET.match(text):
         return False
-    if _KNOWN.fullmatch(_NUMBER.sub("", text).strip(" .:—–-")):
+    if SECTIONS.fullmatch(_NUMBER.sub("", text).strip(" .:—–-")):
         return True
     if sum(map(len, words)) < WORDY * len(text.replace(" ", "")) or text[-1] in ",;" or piece.size < SMALLER * size:
         return False
@@ -77,7 +73,7 @@ def _authors(pieces: Sequence[Piece]) -> None:
     first = next((index for index, piece in enumerate(pieces) if piece.kind == "heading"), len(pieces))
     for index in range(first + 1, len(pieces)):
         piece = pieces[index]
-        if piece.kind != "heading" or _KNOWN.match(piece.text) or _NUMBER.match(piece.text):
+        if piece.kind != "heading" or SECTIONS.match(piece.text) or _NUMBER.match(piece.text):
             return
         if index + 1 == len(pieces) or pieces[index + 1].kind in {"paragraph", "item"}:
             return
@@ -119,6 +115,17 @@ def _notes(column: Sequence[Piece], size: float) -> None:
             first = index
     for piece in column[first:]:
         piece.kind = "note"
+
+
+def with_whole_formulas(column: Sequence[Piece]) -> list[Piece]:
+    """The pieces with those of one formula, which stand above and below each other, put together."""
+    found: list[Piece] = []
+    for piece in column:
+        if found and found[-1].kind == piece.kind == "code":
+            found[-1].lines.extend(piece.lines)
+        else:
+            found.append(piece)
+    return found
 
 
 def join(columns: Sequence[Sequence[Piece]]) -> None:
