@@ -1,4 +1,4 @@
-"""Files of formats that tell what is a heading and what a paragraph, known by their contents and then by their names."""
+"""Files of formats that tell a heading from a paragraph, known by their contents and then by their names."""
 
 from __future__ import annotations
 

@@ -20,59 +20,10 @@ _KEPT_TAILS = re.compile(
     r"|level|term|time|known|defined|shaped|sized|dimensional|trained|supervised|sensitive|friendly|rich|poor|first|art)"
 )
 _KEPT_HEADS = frozenset(["self", "well", "non", "cross", "quasi", "pseudo", "semi", "half", "all", "ill", "ex", "vice"])
-_OPEN_HEADS = frozenset(
-    ["two", "one", "six", "ten", "low", "big", "old", "new", "end", "top", "raw", "long", "short", "high"]
-)
-_CLOSED_HEADS = frozenset(
-    [
-        "some",
-        "any",
-        "every",
-        "no",
-        "there",
-        "where",
-        "here",
-        "how",
-        "what",
-        "when",
-        "who",
-        "which",
-        "with",
-        "under",
-        "over",
-        "out",
-        "up",
-        "down",
-        "in",
-        "on",
-        "through",
-        "to",
-        "for",
-        "fore",
-        "back",
-        "may",
-        "can",
-        "al",
-        "be",
-        "per",
-        "pro",
-        "com",
-        "con",
-        "form",
-        "inter",
-        "trans",
-        "sub",
-        "sup",
-        "super",
-        "counter",
-        "after",
-        "before",
-        "mis",
-        "dis",
-        "note",
-        "book",
-        "hand",
-    ]
+_OPEN_HEADS = frozenset(["two", "one", "six", "ten", "low", "big", "old", "new", "end", "top", "raw"])
+_CLOSED_HEADS = re.compile(
+    r"some|any|every|no|t?here|where|how|wh(?:at|en|o|ich)|with|under|over|out|up|down|in|on|through|to|for|fore|back|may"
+    r"|can|al|be|per|pro|com|con|form|inter|trans|su[bp]|super|counter|after|before|[md]is|note|book|hand"
 )
 _CLOSED_TAILS = re.compile(
     r"(?:work|base|ware|line|shop|light|ground|word|man|men|ship|hood|ful|fully|side|wise|wards?|ever|fore|self|selves|point"
