@@ -55,7 +55,9 @@ def _package(archive: Archive) -> tuple[str, Any]:
     """The folder of the package file, which lists all others, and its root."""
     container = _tree(archive.part("META-INF/container.xml"), archive)
     path = next((root.get("full-path") for root in container.iter("rootfile") if root.get("full-path")), "")
-    path = normpath(unquote(path)) if path else next((name for name in sorted(archive.names) if name.endswith(".opf")), "")
+    path = (
+        normpath(unquote(path)) if path else next((name for name in sorted(archive.names) if name.endswith(".opf")), "")
+    )
     data = archive.part(path)
     if not data:
         raise archive.damaged(ValueError(f"it lacks its package file {path!r}" if path else "it names no package file"))
@@ -108,9 +110,13 @@ def _is_beside(element: Any) -> bool:
 def _tree(data: bytes, archive: Archive) -> Any:
     """The root of an XML part, its names without namespaces; faulty pages are read as browsers do."""
     etree = require("lxml.etree", extra="documents", purpose="reading EPUB")
-    parser = etree.XMLParser(recover=True, resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True)
+    parser = etree.XMLParser(
+        recover=True, resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True
+    )
     declared = _ENCODING.match(data)
-    encoding = declared[1].decode("ascii") if declared else "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+    encoding = (
+        declared[1].decode("ascii") if declared else "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+    )
     try:
         text = data.decode(encoding, "replace").removeprefix("\ufeff")
     except LookupError:

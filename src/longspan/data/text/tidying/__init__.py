@@ -9,20 +9,16 @@ from longspan.data.text.tidying import abstracts, apparatus, frames, headings, l
 
 Step = Callable[[Sequence[Block]], list[Block]]
 
-GUESSES: tuple[Step, ...] = (
+STEPS: tuple[Step, ...] = (
     frames.without_gutenberg_frame,
     turns.with_turns,
+    turns.without_tags,
     lines.without_paragraph_numbers,
     apparatus.with_code,
     apparatus.with_tables,
     apparatus.with_captions,
     headings.with_headings,
     lines.with_items,
-)
-"""The structure of a text that does not say it itself, in this order."""
-
-STEPS: tuple[Step, ...] = (
-    turns.without_tags,
     lines.with_joined_lines,
     frames.without_credits,
     frames.without_licences,
@@ -33,17 +29,28 @@ STEPS: tuple[Step, ...] = (
     headings.without_repeated_headings,
     abstracts.with_abstract,
 )
-"""What is done to every document, in this order."""
+"""In this order."""
+
+GUESSES: frozenset[Step] = frozenset(
+    {
+        lines.without_paragraph_numbers,
+        apparatus.with_code,
+        apparatus.with_tables,
+        headings.with_headings,
+        lines.with_items,
+    }
+)
+"""Those that guess from its form what a text is; formats with a structure of their own need them not."""
 
 
 def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:
-    """The blocks after every step; without those that guess a structure where the document's format has told it.
+    """The blocks after every step; without `GUESSES` where the document's format has told its structure.
 
     A document of which nothing would be left is left as it is.
     """
     found = list(blocks)
-    for step in (*(GUESSES if guess else ()), *STEPS):
-        found = step(found)
+    for step in STEPS:
+        found = step(found) if guess or step not in GUESSES else found
     return found if any(block.kind in SPOKEN for block in found) else as_they_are(blocks)
 
 
