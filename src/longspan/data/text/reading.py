@@ -50,8 +50,8 @@ class DocumentSentence:
 def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) -> Document:
     """Read a document file: `.pdf`, `.docx`, `.epub`, `.html`, `.htm`, `.xhtml`, `.md`, `.markdown`, or plain text.
 
-    All but Markdown is known by its contents too, so that standard input and files without an extension work. Line ends become "\\n". Half characters (unpaired surrogates) become U+FFFD, and a warning in the log counts
-    them.
+    All but Markdown is known by its contents too, so that standard input and files without an extension work. Line ends
+    become "\\n". Half characters (unpaired surrogates) become U+FFFD, and a warning in the log counts them.
 
     Args:
         path: a file, or "-" for standard input.

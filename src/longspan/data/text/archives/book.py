@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from html import unescape
@@ -55,9 +56,7 @@ def _package(archive: Archive) -> tuple[str, Any]:
     """The folder of the package file, which lists all others, and its root."""
     container = _tree(archive.part("META-INF/container.xml"), archive)
     path = next((root.get("full-path") for root in container.iter("rootfile") if root.get("full-path")), "")
-    path = (
-        normpath(unquote(path)) if path else next((name for name in sorted(archive.names) if name.endswith(".opf")), "")
-    )
+    path = normpath(unquote(path)) if path else ""
     data = archive.part(path)
     if not data:
         raise archive.damaged(ValueError(f"it lacks its package file {path!r}" if path else "it names no package file"))
@@ -110,13 +109,10 @@ def _is_beside(element: Any) -> bool:
 def _tree(data: bytes, archive: Archive) -> Any:
     """The root of an XML part, its names without namespaces; faulty pages are read as browsers do."""
     etree = require("lxml.etree", extra="documents", purpose="reading EPUB")
-    parser = etree.XMLParser(
-        recover=True, resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True
-    )
+    parser = etree.XMLParser(recover=True, resolve_entities=False, remove_comments=True, remove_pis=True)
     declared = _ENCODING.match(data)
-    encoding = (
-        declared[1].decode("ascii") if declared else "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
-    )
+    marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    encoding = declared[1].decode("ascii") if declared else "utf-16" if marked else "utf-8"
     try:
         text = data.decode(encoding, "replace").removeprefix("\ufeff")
     except LookupError:

@@ -25,6 +25,8 @@ CONTINUED = 0.2
 """The share of a side's lines that begin with a small letter, by their widths, where the script has any."""
 MOST_BANDS = 8
 """What more lines cross, here and there, is no gutter."""
+OVERHANG = 1.2
+"""Of the size of the letters; a line across a gutter reaches so far beyond both of its ends."""
 BIN = 2.0
 """Points; steps in which a gutter is looked for."""
 
@@ -89,7 +91,7 @@ def _crosses(line: Line, gutter: Gutter) -> bool:
 def _side(line: Line, gutter: Gutter) -> int:
     """-1 for a line on the left of the gutter, 1 on its right, 0 across it."""
     begin, end = gutter
-    if line.left < begin - 2 * line.size and line.right > end + 2 * line.size:
+    if line.left < begin - OVERHANG * line.size and line.right > end + OVERHANG * line.size:
         return 0
     return -1 if line.left + line.right < begin + end else 1
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-HYPHENS = "-\u2010\u00ad"
+HYPHENS = frozenset("-\u2010\u00ad")
 
 _WORD = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
-_HEAD = re.compile(rf"(?:^|[^\W_][-\u2010]|[^\w])([^\W\d_]+)[{HYPHENS}]$")
+_HEAD = re.compile(r"(?:^|[^\W_][-\u2010]|[^\w])([^\W\d_]+)[-\u2010\u00ad]$")
 _TAIL = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
 _KEPT_TAILS = re.compile(
     r"(?:independent|dependent|based|like|free|specific|related|aware|oriented|driven|invariant|agnostic|only|wide|scale"
@@ -34,11 +34,13 @@ _CLOSED_TAILS = re.compile(
 
 
 def words_of(lines: Iterable[str]) -> set[str]:
-    """The words of lines in small letters, with and without hyphens, less those that the end of a line breaks."""
+    """The words of lines in small letters, with and without hyphens, less both parts of those that line ends break."""
     known: set[str] = set()
+    broken = False
     for line in lines:
         words = _WORD.findall(line.casefold())
-        known.update(words[:-1] if line[-1:] in HYPHENS else words)
+        known.update(words[broken : len(words) - (line[-1:] in HYPHENS)])
+        broken = line[-1:] in HYPHENS
     return known
 
 
