@@ -39,14 +39,26 @@ SECTIONS = re.compile(
 """Names of sections that are headings wherever they have a line of their own."""
 ENDED = re.compile(r"[.!?…:;。！？।؟][\"'”’»)\]*_]*$")
 
-_GROUP = re.compile(r"[^\S\n\f]*\S[^\n\f]*(?:\n[^\S\n\f]*\S[^\n\f]*)*")
+_LINE = re.compile(r"[^\n\f]*[\n\f]?")
 _PAGE = re.compile(r"\s*\d{1,4}\s*")
 _RULE = re.compile(r"[^\S\n]*(?:([=\-~^\"*+#_])\1{2,}|(?:[-_*=][ ]){2,}[-_*=])[^\S\n]*")
 
 
 def paragraphs_of(text: str) -> list[Block]:
     """The text's paragraphs as they are: what stands between blank lines, with its line ends."""
-    return [Block(kind="paragraph", body=Traced.whole(found[0], found.start())) for found in _GROUP.finditer(text)]
+    found: list[Block] = []
+    start = end = -1
+    for line in _LINE.finditer(text):
+        blank = not line[0] or line[0].isspace()
+        if start < 0 and not blank:
+            start = line.start()
+        if start >= 0 and (blank or line[0][-1] != "\n"):
+            end = line.start() if blank else line.end()
+            found.append(Block(kind="paragraph", body=Traced.whole(text[start:end].rstrip("\n\f"), start)))
+            start = -1
+    if start >= 0:
+        found.append(Block(kind="paragraph", body=Traced.whole(text[start:].rstrip("\n"), start)))
+    return found
 
 
 def blocks_of_text(text: str) -> list[Block]:
@@ -80,7 +92,13 @@ def is_title(line: str) -> bool:
 def is_shouted(line: str) -> bool:
     """Whether a line is in capitals."""
     letters = sum(map(str.isalpha, line))
-    return letters > 2 and line.isupper() and len(line.strip()) <= TITLE and 2 * letters > len(line.strip())
+    return (
+        letters > 2
+        and "_" not in line
+        and line.isupper()
+        and len(line.strip()) <= TITLE
+        and 2 * letters > len(line.strip())
+    )
 
 
 def _pieces(group: Block, width: int) -> Iterator[Block]:
@@ -90,8 +108,8 @@ def _pieces(group: Block, width: int) -> Iterator[Block]:
         return
     start = place = number = 0
     for index, line in enumerate(lines):
-        number = _number(line, number)
-        if index and _begins(lines, index, width, number):
+        last, number = number, _number(line, number)
+        if index and _begins(lines, index, width, last):
             yield Block(kind="paragraph", body=group.body.part(start, place - 1))
             start = place
         place += len(line) + 1
@@ -104,8 +122,8 @@ def _number(line: str, last: int) -> int:
     return int(found["number"]) if found and found["number"] else last
 
 
-def _begins(lines: list[str], index: int, width: int, number: int) -> bool:
-    """Whether a block begins at a line that is not the first of its group."""
+def _begins(lines: list[str], index: int, width: int, last: int) -> bool:
+    """Whether a block begins at a line that is not the first of its group; `last` is the number of the last item."""
     before, line = lines[index - 1], lines[index]
     if max(len(before), len(line)) > width:
         return True
@@ -115,7 +133,7 @@ def _begins(lines: list[str], index: int, width: int, number: int) -> bool:
         return True  # what stands above was underlined
     if is_shouted(before) != is_shouted(line) and (index == 1 or is_shouted(line)) and _apart(lines, index):
         return True
-    return bool(BULLET.match(line)) or _is_numbered(lines, index, number)
+    return bool(BULLET.match(line)) or _is_numbered(lines, index, last)
 
 
 def _apart(lines: list[str], index: int) -> bool:
@@ -124,7 +142,7 @@ def _apart(lines: list[str], index: int) -> bool:
     return (not title.rstrip().endswith((",", ";", "-", "—")) and len(title.split()) > 1) or len(title.strip()) > 7
 
 
-def _is_numbered(lines: list[str], index: int, number: int) -> bool:
+def _is_numbered(lines: list[str], index: int, last: int) -> bool:
     """Whether a line begins a numbered item, and not by chance: "see Table / 3. The results"."""
     found = NUMBER.match(lines[index])
     if not found:
@@ -132,8 +150,7 @@ def _is_numbered(lines: list[str], index: int, number: int) -> bool:
     if ENDED.search(lines[index - 1].rstrip()):
         return True
     if found["number"]:
-        earlier = [_number(line, 0) for line in lines[max(0, index - 12) : index]]
-        return number == 1 or number - 1 in earlier
+        return int(found["number"]) in {1, last + 1}
     return bool(NUMBER.match(lines[index - 1])) or found["letter"] in {"a", "i", "A"}
 
 

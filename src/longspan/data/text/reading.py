@@ -108,8 +108,16 @@ def _markdown(source: str, raw: bool, name: str) -> Document:
 
 
 def _document(text: str, blocks: Sequence[Block], name: str) -> Document:
-    titles = (block.text for block in blocks[:TITLE_WITHIN] if block.kind == "heading" and block.level == 1)
-    return Document(text=text, blocks=tuple(blocks), title=next(titles, None), name=name)
+    return Document(text=text, blocks=tuple(blocks), title=_title(blocks), name=name)
+
+
+def _title(blocks: Sequence[Block]) -> str | None:
+    """The heading that the document begins with, else the only one of the first level, if it stands near."""
+    first = next((block for block in blocks if block.kind != "boilerplate"), None)
+    if first is not None and first.kind == "heading":
+        return first.text
+    top = [index for index, block in enumerate(blocks) if block.kind == "heading" and block.level == 1]
+    return blocks[top[0]].text if len(top) == 1 and top[0] < TITLE_WITHIN else None
 
 
 def _mended(text: str, name: str, halves: int = 0) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from longspan.data.text.blocks import Block
 from longspan.data.text.plain_text import ENDED
+from longspan.data.text.sentences import WRAPPED_LINE
 
 _CAPTION = re.compile(
     r"\s*[\[(*_]{0,3}(?:(?:(?:supplementary|appendix|extended data)\s+)?(?:figure|fig\.?|table|tab\.|scheme|plate"
@@ -16,9 +17,11 @@ _CAPTION = re.compile(
     re.IGNORECASE,
 )
 _CODE_LINE = re.compile(
-    r"\s*(?:[\]})]+[;,]?\s*$|.*[;{]\s*$|(?:def|class|async def)\s+\w+.*:\s*$|(?:from\s+[\w.]+\s+)?import\s+[\w., *]+$"
-    r"|(?:>>>|\.\.\.|\$|%|#!|//|/\*|\*/|--)\s?\S.*|(?:sudo|pip3?|git|cd|curl|apt(?:-get)?|npm|docker|python3?)\s+\S+.*"
-    r"|[\w.\[\]\"']+\s*(?:[-+*/|&:]?=|=>|:=)\s*\S.*[^.]$|</?\w[^>]*>.*|[\w.]+\([^)]*\)[;:]?\s*$|return\b.*[^.]$)"
+    r"\s*(?:[\]})]+[;,]?\s*$|.*(?:[=<>]|\w\().*;\s*$|.*\{\s*$|(?:def|class|async def)\s+\w+.*:\s*$|#\s?include\b.*"
+    r"|(?:from\s+[\w.]+\s+)?import\s+[\w., *]+$|(?:if|for|while|elif|else|try|except|with)\b.*:\s*$"
+    r"|(?:raise|assert)\s\w+|(?:>>>|\.\.\.|\$|%|#!|//|/\*|\*/|--)\s?\S.*|(?:sudo|pip3?|git|cd|curl|apt(?:-get)?|npm|docker|python3?)"
+    r"\s+\S+.*|[\w.,\[\]\"']+(?:\s[\w.\[\]]+)?\s*(?:[-+*/|&:]?=|=>|:=)\s*\S.*[^.]$|</?\w[^>]*>.*|[\w.]+\([^)]*\)[;:]?\s*$"
+    r"|return\b.*[^.]$)"
 )
 _FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
 _GAP = re.compile(r"(?<=\S)(?:[ ]{3,}|[ ]*\t[ ]*)(?=\S)")
@@ -37,9 +40,11 @@ _REFERENCES = re.compile(
     re.IGNORECASE,
 )
 _ENTRY = re.compile(
-    r"\s*[\[(]?\d{1,3}[\]).]\s|\b(?:19|20)\d\d[a-z]?\b|https?:|\bdoi\b|\bpp?\.\s?\d|\bet al\b|\bvol\.|\bISBN\b|arxiv",
+    r"\A\s*[\[(]?\d{1,3}[\]).]\s|\b(?:19|20)\d\d[a-z]?\b|https?:|\bdoi\b|\bpp?\.\s?\d|\bet al\b|\bvol\.|\bISBN\b|arxiv",
     re.I,
 )
+LONG = 300
+"""Characters; a longer line is told by other means."""
 ENTRY = 600
 """Characters; a longer block is no entry of a list of references."""
 
@@ -58,20 +63,23 @@ def with_code(blocks: Sequence[Block]) -> list[Block]:
 
 def _is_code(text: str) -> bool:
     lines = text.split("\n")
-    likely = sum(bool(_CODE_LINE.match(line)) and not _is_prose(line) for line in lines)
+    likely = sum(len(line) < LONG and bool(_CODE_LINE.match(line)) and not _is_prose(line) for line in lines)
     return 3 * likely >= 2 * len(lines) or not _is_readable(text)
 
 
 def _is_prose(line: str) -> bool:
     """Whether a line is mostly words."""
     words = line.split()
-    return len(words) > 5 and 4 * sum(word.strip(",.;:()\"'“”’!?-").isalpha() for word in words) >= 3 * len(words)
+    return len(words) > 5 and 5 * sum(word.strip(",.;:()\"'“”’!?-").isalpha() for word in words) >= 3 * len(words)
 
 
 def _is_readable(text: str) -> bool:
     """Whether a long block has the spaces and letters that writing has; those of some scripts have no spaces."""
-    letters = sum(map(str.isalpha, text[:2_000]))
-    return len(text) < 160 or (2 * letters > len(text[:2_000]) and not re.fullmatch(r"[!-~]{160,}", text[:2_000]))
+    sample = text[:2_000]
+    marks = re.sub(r"[\s_.-]+", "", sample)
+    return len(text) < WRAPPED_LINE or (
+        3 * sum(map(str.isalpha, marks)) > len(marks) and not re.fullmatch(r"[!-~]{160,}", sample)
+    )
 
 
 def with_tables(blocks: Sequence[Block]) -> list[Block]:
@@ -119,8 +127,10 @@ def without_contents(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _is_dotted(text: str) -> bool:
-    lines = [line for line in text.split("\n") if line.strip()]
-    return bool(lines) and len(text) < 20_000 and 2 * sum(bool(_DOTS.match(line)) for line in lines) > len(lines)
+    lines = [line for line in text.split("\n") if line.strip()] if len(text) < 20_000 else []
+    return (
+        bool(lines) and max(map(len, lines)) < LONG and 2 * sum(bool(_DOTS.match(line)) for line in lines) > len(lines)
+    )
 
 
 def _is_entry_of_contents(blocks: Sequence[Block], index: int) -> bool:

@@ -12,10 +12,12 @@ HEAD, TAIL = 0.3, 0.6
 """A frame's head ends in this first part of a document's characters, its foot begins after that part."""
 MENTIONS = 5
 """How often a foot of some length names its library."""
-MOST = 0.25
-"""Share of a document's characters; a document with more of it in licences is about licences."""
+MOST, MANY = 0.25, 8
+"""Share of a document's characters, and blocks; a document with more of them in licences is about licences."""
 LONGEST = 1_500
 """Characters of a block that is boilerplate as a whole."""
+NOTE = 200
+"""Characters of a part of a transcriber's note."""
 OUTER = 0.15
 """First and last part of a document's blocks in which banners stand."""
 
@@ -82,7 +84,15 @@ def _is_foot(blocks: Sequence[Block], index: int) -> bool:
 
 def without_credits(blocks: Sequence[Block]) -> list[Block]:
     """Who typed a book, and where it was printed first, as transcribers note above it and below it."""
-    return _outer(blocks, lambda text: len(text) < LONGEST and bool(_CREDITS.match(text) and _ONLINE.search(text)))
+    found = _outer(blocks, lambda text: len(text) < LONGEST and bool(_CREDITS.match(text) and _ONLINE.search(text)))
+    unclosed = False  # a note in brackets that was cut into several blocks
+    for index, block in enumerate(found):
+        if unclosed and "]" not in block.text and len(block.text) < NOTE:
+            found[index] = replace(block, kind="boilerplate", level=0)
+        else:
+            note = block.kind == "boilerplate" and block.text.lstrip().startswith("[")
+            unclosed = note and "]" not in block.text
+    return found
 
 
 def without_licences(blocks: Sequence[Block]) -> list[Block]:
@@ -92,7 +102,8 @@ def without_licences(blocks: Sequence[Block]) -> list[Block]:
         block.kind in {"paragraph", "item"} and len(block.text) < LONGEST and _is_licence(block.text)
         for block in blocks
     ]
-    if sum(len(block.text) for block, is_one in zip(blocks, found, strict=True) if is_one) > MOST * total:
+    length = sum(len(block.text) for block, is_one in zip(blocks, found, strict=True) if is_one)
+    if length > MOST * total or sum(found) > MANY:
         return list(blocks)
     return [
         replace(block, kind="boilerplate", level=0) if is_one else block
@@ -101,9 +112,9 @@ def without_licences(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _is_licence(text: str) -> bool:
-    """Whether a licence is what the block is about: named at its beginning, or in a short block, or more than once."""
+    """Whether a licence is what the block is about, not only a sentence of it."""
     found = [one.start() for one in _LICENCE.finditer(text)]
-    return bool(found) and (found[0] < 40 or len(text) < 200 or len(found) > 2)
+    return bool(found) and (len(text) < 200 or (found[0] < 80 and len(text) < 200 + 200 * len(found)) or len(found) > 2)
 
 
 def without_banners(blocks: Sequence[Block]) -> list[Block]:

@@ -25,7 +25,10 @@ _ENUMERATED = re.compile(
 _UNDERLINE = re.compile(r"(?P<words>[^\n]*\S[^\n]*)\n[^\S\n]*(?P<mark>[=\-~^\"*+#])(?P=mark){2,}[^\S\n]*$")
 _NUMERAL = re.compile(r"(?:[IVXLC]{1,7}|\d{1,3})\.?")
 _QUOTED = re.compile(r"[\"“”«»„]|^[-–—*•]")
-_UNTITLED = re.compile(r"[a-z\d(\[<{|]|[^\w]*$|.*(?:https?:|www\.|@|\{|\}|=|\||\t|[^\S\n]{3})|.*[a-z]\d{2,}|.*\d{4,}$")
+_UNTITLED = re.compile(
+    r"[a-z\d(\[<{|/$>]|[^\n]*/[^\n]*/|[^\n]* --\w|[^\w]*$"
+    r"|.*(?:https?:|www\.|@|\{|\}|=|\||\t|[^\S\n]{3})|.*[a-z]\d{2,}|.*\d{4,}$"
+)
 
 
 def with_headings(blocks: Sequence[Block]) -> list[Block]:
@@ -84,7 +87,7 @@ def _enumerated(line: str, after: Block | None) -> int | None:
         return None
     if found["roman"] and not is_shouted(words) and len(words) > 60:
         return None
-    following = after.text.strip() if after and after.kind == "paragraph" else ""
+    following = after.text.strip() if after else ""
     next_one = _ENUMERATED.match(following)
     depth = found["number"].count(".") if found["number"] else 0
     alike = next_one and bool(next_one["number"]) == bool(found["number"])
@@ -100,6 +103,9 @@ def _standing_alone(blocks: list[Block]) -> list[Block]:
         return blocks
     found = list(blocks)
     run: list[int] = []
+    first = next((index for index, block in enumerate(blocks) if block.kind != "boilerplate"), 0)
+    if blocks[first].kind == "paragraph" and _could_stand(blocks[first].text):
+        found[first] = replace(blocks[first], kind="heading", level=1)
     for index, block in enumerate(blocks):
         if block.kind == "paragraph" and _could_stand(block.text):
             run.append(index)

@@ -37,44 +37,50 @@ LABELS = re.compile(
 
 _TIME = r"[\[(]?\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d{1,3})?[\])]?"
 _NAME = r"[^\W\d_](?:[^\n:<>{}\[\]()|=!?;]|:(?=\S)){0,47}?"
-_ROLE = r"(?:[^\S\n]*[\[(][^\])\n]{1,60}[\])])?"
+_ROLE = r"(?:[^\S\n]*+[\[(][^\])\n]{1,60}[\])])?"
 _NAMED = re.compile(
-    rf"^[^\S\n]*(?:>>+[^\S\n]*|[-–—][^\S\n]+)?\*{{0,2}}_?(?:{_TIME}[^\S\n]*[-–—|]?[^\S\n]*)?\*{{0,2}}"
-    rf"(?P<name>{_NAME})(?P<role>{_ROLE})[^\S\n]*(?:{_TIME}[^\S\n]*)?(?:\*\*|_)?[^\S\n]*[:：](?:\*\*|_)?"
-    r"(?:[^\S\n]+(?=\S)|[^\S\n]*(?P<line>$))",
+    rf"^[^\S\n]*+(?:>>+[^\S\n]*+|[-–—][^\S\n]+)?\*{{0,2}}_?(?:{_TIME}[^\S\n]*+[-–—|]?[^\S\n]*+)?\*{{0,2}}"
+    rf"(?P<name>{_NAME})(?P<role>{_ROLE})[^\S\n]*+(?:{_TIME}[^\S\n]*+)?(?:\*\*|_)?[^\S\n]*+[:：](?:\*\*|_)?"
+    r"(?:[^\S\n]+(?=\S)|[^\S\n]*+(?P<line>$))",
     re.MULTILINE,
 )
 _OTHERS = re.compile(
-    rf"^[^\S\n]*(?:{_TIME}[^\S\n]*)?<(?P<nick>[^<>\s]{{1,30}})>[^\S\n]+(?=\S)"
-    r"|^[^\S\n]*(?P<member>(?:Mr|Mrs|Ms|Dr|Senator|The|Chairman|Chairwoman|Representative)\.? "
+    rf"^[^\S\n]*+(?:{_TIME}[^\S\n]*+)?<(?P<nick>[^<>\s]{{1,30}})>[^\S\n]+(?=\S)"
+    r"|^[^\S\n]*+(?P<member>(?:Mr|Mrs|Ms|Dr|Senator|The|Chairman|Chairwoman|Representative)\.? "
     r"[A-Z][A-Z’'-]+(?: [A-Z][A-Z.’'-]*| of [A-Z]\w+)*)\.[^\S\n]+(?=\S)"
-    rf"|^[^\S\n]*(?P<timed>[^\W\d_][^\n:<>]{{0,47}}?)[^\S\n]+{_TIME}[^\S\n]*$"
-    r"|^[^\S\n]*(?P<titled>[^\W\d_][\w.’' ]{1,40}?)[^\S\n]+(?:--|—|–)[^\S\n]+[A-Z][^\n.!?]{1,80}$"
-    r"|^[^\S\n]*(?P<actor>[A-Z][A-Z ’'-]{1,30})\.[^\S\n]*$",
+    rf"|^[^\S\n]*+(?P<timed>[^\W\d_][^\n:<>]{{0,47}}?)[^\S\n]+{_TIME}[^\S\n]*+$"
+    r"|^[^\S\n]*+(?P<titled>[^\W\d_][\w.’' ]{1,40}?)[^\S\n]+(?:--|—|–)[^\S\n]+[A-Z][^\n.!?]{1,80}$"
+    r"|^[^\S\n]*+(?P<actor>[A-Z][A-Z ’'-]{1,30})\.[^\S\n]*+$",
     re.MULTILINE,
 )
+_BARE = re.compile(r"[A-Z][\w.’'-]*(?: [A-Z][\w.’'-]*){0,3}")
 _NOT_A_NAME = re.compile(r".*[.](?!$)(?<!\bMr.)(?<!\bMrs.)(?<!\bMs.)(?<!\bDr.)(?<!\bSt.)(?<!\b[A-Z].)(?<!\bProf.)\s")
 _SMALL = re.compile(r"an?|and|of|the|in|on|for|to|is|are|was|were|with|that|this|it|by|as|at|or|from")
 _TAG = re.compile(
-    r"\{[a-z][a-z_ -]{1,24}\}|[\[(](?:laughter|laughs|laughing|applause|crosstalk|inaudible|unintelligible|pause|music"
-    rf"|silence|coughs?|sighs?|chuckles|cheering|indiscernible)(?:[^\S\n]+{_TIME})?[\])]",
+    r"(?<![^\S\n])[^\S\n]*+(?:\{[a-z][a-z_ -]{1,24}\}|[\[(](?:laughter|laughs|laughing|applause|crosstalk|inaudible"
+    rf"|unintelligible|pause|music|silence|coughs?|sighs?|chuckles|cheering|indiscernible)(?:[^\S\n]+{_TIME})?[\])])",
     re.IGNORECASE,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Where a turn begins in a block: its line at `start`, its words at `words`; `alone` where the name has a line."""
+    """Where a turn begins in a block: its line at `start`, its words at `words`.
+
+    `alone` where the name has a line; `sure` where that line is a name's by its form.
+    """
 
     start: int
     words: int
     name: str
-    alone: bool
+    alone: bool = False
+    sure: bool = False
 
 
 def with_turns(blocks: Sequence[Block]) -> list[Block]:
     """The turns of a dialogue as blocks of their own, the speaker's name taken out of the words."""
     found = [list(_beginnings(block.text)) if block.kind in {"paragraph", "item"} else [] for block in blocks]
+    found = _with_bare_names(blocks, found)
     speakers, share = _dialogue(blocks, found)
     if not speakers:
         return list(blocks)
@@ -100,7 +106,20 @@ def _beginnings(text: str) -> Iterator[Turn]:
         group = found.lastgroup or ""
         name = found[group].strip()
         if _is_name(name):
-            yield Turn(found.start(), found.end(), name, group in {"timed", "titled", "actor"})
+            alone, sure = group in {"timed", "titled", "actor"}, group in {"timed", "titled"}
+            yield Turn(found.start(), found.end(), name, alone, sure)
+
+
+def _with_bare_names(blocks: Sequence[Block], found: list[list[Turn]]) -> list[list[Turn]]:
+    """Where names stand on lines of their own with what their bearers are, also those that need no such word."""
+    if sum(turn.sure for turns in found for turn in turns) < FEWEST:
+        return found
+    lines = [block.text.strip() for block in blocks]
+    bare = {line for line, count in Counter(lines).items() if count > 1 and _BARE.fullmatch(line)}
+    return [
+        [Turn(0, len(block.text), line, alone=True, sure=True)] if line in bare and not turns else turns
+        for block, line, turns in zip(blocks, lines, found, strict=True)
+    ]
 
 
 def _is_name(name: str) -> bool:
@@ -120,11 +139,12 @@ def _dialogue(blocks: Sequence[Block], found: list[list[Turn]]) -> tuple[set[str
     alone = sum(turn.alone for turn in turns)
     total = sum(len(block.text) for block in blocks if block.kind != "boilerplate") or 1
     if 2 * alone > len(turns):
-        frequent = {name for name, count in counts.items() if count > 2}
-        enough = len(frequent) > 1 and alone >= ALONE and total < 4_000 * alone
+        least = 1 if sum(turn.sure for turn in turns) > FEWEST else 2
+        frequent = {name for name, count in counts.items() if count > least}
+        enough = len(frequent) > 1 and alone >= (ALONE if least > 1 else FEWEST) and total < 4_000 * alone
         first = next(index for index, some in enumerate(kept) if some)
         late = sum(len(block.text) for block in blocks[:first]) > total / 2
-        return ({turn.name for turn in turns} if enough and not late else set()), 1.0
+        return (set(_once_too(counts, found, 1.0)) if enough and not late else set()), 1.0
     said = sum(len(block.text) - turns[0].start for block, turns in zip(blocks, kept, strict=True) if turns)
     spoken = sum(_is_speech(block.text, turn) for block, some in zip(blocks, kept, strict=True) for turn in some)
     if said < SHARE * total or 2 * spoken < len(turns):
@@ -136,7 +156,8 @@ def _once_too(counts: Counter[str], found: list[list[Turn]], share: float) -> It
     """The names that come again; where nearly all is dialogue also those that speak once, like a guest."""
     for turns in found:
         for turn in turns:
-            if counts[turn.name] > 1 or (share > CLOSED and _is_proper(turn.name) and not turn.alone):
+            named = _is_proper(turn.name) and (not turn.alone or turn.sure or turn.start == 0)
+            if counts[turn.name] > 1 or (share > CLOSED and named):
                 yield turn.name
 
 
