@@ -25,6 +25,7 @@ _BESIDE = frozenset(
 )
 """Parts of a book that are none of its text, as `epub:type` and the guide call them."""
 _PAGES = frozenset({"application/xhtml+xml", "text/html", "application/x-dtbook+xml"})
+_AND = re.compile(r"&(?!#?\w{1,32};)")
 _ENTITY = re.compile(r"&(?!(?:amp|lt|gt|quot|apos);)[A-Za-z][A-Za-z0-9]{1,31};")
 _DECLARATION = re.compile(r"^\s*<\?xml[^>]{0,200}\?>|<!DOCTYPE[^>\[]{0,500}(?:\[[^\]]{0,5000}\]\s*)?>")
 _ENCODING = re.compile(rb"""<\?xml[^>]{0,100}encoding\s*=\s*["']([A-Za-z0-9_.-]{1,40})["']""")
@@ -117,8 +118,11 @@ def _tree(data: bytes, archive: Archive) -> Any:
         text = data.decode(encoding, "replace").removeprefix("\ufeff")
     except LookupError:
         raise archive.damaged(ValueError(f"it declares the unknown encoding {encoding!r}")) from None
-    text = _ENTITY.sub(lambda found: unescape(found[0]), without_marks(_DECLARATION.sub("", text)))
-    root = etree.fromstring(text.encode(), parser) if text.strip() else None
+    text = _ENTITY.sub(lambda found: unescape(found[0]), without_marks(_AND.sub("&amp;", _DECLARATION.sub("", text))))
+    try:
+        root = etree.fromstring(text.encode(), parser)
+    except etree.XMLSyntaxError:  # where nothing could be recovered
+        root = None
     if root is None:
         raise archive.damaged(ValueError("one of its parts is no XML"))
     for element in root.iter():
