@@ -12,7 +12,8 @@ from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import atan2, hypot, pi
+from itertools import accumulate
+from math import atan2, hypot, inf, pi
 from typing import Any
 
 _LINE = re.compile("[^\r\n\x02\ufffe\f]+[\x02\ufffe]?")
@@ -98,33 +99,50 @@ class _Reader:
     def line(self, found: re.Match[str]) -> tuple[int, Line]:
         """The quarters of a turn by which a line is turned, and the line."""
         begin = found.start()
-        words = [(begin + word.start(), begin + word.end() - 1) for word in _WORD.finditer(found[0])]
-        longest = max(words, key=lambda word: word[1] - word[0])
-        fonts = [self._font(word[0]) for word in {words[0], longest, words[-1]}]
-        bold, fixed = (all(kind) for kind in zip(*fonts, strict=True))
-        self.pdfium.FPDFText_GetMatrix(self.text, longest[0], self.matrix_there)
-        size = self.pdfium.FPDFText_GetFontSize(self.text, longest[0]) * hypot(self.matrix.c, self.matrix.d)
+        words = [(begin + start, begin + end - 1) for start, end in map(re.Match.span, _WORD.finditer(found[0]))]
+        longest = max(last - first for first, last in words)
+        main = next(first for first, last in words if last - first == longest)
+        fonts = [self._font(index) for index in {words[0][0], main, words[-1][0]}]
+        self.pdfium.FPDFText_GetMatrix(self.text, main, self.matrix_there)
+        size = self.pdfium.FPDFText_GetFontSize(self.text, main) * hypot(self.matrix.c, self.matrix.d)
         turn = round(atan2(self.matrix.b, self.matrix.a) / (pi / 2)) % 4
-        base = self._box(longest[0], turn)[2]
-        left, right, gaps = float("inf"), float("-inf"), []
-        for first, last in words:
-            start = self._box(first, turn)[0]
-            if right + GAP * size < start and right > left:
-                gaps.append((first, right, start))
-            end = self._box(last, turn)[1]
-            left, right = min(left, start), max(right, end)
-        text, places = _cleaned(found[0], [place - begin for place, _, _ in gaps])
+        left, right, gaps = self._extent(words, turn, size)
+        text, places = _cleaned(found[0], [first - begin for first, _, _ in gaps])
         return turn, Line(
             text=text,
             page=self.number,
             left=left,
             right=right,
-            base=base,
+            base=self._box(main, turn)[2],
             size=size,
-            bold=bold,
-            fixed=fixed,
+            bold=all(bold for bold, _ in fonts),
+            fixed=all(fixed for _, fixed in fonts),
             gaps=tuple((place, gap[1], gap[2]) for place, gap in zip(places, gaps, strict=True)),
         )
+
+    def _extent(
+        self, words: list[tuple[int, int]], turn: int, size: float
+    ) -> tuple[float, float, list[tuple[int, float, float]]]:
+        """Where a line begins and ends, and before which of its letters it has wide spaces, from where to where."""
+        box_of, text, box, there = self.pdfium.FPDFText_GetLooseCharBox, self.text, self.box, self.box_there
+        edge, wide = self.page_box[0], GAP * size
+        left, right, gaps = inf, -inf, []
+        for first, last in words:
+            if turn:
+                start, end = self._box(first, turn)[0], self._box(last, turn)[1]
+            else:  # as nearly always: without a call for each
+                box_of(text, first, there)
+                start = box.left - edge
+                if last > first:
+                    box_of(text, last, there)
+                end = box.right - edge
+            if start - right > wide and right > left:
+                gaps.append((first, right, start))
+            if start < left:
+                left = start
+            if end > right:
+                right = end
+        return left, right, gaps
 
     def _box(self, index: int, turn: int) -> tuple[float, float, float]:
         """Where a letter begins and ends along its line, and how far below the upper end of the page it stands."""
@@ -152,13 +170,14 @@ def _kind_of_font(name: bytes, flags: int) -> tuple[bool, bool]:
 
 def _cleaned(found: str, places: list[int]) -> tuple[str, list[int]]:
     """A line with single spaces and a hyphen for PDFium's mark, and where the words at `places` then begin."""
-    pieces, starts, length = [], {}, 0
-    for word in _WORD.finditer(found):
-        starts[word.start()] = length
-        pieces.append(_whole(word[0]))
-        length += len(pieces[-1]) + 1
     broken = "-" if found[-1] in "\x02\ufffe" else ""
-    return " ".join(pieces) + broken, [starts[place] for place in places]
+    words = _WORD.findall(found)
+    if not places:
+        return _whole(" ".join(words)) + broken, []
+    starts = [word.start() for word in _WORD.finditer(found)]
+    lengths = accumulate((len(_whole(word)) + 1 for word in words), initial=0)
+    new = dict(zip(starts, lengths, strict=False))
+    return _whole(" ".join(words)) + broken, [new[place] for place in places]
 
 
 def _whole(text: str) -> str:
