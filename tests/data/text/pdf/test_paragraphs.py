@@ -164,3 +164,10 @@ def test_a_page_without_text_between_others(make_pdf: Callable[..., bytes]) -> N
     assert document.pages == (0, 11, 13)
     with pytest.raises(InputError, match=r"a\.pdf holds no text on its 1 pages"):
         document_from_pdf(make_pdf(""), "a.pdf")
+
+
+def test_ligatures_that_are_mere_codes(typeset: Callable[..., bytes]) -> None:
+    """A font of TeX's without a table of its characters: "fi" is number 28 in it, which Python takes for a space."""
+    assert shown(typeset([(60, 90, "The \x1crst o\x1bice is \x1doating.")])) == [
+        ("paragraph", 0, "The first office is floating.")
+    ]

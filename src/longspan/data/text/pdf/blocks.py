@@ -180,22 +180,22 @@ def _ends_on_purpose(piece: list[Line], rows: Sequence[Line], index: int, room: 
     row, above = rows[index], piece[-1]
     shift = row.left - above.left
     if shift > INDENT * row.size:
-        return not _hangs(piece, row, rows[index + 1] if index + 1 < len(rows) else None)
+        return not _hangs(piece, row, rows[index + 1] if index + 1 < len(rows) else None, ended)
     if shift < -INDENT * row.size:
         hung = above.left - piece[0].left >= INDENT * row.size
-        return len(piece) > 1 and (not hung or ended or row.text[:1].isupper())
+        return len(piece) > 1 and (not hung or ended or abs(row.left - piece[0].left) < INDENT * row.size)
     word = row.text.split(" ", 1)[0]
     width = len(word) * (row.right - row.left) / max(len(row.text), 1)
     return room > width + SLACK * row.size and (ended or not row.text[:1].islower())
 
 
-def _hangs(piece: list[Line], row: Line, after: Line | None) -> bool:
+def _hangs(piece: list[Line], row: Line, after: Line | None, ended: bool) -> bool:
     """Whether a row further to the right than the one before belongs to the same item or entry."""
     if BULLET.match(piece[0].text) or NUMBERED.match(piece[0].text):
         return True
-    if len(piece) > 1 or after is None:
+    if len(piece) > 1:
         return False
-    return abs(after.left - row.left) < 0.4 * row.size and after.base > row.base
+    return not ended or (after is not None and abs(after.left - row.left) < 0.4 * row.size and after.base > row.base)
 
 
 def _right(rows: Sequence[Line], index: int) -> float:

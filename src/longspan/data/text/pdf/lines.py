@@ -16,8 +16,11 @@ from itertools import accumulate
 from math import atan2, hypot, inf, pi
 from typing import Any
 
-_LINE = re.compile("[^\r\n\x02\ufffe\f]+[\x02\ufffe]?")
-_WORD = re.compile(r"[^\s\x02\ufffe\0]+")
+_LIGATURES = {0x0B: "ff", 0x0C: "fi", 0x0E: "ffi", 0x0F: "ffl"}
+_LIGATURES |= {0x1B: "ff", 0x1C: "fi", 0x1D: "fl", 0x1E: "ffi", 0x1F: "ffl"}
+"""Codes of TeX's fonts (OT1 and T1), which come through where a font does not tell its characters."""
+_LINE = re.compile("[^\r\n\x02\ufffe]+[\x02\ufffe]?")
+_WORD = re.compile(r"(?:[^\s\x02\ufffe\0]|[\x0b\x0c\x1c-\x1f])+")
 _BOLD = re.compile(rb"bold|black|heavy|demi|medi(?![a-z])|cmb|cmssbx|-bd|[a-z]tb$", re.IGNORECASE)
 _FIXED = re.compile(rb"mono|courier|typewriter|consol|cmtt|sftt|cmsltt|-tt", re.IGNORECASE)
 _FIXED_PITCH, _FORCED_BOLD = 1, 1 << 18
@@ -181,7 +184,9 @@ def _cleaned(found: str, places: list[int]) -> tuple[str, list[int]]:
 
 
 def _whole(text: str) -> str:
-    """The text with its pairs of surrogates put together."""
+    """The text with its pairs of surrogates put together, and the letters of ligatures that are mere codes."""
+    if not text.isprintable():
+        text = text.translate(_LIGATURES)
     if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

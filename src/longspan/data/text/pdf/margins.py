@@ -16,7 +16,7 @@ NEAR = 4.0
 """Points by which the same head may stand higher or lower on another page."""
 SHARE = 0.4
 """Of the pages, which have a repeated line at a height where heads stand."""
-LARGER = 1.15
+LARGER = 1.4
 """Of the size of the text's letters; what is larger is no head of a page but of a chapter."""
 
 FEW, APART = 3, 1.8

@@ -9,8 +9,8 @@ from longspan.data.text.blocks import Kind
 from longspan.data.text.pdf.blocks import BULLET, CAPTION, ENDED, LARGER, NUMBERED, Piece
 from longspan.data.text.plain_text import SECTIONS
 
-SMALLER = 0.93
-"""Of the common size of letters; notes at the foot of a page are smaller."""
+SMALLER, SMALLEST = 0.93, 0.85
+"""Of the common size of letters; notes at the foot of a page are smaller than the first, no heading than the second."""
 LONGEST_HEADING = 200
 """Characters."""
 DEEPEST = 6
@@ -58,20 +58,22 @@ def _is_heading(piece: Piece, text: str, size: float) -> bool:
         return False
     if SECTIONS.fullmatch(_NUMBER.sub("", text).strip(" .:—–-")):
         return True
-    if sum(map(len, words)) < WORDY * len(text.replace(" ", "")) or text[-1] in ",;" or piece.size < SMALLER * size:
+    if sum(map(len, words)) < WORDY * len(text.replace(" ", "")) or text[-1] in ",;":
         return False
     if piece.size >= LARGER * size:
         return text[-1] != "." or _NUMBER.match(text) is not None
     if ENDED.search(text) and not text.endswith(("?", "!")):
         return False
-    alone = len(piece.lines) <= 2
-    return alone and (all(line.bold for line in piece.lines) or (_NUMBER.match(text) is not None and text.isupper()))
+    if len(piece.lines) > 2 or piece.size < SMALLEST * size:
+        return False
+    return all(line.bold for line in piece.lines) or (_NUMBER.match(text) is not None and text.isupper())
 
 
 def _authors(pieces: Sequence[Piece]) -> None:
     """Call notes what stands between the title and the first real heading in letters as large as those of headings."""
-    first = next((index for index, piece in enumerate(pieces) if piece.kind == "heading"), len(pieces))
-    for index in range(first + 1, len(pieces)):
+    headings = [index for index, piece in enumerate(pieces) if piece.kind == "heading"]
+    title = max(headings, key=lambda index: pieces[index].size, default=len(pieces))
+    for index in range(title + 1, len(pieces)):
         piece = pieces[index]
         if piece.kind != "heading" or SECTIONS.match(piece.text) or _NUMBER.match(piece.text):
             return
