@@ -180,6 +180,58 @@ def test_nothing_to_summarise() -> None:
         longspan.summarize("  \n ")
 
 
+PAPER = (
+    "The Slow Snail\n\nAbstract\n\n"
+    "We measure how slowly the garden snails move. On three data sets the error is halved.\n\n"
+    + "1 Introduction\n\n"
+    + "".join(
+        f"Snail number {number} lives below the old wall. It moved for {number} hours.\n\n" for number in range(30)
+    )
+    + "References\n\n[1] A. Smith. Snails at night. Journal of Snails, 2010.\n"
+)
+OWN = ["We measure how slowly the garden snails move.", "On three data sets the error is halved."]
+
+
+def test_a_summary_starts_from_the_documents_own_abstract(scorer: Path) -> None:
+    summary = longspan.summarize(PAPER, 4, scorer)
+    assert [sentence.text for sentence in summary.sentences[:2]] == OWN
+    assert len(summary.sentences) == 4
+    assert summary.abstract
+    assert summary.note == "starts from the document's own abstract"
+    assert longspan.summarize(PAPER, 1, scorer).text in OWN
+    assert not any("Smith" in sentence.text for sentence in summary.document)
+    assert not longspan.summarize(TEXT, 2, scorer).abstract
+
+
+def test_raw_knows_no_abstract_and_leaves_nothing_out(
+    scorer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "paper.txt").write_text(PAPER)
+    assert run(tmp_path / "paper.txt", "--raw", "--model", scorer, "-n", 99, "--json") == 0
+    captured = capsys.readouterr()
+    assert "own abstract" not in captured.err
+    texts = [sentence["text"] for sentence in json.loads(captured.out)[0]["sentences"]]
+    assert {"Abstract", "1 Introduction", "References"} <= set(texts)
+
+
+def test_a_quoted_turn_keeps_its_speaker(scorer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "talk.txt"
+    path.write_text(
+        "Ann: The snail is slow.\nBob: The wall is high.\nAnn: It rests at noon.\nBob: It sleeps at night.\n"
+    )
+    assert run(path, "--model", scorer, "-n", 4) == 0
+    lines = ["Ann: The snail is slow.", "Bob: The wall is high.", "Ann: It rests at noon.", "Bob: It sleeps at night."]
+    assert capsys.readouterr().out.splitlines() == lines
+    assert run(path, "--model", scorer, "-n", 4, "--json") == 0
+    sentences = json.loads(capsys.readouterr().out)[0]["sentences"]
+    assert [sentence["speaker"] for sentence in sentences] == ["Ann", "Bob", "Ann", "Bob"]
+    assert sentences[0]["text"] == "The snail is slow."
+
+
+def test_a_path_is_a_file(scorer: Path, document: Path) -> None:
+    assert longspan.summarize(document, 2, scorer).sentences == longspan.summarize(TEXT, 2, scorer).sentences
+
+
 def test_one_model_for_many_texts(scorer: Path) -> None:
     loaded = load_summarizer(scorer)
     summary = longspan.summarize(TEXT, 2, loaded)

@@ -1,11 +1,18 @@
 """Documents as a person sees them: blocks, sentences, and their places."""
 
+import time
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longspan.data.text.blocks import Document
+from longspan.data.text.markdown import blocks_of_markdown
+from longspan.data.text.marked_up import blocks_of_pieces, pieces_of
+from longspan.data.text.markup import text_of_lines
 from longspan.data.text.reading import document_of, read, sentences_of
+from longspan.data.text.tidying import tidied
+from longspan.data.text.web_pages import lines_of_page
 
 
 def test_sentences_know_their_section_and_place(tmp_path: Path) -> None:
@@ -38,11 +45,202 @@ def test_sentences_stay_within_a_turn_and_know_their_speaker() -> None:
     ]
 
 
-@given(st.text("ab. \n#-:1A\f", max_size=80))
-def test_places_rise_and_point_at_the_words(text: str) -> None:
-    document = document_of(text)
+# fmt: off
+FRAGMENTS = [
+    "\n", "\n\n", " ", "   ", "\t", "\f", "\r", "\u2028", "# ", "=== ", "\n---\n", "- ", "1. ", "2.1 ", "(a) ", "| ",
+    "```", "&amp;", "Ann: ", "Bob: ", "[00:01:02] Ann: ", "<ann> ", "Mr. SMITH. ", "{gap}", "(laughter)",
+    "JANE ROE -- Chair\n", "_", "**", "Abstract\n", "References\n", "[1] A. Smith, 2010.\n", "Contents\n", ".... 3\n",
+    "Figure 1: ", "CHAPTER II\n", "WALL\n", "*** START OF THE PROJECT GUTENBERG EBOOK ***\n",
+    "Copyright 2010 Nobody. All rights reserved.", "We use cookies. ", "The snail is slow. ", "Is it? ", "it was",
+    "“Well,", "蜗牛很慢。", "x = 1;\n", "[wall](http://a.b/c)", "<p>", "</p>", "<!-- no -->",
+]
+# fmt: on
+NASTY = st.lists(st.sampled_from(FRAGMENTS), max_size=40).map("".join)
+
+
+def check_places(document: Document) -> None:
+    """Places rise, and the words of every sentence stand in order where it says."""
     last = 0
     for sentence in sentences_of(document):
-        assert last <= sentence.start < sentence.end <= len(text)
-        assert " ".join(text[sentence.start : sentence.end].split()) == sentence.text
+        assert last <= sentence.start < sentence.end <= len(document.text)
+        origin = iter(document.text[sentence.start : sentence.end])
+        assert all(character in origin for character in sentence.text if character.isalnum())
+        assert sentence.text == " ".join(sentence.text.split())
         last = sentence.end
+    starts = [block.body.start for block in document.blocks]
+    assert starts == sorted(starts)
+
+
+@given(st.one_of(NASTY, st.text(max_size=200)))
+def test_any_text_is_read_and_places_rise(text: str) -> None:
+    check_places(document_of(text))
+    check_places(document_of(text, raw=True))
+
+
+@given(st.text("ab. \n#-:1A\f", max_size=80))
+def test_untouched_sentences_are_the_texts_own(text: str) -> None:
+    document = document_of(text)
+    for sentence in sentences_of(document):
+        assert " ".join(text[sentence.start : sentence.end].split()) == sentence.text
+
+
+@given(st.lists(st.sampled_from([fragment for fragment in FRAGMENTS if ":" not in fragment and "<" not in fragment])))
+def test_every_word_is_in_a_block(fragments: list[str]) -> None:
+    text = "".join(fragments)
+    left = list(text)
+    for block in document_of(text).blocks:
+        left[block.body.start : block.body.end] = " " * (block.body.end - block.body.start)
+    # What stands in no block: names of speakers, marks of items, rules under headings.
+    for word in "".join(left).split():
+        assert not any(map(str.isalpha, word)) or word in {
+            "Mr.",
+            "SMITH.",
+            "(a)",
+            "JANE",
+            "ROE",
+            "Chair",
+            "A.",
+            "Abstract",
+        }
+
+
+@settings(max_examples=40)
+@given(NASTY)
+def test_any_markdown_is_read_and_places_rise(source: str) -> None:
+    source = source.replace("\r", "\n")  # as decoding leaves it
+    blocks = tidied(blocks_of_markdown(source), guess=False)
+    check_places(Document(text=source, blocks=tuple(blocks)))
+
+
+@settings(max_examples=40)
+@given(NASTY)
+def test_any_page_is_read_and_places_rise(page: str) -> None:
+    lines = lines_of_page(page)
+    text = text_of_lines(lines)
+    blocks = blocks_of_pieces(pieces_of(lines))
+    assert all(text[block.body.start : block.body.end] == block.text for block in blocks)
+    check_places(Document(text=text, blocks=tuple(tidied(blocks, guess=False))))
+
+
+def test_a_megabyte_takes_seconds() -> None:
+    paragraph = "The snail went on for a long while, and nobody saw it on its\nway to the wall. It was slow.\n\n"
+    begin = time.process_time()
+    document = document_of(paragraph * (1_000_000 // len(paragraph)))
+    assert len(sentences_of(document)) == 2 * len(document.blocks)
+    assert time.process_time() - begin < 10
+
+
+MARKDOWN = """\
+---
+title: Snails
+---
+# The Snail ![logo](logo.png)
+
+[![Build](https://ci.example/b.svg)](https://ci.example) [![Docs](https://d.example/d.svg)](https://d.example)
+
+- [Wall](#wall)
+- [Way](#way)
+- [Speed](#speed)
+
+<span id="wall"></span>
+## The `wall`
+
+The **snail** [looked up](https://walls.example/up "the wall") at the
+wall &amp; went on.[^1] <!-- hidden --> It was *slow*.
+
+> A quoted line.
+
+| snail | speed |
+|-------|-------|
+| one   | 3     |
+
+```python
+x = "code"
+```
+
+3. Third item,
+   wrapped.
+
+[way]: https://way.example
+
+[^1]: A note.
+"""
+
+
+def test_a_readme_is_its_words_with_places_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "README.md"
+    path.write_text(MARKDOWN)
+    document = read(path)
+    assert document.text == MARKDOWN
+    assert document.title == "The Snail logo"
+    assert [(block.kind, block.text) for block in document.blocks] == [
+        ("boilerplate", "---\ntitle: Snails\n---"),
+        ("heading", "The Snail logo"),
+        ("boilerplate", "Build Docs"),
+        ("boilerplate", "Wall"),
+        ("boilerplate", "Way"),
+        ("boilerplate", "Speed"),
+        ("heading", "The wall"),
+        ("paragraph", "The snail looked up at the wall & went on. It was slow."),
+        ("paragraph", "A quoted line."),
+        ("table", "| snail | speed |\n| one | 3 |"),
+        ("code", 'x = "code"'),
+        ("item", "Third item, wrapped."),
+        ("paragraph", "A note."),
+    ]
+    places = [MARKDOWN[sentence.start : sentence.end] for sentence in sentences_of(document)]
+    assert places[0].startswith("The **snail** [looked up]")
+    assert places[0].endswith("went on.")
+    assert places[1:] == ["It was *slow*.", "A quoted line.", "Third item,\n   wrapped.", "A note."]
+    assert [document.line(sentence.start) for sentence in sentences_of(document)] == [15, 16, 18, 28, 33]
+
+
+PAGE = """<!doctype html><html><head><title>T</title></head><body><nav><a href=/>Home</a></nav>
+<main><h1>The Snail</h1><p>It <a href=x>looked</a> up.<br>It went on.</p><h3>Way</h3>
+<ul><li>A first item.<ul><li>An inner item.</li></ul></li><li><p>A second.</p><p>With more.</p></li></ul>
+<figure><img src=s.png alt="A snail"><figcaption>The snail on its wall.</figcaption></figure>
+<blockquote><p>It was slow.</p></blockquote><pre>x = 1\ny = 2</pre>
+<table><caption>Speeds</caption><tr><th>snail</th><th>speed</th></tr><tr><td>one</td><td>3</td></tr></table>
+<ul><li><a href=a>One</a></li><li><a href=b>Two</a></li><li><a href=c>Three</a></li></ul></main></body></html>"""
+
+
+def test_a_page_has_the_blocks_of_its_elements(tmp_path: Path) -> None:
+    path = tmp_path / "snail.html"
+    path.write_text(PAGE)
+    document = read(path)
+    assert [(block.kind, block.level, block.text) for block in document.blocks] == [
+        ("heading", 1, "The Snail"),
+        ("paragraph", 0, "It looked up."),
+        ("paragraph", 0, "It went on."),
+        ("heading", 3, "Way"),
+        ("item", 1, "A first item."),
+        ("item", 2, "An inner item."),
+        ("item", 1, "A second. With more."),
+        ("boilerplate", 0, "A snail"),
+        ("caption", 0, "The snail on its wall."),
+        ("paragraph", 0, "It was slow."),
+        ("code", 0, "x = 1\ny = 2"),
+        ("caption", 0, "Speeds"),
+        ("table", 0, "| snail | speed |\n| one | 3 |"),
+        ("boilerplate", 0, "One"),
+        ("boilerplate", 0, "Two"),
+        ("boilerplate", 0, "Three"),
+    ]
+    for sentence in sentences_of(document):
+        assert document.text[sentence.start : sentence.end].split() in (
+            sentence.text.split(),
+            ["A", "second.", "With", "more."],
+        )
+
+
+def test_raw_leaves_nothing_out_and_guesses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "snail.md"
+    path.write_text(MARKDOWN)
+    kinds = {block.kind for block in read(path, raw=True).blocks}
+    assert kinds == {"paragraph"}
+    text = "Abstract\n\nAnn: Yes.\nBob: No.\n\nCopyright 2010 Nobody.\n"
+    assert [block.text for block in document_of(text, raw=True).blocks] == [
+        "Abstract",
+        "Ann: Yes.\nBob: No.",
+        "Copyright 2010 Nobody.",
+    ]

@@ -47,7 +47,7 @@ def blocks_of_markdown(source: str) -> list[Block]:
     """The blocks of a Markdown file; front matter, comments, link targets and marks of style are left out.
 
     Tables become lines of cells between bars, pictures leave their description, footnotes their text where it stands;
-    raw HTML is read as such.
+    raw HTML is read as such. Lines end with "\\n".
     """
     source = without_marks(source)
     front = _FRONT_MATTER.match(source)
@@ -98,7 +98,8 @@ def _bodies(pieces: list[Piece], seen: str) -> Iterator[Traced]:
     for piece in pieces:
         places = [tuple(map(int, line.state.place.split())) for line in piece.lines if line.state.place]
         start = max(done, places[0][0]) if places else done
-        end = max(places[-1][1], start) if places else len(seen)
+        end = min(max(places[-1][1], start), len(seen)) if places else len(seen)
+        start = min(start, end)
         body = _found_again(piece.text, seen, start, end)
         done = max(done, body.end)
         yield body

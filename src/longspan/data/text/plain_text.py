@@ -15,6 +15,9 @@ TITLE = 100
 WIDEST = 400
 """Characters; a text is wrapped at this width at most."""
 
+EARLY, NEAR = 0.7, 12
+"""Part of the width of a group of lines, the longest of so many lines on both sides, at which a title ends."""
+
 BULLET = re.compile(r"[^\S\n]*[-*+•‣◦▪–●■○·][^\S\n]+(?=\S)")
 NUMBER = re.compile(
     r"[^\S\n]*(?:\(?(?P<number>\d{1,3})[.)]|(?P<deep>\d{1,2}(?:\.\d{1,2}){1,4})\.?(?=[^\S\n]+[A-Z\"“(])"
@@ -41,6 +44,7 @@ ENDED = re.compile(r"[.!?…:;。！？।؟][\"'”’»)\]*_]*$")
 
 _LINE = re.compile(r"[^\n\f]*[\n\f]?")
 _PAGE = re.compile(r"\s*\d{1,4}\s*")
+_SECTION = re.compile(r"\s*\d{1,2}(?:\.\d{1,2}){0,4}\.?\s+[A-Z]")
 _RULE = re.compile(r"[^\S\n]*(?:([=\-~^\"*+#_])\1{2,}|(?:[-_*=][ ]){2,}[-_*=])[^\S\n]*")
 
 
@@ -129,11 +133,23 @@ def _begins(lines: list[str], index: int, width: int, last: int) -> bool:
         return True
     if is_title(line) or is_title(before) or _PAGE.fullmatch(before):
         return True
+    if _SECTION.match(before) and _ends_early(lines, index):
+        return True
     if _RULE.fullmatch(before) and not _RULE.fullmatch(line):
         return True  # what stands above was underlined
     if is_shouted(before) != is_shouted(line) and (index == 1 or is_shouted(line)) and _apart(lines, index):
         return True
     return bool(BULLET.match(line)) or _is_numbered(lines, index, last)
+
+
+def _ends_early(lines: list[str], index: int) -> bool:
+    """Whether the line above ends long before the width of its group, without an end mark, and another sentence begins.
+
+    A title above its paragraph does; a wrapped line does not, since the next word would have fitted.
+    """
+    before, line = lines[index - 1].rstrip(), lines[index].lstrip()
+    width = max(map(len, lines[max(0, index - NEAR) : index + NEAR]))
+    return len(before) < EARLY * width and line[:1].isupper() and not ENDED.search(before)
 
 
 def _apart(lines: list[str], index: int) -> bool:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from longspan.data.text.blocks import SPOKEN, Block
 from longspan.data.text.traced import Traced
 
-EARLY = 0.2
-"""Part of a document's characters in which its abstract begins."""
+EARLY, SOON = 0.2, 0.05
+"""Part of a document's characters in which its abstract begins; that of its paragraphs before a "Summary"."""
 LONGEST = 6_000
 """Characters; a longer section is no abstract."""
-FEWEST = 100
+FEWEST = 60
 
 _NUMBER = r"(?:[\dIVXA-C]{1,4}\.?\s+)?"
 _NAMES = (
@@ -21,7 +21,8 @@ _NAMES = (
     r"|tl;?\s?dr|in brief|key points|highlights|synopsis|zusammenfassung|kurzfassung|résumé|resumen|resumo|riassunto"
     r"|аннотация|摘要|要旨|abstrakt|sammanfattning|samenvatting"
 )
-_HEADING = re.compile(rf"{_NUMBER}(?:{_NAMES}|summary(?: of (?:findings|the report))?)\W*", re.IGNORECASE)
+_HEADING = re.compile(rf"{_NUMBER}(?:{_NAMES})\W*", re.IGNORECASE)
+_SUMMARY = re.compile(rf"{_NUMBER}summary(?: of (?:findings|the report))?\W*", re.IGNORECASE)
 _INLINE = re.compile(
     rf"\s*[*_]{{0,3}}(?:{_NAMES}|ABSTRACT|SUMMARY)[*_]{{0,3}}\s*(?:[—–:]|-\s|\.\s)[*_\s]*(?=\S)", re.IGNORECASE
 )
@@ -39,14 +40,14 @@ _KEYWORDS = re.compile(
 def with_abstract(blocks: Sequence[Block]) -> list[Block]:
     """The blocks of the document's own abstract marked as such: the first section, early in it, that is named so."""
     total = sum(len(block.text) for block in blocks if block.kind != "boilerplate")
-    done = 0
+    done = prose = 0
     for index, block in enumerate(blocks):
         if done > max(EARLY * total, 1_500):
             break
         if block.kind in SPOKEN and (found := _INLINE.match(block.text)) and len(block.text) >= FEWEST:
             inside = [index]
             named = found.end()
-        elif block.kind == "heading" and _HEADING.fullmatch(block.text.strip(" *_")):
+        elif block.kind == "heading" and _is_named(block.text.strip(" *_"), prose <= max(SOON * total, 600)):
             inside, named = _below(blocks, index), 0
         else:
             inside, named = [], 0
@@ -54,7 +55,13 @@ def with_abstract(blocks: Sequence[Block]) -> list[Block]:
         if inside and FEWEST <= length <= min(LONGEST, total / 2 if total > 2_000 else total):
             return _marked(blocks, set(inside), named)
         done += len(block.text) if block.kind != "boilerplate" else 0
+        prose += len(block.text) if block.kind == "paragraph" else 0
     return list(blocks)
+
+
+def _is_named(heading: str, soon: bool) -> bool:
+    """Whether a heading names an abstract; a mere "Summary" does so only before the text has begun."""
+    return bool(_HEADING.fullmatch(heading) or (soon and _SUMMARY.fullmatch(heading)))
 
 
 def _below(blocks: Sequence[Block], index: int) -> list[int]:

@@ -33,7 +33,8 @@ _UNTITLED = re.compile(
 
 def with_headings(blocks: Sequence[Block]) -> list[Block]:
     """Short lines that are marked, numbered, in capitals, named like chapters, or that stand alone become headings."""
-    by_form = [_by_form(block, after) for block, after in zip(blocks, [*blocks[1:], None], strict=False)]
+    neighbours = zip([None, *blocks], blocks, [*blocks[1:], None], strict=False)
+    by_form = [_by_form(before, block, after) for before, block, after in neighbours]
     return _standing_alone(by_form)
 
 
@@ -54,7 +55,7 @@ def _heading(body: Traced, start: int, end: int, level: int) -> Block:
     return Block(kind="heading", body=body.part(start, end), level=min(level, 6))
 
 
-def _by_form(block: Block, after: Block | None) -> Block:
+def _by_form(before: Block | None, block: Block, after: Block | None) -> Block:
     if block.kind != "paragraph" or len(block.text) > 2 * TITLE + 40:
         return block
     text = block.text.rstrip()
@@ -66,7 +67,7 @@ def _by_form(block: Block, after: Block | None) -> Block:
     line = text.strip()
     if "\n" in line or len(line) > TITLE or not line:
         return block
-    level = _enumerated(line, after)
+    level = _enumerated(line, before, after)
     if level is None and (is_title(line) or CHAPTER.match(line) or _is_shouted_title(line)):
         level = 1
     return block if level is None else _heading(block.body, 0, len(text), level)
@@ -76,7 +77,7 @@ def _is_shouted_title(line: str) -> bool:
     return is_shouted(line) and not _QUOTED.search(line) and line[-1] not in ",;!?" and "..." not in line
 
 
-def _enumerated(line: str, after: Block | None) -> int | None:
+def _enumerated(line: str, before: Block | None, after: Block | None) -> int | None:
     """The level of a numbered title, None for an item of a list."""
     found = _ENUMERATED.fullmatch(line)
     if not found:
@@ -87,13 +88,19 @@ def _enumerated(line: str, after: Block | None) -> int | None:
         return None
     if found["roman"] and not is_shouted(words) and len(words) > 60:
         return None
-    following = after.text.strip() if after else ""
-    next_one = _ENUMERATED.match(following)
     depth = found["number"].count(".") if found["number"] else 0
-    alike = next_one and bool(next_one["number"]) == bool(found["number"])
-    if next_one and alike and (next_one["number"] or "").count(".") == depth and len(following.split("\n")[0]) <= TITLE:
+    if after is None or any(_is_alike(other, found, depth) for other in (before, after) if other):
         return None  # one of a list
-    return 1 + depth if following else None
+    return 1 + depth
+
+
+def _is_alike(other: Block, found: re.Match[str], depth: int) -> bool:
+    """Whether a block beside a numbered line is numbered in the same way, and as short."""
+    line = other.text.strip().split("\n")[0]
+    one = _ENUMERATED.match(line)
+    if not one or len(line) > TITLE or bool(one["number"]) != bool(found["number"]):
+        return False
+    return (one["number"] or "").count(".") == depth
 
 
 def _standing_alone(blocks: list[Block]) -> list[Block]:

@@ -123,7 +123,7 @@ def _with_bare_names(blocks: Sequence[Block], found: list[list[Turn]]) -> list[l
 
 
 def _is_name(name: str) -> bool:
-    words = name.split()
+    words = [word for word in name.split() if word not in {"and", "&"}]
     if not words or len(words) > 6 or LABELS.fullmatch(name) or _NOT_A_NAME.match(f"{name} "):
         return False
     return len(words) == 1 or (not _SMALL.fullmatch(words[-1]) and sum(word.islower() for word in words) < 2)
