@@ -16,6 +16,8 @@ from longspan.data.text.pdf.hyphens import joined, words_of
         ("for non-", "opioid drugs", "non-opioid", ("for non-opioid", "drugs")),
         ("for non-", "opioid drugs", "nonopioid and non-opioid", ("for nonopioid", "drugs")),
         ("the day-to-", "day use", "", ("the day-to-day", "use")),
+        ("the day-", "to-day use", "", ("the day-to-day", "use")),
+        ("is cor-", "related with", "", ("is correlated", "with")),
         ("by ICD-", "9 codes", "", ("by ICD-9", "codes")),
         ("MSMC-", "EHR data", "", ("MSMC-EHR", "data")),
         ("is architecture-", "independent and", "", ("is architecture-independent", "and")),

@@ -171,3 +171,9 @@ def test_ligatures_that_are_mere_codes(typeset: Callable[..., bytes]) -> None:
     assert shown(typeset([(60, 90, "The \x1crst o\x1bice is \x1doating.")])) == [
         ("paragraph", 0, "The first office is floating.")
     ]
+
+
+def test_a_page_of_which_only_the_end_of_a_word_is_left(typeset: Callable[..., bytes]) -> None:
+    document = document_from_pdf(typeset([(60, 90, "It ends on the next moun-")], [(60, 90, "tain.")], []), "a.pdf")
+    assert document.text == "It ends on the next mountain."
+    assert document.pages == (0, 29, 29)

@@ -17,7 +17,7 @@ _HEAD = re.compile(r"(?:^|[^\W_][-\u2010]|[^\w])([^\W\d_]+)[-\u2010\u00ad]$")
 _TAIL = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
 _KEPT_TAILS = re.compile(
     r"(?:independent|dependent|based|like|free|specific|related|aware|oriented|driven|invariant|agnostic|only|wide|scale"
-    r"|level|term|time|known|defined|shaped|sized|dimensional|trained|supervised|sensitive|friendly|rich|poor|first|art)"
+    r"|level|term|time|known|defined|shaped|sized|dimensional|trained|supervised|sensitive|friendly|rich|poor|first|art|party|orientation|separated)"
 )
 _KEPT_HEADS = frozenset(["self", "well", "non", "cross", "quasi", "pseudo", "semi", "half", "all", "ill", "ex", "vice"])
 _OPEN_HEADS = frozenset(["two", "one", "six", "ten", "low", "big", "old", "new", "end", "top", "raw"])
@@ -64,9 +64,11 @@ def _stays(head: str, tail: str, known: set[str], compound: bool) -> bool:
         return not together
     if compound or f"{head}-{tail}".casefold() in known:
         return True
-    head, tail = head.casefold(), tail.split("-", 1)[0].casefold()
-    if _KEPT_TAILS.fullmatch(tail):
-        return len(head) > 2
+    head, (tail, *more) = head.casefold(), tail.casefold().split("-")
+    if _KEPT_TAILS.fullmatch(tail) and (head in known or len(head) > 4):
+        return True
+    if more and tail in {"to", "of", "and", "in", "the", "or", "by", "on", "for"}:
+        return True
     if head in _KEPT_HEADS:
         return tail in known
     both = head in known and tail in known and len(tail) > 3

@@ -49,7 +49,7 @@ def laid_out(pages: Iterable[Sequence[Piece]]) -> tuple[str, list[Block], list[i
     length, before = 0, None
     for page in pages:
         starts.append(length)
-        for piece in (piece for piece in page if piece.lines):
+        for piece in page:
             owner = piece.begun or piece
             if before is not None:
                 parts.append("\n" if before is owner else "\n\n")

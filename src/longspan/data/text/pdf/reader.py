@@ -95,6 +95,7 @@ def _document(pages: Sequence[Sequence[Line]], name: str) -> Document:
 
 def _page(lines: Sequence[Line], columns: Sequence[Sequence[Piece]], frame: set[int]) -> Iterator[Piece]:
     """The pieces of a page: its head, its columns, its foot and margins."""
+    columns = [[piece for piece in column if piece.lines] for column in columns]  # all words of some were joined
     first = min((piece.lines[0].base for column in columns for piece in column), default=float("inf"))
     around_it = [line for line in lines if id(line) in frame]
     above = [line for line in around_it if line.upright and line.base < first]
