@@ -14,6 +14,8 @@ EARLY, SOON = 0.2, 0.05
 LONGEST = 6_000
 """Characters; a longer section is no abstract."""
 FEWEST = 60
+PART = 1_500
+"""Characters; a longer section is no part of a structured abstract."""
 
 _NUMBER = r"(?:[\dIVXA-C]{1,4}\.?\s+)?"
 _NAMES = (
@@ -67,21 +69,30 @@ def _is_named(heading: str, soon: bool) -> bool:
 def _below(blocks: Sequence[Block], index: int) -> list[int]:
     """The blocks of the section below a heading; "Methods" in a structured abstract does not end it."""
     inside: list[int] = []
-    labelled = 0
+    labels: set[str] = set()
     for place in range(index + 1, len(blocks)):
         block = blocks[place]
         if _KEYWORDS.match(block.text):
             break
         if block.kind == "heading":
-            deeper = block.level > blocks[index].level
-            if not deeper and not (_LABELLED.fullmatch(block.text.strip()) and (labelled or not inside)):
+            label = block.text.strip().casefold()
+            part = bool(_LABELLED.fullmatch(label)) and label not in labels and (bool(labels) or not inside)
+            if not part or _length_below(blocks, place) > PART:
                 break
-            labelled += 1
-            if not deeper and labelled > 1 and sum(len(blocks[at].text) for at in inside) > LONGEST // 2:
-                return inside[:1]
+            labels.add(label)
         elif block.kind in SPOKEN:
             inside.append(place)
     return inside
+
+
+def _length_below(blocks: Sequence[Block], index: int) -> int:
+    """Characters between a heading and the next one."""
+    length = 0
+    for block in blocks[index + 1 :]:
+        if block.kind == "heading" or length > PART:
+            break
+        length += len(block.text)
+    return length
 
 
 def _marked(blocks: Sequence[Block], inside: set[int], named: int) -> list[Block]:

@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from longspan.data.text.blocks import Block
-from longspan.data.text.plain_text import ATX, CHAPTER, ENDED, NUMBER, TITLE, WIKI, is_rule, is_shouted, is_title
+from longspan.data.text.plain_text import (
+    ATX,
+    BULLET,
+    CHAPTER,
+    ENDED,
+    NUMBER,
+    TITLE,
+    WIKI,
+    is_rule,
+    is_shouted,
+    is_title,
+)
 from longspan.data.text.traced import Traced
 
 ALONE = 70
@@ -23,10 +34,12 @@ _ENUMERATED = re.compile(
     r"|(?P<roman>[IVX]{1,5}|[A-Z])\.[^\S\n]+(?P<roman_words>\S[^\n]*)"
 )
 _UNDERLINE = re.compile(r"(?P<words>[^\n]*\S[^\n]*)\n[^\S\n]*(?P<mark>[=\-~^\"*+#])(?P=mark){2,}[^\S\n]*$")
+_ASKING = re.compile(r"[A-Z]\w+(?: \w+)?: [^\n]*\?")
 _NUMERAL = re.compile(r"(?:[IVXLC]{1,7}|\d{1,3})\.?")
 _QUOTED = re.compile(r"[\"“”«»„]|^[-–—*•]")
 _UNTITLED = re.compile(
-    r"[a-z\d(\[<{|/$>]|[^\n]*/[^\n]*/|[^\n]* --\w|[^\w]*$"
+    r"(?:This|These|Those|We|It|There|I|You|He|She|They)\b(?! *$)|[^\n]*\b(?:of|the|a|an|and|or|to|for|with|by|is|are)$"
+    r"|[a-z\d(\[<{|/$>]|[^\n]*/[^\n]*/|[^\n]* --\w|[^\w]*$"
     r"|.*(?:https?:|www\.|@|\{|\}|=|\||\t|[^\S\n]{3})|.*[a-z]\d{2,}|.*\d{4,}$"
 )
 
@@ -106,6 +119,7 @@ def _is_alike(other: Block, found: re.Match[str], depth: int) -> bool:
 def _standing_alone(blocks: list[Block]) -> list[Block]:
     """Few short lines before prose that are no sentences become headings, where prose ends its sentences."""
     long = [block.text.rstrip() for block in blocks if block.kind == "paragraph" and len(block.text) > PROSE]
+    long = [text for text in long if not BULLET.match(text) and not NUMBER.match(text)]
     if 2 * sum(bool(ENDED.search(text)) for text in long) < len(long) or len(long) < 3:
         return blocks
     found = list(blocks)
@@ -117,11 +131,16 @@ def _standing_alone(blocks: list[Block]) -> list[Block]:
         if block.kind == "paragraph" and _could_stand(block.text):
             run.append(index)
             continue
-        if block.kind == "paragraph" and len(block.text) > PROSE and len(run) <= RUN:
+        if block.kind == "paragraph" and _is_prose(block.text) and len(run) <= RUN:
             for place in run:
                 found[place] = replace(blocks[place], kind="heading", level=2)
         run = []
     return found
+
+
+def _is_prose(text: str) -> bool:
+    """Whether a paragraph is one that a heading stands above, or a list."""
+    return len(text) > PROSE or bool(ENDED.search(text.rstrip()) or BULLET.match(text) or NUMBER.match(text))
 
 
 def _could_stand(text: str) -> bool:
@@ -130,6 +149,11 @@ def _could_stand(text: str) -> bool:
         return False
     if _NUMERAL.fullmatch(line):
         return True
-    if ENDED.search(line) or line.endswith((",", "-", "—")) or _QUOTED.search(line) or NUMBER.match(line):
+    if (
+        (ENDED.search(line) and not _ASKING.fullmatch(line))
+        or line.endswith((",", "-", "—"))
+        or _QUOTED.search(line)
+        or NUMBER.match(line)
+    ):
         return False
     return not _UNTITLED.match(line) and len(line.split()) <= 12

@@ -19,6 +19,8 @@ SHARE = 0.5
 """Least share of a dialogue's characters that belong to turns."""
 CLOSED = 0.8
 """From this share on, a paragraph between two turns belongs to the speaker before it."""
+LONGEST, BETWEEN = 2_000, 6
+"""Characters and blocks for each turn, where names stand on lines of their own."""
 FEWEST, ALONE = 4, 6
 """Turns of a dialogue; of one whose names stand on lines of their own."""
 
@@ -100,7 +102,7 @@ def without_tags(blocks: Sequence[Block]) -> list[Block]:
 def _beginnings(text: str) -> Iterator[Turn]:
     for found in _NAMED.finditer(text):
         name = found["name"].strip(" *_,-–—.")
-        if _is_name(name):
+        if _is_name(name) and (found["line"] is None or (_is_proper(name) and not _is_indented(text, found.end()))):
             yield Turn(found.start(), found.end(), name, found["line"] is not None)
     for found in _OTHERS.finditer(text):
         group = found.lastgroup or ""
@@ -122,6 +124,13 @@ def _with_bare_names(blocks: Sequence[Block], found: list[list[Turn]]) -> list[l
     ]
 
 
+def _is_indented(text: str, end: int) -> bool:
+    """Whether the line below a name is set in, as code and lists of terms are and speech is not."""
+    start = text.rfind("\n", 0, end) + 1
+    above, below = text[start:end], text[end + 1 :].split("\n", 1)[0]
+    return len(below) - len(below.lstrip()) > len(above) - len(above.lstrip()) + 1
+
+
 def _is_name(name: str) -> bool:
     words = [word for word in name.split() if word not in {"and", "&"}]
     if not words or len(words) > 6 or LABELS.fullmatch(name) or _NOT_A_NAME.match(f"{name} "):
@@ -141,10 +150,11 @@ def _dialogue(blocks: Sequence[Block], found: list[list[Turn]]) -> tuple[set[str
     if 2 * alone > len(turns):
         least = 1 if sum(turn.sure for turn in turns) > FEWEST else 2
         frequent = {name for name, count in counts.items() if count > least}
-        enough = len(frequent) > 1 and alone >= (ALONE if least > 1 else FEWEST) and total < 4_000 * alone
+        enough = len(frequent) > 1 and alone >= (ALONE if least > 1 else FEWEST)
+        dense = total < LONGEST * alone and len(blocks) < BETWEEN * alone
         first = next(index for index, some in enumerate(kept) if some)
         late = sum(len(block.text) for block in blocks[:first]) > total / 2
-        return (set(_once_too(counts, found, 1.0)) if enough and not late else set()), 1.0
+        return (set(_once_too(counts, found, 1.0)) if enough and dense and not late else set()), 1.0
     said = sum(len(block.text) - turns[0].start for block, turns in zip(blocks, kept, strict=True) if turns)
     spoken = sum(_is_speech(block.text, turn) for block, some in zip(blocks, kept, strict=True) for turn in some)
     if said < SHARE * total or 2 * spoken < len(turns):
