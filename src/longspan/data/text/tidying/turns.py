@@ -30,7 +30,7 @@ LABELS = re.compile(
     r"|copyright|todo|fix(?:ed|es)?|feat(?:ure)?s?|added|changed|removed|deprecated|security|chore|docs|bugs?|test|refactor|style"
     r"|improvements?|info|error|debug|warn|fatal|arg(?:uments|s)|param(?:eter)?s|returns?|raises|yields|attributes|usage"
     r"|input|output|default|type|description|steps?|objectives?|results|methods|background|conclusions?|purpose|findings"
-    r"|id|name|status|created|motivation|solution|problem|issue|p\.s\.?|n\.?b\.?|i\.e|e\.g|namely|https?|website|phone|tel"
+    r"|id|name|status|created|files?|comments?|format|reference|licen[cs]e-\w+|upstream-\w+|motivation|solution|problem|issue|p\.s\.?|n\.?b\.?|i\.e|e\.g|namely|https?|website|phone|tel"
     r"|fax|address|translation|definition|proof|theorem|lemma|remark|pros|cons|advantages|disadvantages|ingredients"
     r"|directions|instructions|requirements",
     re.IGNORECASE,
