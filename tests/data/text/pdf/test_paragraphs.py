@@ -177,3 +177,18 @@ def test_a_page_of_which_only_the_end_of_a_word_is_left(typeset: Callable[..., b
     document = document_from_pdf(typeset([(60, 90, "It ends on the next moun-")], [(60, 90, "tain.")], []), "a.pdf")
     assert document.text == "It ends on the next mountain."
     assert document.pages == (0, 29, 29)
+
+
+def test_turns_without_space_between_them(typeset: Callable[..., bytes], tmp_path: Path) -> None:
+    """Lines as full as the column, of which only their beginnings tell who speaks."""
+    said = [
+        ("Anna Moor", "did anybody close the gate when the sheep had come in?"),
+        ("Bert", "I closed it twice, since it had opened again by itself, I think."),
+        ("Anna Moor", "then somebody should write that on the gate with a pencil."),
+        ("Bert", "somebody has, and it was wiped off in the morning with a sleeve."),
+        ("Anna Moor", "so we are where we were before, but without a pencil, too."),
+    ]
+    lines = [(60, 90 + 12 * number, f"{name}: {words}") for number, (name, words) in enumerate(said)]
+    path = tmp_path / "a.pdf"
+    path.write_bytes(typeset(lines))
+    assert [(sentence.speaker, sentence.text) for sentence in sentences_of(read(path))] == said

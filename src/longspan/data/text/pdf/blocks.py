@@ -38,6 +38,7 @@ CAPTION = re.compile(
     r"\s*(?:\d+|[IVX]+)(?:\.\d+)*\s*[.:|—–]",
     re.IGNORECASE,
 )
+_SPEAKER = re.compile(r"[^\W\d_a-z][\w.’'-]*(?: [^\W\d_a-z][\w.’'-]*){0,3}:(?=\s|$)")
 _LEADERS = re.compile(r"(?:\.\s?){4,}\s*[\divxlc]+$", re.IGNORECASE)
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 
@@ -169,6 +170,8 @@ def _begins(piece: list[Line], rows: Sequence[Line], index: int, leading: dict[i
     if above.fixed != row.fixed and (short or ended):
         return True
     if BULLET.match(row.text) or CAPTION.match(row.text) or (NUMBERED.match(row.text) and (short or ended)):
+        return True
+    if ended and _SPEAKER.match(row.text):
         return True
     if (above.fixed and row.fixed) or (above.bold and row.bold) or large:
         return False  # lines of code and of headings end where they like
