@@ -78,6 +78,7 @@ CASES: dict[str, dict[str, Any]] = {
     "a Word file cut off": one("a.docx", WORD[: len(WORD) // 2], "a.docx is damaged"),
     "a Word file without its text": one("a.docx", without(WORD, "word/document.xml"), "a.docx is damaged"),
     "a Word file of no XML": one("a.docx", without(WORD, "word/document.xml", b"<w:document"), "a.docx is damaged"),
+    "a Word file of other XML": one("a.docx", without(WORD, "word/document.xml", b"<a/>"), "a.docx is damaged"),
     "a Word file without words": one("a.docx", word(), "a.docx holds no text"),
     "a text called .docx": one("a.docx", b"Just a text.", ["a.docx is not a Word file", "rename"]),
     "a locked Word file": one(

@@ -127,5 +127,5 @@ def _tree(data: bytes, archive: Archive) -> Any:
         raise archive.damaged(ValueError("one of its parts is no XML"))
     for element in root.iter():
         if isinstance(element.tag, str):
-            element.tag = element.tag.rpartition("}")[2]
+            element.tag = re.split("[}:]", element.tag)[-1] or "span"
     return root

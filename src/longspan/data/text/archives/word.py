@@ -47,12 +47,15 @@ def document_from_word(archive: Archive, data: bytes) -> Document:
     """
     docx = require("docx", extra="documents", purpose="reading Word files")
     etree = require("lxml.etree", extra="documents", purpose="reading Word files")
+    # What python-docx and lxml raise where a part is missing, cut off or not what its name says.
+    faults = (KeyError, ValueError, AttributeError, TypeError, docx.opc.exceptions.OpcError, etree.LxmlError)
     try:
         file = docx.Document(BytesIO(data))
-        parts = list(_Reader(file).blocks(file.element.body))
+        reader, body = _Reader(file), file.element.body
         title = " ".join((file.core_properties.title or "").split())
-    except (KeyError, ValueError, AttributeError, docx.opc.exceptions.OpcError, etree.LxmlError) as error:
+    except faults as error:
         raise archive.damaged(error) from None
+    parts = list(reader.blocks(body))
     if not parts:
         raise InputError(f"{archive.name} holds no text, maybe pictures of it; run text recognition first")
     titles = [text for kind, text, level in parts if kind == "heading" and level == 1]
@@ -155,7 +158,8 @@ def _marked(marks: Any) -> tuple[Kind, int] | None:
     number, level = numbers.find(f"{_W}numId"), numbers.find(f"{_W}ilvl")
     if number is not None and number.get(f"{_W}val") == "0":
         return "paragraph", 0
-    return "item", 1 + int(level.get(f"{_W}val") or 0) if level is not None else 1
+    depth = level.get(f"{_W}val") if level is not None else "0"
+    return "item", 1 + int(depth) if depth in set("012345678") else 1
 
 
 def _row_of(cell: Any) -> Any:
