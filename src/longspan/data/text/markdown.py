@@ -53,10 +53,8 @@ def blocks_of_markdown(source: str) -> list[Block]:
     front = _FRONT_MATTER.match(source)
     before = [Block(kind="boilerplate", body=Traced.whole(front[0].rstrip()))] if front else []
     tree = parsed(_rendered(_blank(source, *front.span()) if front else source))
-    if tree is None:
-        return before
-    pieces = pieces_of(laid_out(tree))
-    return [*before, *blocks_of_pieces(pieces, _bodies(pieces, _seen(source)))]
+    pieces = [] if tree is None else pieces_of(laid_out(tree))
+    return [*before, *blocks_of_pieces(pieces, _bodies(pieces, _seen(source)))] if pieces else []
 
 
 def _rendered(source: str) -> str:
