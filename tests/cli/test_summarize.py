@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import time
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import docx
 import pytest
 import torch
 
@@ -121,6 +125,45 @@ def test_reads_standard_input(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     assert run("-", "--model", scorer, "-n", 1) == 0
     assert capsys.readouterr().out.strip() in TEXT
+
+
+def as_word(text: str) -> bytes:
+    data, file = io.BytesIO(), docx.Document()
+    for paragraph in text.split("\n\n"):
+        file.add_paragraph(paragraph)
+    file.save(data)
+    return data.getvalue()
+
+
+def as_book(text: str) -> bytes:
+    data = io.BytesIO()
+    paragraphs = "".join(f"<p>{paragraph}</p>" for paragraph in text.split("\n\n"))
+    with zipfile.ZipFile(data, "w") as book:
+        book.writestr("META-INF/container.xml", "<a><rootfile full-path='a.opf'/></a>")
+        item = "<item id='a' href='a.xhtml' media-type='application/xhtml+xml'/>"
+        book.writestr("a.opf", f"<package>{item}<itemref idref='a'/></package>")
+        book.writestr("a.xhtml", f"<html><body>{paragraphs}</body></html>")
+    return data.getvalue()
+
+
+@pytest.mark.parametrize("made", [as_word, as_book])
+def test_word_files_and_books_by_name_and_through_a_pipe(
+    made: Callable[[str], bytes],
+    scorer: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / {"as_word": "a.docx", "as_book": "a.epub"}[made.__name__]
+    path.write_bytes(made(TEXT))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    assert run(path, "-", "--model", scorer, "-n", 9, "--json") == 0
+    for record in json.loads(capsys.readouterr().out):
+        assert [sentence["text"] for sentence in record["sentences"]] == split(TEXT)
+
+
+def split(text: str) -> list[str]:
+    return [f"{sentence}." for sentence in re.split(r"\.\s*", text) if sentence]
 
 
 def test_writes_a_picture(document: Path, scorer: Path, tmp_path: Path) -> None:

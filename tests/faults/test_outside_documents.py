@@ -111,7 +111,7 @@ CASES: dict[str, dict[str, Any]] = {
     "draw: heads of heads": draw("per_head(per_head(full, causal), full)", "must not be per-head themselves"),
     "a zip archive called .txt": one("a.txt", archive, "zip archive"),
     "a zip archive called .html": one("a.html", archive, "zip archive"),
-    "a zip archive called .pdf": one("a.pdf", archive, "cannot be read as PDF"),
+    "a zip archive called .pdf": one("a.pdf", archive, "zip archive"),
     "bzip2": one("a.txt", bz2.compress(TEXT.encode() * 9), "a.txt"),
     "a pickle": one("a.txt", pickle.dumps({"a": TEXT}), "a.txt"),
     "noise": one("a.md", DAMAGED_STARTS, "a.md"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def answer(
-    file: Annotated[str, typer.Argument(help=".txt, .md, .html or .pdf; - is standard input.")],
+    file: Annotated[str, typer.Argument(help=".txt, .md, .html, .pdf, .docx or .epub; - is standard input.")],
     questions: Annotated[list[str], typer.Argument(metavar="QUESTION", help="One or more, each in quotes.")],
     model: Annotated[
         str | None,

@@ -51,7 +51,7 @@ def answer(
     """Answer a question from a document of any length.
 
     Args:
-        document: the text itself, or a `Path` to a .txt, .md, .html or .pdf file.
+        document: the text itself, or a `Path` to a .txt, .md, .html, .pdf, .docx or .epub file.
         question: one question.
         model: None takes the bundled reader. Else the folder of a model trained here for `natural_questions`, or what
             `load_reader` returned.

@@ -103,7 +103,7 @@ def test_markdown_keeps_the_words(tmp_path: Path) -> None:
 
 def test_pdf_pages_become_text(make_pdf: Callable[..., bytes], tmp_path: Path) -> None:
     text = read(write(tmp_path, "a.pdf", make_pdf("First line, a bro-\nken word.", "Second page."))).text
-    assert text == "First line, a broken\nword.\nSecond page."
+    assert text == "First line, a broken\nword.\n\nSecond page."
     assert read(write(tmp_path, "noname", make_pdf("Known by its contents."))).text == "Known by its contents."
 
 

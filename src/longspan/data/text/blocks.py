@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 from longspan.data.text.traced import Traced
 
-Kind = Literal["paragraph", "heading", "item", "turn", "code", "table", "caption", "references", "boilerplate"]
+Kind = Literal["paragraph", "heading", "item", "turn", "code", "table", "caption", "references", "note", "boilerplate"]
 """What a block is."""
 
 SPOKEN: frozenset[Kind] = frozenset({"paragraph", "item", "turn"})
@@ -75,3 +76,18 @@ class Document:
     @cached_property
     def _line_starts(self) -> list[int]:
         return [0, *(place + 1 for place, character in enumerate(self.text) if character == "\n")]
+
+
+Part = tuple[Kind, str, int]
+"""The kind of a block, its text, and its level."""
+
+
+def document_from_parts(parts: Iterable[Part], name: str, title: str | None = None) -> Document:
+    """The document of which a file tells the blocks: its text is theirs, with blank lines between them."""
+    blocks: list[Block] = []
+    length = 0
+    for kind, text, level in parts:
+        blocks.append(Block(kind=kind, body=Traced.whole(text, length), level=level))
+        length += len(text) + 2
+    text = "\n\n".join(block.text for block in blocks)
+    return Document(text=text, blocks=tuple(blocks), title=title or None, name=name)

@@ -20,7 +20,7 @@ ENOUGH = 60
 COMMON_ENCODINGS = ("cp1252", "cp1250", "cp1251", "koi8_r", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp874")
 COMMON_ENCODINGS += ("shift_jis", "euc_jp", "gb18030", "big5", "euc_kr", "utf_16_le", "utf_16_be")
 
-REMEDY = "save the document as .txt, .md, .html or .pdf"
+REMEDY = "save the document as .txt, .md, .html, .docx, .epub or .pdf"
 
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -30,7 +30,6 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _SIGNATURES = {
-    b"PK\x03\x04": "a zip archive, as Word and EPUB files are",
     b"\xd0\xcf\x11\xe0": "an old Microsoft Office file",
     b"\x1f\x8b": "a gzip archive",
     b"\xfd7zXZ": "an xz archive",
@@ -75,11 +74,6 @@ def check_words(text: str, name: str) -> None:
     """Refuse a document without text."""
     if not text.strip():
         raise InputError(f"{name} holds no text, only white space or markup; give a document with text")
-
-
-def is_pdf(data: bytes, suffix: str) -> bool:
-    """Whether a file is a PDF file, by its contents or its name."""
-    return data.startswith(b"%PDF-") or suffix == ".pdf"
 
 
 def is_page(text: str, suffix: str) -> bool:

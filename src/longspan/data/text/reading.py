@@ -9,11 +9,11 @@ from pathlib import Path
 
 from longspan.characters import mend, mended_note, without_half_entities
 from longspan.data.text.blocks import SPOKEN, Block, Document
-from longspan.data.text.documents import check_encoding, check_words, decode, is_markdown, is_page, is_pdf, opened
+from longspan.data.text.documents import check_encoding, check_words, decode, is_markdown, is_page, opened
+from longspan.data.text.formats import structured
 from longspan.data.text.markdown import blocks_of_markdown, is_made_of_marks
 from longspan.data.text.marked_up import blocks_of_pieces, pieces_of
 from longspan.data.text.markup import text_of_lines
-from longspan.data.text.pdf import text_and_pages_from_pdf
 from longspan.data.text.plain_text import blocks_of_text, paragraphs_of
 from longspan.data.text.sentences import guess_language, split_sentences
 from longspan.data.text.tidying import as_they_are, tidied
@@ -48,11 +48,10 @@ class DocumentSentence:
 
 
 def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) -> Document:
-    """Read a document file: `.pdf`, `.html`, `.htm`, `.xhtml`, `.md`, `.markdown`, or plain text.
+    """Read a document file: `.pdf`, `.docx`, `.epub`, `.html`, `.htm`, `.xhtml`, `.md`, `.markdown`, or plain text.
 
-    PDF files and HTML pages are known by their contents too, so that standard input and files without an extension
-    work. Line ends become "\\n". Half characters (unpaired surrogates) become U+FFFD, and a warning in the log counts
-    them.
+    All but Markdown is known by its contents too, so that standard input and files without an extension work. Line ends
+    become "\\n". Half characters (unpaired surrogates) become U+FFFD, and a warning in the log counts them.
 
     Args:
         path: a file, or "-" for standard input.
@@ -62,15 +61,17 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
 
     Raises:
         InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the given encoding, an
-            encrypted or damaged PDF, or a PDF of images without text; it is no file but a device, a socket or a named
-            pipe; it is larger than `LARGEST`; or the 'documents' extra is not installed.
+            encrypted or damaged PDF, Word file or book, or one of images without text; it is of a format that is not
+            read; it is no file but a device, a socket or a named pipe; it is larger than `LARGEST`; or the 'documents'
+            extra is not installed.
     """
     data, suffix, name = opened(path)
     if encoding is not None:
         check_encoding(encoding)
-    if is_pdf(data, suffix):
-        text, pages = text_and_pages_from_pdf(data, name)
-        return replace(document_of(_mended(text, name), raw=raw, name=name), pages=tuple(pages))
+    document = structured(data, suffix, name)
+    if document is not None:
+        blocks = as_they_are(document.blocks) if raw else tidied(document.blocks, guess=False)
+        return replace(document, blocks=tuple(blocks))
     text = decode(data, name, encoding)
     if is_page(text, suffix):
         return _page(text, raw, name)

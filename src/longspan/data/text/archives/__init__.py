@@ -1,0 +1,1 @@
+"""Documents that are zip archives: Word files and electronic books."""

@@ -1,0 +1,91 @@
+"""Zip archives that are documents: what is in them, how much may be read, and what the others are."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+import zlib
+from io import BytesIO
+from typing import Literal
+
+from longspan.errors import InputError
+
+SIGNATURE = b"PK\x03\x04"
+
+LARGEST = 1 << 28
+"""Bytes that the parts of an archive may have together, unpacked: more is no document, or a trap."""
+MOST_PARTS = 20_000
+
+ArchiveKind = Literal["word", "book"]
+
+_OFFICE = (
+    (r"wordprocessingml\.template", "a Word template; save a document made with it as .docx"),
+    (r"ms-word\.(?:document|template)\.macroEnabled", "a Word file with macros; save it as .docx without them"),
+    (r"spreadsheetml|ms-excel", "an Excel workbook; save the sheet as .pdf or .txt"),
+    (r"presentationml|ms-powerpoint", "a PowerPoint presentation; save it as .pdf"),
+)
+_OPEN_DOCUMENTS = {
+    "application/vnd.oasis.opendocument.text": "an OpenDocument text; save it as .docx or .pdf",
+    "application/vnd.oasis.opendocument.spreadsheet": "an OpenDocument spreadsheet; save the sheet as .pdf or .txt",
+    "application/vnd.oasis.opendocument.presentation": "an OpenDocument presentation; save it as .pdf",
+}
+_OTHERS = (
+    ("Index/Document.iwa", "an Apple Pages document; export it as .docx, .epub or .pdf"),
+    ("META-INF/MANIFEST.MF", "a Java archive, not a document"),
+)
+
+
+class Archive:
+    """A zip archive in memory, whose parts are read one by one, checked and bounded.
+
+    Args:
+        data: the whole file.
+        name: what error messages call it.
+
+    Raises:
+        InputError: the archive is damaged, locked, or unpacks to more than `LARGEST` bytes.
+    """
+
+    def __init__(self, data: bytes, name: str) -> None:
+        self.name = name
+        try:
+            self._zip = zipfile.ZipFile(BytesIO(data))
+        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
+            raise self.damaged(error) from None
+        parts = self._zip.infolist()
+        size = sum(part.file_size for part in parts)
+        if size > LARGEST or len(parts) > MOST_PARTS:
+            raise InputError(
+                f"{name} unpacks to {size >> 20} MiB in {len(parts):,} parts, too much for one document; "
+                "save the part that matters as a file of its own"
+            )
+        if any(part.flag_bits & 1 for part in parts):
+            raise InputError(f"{name} is locked with a password; save a copy without one")
+        self.names = frozenset(part.filename for part in parts)
+
+    def part(self, name: str) -> bytes:
+        """The bytes of a part; none where there is no such part."""
+        if name not in self.names:
+            return b""
+        try:
+            return self._zip.read(name)
+        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, NotImplementedError) as error:
+            raise self.damaged(error) from None
+
+    def damaged(self, error: Exception) -> InputError:
+        """What to raise where the archive breaks off or contradicts itself."""
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        return InputError(f"{self.name} is damaged ({reason}); save it or download it again")
+
+    def kind(self) -> ArchiveKind:
+        """Which reader takes the archive; `InputError` with a remedy for those that none takes."""
+        types = self.part("[Content_Types].xml").decode("utf-8", "replace")
+        if "wordprocessingml.document.main" in types:
+            return "word"
+        mime = self.part("mimetype")[:100].decode("utf-8", "replace").strip()
+        if mime == "application/epub+zip" or "META-INF/container.xml" in self.names:
+            return "book"
+        found = next((what for pattern, what in _OFFICE if re.search(pattern, types)), None)
+        found = found or _OPEN_DOCUMENTS.get(mime)
+        found = found or next((what for part, what in _OTHERS if part in self.names), None)
+        raise InputError(f"{self.name} is {found or 'a zip archive; unpack it and name the files in it'}")

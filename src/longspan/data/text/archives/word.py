@@ -1,0 +1,206 @@
+"""Word files (.docx): what a reader of the printed page sees, as blocks; the XML is that of ISO/IEC 29500-1."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from io import BytesIO
+from typing import Any
+
+from longspan.data.text.archives.archive import Archive
+from longspan.data.text.blocks import Document, Kind, Part, document_from_parts
+from longspan.errors import InputError
+from longspan.extras import require
+
+DEEPEST = 6
+"""Levels of headings."""
+LONGEST_CELL = 400
+"""Characters; a table with a longer cell lays out paragraphs, and is read cell by cell."""
+
+_W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
+_MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
+_NOT_SHOWN = frozenset(
+    {f"{_W}{tag}" for tag in ("del", "moveFrom", "instrText", "delText", "rPr", "pPr", "footnoteRef", "endnoteRef")}
+    | {f"{_MC}Fallback", f"{_W}txbxContent"}
+)
+"""Elements whose text nobody sees, has deleted, or sees elsewhere."""
+_SPACES = frozenset({f"{_W}tab", f"{_W}br", f"{_W}cr", f"{_W}ptab"})
+_NOTES = {f"{_W}footnoteReference": "footnotes", f"{_W}endnoteReference": "endnotes"}
+_HEADING = re.compile(r"heading (\d)")
+_LIST = re.compile(r"list(?: (?:bullet|number|continue|paragraph))?(?: (\d))?")
+_STYLES: dict[str, Kind] = {"caption": "caption", "html preformatted": "code", "source code": "code", "macro": "code"}
+
+
+def document_from_word(archive: Archive, data: bytes) -> Document:
+    """The paragraphs, headings, items, tables and notes of a Word file in order.
+
+    Headers and footers, comments, deleted text and field codes are left out, inserted text is kept, the text of boxes
+    and notes stands behind the paragraph that holds their mark.
+
+    Args:
+        archive: the opened file.
+        data: its bytes.
+
+    Raises:
+        InputError: the file is damaged or holds no text, or the 'documents' extra is not installed.
+    """
+    docx = require("docx", extra="documents", purpose="reading Word files")
+    etree = require("lxml.etree", extra="documents", purpose="reading Word files")
+    # What python-docx and lxml raise where a part is missing, cut off or not what its name says.
+    faults = (KeyError, ValueError, AttributeError, TypeError, docx.opc.exceptions.OpcError, etree.LxmlError)
+    try:
+        file = docx.Document(BytesIO(data))
+        reader, body = _Reader(file), file.element.body
+        title = " ".join((file.core_properties.title or "").split())
+    except faults as error:
+        raise archive.damaged(error) from None
+    parts = list(reader.blocks(body))
+    if not parts:
+        raise InputError(f"{archive.name} holds no text, maybe pictures of it; run text recognition first")
+    titles = [text for kind, text, level in parts if kind == "heading" and level == 1]
+    return document_from_parts(parts, archive.name, title or (titles[0] if titles else None))
+
+
+class _Reader:
+    """The blocks of one file, with its styles and notes at hand."""
+
+    def __init__(self, file: Any) -> None:
+        self.styles = {style.get(f"{_W}styleId"): style for style in file.styles.element.iter(f"{_W}style")}
+        self.notes = {kind: dict(_notes(file, kind)) for kind in _NOTES.values()}
+        self.kinds: dict[str | None, tuple[Kind, int]] = {}
+
+    def blocks(self, body: Any) -> Iterator[Part]:
+        """The paragraphs and tables below an element, those of content controls too."""
+        for element in body:
+            if element.tag == f"{_W}p":
+                yield from self._paragraph(element)
+            elif element.tag == f"{_W}tbl":
+                yield from self._table(element)
+            elif element.tag in {f"{_W}sdt", f"{_W}sdtContent", f"{_W}customXml", f"{_W}ins", f"{_W}moveTo"}:
+                yield from self.blocks(element)
+
+    def _paragraph(self, paragraph: Any) -> Iterator[Part]:
+        kind, level = self._kind(paragraph)
+        text = _text(paragraph, lines=kind == "code")
+        if text:
+            yield kind, text, level
+        for box in paragraph.iter(f"{_W}txbxContent"):
+            if not any(ancestor.tag == f"{_MC}Fallback" for ancestor in box.iterancestors()):
+                yield from self.blocks(box)
+        for tag, notes in _NOTES.items():
+            for mark in paragraph.iter(tag):
+                note = self.notes[notes].get(mark.get(f"{_W}id"))
+                if note:
+                    yield "note", note, 0
+
+    def _kind(self, paragraph: Any) -> tuple[Kind, int]:
+        """What a paragraph is by its own marks, else by its style; and its level."""
+        marks = paragraph.find(f"{_W}pPr")
+        style = marks.find(f"{_W}pStyle") if marks is not None else None
+        name = style.get(f"{_W}val") if style is not None else None
+        if name not in self.kinds:
+            self.kinds[name] = self._kind_of_style(name)
+        kind, level = self.kinds[name]
+        own = _marked(marks) if marks is not None else None
+        return own if own is not None and kind in {"paragraph", "item"} else (kind, level)
+
+    def _kind_of_style(self, name: str | None) -> tuple[Kind, int]:
+        """By the names, the outline levels and the lists of a style and those that it is based on."""
+        seen: set[str | None] = set()
+        while name in self.styles and name not in seen:
+            seen.add(name)
+            style = self.styles[name]
+            label = style.find(f"{_W}name")
+            known = _named((label.get(f"{_W}val") or "").lower() if label is not None else "")
+            marks = style.find(f"{_W}pPr")
+            found = known or (_marked(marks) if marks is not None else None)
+            if found is not None:
+                return found
+            base = style.find(f"{_W}basedOn")
+            name = base.get(f"{_W}val") if base is not None else None
+        return "paragraph", 0
+
+    def _table(self, table: Any) -> Iterator[Part]:
+        """A table of short cells as rows between bars; of one that lays out paragraphs, its cells."""
+        rows = [[cell for cell in row.iter(f"{_W}tc") if _row_of(cell) is row] for row in table.iter(f"{_W}tr")]
+        rows = [row for row in rows if row and _table_of(row[0]) is table]
+        texts = [[" ".join(_text(part) for part in cell.iter(f"{_W}p")).strip() for cell in row] for row in rows]
+        if any(len(text) > LONGEST_CELL for row in texts for text in row) or max(map(len, texts), default=0) < 2:
+            for row in rows:
+                for cell in row:
+                    yield from self.blocks(cell)
+        elif any(any(row) for row in texts):
+            yield "table", "\n".join(f"| {' | '.join(row)} |" for row in texts if any(row)), 0
+
+
+def _named(name: str) -> tuple[Kind, int] | None:
+    """What the name of a built-in style says; those names are English in every language."""
+    if name == "title":
+        return "heading", 1
+    if found := _HEADING.fullmatch(name):
+        return "heading", min(int(found[1]), DEEPEST)
+    if name.startswith(("toc ", "header", "footer", "table of figures", "index ")):
+        return "boilerplate", 0
+    if found := _LIST.fullmatch(name):
+        return None if name in {"list", "list paragraph"} else ("item", int(found[1] or 1))
+    return (_STYLES[name], 0) if name in _STYLES else None
+
+
+def _marked(marks: Any) -> tuple[Kind, int] | None:
+    """What outline level and numbering in the properties of a paragraph or a style say."""
+    outline = marks.find(f"{_W}outlineLvl")
+    if outline is not None and outline.get(f"{_W}val") in set("012345678"):
+        return "heading", min(int(outline.get(f"{_W}val")) + 1, DEEPEST)
+    numbers = marks.find(f"{_W}numPr")
+    if numbers is None:
+        return None
+    number, level = numbers.find(f"{_W}numId"), numbers.find(f"{_W}ilvl")
+    if number is not None and number.get(f"{_W}val") == "0":
+        return "paragraph", 0
+    depth = level.get(f"{_W}val") if level is not None else "0"
+    return "item", 1 + int(depth) if depth in set("012345678") else 1
+
+
+def _row_of(cell: Any) -> Any:
+    return next(cell.iterancestors(f"{_W}tr"))
+
+
+def _table_of(cell: Any) -> Any:
+    return next(cell.iterancestors(f"{_W}tbl"))
+
+
+def _text(paragraph: Any, lines: bool = False) -> str:
+    """The words of a paragraph as they are shown; with its line breaks only if asked for."""
+    pieces: list[str] = []
+    waiting = [paragraph]
+    while waiting:
+        element = waiting.pop()
+        if element.tag in _NOT_SHOWN or _is_hidden(element):
+            continue
+        if element.tag in {f"{_W}t", f"{_M}t"}:
+            pieces.append(element.text or "")
+        elif element.tag in _SPACES:
+            pieces.append("\n" if lines and element.tag != f"{_W}tab" else " ")
+        elif element.tag == f"{_W}noBreakHyphen":
+            pieces.append("-")
+        waiting.extend(reversed(element))
+    text = "".join(pieces)
+    return "\n".join(line.rstrip() for line in text.split("\n")).strip("\n") if lines else " ".join(text.split())
+
+
+def _is_hidden(run: Any) -> bool:
+    marks = run.find(f"{_W}rPr") if run.tag == f"{_W}r" else None
+    vanish = marks.find(f"{_W}vanish") if marks is not None else None
+    return vanish is not None and vanish.get(f"{_W}val", "1") not in {"0", "false"}
+
+
+def _notes(file: Any, kind: str) -> Iterator[tuple[str, str]]:
+    """The number and the text of each foot- or endnote."""
+    from docx.oxml.parser import parse_xml
+
+    for relation in file.part.rels.values():
+        if relation.reltype.endswith(f"/{kind}") and not relation.is_external:
+            for note in parse_xml(relation.target_part.blob):
+                text = " ".join(_text(part) for part in note.iter(f"{_W}p")).strip()
+                yield note.get(f"{_W}id"), text

@@ -1,0 +1,208 @@
+"""From the lines of a PDF file, in reading order, to paragraphs, headings, items, tables, captions and notes.
+
+A paragraph ends where the layout says so: a wider space below it, another size of letters, an indentation, or a line
+that ends although the next word would have fitted. It goes on behind the end of a column or a page.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from longspan.data.text.blocks import Kind
+from longspan.data.text.pdf.lines import Line
+
+INDENT = 0.8
+"""Of the size of the letters; a line that begins so much further to the right or left is indented."""
+CELL = 1.2
+"""Of the size of the letters; a space between two cells of a table is at least so wide."""
+LOOSE = 1.25
+"""Of the usual distance of lines; more of it ends a paragraph."""
+SLACK = 2.0
+"""Of the size of the letters; how much space is left at least where a line ended on purpose."""
+LARGER = 1.08
+"""Of the common size of letters; headings are larger."""
+LARGE = 1.8
+"""Of the size of larger letters; the distance up to which lines of one heading stand apart."""
+NEIGHBOURS = 6
+"""Lines above and below a line among which the longest tells how long it could have been."""
+
+ENDED = re.compile(r"[.!?:;。！？：؟…][\"'”’»)\]]*$")
+BULLET = re.compile(r"[-*•‣◦▪–—●■○·►➢✓]\s+(?=\S)")
+NUMBERED = re.compile(r"(?:\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.)]|\[\d{1,3}\])\s+(?=\S)")
+CAPTION = re.compile(
+    r"(?:fig(?:ure|\.)?|table|tab\.|listing|algorithm|scheme|plate|abb(?:ildung|\.)|tab(?:elle|leau)|figura|tabla|图|表)"
+    r"\s*(?:\d+|[IVX]+)(?:\.\d+)*\s*[.:|—–]",
+    re.IGNORECASE,
+)
+_SPEAKER = re.compile(r"[^\W\d_a-z][\w.’'-]*(?: [^\W\d_a-z][\w.’'-]*){0,3}:(?=\s|$)")
+_LEADERS = re.compile(r"(?:\.\s?){4,}\s*[\divxlc]+$", re.IGNORECASE)
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
+
+
+@dataclass(slots=True)
+class Piece:
+    """Lines of one block that stand together.
+
+    Attributes:
+        kind: what they are.
+        lines: in order.
+        level: as of a block.
+        begun: the piece with which their block began, where they are not its beginning.
+    """
+
+    kind: Kind
+    lines: list[Line]
+    level: int = 0
+    begun: Piece | None = None
+
+    @property
+    def text(self) -> str:
+        return " ".join(line.text for line in self.lines)
+
+    @property
+    def size(self) -> float:
+        return max(self.lines, key=lambda line: len(line.text)).size
+
+
+def leadings(columns: Sequence[Sequence[Line]]) -> dict[int, float]:
+    """For letters of each size, rounded to points, the usual distance of lines."""
+    found: dict[int, list[float]] = defaultdict(list)
+    for column in columns:
+        for above, line in pairwise(column):
+            distance = line.base - above.base
+            if abs(above.size - line.size) < 0.5 and 0.8 * line.size < distance < 3 * line.size:
+                found[round(line.size)].append(distance)
+    return {size: sorted(distances)[len(distances) * 3 // 10] for size, distances in found.items()}
+
+
+def rows_of(column: Sequence[Line]) -> list[Line]:
+    """The lines of a column with those put together that stand on one base line, raised and lowered letters too."""
+    rows: list[Line] = []
+    for line in column:
+        if not rows or not _same_row(rows[-1], line):
+            rows.append(line)
+            continue
+        before = rows.pop()
+        place = len(before.text) + 1
+        gaps = [*before.gaps, *((start + place, left, right) for start, left, right in line.gaps)]
+        if line.left - before.right > CELL * line.size:
+            gaps.insert(len(before.gaps), (place, before.right, line.left))
+        main = before if len(before.text) >= len(line.text) else line
+        right, text = max(before.right, line.right), f"{before.text} {line.text}"
+        rows.append(replace(main, text=text, left=before.left, right=right, gaps=tuple(gaps)))
+    return rows
+
+
+def _same_row(before: Line, line: Line) -> bool:
+    size, apart, beside = max(before.size, line.size), abs(before.base - line.base), line.left - before.right
+    if apart < 0.2 * size:
+        return beside > -1.2 * size  # what was raised may stand above what was lowered
+    script = min(len(before.text), len(line.text)) <= 4 and min(before.size, line.size) < 0.85 * size
+    return beside > -0.5 * size and apart < (0.7 if script else 0.35) * size
+
+
+def pieces_of(rows: Sequence[Line], leading: dict[int, float], size: float) -> Iterator[Piece]:
+    """The rows of one column as pieces; headings, notes and levels are found later.
+
+    Args:
+        rows: what `rows_of` gave.
+        leading: what `leadings` gave.
+        size: the common size of letters.
+    """
+    rows = [_mirrored(row) for row in rows]
+    celled = _tables(rows)
+    piece: list[Line] = []
+    for index, row in enumerate(rows):
+        if piece:
+            begins = celled[index] != celled[index - 1]
+            if begins or (not celled[index] and _begins(piece, rows, index, leading, size)):
+                yield Piece("table" if celled[index - 1] else "paragraph", piece)
+                piece = []
+        piece.append(row)
+    if piece:
+        yield Piece("table" if celled[-1] else "paragraph", piece)
+
+
+def _mirrored(row: Line) -> Line:
+    """A row of Arabic or Hebrew as if it were written from the left."""
+    if row.text.isascii() or not _RIGHT_TO_LEFT.search(row.text):
+        return row
+    return replace(row, left=-row.right, right=-row.left, gaps=())
+
+
+def _tables(rows: Sequence[Line]) -> list[bool]:
+    """For each row whether it belongs to a table: two or more rows with cells, one below the other."""
+    cells = [bool(cell_starts(row)) or bool(_LEADERS.search(row.text)) for row in rows]
+    near = [
+        0 < below.base - row.base < 3 * row.size and cells[index] and cells[index + 1]
+        for index, (row, below) in enumerate(pairwise(rows))
+    ]
+    return [above or below for above, below in zip([False, *near], [*near, False], strict=True)] if rows else []
+
+
+def cell_starts(row: Line) -> list[int]:
+    """The characters at which the second and later cells of a row begin; behind an item's mark begins none."""
+    mark = BULLET.match(row.text) or NUMBERED.match(row.text)
+    first = mark.end() if mark else 6 if row.text[:1].isdigit() else 0
+    return [place for place, left, right in row.gaps if right - left >= CELL * row.size and place > first]
+
+
+def _begins(piece: list[Line], rows: Sequence[Line], index: int, leading: dict[int, float], common: float) -> bool:
+    """Whether a row begins a piece of its own behind the rows of `piece`."""
+    row, above = rows[index], piece[-1]
+    size, distance = row.size, row.base - above.base
+    large = size > LARGER * common
+    usual = leading.get(round(size), 1.2 * size)
+    most = LOOSE * max(usual, leading.get(round(above.size), usual)) + 0.5
+    if distance < -0.5 * size or distance > (max(most, LARGE * size) if large else most):
+        return True
+    if abs(size - above.size) > 0.08 * max(size, above.size):
+        return True
+    ended = ENDED.search(above.text) is not None
+    room = _right(rows, index - 1) - above.right
+    short = room > SLACK * size
+    if above.bold != row.bold and (short or (row.bold and ended)):
+        return True
+    if above.fixed != row.fixed and (short or ended):
+        return True
+    if BULLET.match(row.text) or CAPTION.match(row.text) or (NUMBERED.match(row.text) and (short or ended)):
+        return True
+    if ended and _SPEAKER.match(row.text):
+        return True
+    if (above.fixed and row.fixed) or (above.bold and row.bold) or large:
+        return False  # lines of code and of headings end where they like
+    return _ends_on_purpose(piece, rows, index, room, ended)
+
+
+def _ends_on_purpose(piece: list[Line], rows: Sequence[Line], index: int, room: float, ended: bool) -> bool:
+    """Whether indentations or the space left on the row above say that a paragraph ends there."""
+    row, above = rows[index], piece[-1]
+    shift = row.left - above.left
+    if shift > INDENT * row.size:
+        return not _hangs(piece, row, rows[index + 1] if index + 1 < len(rows) else None, ended)
+    if shift < -INDENT * row.size:
+        hung = above.left - piece[0].left >= INDENT * row.size
+        return len(piece) > 1 and (not hung or ended or abs(row.left - piece[0].left) < INDENT * row.size)
+    word = row.text.split(" ", 1)[0]
+    width = len(word) * (row.right - row.left) / max(len(row.text), 1)
+    return room > width + SLACK * row.size and (ended or not row.text[:1].islower())
+
+
+def _hangs(piece: list[Line], row: Line, after: Line | None, ended: bool) -> bool:
+    """Whether a row further to the right than the one before belongs to the same item or entry."""
+    if BULLET.match(piece[0].text) or NUMBERED.match(piece[0].text):
+        return True
+    if len(piece) > 1:
+        return False
+    return not ended or (after is not None and abs(after.left - row.left) < 0.4 * row.size and after.base > row.base)
+
+
+def _right(rows: Sequence[Line], index: int) -> float:
+    """How far the lines around a row reach."""
+    row = rows[index]
+    around = rows[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1]
+    return max(other.right for other in around if abs(other.left - row.left) < 5 * row.size)

@@ -1,0 +1,192 @@
+"""The lines of a PDF page with their places and letters, as PDFium finds them.
+
+PDFium ends a line that a hyphen breaks by one mark, U+FFFE (U+0002 in older versions), and puts the next line behind
+it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
+from math import atan2, hypot, inf, pi
+from typing import Any
+
+_LIGATURES = {0x0B: "ff", 0x0C: "fi", 0x0E: "ffi", 0x0F: "ffl"}
+_LIGATURES |= {0x1B: "ff", 0x1C: "fi", 0x1D: "fl", 0x1E: "ffi", 0x1F: "ffl"}
+"""Codes of TeX's fonts (OT1 and T1), which come through where a font does not tell its characters."""
+_LINE = re.compile("[^\r\n\x02\ufffe]+[\x02\ufffe]?")
+_WORD = re.compile(r"(?:[^\s\x02\ufffe\0]|[\x0b\x0c\x1c-\x1f])+")
+_BOLD = re.compile(rb"bold|black|heavy|demi|medi(?![a-z])|cmb|cmssbx|-bd|[a-z]tb$", re.IGNORECASE)
+_FIXED = re.compile(rb"mono|courier|typewriter|consol|cmtt|sftt|cmsltt|-tt", re.IGNORECASE)
+_FIXED_PITCH, _FORCED_BOLD = 1, 1 << 18
+"""Bits of the flags in a font's descriptor (PDF 32000-1, table 123)."""
+
+GAP = 0.75
+"""Of the size of the letters; a wider space between two words is noted, since a column or a cell may end there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line, or the part of one that stands in one column. Measures are points.
+
+    Attributes:
+        text: its words; a hyphen at the end may break a word.
+        page: the number of its page, from 0.
+        left, right: where its words begin and end.
+        base: how far its base line stands below the upper end of the page.
+        size: of its letters.
+        bold: whether its first, its longest and its last word are bold.
+        fixed: whether the letters of those words are equally wide, as those of programs are.
+        gaps: of each wide space the character behind it, its left and its right end.
+        upright: whether it runs as most letters of the page do.
+    """
+
+    text: str
+    page: int
+    left: float
+    right: float
+    base: float
+    size: float
+    bold: bool = False
+    fixed: bool = False
+    gaps: tuple[tuple[int, float, float], ...] = ()
+    upright: bool = True
+
+    def cut(self, number: int) -> tuple[Line, Line]:
+        """The parts before and behind a wide space."""
+        place, end, begin = self.gaps[number]
+        behind = tuple((start - place, left, right) for start, left, right in self.gaps[number + 1 :])
+        before = replace(self, text=self.text[:place].rstrip(), right=end, gaps=self.gaps[:number])
+        return before, replace(self, text=self.text[place:], left=begin, gaps=behind)
+
+
+def lines_of_page(document: Any, number: int) -> list[Line]:
+    """The lines of a page in the order of the file."""
+    with closing(document[number]) as page, closing(page.get_textpage()) as text:
+        reader = _Reader(text, number, page.get_bbox())
+        found = [reader.line(match) for match in _LINE.finditer(reader.letters) if _WORD.search(match[0])]
+    turns = Counter[int]()
+    for turn, line in found:
+        turns[turn] += len(line.text)
+    most = turns.most_common(1)[0][0] if turns else 0
+    return [line if turn == most else replace(line, upright=False) for turn, line in found]
+
+
+class _Reader:
+    """The lines of one page of PDFium's text."""
+
+    def __init__(self, text: Any, number: int, page_box: tuple[float, float, float, float]) -> None:
+        import pypdfium2.raw as pdfium
+
+        self.pdfium, self.text, self.number, self.page_box = pdfium, text.raw, number, page_box
+        self.box, self.matrix = pdfium.FS_RECTF(), pdfium.FS_MATRIX()
+        self.box_there, self.matrix_there = ctypes.byref(self.box), ctypes.byref(self.matrix)
+        self.name, self.flags = ctypes.create_string_buffer(128), ctypes.c_int()
+        self.flags_there = ctypes.byref(self.flags)
+        self.letters = self._letters(text)
+
+    def _letters(self, text: Any) -> str:
+        """The page's text with one character for each that PDFium counts, which are units of UTF-16."""
+        # Half characters, of a font with a broken table, are the caller's to mend, as in every kind of file.
+        letters = text.get_text_range(errors="surrogatepass")
+        count = text.count_chars()
+        if len(letters) == count:
+            return letters
+        return "".join(chr(self.pdfium.FPDFText_GetUnicode(self.text, index)) for index in range(count))
+
+    def line(self, found: re.Match[str]) -> tuple[int, Line]:
+        """The quarters of a turn by which a line is turned, and the line."""
+        begin = found.start()
+        words = [(begin + start, begin + end - 1) for start, end in map(re.Match.span, _WORD.finditer(found[0]))]
+        longest = max(last - first for first, last in words)
+        main = next(first for first, last in words if last - first == longest)
+        fonts = [self._font(index) for index in {words[0][0], main, words[-1][0]}]
+        self.pdfium.FPDFText_GetMatrix(self.text, main, self.matrix_there)
+        size = self.pdfium.FPDFText_GetFontSize(self.text, main) * hypot(self.matrix.c, self.matrix.d)
+        turn = round(atan2(self.matrix.b, self.matrix.a) / (pi / 2)) % 4
+        left, right, gaps = self._extent(words, turn, size)
+        text, places = _cleaned(found[0], [first - begin for first, _, _ in gaps])
+        return turn, Line(
+            text=text,
+            page=self.number,
+            left=left,
+            right=right,
+            base=self._box(main, turn)[2],
+            size=size,
+            bold=all(bold for bold, _ in fonts),
+            fixed=all(fixed for _, fixed in fonts),
+            gaps=tuple((place, gap[1], gap[2]) for place, gap in zip(places, gaps, strict=True)),
+        )
+
+    def _extent(
+        self, words: list[tuple[int, int]], turn: int, size: float
+    ) -> tuple[float, float, list[tuple[int, float, float]]]:
+        """Where a line begins and ends, and before which of its letters it has wide spaces, from where to where."""
+        box_of, text, box, there = self.pdfium.FPDFText_GetLooseCharBox, self.text, self.box, self.box_there
+        edge, wide = self.page_box[0], GAP * size
+        left, right, gaps = inf, -inf, []
+        for first, last in words:
+            if turn:
+                start, end = self._box(first, turn)[0], self._box(last, turn)[1]
+            else:  # as nearly always: without a call for each
+                box_of(text, first, there)
+                start = box.left - edge
+                if last > first:
+                    box_of(text, last, there)
+                end = box.right - edge
+            if start - right > wide and right > left:
+                gaps.append((first, right, start))
+            if start < left:
+                left = start
+            if end > right:
+                right = end
+        return left, right, gaps
+
+    def _box(self, index: int, turn: int) -> tuple[float, float, float]:
+        """Where a letter begins and ends along its line, and how far below the upper end of the page it stands."""
+        self.pdfium.FPDFText_GetLooseCharBox(self.text, index, self.box_there)
+        box, (left, bottom, right, top) = self.box, self.page_box
+        if turn == 0:
+            return box.left - left, box.right - left, top - box.bottom
+        if turn == 1:
+            return box.bottom - bottom, box.top - bottom, box.right - left
+        if turn == 2:
+            return right - box.right, right - box.left, box.top - bottom
+        return top - box.top, top - box.bottom, right - box.left
+
+    def _font(self, index: int) -> tuple[bool, bool]:
+        """Whether the font of a letter is bold, and whether its letters are equally wide."""
+        self.pdfium.FPDFText_GetFontInfo(self.text, index, self.name, 128, self.flags_there)
+        return _kind_of_font(self.name.value, self.flags.value)
+
+
+@lru_cache(maxsize=1024)
+def _kind_of_font(name: bytes, flags: int) -> tuple[bool, bool]:
+    bold = bool(flags & _FORCED_BOLD or _BOLD.search(name))
+    return bold, bool(flags & _FIXED_PITCH or _FIXED.search(name))
+
+
+def _cleaned(found: str, places: list[int]) -> tuple[str, list[int]]:
+    """A line with single spaces and a hyphen for PDFium's mark, and where the words at `places` then begin."""
+    broken = "-" if found[-1] in "\x02\ufffe" else ""
+    words = _WORD.findall(found)
+    if not places:
+        return _whole(" ".join(words)) + broken, []
+    starts = [word.start() for word in _WORD.finditer(found)]
+    lengths = accumulate((len(_whole(word)) + 1 for word in words), initial=0)
+    new = dict(zip(starts, lengths, strict=False))
+    return _whole(" ".join(words)) + broken, [new[place] for place in places]
+
+
+def _whole(text: str) -> str:
+    """The text with its pairs of surrogates put together, and the letters of ligatures that are mere codes."""
+    if not text.isprintable():
+        text = text.translate(_LIGATURES)
+    if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

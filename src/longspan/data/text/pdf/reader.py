@@ -1,0 +1,105 @@
+"""A PDF file, read with PDFium, as a document of blocks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from threading import Lock
+
+from longspan.characters import mend, mended_note
+from longspan.data.text.blocks import Document
+from longspan.data.text.pdf.blocks import Piece, leadings, pieces_of, rows_of
+from longspan.data.text.pdf.columns import regions
+from longspan.data.text.pdf.layout import laid_out, mend_words
+from longspan.data.text.pdf.lines import Line, lines_of_page
+from longspan.data.text.pdf.margins import around, common_size
+from longspan.data.text.pdf.structure import classify, join, with_whole_formulas
+from longspan.errors import InputError
+from longspan.extras import require
+
+logger = logging.getLogger(__name__)
+
+LOCK = Lock()
+"""PDFium must not be entered by two threads at once, not even with two files."""
+
+PASSWORD = 4
+"""PDFium's number for a file that asks for one."""
+
+TITLE = 1.15
+"""Of the common size of letters; a title is larger."""
+
+
+def document_from_pdf(data: bytes, name: str) -> Document:
+    """The blocks of a PDF file in reading order; heads and feet of pages are boilerplate, notes are notes.
+
+    Its text has the lines as they were printed, but for words broken at line ends, which stand whole at the end of
+    their first line. Blank lines separate blocks; a block that goes on behind a note or on the next page has one body.
+
+    Args:
+        data: the whole file.
+        name: what error messages call it.
+
+    Raises:
+        InputError: the file is damaged, encrypted with a password, or holds images of text only.
+    """
+    pages = _pages(data, name)
+    if not any(pages):
+        raise InputError(f"{name} holds no text on its {len(pages)} pages, likely scans; run text recognition first")
+    return _document(_mended(pages, name), name)
+
+
+def _pages(data: bytes, name: str) -> list[list[Line]]:
+    pdfium = require("pypdfium2", extra="documents", purpose="reading PDF")
+    with LOCK:
+        try:
+            with closing(pdfium.PdfDocument(data)) as document:
+                return [lines_of_page(document, number) for number in range(len(document))]
+        except pdfium.PdfiumError as error:
+            if getattr(error, "err_code", None) == PASSWORD:
+                raise InputError(f"{name} is encrypted; save a copy without a password") from None
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise InputError(f"{name} cannot be read as PDF ({reason}); save it again, or convert it to text") from None
+
+
+def _mended(pages: list[list[Line]], name: str) -> list[list[Line]]:
+    """The lines without half characters, of a font with a broken table; a warning in the log counts them."""
+    halves = sum(mend(line.text)[1] for page in pages for line in page)
+    if not halves:
+        return pages
+    logger.warning("note: %s: %s", name, mended_note(halves))
+    return [[replace(line, text=mend(line.text)[0]) for line in page] for page in pages]
+
+
+def _document(pages: Sequence[Sequence[Line]], name: str) -> Document:
+    """The document that the lines of the pages make."""
+    size = common_size(pages)
+    frame = around(pages, size)
+    columns = [
+        [rows_of(column) for column in regions([line for line in page if id(line) not in frame])] for page in pages
+    ]
+    leading = leadings([column for page in columns for column in page])
+    pieces = [[list(pieces_of(column, leading, size)) for column in page] for page in columns]
+    classify([column for page in pieces for column in page], size)
+    pieces = [[with_whole_formulas(column) for column in page] for page in pieces]
+    flow = [column for page in pieces for column in page]
+    join(flow)
+    mend_words([piece for column in flow for piece in column])
+    ordered = [list(_page(page, inside, frame)) for page, inside in zip(pages, pieces, strict=True)]
+    text, blocks, starts = laid_out(ordered)
+    titles = [piece for piece in ordered[0] if piece.kind == "heading" and piece.size > TITLE * size]
+    title = max(titles, key=lambda piece: piece.size).text if titles else None
+    return Document(text=text, blocks=tuple(blocks), pages=tuple(starts), title=title, name=name)
+
+
+def _page(lines: Sequence[Line], columns: Sequence[Sequence[Piece]], frame: set[int]) -> Iterator[Piece]:
+    """The pieces of a page: its head, its columns, its foot and margins."""
+    columns = [[piece for piece in column if piece.lines] for column in columns]  # all words of some were joined
+    first = min((piece.lines[0].base for column in columns for piece in column), default=float("inf"))
+    around_it = [line for line in lines if id(line) in frame]
+    above = [line for line in around_it if line.upright and line.base < first]
+    yield from (Piece("boilerplate", [line]) for line in above)
+    for column in columns:
+        yield from column
+    yield from (Piece("boilerplate", [line]) for line in around_it if not line.upright or line.base >= first)
