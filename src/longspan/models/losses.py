@@ -101,12 +101,12 @@ def distillation_loss(vectors: Tensor, labels: Tensor, exists: Tensor) -> Tensor
         exists: `(B, N)` bool.
     """
     check_labels(labels, vectors.shape)
-    counted = exists & (labels != 0).any(-1)
-    students, teachers = vectors[counted].float(), labels[counted].float()
-    if not len(students):
-        return vectors.sum() * 0.0
-    single = 1 - (students * teachers).sum(-1).mean()
-    pairs = functional.mse_loss(students @ students.T, teachers @ teachers.T)
+    counted = (exists & (labels != 0).any(-1)).flatten()
+    students, teachers = (each.flatten(0, 1).float() * counted[:, None] for each in (vectors, labels))
+    count = counted.sum().clamp(min=1)
+    single = (counted.float() - (students * teachers).sum(-1)).sum() / count
+    # Those that do not count are 0, and so is what they add.
+    pairs = (students @ students.T - teachers @ teachers.T).square().sum() / count**2
     return single + pairs
 
 
