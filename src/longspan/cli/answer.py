@@ -43,7 +43,7 @@ def answer(
     Examples: `longspan answer paper.pdf "which organism was studied?"`, `longspan answer book.txt "who is Mr. Collins?"
     --picture strip.png`, `curl -s URL | longspan answer - "when was it founded?" --json`.
     """
-    from longspan.data.text.documents import read_document_with_pages
+    from longspan.data.text.reading import read
     from longspan.inference.answer import check_question, load_reader
 
     for question in questions:
@@ -54,11 +54,11 @@ def answer(
         if len(questions) > 1:
             raise InputError(f"--picture {picture} draws one answer, but {len(questions)} questions are asked; ask one")
         check_picture(picture)
-    text, pages = read_document_with_pages(file, encoding)
+    document = read(file, encoding)
     reader = load_reader(model)
     done = []
     for number, question in enumerate(questions):
-        found = reader.answer(text, question, threshold=threshold, pages=pages)
+        found = reader.answer(document.text, question, threshold=threshold, pages=document.pages)
         done.append(found)
         if picture is not None:
             from longspan.pictures.answers import draw_answer

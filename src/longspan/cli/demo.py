@@ -30,12 +30,13 @@ def python_reference() -> str:
 
 def measure(times: int) -> None:
     """Summarise `times` copies of the text and print the outcome as JSON: what the processes of `main` run."""
+    from longspan.data.text.reading import document_of
     from longspan.inference.summarize import load_summarizer
 
     text = "\n\n".join([python_reference()] * times)
     summarizer = load_summarizer()
     before = _peak_bytes()
-    summary = summarizer.summarize(text, SENTENCES)
+    summary = summarizer.summarize(document_of(text), SENTENCES)
     outcome = {
         "sentences": [" ".join(sentence.text.split()) for sentence in summary.sentences],
         "words": len(text.split()),

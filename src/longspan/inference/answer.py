@@ -17,7 +17,7 @@ from typing import Any
 
 from longspan.characters import check_characters, mend
 from longspan.data.questions.rows import Candidate, QuestionRow, Span, check_text, plain_row
-from longspan.data.text.documents import read_document_with_pages
+from longspan.data.text.reading import read
 from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError
 from longspan.inference.notes import notes, reads_english
@@ -56,7 +56,7 @@ def answer(
         model: None takes the bundled reader. Else the folder of a model trained here for `natural_questions`, or what
             `load_reader` returned.
         threshold: probability from which on there is an answer; None takes 0.8 for the bundled reader, else 0.5.
-        encoding: of a text file; None as in `read_document`.
+        encoding: of a text file; None as in `longspan.data.text.reading.read`.
 
     Returns:
         A `DocumentAnswer`; `print` shows its text.
@@ -67,7 +67,8 @@ def answer(
     """
     pages: Sequence[int] = ()
     if isinstance(document, Path):
-        document, pages = read_document_with_pages(document, encoding)
+        found = read(document, encoding)
+        document, pages = found.text, found.pages
     reader = load_reader(model) if model is None or isinstance(model, str | Path) else model
     return reader.answer(document, question, threshold=threshold, pages=pages)
 

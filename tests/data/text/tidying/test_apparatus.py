@@ -1,0 +1,89 @@
+"""Code, tables, captions, references, tables of contents: kept apart from the sentences."""
+
+from __future__ import annotations
+
+import pytest
+
+from longspan.data.text.reading import document_of, sentences_of
+
+PROSE = "The snail went on for a long while, and nobody saw it on its way to the wall.\nIt was slow.\n\n"
+KINDS = {
+    "code": [
+        "    x = weigh(snail)\n    print(x)\n",
+        "$ longspan summarize paper.pdf\n",
+        "```python\nwords are = code\n\nhere too\n```\n",
+        "if (slow) {\n  wait();\n}\n",
+        "deadbeef" * 40 + "\n",
+    ],
+    "table": [
+        "| snail | speed |\n|---|---|\n| one | 3 |\n",
+        "+----+----+\n| a  | b  |\n+----+----+\n",
+        "Method     Error    Time\nOurs       0.1      3.2\nTheirs     0.2      4.5\n",
+        "a\tb\tc\n1\t2\t3\n4\t5\t6\n",
+    ],
+    "caption": [
+        "Figure 3: The snail on its wall. It is slow.\n",
+        "Table 2. Speeds of all snails.\n",
+        "Fig. 4a | The wall.\n",
+        "[Illustration: The snail looks up.]\n",
+        "Abbildung 2: Die Schnecke.\n",
+    ],
+    "boilerplate": [
+        "1 The wall .......... 3\n2 The way ........... 17\n",
+        "The wall . . . . . . . . . 3\nThe way . . . . . . . . . 17\n",
+        "-----\n",
+        "* * * *\n",
+    ],
+}
+PROSE_ALONE = [
+    "Figure 3 shows that the snail is slow, and so does the table.",
+    "Table 2 lists the snails; it is long.",
+    "    The snail, as an old book says, is slow; it does not mind.",
+    "(a) the snail and all its heirs, as long as the wall stands; and",
+    "The quote ... went on ... for ever and was 3",
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in KINDS.items() for text in texts])
+def test_kinds(kind: str, text: str) -> None:
+    document = document_of(f"{PROSE}{text}\n{PROSE}")
+    assert {block.kind for block in document.blocks[1:-1]} == {kind}
+    assert len(sentences_of(document)) == 4
+
+
+@pytest.mark.parametrize("text", PROSE_ALONE)
+def test_prose_stays(text: str) -> None:
+    kinds = [block.kind for block in document_of(f"{PROSE}{text}\n\n{PROSE}").blocks]
+    assert kinds in (["paragraph"] * 3, ["paragraph", "item", "paragraph"])
+
+
+def test_references_end_with_the_next_section() -> None:
+    references = (
+        "References\n\n[1] A. Smith and B. Jones. Garden snails at night. Journal of Snails, 12(3):4-9, 2010.\n\n"
+        "[2] C. Doe. A camera in the dark. Proc. of Cameras, pp. 1-9.\n\nE. Roe. Walls, unpublished.\n\n"
+        "[3] D. Poe. Walls. https://walls.example, 2011.\n\nAppendix A\n\n"
+    )
+    document = document_of(PROSE * 2 + references + PROSE)
+    assert [block.kind for block in document.blocks[2:]] == ["heading", *["references"] * 4, "heading", "paragraph"]
+
+
+def test_prose_below_a_heading_that_speaks_of_references_stays() -> None:
+    document = document_of(f"{PROSE}REFERENCES\n\n{PROSE * 4}")
+    assert len(sentences_of(document)) == 10
+
+
+def test_contents_end_where_the_text_begins() -> None:
+    contents = "Contents\n\nThe wall\nThe way\nThe snail\n\n"
+    document = document_of(f"THE SNAIL\n\n{contents}{PROSE * 6}")
+    assert [block.kind for block in document.blocks[:4]] == ["heading", "boilerplate", "boilerplate", "paragraph"]
+    assert len(sentences_of(document)) == 12
+
+
+def test_numbers_of_paragraphs_are_no_words() -> None:
+    document = document_of(f"{PROSE}[0012]    The present invention is a wall.\n")
+    assert document.blocks[1].text == "The present invention is a wall."
+
+
+def test_a_document_of_nothing_else_is_read_as_it_is() -> None:
+    document = document_of("| snail | speed |\n| one | 3 |\n")
+    assert [block.kind for block in document.blocks] == ["paragraph"]
