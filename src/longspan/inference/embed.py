@@ -6,17 +6,23 @@ of them. Loose texts (questions, titles) are read each by itself. Both lie in th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from longspan.characters import mend
 from longspan.errors import InputError
 
-BUNDLED = Path(__file__).parents[1] / "bundled" / "encoder"
+if TYPE_CHECKING:
+    from longspan.data.text.blocks import Document
+    from longspan.data.text.reading import DocumentSentence
+
+BUNDLED = Path(__file__).parents[1] / "bundled"
 """The folder of the encoder that comes with the package; its README.md is the model card."""
 
 BATCH_TOKENS = 16_384
@@ -44,6 +50,67 @@ def embed(texts: str | Sequence[str], model: str | Path | Encoder | None = None)
     encoder = load_encoder(model) if model is None or isinstance(model, str | Path) else model
     found = encoder.embed([texts] if single else list(texts))
     return found[0] if single else found
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedDocument:
+    """A document's vectors.
+
+    Attributes:
+        vector: `(D,)`, of the document: the mean of its sentences' vectors, of length 1; 0 where it has none.
+        vectors: `(N, D)`, of its sentences.
+        sentences: N, in order, with their places.
+        tokens: how many were read.
+    """
+
+    vector: np.ndarray
+    vectors: np.ndarray
+    sentences: tuple[DocumentSentence, ...]
+    tokens: int
+
+
+def embed_document(
+    document: str | Path | Document, model: str | Path | Encoder | None = None, *, language: str | None = None
+) -> EmbeddedDocument:
+    """Vectors of a document of any length, and of its sentences, each read in it.
+
+    Args:
+        document: the text itself, a `Path` to a file of any kind that `read` knows, or what `read` gave.
+        model: as in `embed`.
+        language: ISO 639-1 code for cutting sentences; None guesses by the script.
+
+    Raises:
+        InputError: nothing to read, or as in `embed`.
+    """
+    from longspan.data.text.reading import document_of, read, sentences_of
+
+    if isinstance(document, Path):
+        document = read(document)
+    elif isinstance(document, str):
+        document = document_of(document)
+    encoder = load_encoder(model) if model is None or isinstance(model, str | Path) else model
+    sentences = tuple(sentences_of(document, language))
+    vectors, tokens = encoder.read_document([sentence.text for sentence in sentences])
+    return EmbeddedDocument(vector=mean_vector(vectors), vectors=vectors, sentences=sentences, tokens=tokens)
+
+
+def save_vectors(
+    path: Path, names: Sequence[str], documents: Sequence[EmbeddedDocument], *, sentences: bool = False
+) -> None:
+    """Write a .safetensors file: `documents` `(M, D)` float32 and, where asked, for each document of index i
+    `sentences.i` `(N, D)` and `places.i` `(N, 2)` int64, first character and end; the names stand in its metadata."""
+    from safetensors.numpy import save
+
+    from longspan.files import whole_file
+
+    tensors = {"documents": np.stack([document.vector for document in documents])}
+    if sentences:
+        for index, document in enumerate(documents):
+            tensors[f"sentences.{index}"] = document.vectors
+            places = [(sentence.start, sentence.end) for sentence in document.sentences]
+            tensors[f"places.{index}"] = np.array(places, np.int64).reshape(-1, 2)
+    with whole_file(path) as file:
+        file.write_bytes(save(tensors, {"names": json.dumps(list(names))}))
 
 
 def load_encoder(model: str | Path | None = None) -> Encoder:
