@@ -14,13 +14,13 @@ from safetensors.torch import save_file
 from longspan.checkpoints.loading import load_model, load_tokenizer
 from longspan.inference.bundled import SCALE, in_eight_bits
 
-BUNDLED = Path(__file__).parents[1] / "src" / "longspan" / "bundled"
+BUNDLED = Path(__file__).parents[1] / "src" / "longspan" / "bundled" / "encoder"
 TABLE = "model.encoder.embeddings.token.weight"
 
 if __name__ == "__main__":
     source = Path(sys.argv[1])
     model = load_model(source)
-    partial = BUNDLED.with_name("bundled.partial")
+    partial = BUNDLED.with_name("encoder.partial")
     shutil.rmtree(partial, ignore_errors=True)
     load_tokenizer(source).save_pretrained(partial)
     model.config.save_pretrained(partial)

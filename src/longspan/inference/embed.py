@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from longspan.data.text.blocks import Document
     from longspan.data.text.reading import DocumentSentence
 
-BUNDLED = Path(__file__).parents[1] / "bundled"
+BUNDLED = Path(__file__).parents[1] / "bundled" / "encoder"
 """The folder of the encoder that comes with the package; its README.md is the model card."""
 
 BATCH_TOKENS = 16_384
