@@ -23,10 +23,19 @@ MASK[1, -PADDED:] = 0
 PLACES = (torch.arange(TOKENS) // 5).expand(2, TOKENS).masked_fill(MASK == 0, -1)
 """Sentence, or paragraph, of each token: three in the first row, two in the second."""
 ONE = torch.tensor([1, 0])
+TAUGHT = torch.nn.functional.normalize(torch.randn(2, 3, 384, generator=torch.Generator().manual_seed(0)), dim=-1)
+TAUGHT[1, 2] = 0
+COUNTS = {
+    "natural_questions": "max_paragraphs",
+    "sentence_scoring": "max_sentences",
+    "sentence_embedding": "max_sentences",
+}
+"""Static sizes that compiled and exported heads need."""
 
 INPUTS: dict[str, dict[str, Any]] = {
     "natural_questions": {"paragraph_ids": PLACES},
     "sentence_scoring": {"sentence_ids": PLACES},
+    "sentence_embedding": {"sentence_ids": PLACES},
 }
 LABELS: dict[str, dict[str, Any]] = {
     "masked_lm": {"labels": IDS.masked_fill(MASK == 0, -100)},
@@ -41,6 +50,7 @@ LABELS: dict[str, dict[str, Any]] = {
         "answer_types": ONE,
     },
     "sentence_scoring": {"labels": torch.tensor([[0.0, 1, 0.5], [1, 0, -100]])},
+    "sentence_embedding": {"labels": TAUGHT},
 }
 # No sentence is global, so nothing would train projections of their own.
 SENTENCES = {"mechanism": "longformer", "left_tokens": 1, "separate_global_projections": False}
@@ -140,8 +150,7 @@ def test_saved_and_loaded_it_is_the_same(spec: dict[str, Any], tmp_path) -> None
 
 def test_it_exports_with_a_dynamic_length(spec: dict[str, Any]) -> None:
     model, given = make(spec), dict(of(INPUTS, spec))
-    counts = {"natural_questions": "max_paragraphs", "sentence_scoring": "max_sentences"}
-    static = {counts[spec["head"]]: 3} if spec["head"] in counts else {}
+    static = {COUNTS[spec["head"]]: 3} if spec["head"] in COUNTS else {}
     tokens = torch.export.Dim("tokens", min=8, max=41)
     inputs = {"input_ids": IDS, "attention_mask": MASK, **given}
     shapes = {name: {1: tokens} for name in inputs} | dict.fromkeys(static)
@@ -155,8 +164,7 @@ def test_it_exports_with_a_dynamic_length(spec: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_it_compiles_as_one_graph(spec: dict[str, Any]) -> None:
-    model, counts = make(spec), {"natural_questions": "max_paragraphs", "sentence_scoring": "max_sentences"}
-    static = {counts[spec["head"]]: 3} if spec["head"] in counts else {}
+    model, static = make(spec), {COUNTS[spec["head"]]: 3} if spec["head"] in COUNTS else {}
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="eager")
     given = of(INPUTS, spec) | of(LABELS, spec) | static

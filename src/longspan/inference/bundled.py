@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from longspan.models.fields import ModelFields
 
@@ -65,7 +65,7 @@ def _load(file: Path, network: type[Network], config: ModelFields) -> Network:
     from safetensors.torch import load_file
 
     try:
-        weights = {name: weight.float() for name, weight in load_file(file).items()}
+        weights = restored(load_file(file))
     except SafetensorError as error:
         raise ValueError(f"{file.name}: {error}") from error
     broken = next((name for name, weight in weights.items() if not bool(weight.isfinite().all())), None)
@@ -75,6 +75,31 @@ def _load(file: Path, network: type[Network], config: ModelFields) -> Network:
         model = network(config)
     model.load_state_dict(weights, assign=True)
     return model.eval().requires_grad_(False)
+
+
+SCALE = ".scale"
+"""What the name of a matrix in 8 bits is followed by in that of its scales."""
+
+
+def in_eight_bits(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """A matrix `(R, C)` as whole numbers from −127 to 127, int8, and a scale for each row, `(R, 1)` float16.
+
+    Symmetric and row by row, as the rows of a table of words differ in size: an entry is off by at most half a
+    127th of the largest of its row, and of the scale's own rounding.
+    """
+    import torch
+
+    scale = (matrix.abs().amax(1, keepdim=True) / 127).half().clamp(min=6e-8)
+    return (matrix / scale.float()).round().clamp(-127, 127).to(torch.int8), scale
+
+
+def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights as they are stored, in half precision or 8 bits, in float32."""
+    return {
+        name: weight.float() * stored[name + SCALE].float() if name + SCALE in stored else weight.float()
+        for name, weight in stored.items()
+        if not name.endswith(SCALE)
+    }
 
 
 def _undrawn() -> Any:

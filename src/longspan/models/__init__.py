@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from longspan.models.heads.natural_questions import LongspanForNaturalQuestions, NaturalQuestionsOutput
     from longspan.models.heads.question_answering import LongspanForQuestionAnswering
     from longspan.models.heads.replaced_tokens import LongspanForReplacedTokens
+    from longspan.models.heads.sentence_embedding import LongspanForSentenceEmbedding, SentenceEmbeddingOutput
     from longspan.models.heads.sentence_scoring import LongspanForSentenceScoring, SentenceScoringOutput
     from longspan.models.heads.sequence_classification import LongspanForSequenceClassification
     from longspan.models.heads.token_classification import LongspanForTokenClassification
@@ -36,12 +37,14 @@ __all__ = [
     "LongspanForNaturalQuestions",
     "LongspanForQuestionAnswering",
     "LongspanForReplacedTokens",
+    "LongspanForSentenceEmbedding",
     "LongspanForSentenceScoring",
     "LongspanForSequenceClassification",
     "LongspanForTokenClassification",
     "LongspanModel",
     "LongspanPreTrainedModel",
     "NaturalQuestionsOutput",
+    "SentenceEmbeddingOutput",
     "SentenceScoringOutput",
 ]
 
@@ -52,6 +55,7 @@ _HOMES = {
     "LongspanForConditionalGeneration": "encoder_decoder",
     "LongspanPreTrainedModel": "pretrained",
     "NaturalQuestionsOutput": "heads.natural_questions",
+    "SentenceEmbeddingOutput": "heads.sentence_embedding",
     "SentenceScoringOutput": "heads.sentence_scoring",
 }
 _HOMES |= {spec.model: f"heads.{name}" for name, spec in HEADS.items()}

@@ -89,6 +89,27 @@ def binary_loss(logits: Tensor, labels: Tensor, exists: Tensor | None) -> Tensor
     return (losses * counted).sum() / counted.sum().clamp(min=1)
 
 
+def distillation_loss(vectors: Tensor, labels: Tensor, exists: Tensor) -> Tensor:
+    """How far vectors are from a teacher's, each by itself and in pairs: `mean(1 − s·t) + mean((s·s′ − t·t′)²)`.
+
+    The first part puts each vector where the teacher has it, the second keeps what search and centrality read, the
+    similarity of two (Park et al. 2019, Relational Knowledge Distillation). Pairs are formed over the whole batch.
+
+    Args:
+        vectors: `(B, N, D)` of length 1.
+        labels: `(B, N, D)` of length 1; 0 where there is no teacher's vector.
+        exists: `(B, N)` bool.
+    """
+    check_labels(labels, vectors.shape)
+    counted = (exists & (labels != 0).any(-1)).flatten()
+    students, teachers = (each.flatten(0, 1).float() * counted[:, None] for each in (vectors, labels))
+    count = counted.sum().clamp(min=1)
+    single = (counted.float() - (students * teachers).sum(-1)).sum() / count
+    # Those that do not count are 0, and so is what they add.
+    pairs = (students @ students.T - teachers @ teachers.T).square().sum() / count**2
+    return single + pairs
+
+
 def check_labels(labels: Tensor, predicted: torch.Size) -> None:
     """Raise `InputError` where there is not one label for each prediction."""
     if labels.shape != predicted:

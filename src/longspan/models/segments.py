@@ -7,6 +7,7 @@ tokens on each side more gets the very states of the whole document, while memor
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -37,8 +38,17 @@ def reach_of(config: ModelFields) -> tuple[int, int] | None:
 
 
 @torch.inference_mode()
-def sums_by_sentence(encoder: EncoderNetwork, input_ids: Tensor, sentence_ids: Tensor, sentences: int) -> Tensor:
-    """Sum of the final states of each sentence's tokens: `(T,)` ids and rising sentence indices → `(N, E)`."""
+def sums_by_sentence(
+    encoder: EncoderNetwork,
+    input_ids: Tensor,
+    sentence_ids: Tensor,
+    sentences: int,
+    weighted: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Sum of the final states of each sentence's tokens: `(T,)` ids and rising sentence indices → `(N, E)`.
+
+    `weighted`, where given, is what the states `(T, E)` go through before they are summed, each by itself.
+    """
     config = encoder.config
     sums = torch.zeros(sentences, config.hidden_size, device=input_ids.device)
     bounded = reach_of(config)
@@ -52,5 +62,6 @@ def sums_by_sentence(encoder: EncoderNetwork, input_ids: Tensor, sentence_ids: T
         first = max(0, start - reach) // step * step
         piece = input_ids[first : stop + reach]
         states = encoder.states(piece[None], first_position=first)[0, start - first : stop - first]
+        states = states if weighted is None else weighted(states)
         sums.index_add_(0, sentence_ids[start:stop], states.to(sums.dtype))
     return sums

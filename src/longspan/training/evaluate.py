@@ -24,6 +24,7 @@ from longspan.training.runs import environment
 TASK_OF_MODEL = {
     "LongspanForConditionalGeneration": "summarization",
     "LongspanForSentenceScoring": "extraction",
+    "LongspanForSentenceEmbedding": "distillation",
     "LongspanForMaskedLM": "masked_lm",
     "LongspanForNaturalQuestions": "natural_questions",
 }

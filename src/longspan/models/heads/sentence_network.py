@@ -71,13 +71,18 @@ def mean_by_sentence(hidden: Tensor, sentence_ids: Tensor, sentences: int) -> tu
     Returns:
         `(B, N, E)` means, 0 for sentences without tokens; `(B, N)` bool, True where a sentence has tokens.
     """
+    sums, counts = sums_and_counts(hidden, sentence_ids, sentences)
+    return (sums / counts.clamp(min=1)[..., None]).to(hidden.dtype), counts > 0
+
+
+def sums_and_counts(hidden: Tensor, sentence_ids: Tensor, sentences: int) -> tuple[Tensor, Tensor]:
+    """Sum of each sentence's states, `(B, N, E)` in at least float32, and how many they are, `(B, N)` int64."""
     rows, _, width = hidden.shape
     wide = torch.promote_types(hidden.dtype, torch.float32)
     sums = torch.zeros(rows * (sentences + 1), width, dtype=wide, device=hidden.device)
     sums = sums.index_add(0, _places(sentence_ids, sentences), hidden.flatten(0, 1).to(wide))
     sums = sums.unflatten(0, (rows, sentences + 1))[:, :sentences]
-    counts = tokens_by_sentence(sentence_ids, sentences)
-    return (sums / counts.clamp(min=1)[..., None]).to(hidden.dtype), counts > 0
+    return sums, tokens_by_sentence(sentence_ids, sentences)
 
 
 def tokens_by_sentence(sentence_ids: Tensor, sentences: int) -> Tensor:

@@ -177,6 +177,21 @@ class SentenceScoring(HeadSpec):
         object.__setattr__(self, "attention", plain_layers(self.attention, self.layers))
 
 
+@dataclass(frozen=True, kw_only=True)
+class SentenceEmbedding(HeadSpec):
+    """A vector per sentence of a document.
+
+    Attributes:
+        dimensions: of the vectors; 384 are those of the MiniLM sentence models.
+    """
+
+    head: ClassVar[str] = "sentence_embedding"
+    model: ClassVar[str] = "LongspanForSentenceEmbedding"
+    pipeline: ClassVar[str | None] = "sentence-similarity"
+
+    dimensions: Annotated[int, Range(1, 65_536)] = 384
+
+
 HEADS: dict[str, type[HeadSpec]] = {
     spec.head: spec
     for spec in (
@@ -187,6 +202,7 @@ HEADS: dict[str, type[HeadSpec]] = {
         QuestionAnswering,
         NaturalQuestions,
         SentenceScoring,
+        SentenceEmbedding,
     )
 }
 """Name → options, whose `model` names the class that has such a head."""

@@ -1,0 +1,81 @@
+"""`longspan embed`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from longspan.cli.documents import Encoding, Json, name_of
+from longspan.cli.terminal import say, say_json
+from longspan.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from longspan.inference.embed import EmbeddedDocument
+
+
+def embed(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Documents; - is standard input.")],
+    output: Annotated[
+        Path | None, typer.Option(help="Write a .safetensors file with the vectors, and their places.")
+    ] = None,
+    sentences: Annotated[bool, typer.Option("--sentences", help="A vector for each sentence too.")] = False,
+    model: Annotated[
+        str | None, typer.Option(help="Folder of a model that embeds.", show_default="the bundled one")
+    ] = None,
+    json: Json = False,
+    encoding: Encoding = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Read documents as they are, boilerplate and all.")] = False,
+) -> None:
+    """Turn documents of any length into vectors; near vectors mean near meanings.
+
+    Each document is read whole and becomes one vector of length 1, the mean of those of its sentences; with
+    `--sentences` these are written too. Without `--output`, prints how near the documents are to each other.
+
+    Examples: `longspan embed a.pdf b.md c.txt`, `longspan embed *.txt --output vectors.safetensors --sentences`.
+    """
+    from longspan.data.text.reading import read
+    from longspan.inference.embed import embed_document, load_encoder, save_vectors
+
+    if output is not None and output.suffix != ".safetensors":
+        raise InputError(f"--output {output} ends in no .safetensors; give a name that does")
+    documents = [read(file, encoding, raw=raw) for file in files]
+    encoder = load_encoder(model)
+    found = [embed_document(document, encoder) for document in documents]
+    if output is not None:
+        save_vectors(output, files, found, sentences=sentences)
+        say(f"{output}: {len(found)} documents, {sum(len(one.sentences) for one in found):,} sentences", error=True)
+    if json:
+        say_json([_record(file, one, sentences) for file, one in zip(files, found, strict=True)])
+    elif output is None:
+        cosines = [float(one.vector @ other.vector) for one in found for other in found]
+        _print([name_of(file) for file in files], cosines)
+
+
+def _record(file: str, found: "EmbeddedDocument", sentences: bool) -> dict[str, object]:
+    record: dict[str, object] = {"file": file, "tokens": found.tokens, "vector": _rounded(found.vector)}
+    if sentences:
+        record["sentences"] = [
+            {"text": sentence.text, "start": sentence.start, "end": sentence.end, "vector": _rounded(vector)}
+            for sentence, vector in zip(found.sentences, found.vectors, strict=True)
+        ]
+    return record
+
+
+def _rounded(vector: "np.ndarray") -> list[float]:
+    return [round(float(number), 6) for number in vector]
+
+
+def _print(names: list[str], cosines: list[float]) -> None:
+    """A table of the cosines of each two documents."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from longspan.characters import shown
+
+    count = len(names)
+    table = Table("", *[str(number) for number in range(1, count + 1)], box=None)
+    for row, name in enumerate(names):
+        table.add_row(f"{row + 1} {shown(name)}", *[f"{cosine:.2f}" for cosine in cosines[row * count :][:count]])
+    Console().print(table)

@@ -1,0 +1,66 @@
+"""Embedding sentences as plain PyTorch: weighted sums of their tokens, and a document of any length in pieces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from longspan.models.heads.sentence_network import sums_and_counts
+from longspan.models.heads.specs import SentenceEmbedding
+from longspan.models.network import EncoderNetwork
+from longspan.models.segments import sums_by_sentence
+
+if TYPE_CHECKING:
+    from longspan.models.fields import ModelFields
+
+
+class EmbedsSentences(nn.Module):
+    """What every sentence embedder has: an encoder below, a weight for each token, and a projection."""
+
+    model: Any
+    weight: nn.Linear
+    projection: nn.Linear
+
+    def add_layers(self, config: Any) -> None:
+        """Make the layers above the encoder."""
+        options = config.head_options(SentenceEmbedding)
+        self.weight = nn.Linear(config.hidden_size, 1)
+        self.projection = nn.Linear(config.hidden_size, options.dimensions, bias=False)
+
+    def weighted(self, hidden: Tensor) -> Tensor:
+        """Each token's state times how much it counts, `(…, E)` → `(…, E)`: "the" says less than "photosynthesis"."""
+        return hidden * functional.softplus(self.weight(hidden))
+
+    def embed(self, hidden: Tensor, sentence_ids: Tensor, sentences: int) -> tuple[Tensor, Tensor]:
+        """`(B, T, E)` states, `(B, T)` indices → `(B, N, D)` vectors of length 1, and which exist, `(B, N)`."""
+        sums, counts = sums_and_counts(self.weighted(hidden), sentence_ids, sentences)
+        return self.finish_vectors(sums.to(hidden.dtype)), counts > 0
+
+    def finish_vectors(self, sums: Tensor) -> Tensor:
+        """Weighted sums of states `(…, E)` → vectors of length 1 `(…, D)`; 0 stays 0."""
+        return functional.normalize(self.projection(sums).float(), dim=-1)
+
+    @torch.inference_mode()
+    def embed_document(self, input_ids: Tensor, sentence_ids: Tensor) -> Tensor:
+        """Vectors `(N, D)` of one document of any length, as `forward` gives them, in the memory of a piece of it.
+
+        Args:
+            input_ids: `(T,)` int64, all real.
+            sentence_ids: `(T,)` int64, rising from 0 to N − 1; every sentence has a token.
+        """
+        sentences = int(sentence_ids[-1]) + 1 if len(sentence_ids) else 0
+        sums = sums_by_sentence(self.model.encoder, input_ids, sentence_ids, sentences, self.weighted)
+        return self.finish_vectors(sums.to(self.projection.weight.dtype))
+
+
+class EmbeddingNetwork(EmbedsSentences):
+    """`LongspanForSentenceEmbedding` without transformers, with the same weights, for embedding whole documents."""
+
+    def __init__(self, config: ModelFields) -> None:
+        super().__init__()
+        self.config = config
+        self.model = nn.ModuleDict({"encoder": EncoderNetwork(config)})
+        self.add_layers(config)

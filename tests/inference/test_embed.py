@@ -1,0 +1,45 @@
+"""Vectors of texts: alone as in a batch, documents of any length, and weights in 8 bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from longspan.errors import InputError
+from longspan.inference.bundled import in_eight_bits, restored
+from longspan.inference.embed import _batches, mean_vector
+
+
+def test_eight_bits_are_off_by_half_a_step_at_most() -> None:
+    matrix = torch.randn(37, 11, generator=torch.Generator().manual_seed(0)) * torch.logspace(-6, 2, 37)[:, None]
+    matrix[5] = 0
+    stored, scale = in_eight_bits(matrix)
+    assert (stored.dtype, scale.dtype) == (torch.int8, torch.float16)
+    back = restored({"table": stored, "table.scale": scale, "bias": torch.ones(3).half()})
+    assert set(back) == {"table", "bias"}
+    step = matrix.abs().amax(1, keepdim=True) / 127
+    # Half a step of rounding, and for the smallest rows what float16 can say of the scale.
+    assert bool(((back["table"] - matrix).abs() <= 0.51 * step + 127 * 6e-8).all())
+    assert not back["table"][5].any()
+
+
+def test_batches_hold_every_text_once_and_have_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longspan.inference.embed.BATCH_TOKENS", 10)
+    lengths = [3, 50, 1, 4, 4, 2, 1]
+    found = _batches(lengths)
+    assert sorted(index for batch in found for index in batch) == list(range(len(lengths)))
+    assert all(len(batch) == 1 or len(batch) * max(lengths[index] for index in batch) <= 10 for batch in found)
+
+
+def test_the_mean_of_vectors_has_length_one() -> None:
+    assert mean_vector(np.array([[1.0, 0], [0, 1]])) == pytest.approx([0.5**0.5] * 2)
+    assert not mean_vector(np.zeros((0, 2))).any()
+
+
+@pytest.mark.parametrize("texts", ["", "  \n", ["words", ""], [3]])
+def test_texts_without_words_are_refused(texts) -> None:
+    from longspan.inference.embed import embed
+
+    with pytest.raises(InputError, match="says nothing"):
+        embed(texts)
