@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from longspan.data.text.traced import Traced
 
 Kind = Literal["paragraph", "heading", "item", "turn", "code", "table", "caption", "references", "boilerplate"]
-"""What a block is. Sentences are found in paragraphs, items and turns; the others are kept for their places."""
+"""What a block is."""
+
+SPOKEN: frozenset[Kind] = frozenset({"paragraph", "item", "turn"})
+"""Kinds that sentences are found in; the others are kept for their places."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +40,7 @@ class Block:
         return self.body.text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Document:
     """A document that has been read.
 
@@ -52,3 +57,15 @@ class Document:
     pages: tuple[int, ...] = ()
     title: str | None = None
     name: str = "the document"
+
+    def line(self, place: int) -> int:
+        """The line of a character of `text`, from 1."""
+        return bisect_right(self._line_starts, place)
+
+    def page(self, place: int) -> int | None:
+        """The page of a character of `text`, from 1; None where there are no pages."""
+        return bisect_right(self.pages, place) or None
+
+    @cached_property
+    def _line_starts(self) -> list[int]:
+        return [0, *(place + 1 for place, character in enumerate(self.text) if character == "\n")]

@@ -90,29 +90,54 @@ def read_document(path: str | Path, encoding: str | None = None) -> str:
 
 def read_document_with_pages(path: str | Path, encoding: str | None = None) -> tuple[str, list[int]]:
     """As `read_document`, and for each page of a PDF file the character at which its text begins; else no pages."""
-    name = "standard input" if str(path) == "-" else on_one_line(str(path))
-    data = _read_bytes(path, name)
-    if not data:
-        raise InputError(f"{name} is empty; give a document with text")
-    suffix = "" if str(path) == "-" else Path(path).suffix.lower()
+    data, suffix, name = opened(path)
     text, pages, halves = _text(data, suffix, name, encoding)
-    if not text.strip():
-        raise InputError(f"{name} holds no text, only white space or markup; give a document with text")
+    check_words(text, name)
     text, more = mend(text)
     if halves + more:
         logger.warning("note: %s: %s", name, mended_note(halves + more))
     return text, pages
 
 
+def opened(path: str | Path) -> tuple[bytes, str, str]:
+    """The bytes of a file that is not empty, its suffix in lower case, and what messages call it."""
+    name = "standard input" if str(path) == "-" else on_one_line(str(path))
+    data = _read_bytes(path, name)
+    if not data:
+        raise InputError(f"{name} is empty; give a document with text")
+    return data, "" if str(path) == "-" else Path(path).suffix.lower(), name
+
+
+def check_words(text: str, name: str) -> None:
+    """Refuse a document without text."""
+    if not text.strip():
+        raise InputError(f"{name} holds no text, only white space or markup; give a document with text")
+
+
+def is_pdf(data: bytes, suffix: str) -> bool:
+    """Whether a file is a PDF file, by its contents or its name."""
+    return data.startswith(b"%PDF-") or suffix == ".pdf"
+
+
+def is_page(text: str, suffix: str) -> bool:
+    """Whether a text is an HTML page, by its name, or by its contents where the name tells no kind."""
+    return suffix in {".html", ".htm", ".xhtml"} or (suffix in {"", ".txt"} and bool(_MARKUP.match(text)))
+
+
+def is_markdown(suffix: str) -> bool:
+    """Whether a file is Markdown, by its name."""
+    return suffix in {".md", ".markdown"}
+
+
 def _text(data: bytes, suffix: str, name: str, encoding: str | None) -> tuple[str, list[int], int]:
     """The text of a file of any kind, where its pages begin, and how many half characters were already replaced."""
     if encoding is not None:
         check_encoding(encoding)
-    if data.startswith(b"%PDF-") or suffix == ".pdf":
+    if is_pdf(data, suffix):
         return *text_and_pages_from_pdf(data, name), 0
     raw = decode(data, name, encoding)
-    marked_up = suffix in {".html", ".htm", ".xhtml"} or (suffix in {"", ".txt"} and _MARKUP.match(raw))
-    if not marked_up and suffix not in {".md", ".markdown"}:
+    marked_up = is_page(raw, suffix)
+    if not marked_up and not is_markdown(suffix):
         return raw, [], 0
     raw, halves = without_half_entities(raw)
     text = text_from_html(raw) if marked_up else text_from_markdown(raw, name)
