@@ -31,5 +31,5 @@ def _turns(block: Block) -> Iterator[Block]:
     starts = [one.start() for one in found]
     if not found or starts[0] > 0:
         yield Block(kind="paragraph", body=block.body.part(0, starts[0] if found else len(block.text)))
-    for one, end in zip(found, [*starts[1:], len(block.text)], strict=True):
+    for one, end in zip(found, [*starts[1:], len(block.text)], strict=False):
         yield Block(kind="turn", body=block.body.part(one.end(), end), speaker=one["name"])
