@@ -188,22 +188,23 @@ def test_the_page_of_a_pdf(
     text = "\n".join(lines)
     assert record["passage"]["text"] == text
     from longspan.data.questions.rows import plain_row
-    from longspan.data.text.documents import read_document_with_pages
+    from longspan.data.text.reading import read
     from longspan.inference.answer import quote_of
 
-    read, pages = read_document_with_pages(path)
-    assert read == text
-    row = plain_row(read, QUESTION)
+    document = read(path)
+    assert document.text == text
+    row = plain_row(document.text, QUESTION)
     starts = [text.index(line) for line in lines]
-    assert [quote_of(row, Span(start, start + 3), pages).page for start in starts] == [1, 2, 3]
+    assert [quote_of(row, Span(start, start + 3), document.pages).page for start in starts] == [1, 2, 3]
 
 
 def test_pages_where_a_word_was_broken_between_them(make_pdf: Callable[..., bytes], tmp_path: Path) -> None:
-    from longspan.data.text.documents import read_document_with_pages
+    from longspan.data.text.reading import read
 
     path = tmp_path / "broken.pdf"
     path.write_bytes(make_pdf("an early bird in the moun-", "tains sings a beauti-", "ful song", "the end"))
-    text, pages = read_document_with_pages(path)
+    document = read(path)
     # A broken word stands whole on the page where it begins; lines and pages end where they did, a word later.
+    text = document.text
     assert text == "an early bird in the mountains\nsings a beautiful\nsong\nthe end"
-    assert pages == [0, text.index("sings"), text.index("song"), text.index("the end")]
+    assert list(document.pages) == [0, text.index("sings"), text.index("song"), text.index("the end")]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from longspan.cli import main
-from longspan.data.text.documents import read_document
+from longspan.data.text.reading import read
 
 TEXT = "Marmots live in the mountains. They sleep all winter in burrows. A whistle warns the others of danger.\n"
 
@@ -184,7 +184,7 @@ READ = {
 def test_read_as_a_browser_would(case: str, tmp_path: Path) -> None:
     data, says = READ[case]
     (tmp_path / "a.html").write_bytes(data if isinstance(data, bytes) else data.encode())
-    text = read_document(tmp_path / "a.html")
+    text = read(tmp_path / "a.html").text
     assert says in text
     assert "root:" not in text
 
@@ -195,7 +195,7 @@ def test_many_attributes_are_read_in_linear_time(kind: str, tmp_path: Path) -> N
     attributes = " ".join(f"a{number}=1" for number in range(200_000))
     path.write_text(f"<p {attributes}>{TEXT}</p>\n<p title='kept'>A second one.</p>")
     begin = time.process_time()
-    assert read_document(path).split() == [*TEXT.split(), "A", "second", "one."]
+    assert read(path).words.split() == [*TEXT.split(), "A", "second", "one."]
     assert time.process_time() - begin < 5
 
 

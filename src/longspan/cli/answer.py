@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.cli.documents import Encoding, Json, name_of, save_with_note, say_heading
+from longspan.cli.documents import Encoding, Json, Raw, name_of, save_with_note, say_heading
 from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
@@ -43,17 +43,17 @@ def answer(
             help='Probability, 0 to 1, below which "no answer" is said.', show_default="where that is mostly right"
         ),
     ] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Leave nothing out of documents, such as page numbers.")] = False,
+    raw: Raw = False,
     encoding: Encoding = None,
 ) -> None:
     """Find the passages of documents that answer a question, in files and folders of any length.
 
-    Shows the passages that are most likely to hold the answer, best first, with their places, who speaks or the section,
-    the sentence that matters, and how sure that is; or says that there is probably no answer. `--model` reads the best
-    passages with a model of questions and marks the words that answer.
+    Shows the passages that are most likely to hold the answer, best first, with their places, the section or who
+    speaks, the sentence that matters, and how sure that is; or says that there is probably none. `--model` has the best
+    passages read by a model of questions, which marks the words that answer.
 
     Examples: `longspan answer paper.pdf "which organism was studied?"`, `longspan answer contracts/ "who may cancel?"`,
-    `longspan answer a.pdf b.md -q "when did it begin?" -q "who paid?"`, `curl -s URL | longspan answer - "when?" --json`.
+    `longspan answer a.pdf b.md -q "when did it begin?" -q "who paid?"`, `curl -s URL | longspan answer - "when?"`.
     """
     from longspan.inference.answer import Answerer, check_question, open_documents
 

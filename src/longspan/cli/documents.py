@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Json = Annotated[bool, typer.Option("--json", help="Print a JSON list with places, scores and times.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Leave nothing out and guess no structure.")]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of text files.", show_default="as marked, else UTF-8")]
 
 

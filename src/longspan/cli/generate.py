@@ -25,13 +25,13 @@ def generate(
     Examples: `longspan generate runs/novels-small "It was a dark night"`,
     `longspan generate runs/novels-small "Chapter I." --max-tokens 2000 --seed 3`.
     """
-    from longspan.data.text.documents import read_document
+    from longspan.data.text.reading import read
     from longspan.inference.generate import Writing
     from longspan.inference.generate import generate as run
 
     writing = Writing(max_tokens=max_tokens, temperature=temperature, top_p=top_p, top_k=top_k, beams=beams, seed=seed)
     if prompt == "-":
-        prompt = read_document("-").removesuffix("\n")
+        prompt = read("-", raw=True).text.removesuffix("\n")
     if json:
         say_json(asdict(run(prompt, model, writing=writing)))
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.cli.documents import Encoding, Json, name_of, save_with_note, say_heading
+from longspan.cli.documents import Encoding, Json, Raw, name_of, save_with_note, say_heading
 from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
@@ -29,6 +29,7 @@ def summarize(
         Path | None, typer.Option(help="Draw the document as a strip with each sentence's score.")
     ] = None,
     encoding: Encoding = None,
+    raw: Raw = False,
     language: Annotated[
         str | None, typer.Option(help="Language code for finding sentences.", show_default="by the script")
     ] = None,
@@ -44,7 +45,7 @@ def summarize(
     Examples: `longspan summarize paper.pdf -n 8`, `longspan summarize book.txt --picture strip.png`,
     `curl -s URL | longspan summarize - --json`, `longspan summarize report.md --model runs/led-arxiv-16k --beams 4`.
     """
-    from longspan.data.text.documents import read_document
+    from longspan.data.text.reading import read
 
     if picture is not None:
         from longspan.pictures.patterns import check_picture
@@ -53,15 +54,15 @@ def summarize(
             raise InputError(f"--picture {picture} draws one document, but {len(files)} are given; name one of them")
         check_picture(picture)
     # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
-    texts = [read_document(file, encoding) for file in files]
+    documents = [read(file, encoding, raw=raw) for file in files]
 
     from longspan.inference.results import Decoding
     from longspan.inference.summarize import summarize as run
 
     decoding = Decoding(beams=beams, length_penalty=length_penalty, max_tokens=max_tokens)
     done = []
-    for file, text in zip(files, texts, strict=True):
-        summary = run(text, sentences, model, language=language, decoding=decoding if decoding.options() else None)
+    for file, document in zip(files, documents, strict=True):
+        summary = run(document, sentences, model, language=language, decoding=decoding if decoding.options() else None)
         done.append((file, summary))
         if picture is not None:
             from longspan.pictures.summaries import draw_summary

@@ -11,15 +11,20 @@ from longspan.settings import Beams, LengthPenalty, NewTokens, check
 
 @dataclass(frozen=True, slots=True)
 class ScoredSentence:
-    """A sentence with its place, `document[start:end] == text`, and its score between 0 and 1.
+    """A sentence with its place, the characters from `start` to `end` of the document, and its score between 0 and 1.
 
-    Sentences that a model wrote itself have no place and no score: these are None.
+    Sentences that a model wrote itself have no place and no score: these are None. `speaker` says it, in a dialogue.
     """
 
     text: str
     start: int | None = None
     end: int | None = None
     score: float | None = None
+    speaker: str | None = None
+
+    def __str__(self) -> str:
+        words = " ".join(self.text.split())
+        return f"{self.speaker}: {words}" if self.speaker else words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +37,7 @@ class Summary:
         tokens: how many tokens the model read.
         seconds: time from text to summary, without loading the model.
         note: a warning for the reader, or None.
+        abstract: whether it begins with the document's own abstract.
     """
 
     sentences: tuple[ScoredSentence, ...]
@@ -39,11 +45,12 @@ class Summary:
     tokens: int
     seconds: float
     note: str | None = None
+    abstract: bool = False
 
     @property
     def text(self) -> str:
         """The summary, one sentence per line."""
-        return "\n".join(" ".join(sentence.text.split()) for sentence in self.sentences)
+        return "\n".join(map(str, self.sentences))
 
     def __str__(self) -> str:
         return self.text

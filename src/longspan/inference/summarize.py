@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from longspan.characters import mend
+from longspan.data.text.blocks import Document
+from longspan.data.text.reading import document_of, read, sentences_of
 from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError, one_sentence
 from longspan.inference.notes import notes, reads_english
@@ -24,32 +26,37 @@ BUNDLED = Path(__file__).parents[1] / "bundled"
 NOT_ENGLISH = "the bundled model was trained on English; its choice in other languages is less sure"
 
 
-class Summarizer(Protocol):
-    """What `load_summarizer` gives: a model that is ready to summarise any number of texts."""
+OWN_ABSTRACT = "starts from the document's own abstract"
 
-    def summarize(self, text: str, sentences: int | None = None) -> Summary:
-        """Summarise one text; `sentences` is the length wanted, None chooses one by the document's length."""
+
+class Summarizer(Protocol):
+    """What `load_summarizer` gives: a model that is ready to summarise any number of documents."""
+
+    def summarize(self, document: Document, sentences: int | None = None) -> Summary:
+        """Summarise one document; `sentences` is the length wanted, None chooses one by the document's length."""
         ...
 
 
 def summarize(
-    text: str,
+    text: str | Path | Document,
     sentences: int | None = None,
     model: str | Path | Summarizer | None = None,
     *,
     language: str | None = None,
     decoding: Decoding | None = None,
+    raw: bool = False,
 ) -> Summary:
-    """Summarise a text of any length.
+    """Summarise a document of any length.
 
     Args:
-        text: the document.
+        text: the text itself, a `Path` to a file, or what `longspan.data.text.reading.read` gave.
         sentences: number of sentences; None takes half the square root of the document's, between 3 and 20. Only for
             models that pick sentences.
         model: None takes the bundled model, which picks sentences. Else the folder or name of a model (one trained
             here, or a published LED, BART or mBART, which write), or what `load_summarizer` returned.
         language: ISO 639-1 code for cutting sentences; None guesses by the script.
         decoding: beams and lengths of models that write; None keeps the model's own.
+        raw: nothing is left out and nothing guessed: no headings, turns, references, boilerplate, abstract.
 
     Returns:
         A `Summary`; `print` shows its text.
@@ -58,12 +65,22 @@ def summarize(
         InputError: no text, `sentences` below 1 or not for this model, a model that cannot be loaded or cannot
             summarise, or a document longer than a model that writes can read.
     """
+    document, halves = _document(text, raw)
+    summarizer = load_summarizer(model, language, decoding) if model is None or isinstance(model, str | Path) else model
+    summary = summarizer.summarize(document, sentences)
+    return replace(summary, note=notes(summary.note, halves=halves))
+
+
+def _document(text: str | Path | Document, raw: bool) -> tuple[Document, int]:
+    """The document, and how many half characters of a text were mended."""
+    if isinstance(text, Path):
+        return read(text, raw=raw), 0
+    if isinstance(text, Document):
+        return text, 0
     if not isinstance(text, str) or not text.strip():
         raise InputError("text holds nothing to summarise; give a document with words in it")
     text, halves = mend(text)
-    summarizer = load_summarizer(model, language, decoding) if model is None or isinstance(model, str | Path) else model
-    summary = summarizer.summarize(text, sentences)
-    return replace(summary, note=notes(summary.note, halves=halves))
+    return document_of(text, raw=raw), halves
 
 
 def load_summarizer(
@@ -112,27 +129,32 @@ class Extractive:
         self.english_only = english_only
         self.language = language
 
-    def summarize(self, text: str, sentences: int | None = None) -> Summary:
+    def summarize(self, document: Document, sentences: int | None = None) -> Summary:
         """See `longspan.summarize`."""
         from longspan.tasks.summaries.selection import choose, default_count
 
         if sentences is not None and sentences < 1:
             raise InputError(f"sentences={sentences} is no length of a summary; give at least 1")
         begin = time.perf_counter()
-        found = split_sentences(text, self.language)
+        found = sentences_of(document, self.language)
         texts = [sentence.text for sentence in found]
         scores, tokens = self.score(texts)
-        picked = choose(texts, scores, sentences or default_count(len(texts)))
-        document = tuple(
-            ScoredSentence(sentence.text, sentence.start, sentence.end, round(score, 4))
+        # Sentences of the document's own abstract come before all others, which must not repeat them.
+        ranks = [score + sentence.abstract for sentence, score in zip(found, scores, strict=True)]
+        picked = choose(texts, ranks, sentences or default_count(len(texts)))
+        scored = tuple(
+            ScoredSentence(sentence.text, sentence.start, sentence.end, round(score, 4), sentence.speaker)
             for sentence, score in zip(found, scores, strict=True)
         )
+        own = any(found[index].abstract for index in picked)
+        foreign = self.english_only and not reads_english(document.text)
         return Summary(
-            sentences=tuple(document[index] for index in picked),
-            document=document,
+            sentences=tuple(scored[index] for index in picked),
+            document=scored,
             tokens=tokens,
             seconds=time.perf_counter() - begin,
-            note=NOT_ENGLISH if self.english_only and not reads_english(text) else None,
+            note=notes(OWN_ABSTRACT if own else None, NOT_ENGLISH if foreign else None),
+            abstract=own,
         )
 
     def score(self, sentences: list[str]) -> tuple[list[float], int]:
@@ -162,7 +184,7 @@ class Abstractive:
             # transformers warns where both a total and a new length are set.
             self.options["max_length"] = None
 
-    def summarize(self, text: str, sentences: int | None = None) -> Summary:
+    def summarize(self, document: Document, sentences: int | None = None) -> Summary:
         """See `longspan.summarize`."""
         import torch
 
@@ -172,7 +194,7 @@ class Abstractive:
                 "give the longest length in tokens instead (max_tokens)"
             )
         begin = time.perf_counter()
-        input_ids = torch.tensor([self.tokenizer(text, verbose=False)["input_ids"]], dtype=torch.long)
+        input_ids = torch.tensor([self.tokenizer(document.words, verbose=False)["input_ids"]], dtype=torch.long)
         self._check_length(input_ids.shape[1])
         with torch.inference_mode(), one_sentence(f"model {self.source!r} cannot write a summary as it is configured"):
             output = self.model.generate(input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **self.options)

@@ -59,9 +59,8 @@ def _words(passage: RankedPassage) -> str:
 
 def _write_head(figure: Figure, answer: DocumentAnswer, title: str, height: float) -> None:
     fonts = installed_fonts()
-    figure.text(
-        0.06, 1 - 0.28 / height, _line(answer.question, 100), fontsize=13, weight="bold", color=INK, family=fonts
-    )
+    asked = _line(answer.question, 100)
+    figure.text(0.06, 1 - 0.28 / height, asked, fontsize=13, weight="bold", color=INK, family=fonts)
     found = answer.text if answer.short is not None or not answer.answered else str(answer.passages[0].sentence)
     figure.text(0.06, 1 - 0.58 / height, _line(found, 115), fontsize=12, color=CHOSEN, family=fonts)
     sure = f"{len(answer.scores[0]):,} passages · an answer is among the first three with probability"

@@ -46,7 +46,7 @@ def draw_summary(summary: Summary, title: str = "") -> Figure:
     """
     if not summary.document:
         raise InputError("this summary was written by a model, not picked; there are no sentence scores to draw")
-    entries = [broken(sentence.text, 3) for sentence in summary.sentences[:LISTED]]
+    entries = [broken(str(sentence), 3) for sentence in summary.sentences[:LISTED]]
     below = LINE * (sum(len(entry) + 0.6 for entry in entries) + 0.5)
     height = below + 2.95
     figure, _ = scored_document(summary.document, summary.sentences, below, height)

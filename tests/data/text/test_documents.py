@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.text.documents import read_document
+from longspan.data.text.reading import read
 from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError
 
@@ -22,41 +22,41 @@ def write(folder: Path, name: str, data: bytes | str) -> Path:
 
 @pytest.mark.parametrize("name", ["a.txt", "a.rst", "a", "a.TXT"])
 def test_plain_text_of_any_name(tmp_path: Path, name: str) -> None:
-    assert read_document(write(tmp_path, name, "Grüße.\r\nZwei\rDrei\n")) == "Grüße.\nZwei\nDrei\n"
+    assert read(write(tmp_path, name, "Grüße.\r\nZwei\rDrei\n")).text == "Grüße.\nZwei\nDrei\n"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_byte_order_marks_tell_the_encoding(tmp_path: Path, encoding: str) -> None:
-    assert read_document(write(tmp_path, "a.txt", "Grüße, 你好".encode(encoding))) == "Grüße, 你好"
-    assert read_document(write(tmp_path, "b.txt", b"\xfe\xff" + "Grüße".encode("utf-16-be"))) == "Grüße"
+    assert read(write(tmp_path, "a.txt", "Grüße, 你好".encode(encoding))).text == "Grüße, 你好"
+    assert read(write(tmp_path, "b.txt", b"\xfe\xff" + "Grüße".encode("utf-16-be"))).text == "Grüße"
 
 
 def test_other_encodings_are_named_not_guessed(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "Grüße".encode("latin-1"))
     with pytest.raises(InputError, match=r"a\.txt is not utf-8 \(byte 0xfc at 2\).*--encoding latin-1"):
-        read_document(path)
-    assert read_document(path, encoding="latin-1") == "Grüße"
-    assert read_document(write(tmp_path, "b.txt", "你好。".encode("gb18030")), encoding="gb18030") == "你好。"
+        read(path)
+    assert read(path, encoding="latin-1").text == "Grüße"
+    assert read(write(tmp_path, "b.txt", "你好。".encode("gb18030")), encoding="gb18030").text == "你好。"
     with pytest.raises(InputError, match="encoding='klingon' is unknown"):
-        read_document(path, encoding="klingon")
+        read(path, encoding="klingon")
     with pytest.raises(InputError, match="is not ascii"):
-        read_document(path, encoding="ascii")
+        read(path, encoding="ascii")
 
 
 def test_utf16_without_mark_is_an_error_that_helps(tmp_path: Path) -> None:
     path = write(tmp_path, "a.txt", "plain".encode("utf-16-le"))
     with pytest.raises(InputError, match=r"zero bytes.*--encoding utf-16-le"):
-        read_document(path)
-    assert read_document(path, encoding="utf-16-le") == "plain"
+        read(path)
+    assert read(path, encoding="utf-16-le").text == "plain"
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     for data, text in ((b"Hello.\r\n", "Hello.\n"), (b"<!DOCTYPE html><p>One</p><p>Two", "One\n\nTwo")):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        assert read_document("-") == text
+        assert read("-").text == text
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     with pytest.raises(InputError, match="standard input is empty"):
-        read_document("-")
+        read("-")
 
 
 def test_html_keeps_the_text_and_its_blocks(tmp_path: Path) -> None:
@@ -64,21 +64,21 @@ def test_html_keeps_the_text_and_its_blocks(tmp_path: Path) -> None:
     <h1>Head</h1><p>One <b>t</b>wo &amp; three,\nfour.<br>Line<p>Unclosed<ul><li>a<li>b</ul><pre>x = 1\n  y</pre>
     <table><tr><td>1</td><td>2</td></tr></table><script>var x</script><footer>f</footer></body></html>"""
     blocks = ["Head", "One two & three, four.\nLine", "Unclosed", "- a\n- b", "x = 1\n  y", "| 1 | 2 |"]
-    assert read_document(write(tmp_path, "a.html", page)).split("\n\n") == blocks
-    assert read_document(write(tmp_path, "noname", page)).split("\n\n") == blocks
+    assert read(write(tmp_path, "a.html", page)).text.split("\n\n") == blocks
+    assert read(write(tmp_path, "noname", page)).text.split("\n\n") == blocks
 
 
 def test_html_main_part_and_declared_encoding(tmp_path: Path) -> None:
     page = "<html><meta charset='iso-8859-1'><div>advertisement</div><main><p>Grüße</p></main></html>"
-    assert read_document(write(tmp_path, "a.htm", page.encode("latin-1"))) == "Grüße"
+    assert read(write(tmp_path, "a.htm", page.encode("latin-1"))).text == "Grüße"
     two = "<article>One</article><article>Two</article>"
-    assert read_document(write(tmp_path, "b.html", two)) == "One\n\nTwo"
+    assert read(write(tmp_path, "b.html", two)).text == "One\n\nTwo"
 
 
 def test_html_with_thousands_of_unclosed_tags_is_quick(tmp_path: Path) -> None:
     path = write(tmp_path, "a.html", "<p>word " * 20_000)
     begin = time.perf_counter()
-    assert read_document(path).count("word") == 20_000
+    assert read(path).text.count("word") == 20_000
     assert time.perf_counter() - begin < 30
 
 
@@ -87,39 +87,43 @@ def test_markdown_keeps_the_words(tmp_path: Path) -> None:
         '---\ntitle: x\n---\n# A title #\nText with a [link](http://a.b/c "t"), **bold** and `code` &amp; more.\n'
         "![picture](x.png)\n<!-- hidden -->\n\n- item\n\n* * *\n```python\nprint(1)\n```\n"
     )
-    text = read_document(write(tmp_path, "a.md", source))
-    assert text.split("\n\n") == [
-        "A title",
-        "Text with a link, bold and code & more. picture",
-        "- item",
-        "print(1)",
+    document = read(write(tmp_path, "a.md", source))
+    assert document.text == source
+    assert document.title == "A title"
+    assert [(block.kind, block.text) for block in document.blocks] == [
+        ("boilerplate", "---\ntitle: x\n---"),
+        ("heading", "A title"),
+        ("paragraph", "Text with a link, bold and code & more. picture"),
+        ("item", "item"),
+        ("code", "print(1)"),
     ]
-    assert split_sentences(text)[0].text == "A title"
+    places = [source[slice(*document.blocks[2].body.span(start, end))] for start, end in [(0, 4), (12, 16), (18, 22)]]
+    assert places == ["Text", "link", "bold"]
 
 
 def test_pdf_pages_become_text(make_pdf: Callable[..., bytes], tmp_path: Path) -> None:
-    text = read_document(write(tmp_path, "a.pdf", make_pdf("First line, a bro-\nken word.", "Second page.")))
+    text = read(write(tmp_path, "a.pdf", make_pdf("First line, a bro-\nken word.", "Second page."))).text
     assert text == "First line, a broken\nword.\nSecond page."
-    assert read_document(write(tmp_path, "noname", make_pdf("Known by its contents."))) == "Known by its contents."
+    assert read(write(tmp_path, "noname", make_pdf("Known by its contents."))).text == "Known by its contents."
 
 
 def test_pdf_without_text_and_encrypted_pdf(make_pdf: Callable[..., bytes], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.pdf holds no text on its 2 pages.*text recognition"):
-        read_document(write(tmp_path, "a.pdf", make_pdf("", "")))
+        read(write(tmp_path, "a.pdf", make_pdf("", "")))
     # Standard security handler, revision 2: no password opens it, since its check values are made up.
     lock = b"<< /Filter /Standard /V 1 /R 2 /P -4 /O <" + b"41" * 32 + b"> /U <" + b"42" * 32 + b"> >>"
     locked = make_pdf("Secret.").replace(b"/Root 1 0 R", b"/Root 1 0 R /ID [<00><00>] /Encrypt " + lock)
     with pytest.raises(InputError, match=r"b\.pdf is encrypted"):
-        read_document(write(tmp_path, "b.pdf", locked))
+        read(write(tmp_path, "b.pdf", locked))
     with pytest.raises(InputError, match=r"c\.pdf cannot be read as PDF"):
-        read_document(write(tmp_path, "c.pdf", "not a pdf at all"))
+        read(write(tmp_path, "c.pdf", "not a pdf at all"))
 
 
 def test_every_damaged_pdf_gives_an_input_error(make_pdf: Callable[..., bytes], tmp_path: Path) -> None:
     whole = make_pdf("First line.", "Second page.")
     for cut in range(20, len(whole), 97):
         with contextlib.suppress(InputError):  # any other error fails; some cuts can be mended and read
-            assert "sentence" not in read_document(write(tmp_path, "cut.pdf", whole[:cut]))
+            assert "sentence" not in read(write(tmp_path, "cut.pdf", whole[:cut])).text
 
 
 def test_a_missing_library_names_the_extra(
@@ -127,7 +131,7 @@ def test_a_missing_library_names_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pypdfium2", None)
     with pytest.raises(InputError, match=r"pip install 'longspan\[documents\]'"):
-        read_document(write(tmp_path, "a.pdf", make_pdf("Text.")))
+        read(write(tmp_path, "a.pdf", make_pdf("Text.")))
 
 
 @pytest.mark.slow
@@ -135,6 +139,6 @@ def test_ten_megabytes_on_one_line(tmp_path: Path) -> None:
     line = "A sentence of seven words stands here. " * 256_000
     path = write(tmp_path, "line.txt", line)
     begin = time.perf_counter()
-    sentences = split_sentences(read_document(path))
+    sentences = split_sentences(read(path).text)
     assert len(sentences) == 256_000
     assert time.perf_counter() - begin < 20

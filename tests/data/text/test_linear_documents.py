@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from longspan.data.questions.rows import plain_row
-from longspan.data.text.documents import read_document
-from longspan.data.text.sentences import split_sentences
+from longspan.data.text.reading import read, sentences_of
 from longspan.errors import InputError
 
 HUGE = 2_000_000
@@ -32,12 +31,12 @@ def seconds(path: Path, text: str) -> float:
     path.write_text(text, encoding="utf-8")
     begin = time.process_time()
     try:
-        read = read_document(path)
+        document = read(path)
     except InputError:
-        read = ""  # markup without a word
-    if read:
-        assert split_sentences(read)
-        assert plain_row(read, "why?").candidates
+        document = None  # markup without a word
+    if document:
+        assert sentences_of(document)
+        assert plain_row(document.text, "why?").candidates
     return time.process_time() - begin
 
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.data.text.web_pages import text_from_html
+from longspan.data.text.markup import text_of_lines
+from longspan.data.text.web_pages import lines_of_page
+
+
+def text_from_html(page: str) -> str:
+    return text_of_lines(lines_of_page(page))
+
 
 PARAGRAPHS = [
     "Marmots live in the mountains and sleep through the winter in deep burrows that they dig over many years.",

@@ -1,22 +1,16 @@
-"""A document file of any common kind in, its text out, or one clear error."""
+"""The bytes of a document file, what kind of file it is, and its characters, or one clear error."""
 
 from __future__ import annotations
 
 import codecs
-import logging
 import os
 import re
 import stat
 import sys
 from pathlib import Path
 
-from longspan.characters import mend, mended_note, on_one_line, without_half_entities
-from longspan.data.text.markdown import text_from_markdown
-from longspan.data.text.pdf import text_and_pages_from_pdf
-from longspan.data.text.web_pages import text_from_html
+from longspan.characters import on_one_line
 from longspan.errors import InputError
-
-logger = logging.getLogger(__name__)
 
 LARGEST = 1 << 28
 """Bytes; more is no document for one call, and would need a hundred times as much memory."""
@@ -68,37 +62,6 @@ _LABELS = {
 _MARKUP = re.compile(r"\s*(?:<\?xml[^>]{0,200}>\s*)?(?:<!--.{0,2000}?-->\s*)?<(?:!doctype\s+html|html)\b", re.I | re.S)
 
 
-def read_document(path: str | Path, encoding: str | None = None) -> str:
-    """Read the text of a document: `.pdf`, `.html`, `.htm`, `.xhtml`, `.md`, `.markdown`, or plain text.
-
-    Pages and blocks are separated by blank lines; line ends become "\\n". PDF files and HTML pages are known by their
-    contents too, so that standard input and files without an extension work. Half characters (unpaired surrogates)
-    become U+FFFD, and a warning in the log counts them.
-
-    Args:
-        path: a file, or "-" for standard input.
-        encoding: the encoding of a text file. None takes the byte order mark, else what an HTML page declares, else
-            UTF-8; other encodings such as Latin-1 are never guessed, since a wrong guess cannot be noticed.
-
-    Raises:
-        InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the given encoding, an
-            encrypted or damaged PDF, or a PDF of images without text; it is no file but a device, a socket or a named
-            pipe; it is larger than `LARGEST`; or the 'documents' extra is not installed.
-    """
-    return read_document_with_pages(path, encoding)[0]
-
-
-def read_document_with_pages(path: str | Path, encoding: str | None = None) -> tuple[str, list[int]]:
-    """As `read_document`, and for each page of a PDF file the character at which its text begins; else no pages."""
-    data, suffix, name = opened(path)
-    text, pages, halves = _text(data, suffix, name, encoding)
-    check_words(text, name)
-    text, more = mend(text)
-    if halves + more:
-        logger.warning("note: %s: %s", name, mended_note(halves + more))
-    return text, pages
-
-
 def opened(path: str | Path) -> tuple[bytes, str, str]:
     """The bytes of a file that is not empty, its suffix in lower case, and what messages call it."""
     name = "standard input" if str(path) == "-" else on_one_line(str(path))
@@ -129,21 +92,6 @@ def is_markdown(suffix: str) -> bool:
     return suffix in {".md", ".markdown"}
 
 
-def _text(data: bytes, suffix: str, name: str, encoding: str | None) -> tuple[str, list[int], int]:
-    """The text of a file of any kind, where its pages begin, and how many half characters were already replaced."""
-    if encoding is not None:
-        check_encoding(encoding)
-    if is_pdf(data, suffix):
-        return *text_and_pages_from_pdf(data, name), 0
-    raw = decode(data, name, encoding)
-    marked_up = is_page(raw, suffix)
-    if not marked_up and not is_markdown(suffix):
-        return raw, [], 0
-    raw, halves = without_half_entities(raw)
-    text = text_from_html(raw) if marked_up else text_from_markdown(raw, name)
-    return text if text.strip(" \n-|") else "", [], halves  # marks of empty items and cells are ours
-
-
 def check_encoding(encoding: str, what: str = "") -> str:
     """The name of an encoding that a text file may have; `InputError` for any other."""
     try:
@@ -158,7 +106,13 @@ def check_encoding(encoding: str, what: str = "") -> str:
 
 
 def decode(data: bytes, name: str, encoding: str | None = None) -> str:
-    """Decode the bytes of a text file strictly, as `read_document` explains; `name` is for its error messages."""
+    """Decode the bytes of a text file strictly.
+
+    Args:
+        data: the whole file.
+        name: what error messages call it.
+        encoding: None takes the byte order mark, else what an HTML page declares, else UTF-8.
+    """
     for signature, kind in _SIGNATURES.items():
         if data.startswith(signature) and encoding is None:
             raise InputError(f"{name} is {kind}, not a text; {REMEDY}")

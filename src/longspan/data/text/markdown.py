@@ -1,16 +1,25 @@
-"""The words of a Markdown file: what a reader of the rendered page would see, laid out as plain text."""
+"""A Markdown file as blocks: what a reader of the rendered page would see, with places in the file itself.
+
+The rendered page is laid out as any page is; each element knows which lines of the file it comes from. Within these
+lines its words are found again, one after the other.
+"""
 
 from __future__ import annotations
 
-import logging
 import re
+from bisect import bisect_left
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
-from longspan.data.text.markup import text_of_tree, without_marks
+from longspan.characters import without_half_entities
+from longspan.data.text.blocks import Block
+from longspan.data.text.marked_up import Piece, blocks_of_pieces, pieces_of
+from longspan.data.text.markup import PLACE, laid_out, without_marks
+from longspan.data.text.traced import Traced, simplified
+from longspan.data.text.web_pages import parsed
 from longspan.extras import require
-
-logger = logging.getLogger(__name__)
 
 _FRONT_MATTER = re.compile(
     r"\A(---|\+\+\+)[ \t]*\n(?:(?!\1[ \t]*$|\.\.\.[ \t]*$).*\n){0,500}(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.MULTILINE
@@ -18,26 +27,99 @@ _FRONT_MATTER = re.compile(
 _DEFINED = re.compile(r"^(?= {0,3}\[\^[^\]\s]{1,60}\]:)", re.MULTILINE)
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]{1,60}\]:?")
 _SPECIAL = re.compile(r"[\[\]*_`<&!|~>\n\\]")
+_UNSEEN = re.compile(
+    r"(?<=\])\((?:[^()\n]|\([^()\n]*\))*\)|(?<=\])\[[^\]\n]*\]|\[\^[^\]\s]{1,60}\]|</?[A-Za-z][\w-]*(?:\s[^<>]*)?/?>"
+)
 FEW, SHARE = 100_000, 5
 """A source in which more characters than the first number, and more than one in the second, are marks or line ends is
 read as it is: no prose, and the parser takes ten microseconds for each of them."""
+REACH, NEAR = 4_000, 40
+"""Characters within which a word, or a character of one that is written otherwise, is looked for."""
 
 
-def text_from_markdown(source: str, name: str = "the document") -> str:
-    """The text of a Markdown file: front matter, comments, link targets and marks of style are left out.
-
-    Tables become lines of cells between bars, items keep their numbers, pictures leave their description, footnotes
-    their text where it stands; raw HTML is read as such.
-    """
-    from longspan.data.text.web_pages import parsed
-
-    source = _FRONT_MATTER.sub("", without_marks(source), count=1)
+def is_made_of_marks(source: str) -> bool:
+    """Whether a file is made of Markdown's marks rather than of words."""
     marks = sum(1 for _ in _SPECIAL.finditer(source))
-    if marks > FEW and marks * SHARE > len(source):
-        logger.warning("note: %s is read as plain text: it is made of Markdown marks rather than words", name)
-        return source
-    tree = parsed(_parser().render(_DEFINED.sub("\n", source)))
-    return "" if tree is None else text_of_tree(tree)
+    return marks > FEW and marks * SHARE > len(source)
+
+
+def blocks_of_markdown(source: str) -> list[Block]:
+    """The blocks of a Markdown file; front matter, comments, link targets and marks of style are left out.
+
+    Tables become lines of cells between bars, pictures leave their description, footnotes their text where it stands;
+    raw HTML is read as such.
+    """
+    source = without_marks(source)
+    front = _FRONT_MATTER.match(source)
+    before = [Block(kind="boilerplate", body=Traced.whole(front[0].rstrip()))] if front else []
+    tree = parsed(_rendered(_blank(source, *front.span()) if front else source))
+    if tree is None:
+        return before
+    pieces = pieces_of(laid_out(tree))
+    return [*before, *blocks_of_pieces(pieces, _bodies(pieces, _seen(source)))]
+
+
+def _rendered(source: str) -> str:
+    """The page, each of whose elements says which characters of the source it comes from."""
+    breaks = [found.start() for found in _DEFINED.finditer(source)]  # a footnote begins a paragraph
+    spaced = _DEFINED.sub("\n", source)
+    moved = [place + number for number, place in enumerate(breaks)]
+    places = [place - bisect_left(moved, place) for place in _line_starts(spaced)]
+    parser, notes = _parser(), {}
+    tokens = parser.parse(spaced, notes)
+    for token in tokens:
+        if token.map and token.nesting >= 0 and token.type not in {"inline", "html_block"}:
+            first, last = (places[min(line, len(places) - 1)] for line in token.map)
+            token.attrSet(PLACE, f"{first} {last}")
+    return without_half_entities(parser.renderer.render(tokens, parser.options, notes))[0]
+
+
+def _line_starts(text: str) -> list[int]:
+    return [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
+
+
+def _blank(source: str, start: int, end: int) -> str:
+    """The source with a part of it made white space, line by line."""
+    return source[:start] + re.sub(r"[^\n]", " ", source[start:end]) + source[end:]
+
+
+def _seen(source: str) -> str:
+    """The source with spaces for what no reader sees: targets of links, tags, comments."""
+    pieces: list[str] = []
+    done = 0
+    while (start := source.find("<!--", done)) >= 0 and (end := source.find("-->", start)) >= 0:
+        pieces += [source[done:start], " " * (end + 3 - start)]
+        done = end + 3
+    return _UNSEEN.sub(lambda found: " " * len(found[0]), "".join([*pieces, source[done:]]))
+
+
+def _bodies(pieces: list[Piece], seen: str) -> Iterator[Traced]:
+    done = 0
+    for piece in pieces:
+        places = [tuple(map(int, line.state.place.split())) for line in piece.lines if line.state.place]
+        start = max(done, places[0][0]) if places else done
+        end = max(places[-1][1], start) if places else len(seen)
+        body = _found_again(piece.text, seen, start, end)
+        done = max(done, body.end)
+        yield body
+
+
+def _found_again(text: str, seen: str, start: int, end: int) -> Traced:
+    """A text whose words stand between two places of a source, in order, with marks among them."""
+    anchors: list[tuple[int, int]] = []
+    done = start
+    for word in re.finditer(r"\S+", text):
+        place = seen.find(word[0], done, min(end, done + REACH))
+        if place >= 0:
+            anchors.append((word.start(), place))
+            done = place + len(word[0])
+            continue
+        for index, character in enumerate(word[0], word.start()):  # an entity, an escape, a mark inside the word
+            place = seen.find(character, done, min(end, done + NEAR))
+            anchors.append((index, max(place, done)))
+            done = max(place + 1, done)
+    first = anchors[0][1] if anchors else start
+    return Traced(text, tuple(simplified([(0, first), *(anchor for anchor in anchors if anchor[0] > 0)])), done)
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""The text of a tree of HTML elements, laid out for reading: one walk for saved pages and for rendered Markdown.
+"""A tree of HTML elements laid out for reading: one walk for saved pages and for rendered Markdown.
 
 Blocks are separated by blank lines. An item of a list is a line with its mark ("- ", "3. "), a row of a table a line
 of cells between bars, code keeps its lines and indentation. The elements that trafilatura makes (`head`, `item`, `cell`
@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
+
+from longspan.data.text.blocks import Kind
 
 NOT_TEXT = frozenset(
     {"script", "style", "template", "noscript", "nav", "footer", "aside", "form", "button", "select", "textarea"}
     | {"svg", "math", "iframe", "object", "title"}
 )
+PLACE = "data-place"
+"""An attribute that says where in a source an element comes from; `Line.place` has that of the innermost element."""
+
 _INLINE = frozenset(
     {"a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i", "ins"}
     | {"kbd", "label", "mark", "nobr", "output", "q", "rp", "rt", "ruby", "s", "samp", "small", "span", "strike"}
@@ -26,64 +32,156 @@ _BREAKS = frozenset({"br", "lb"})
 _BIG = frozenset(
     {"div", "table", "ul", "ol", "dl", "pre", "blockquote", "section", "h1", "h2", "h3", "h4", "head", "list"}
 )
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_CAPTIONS = frozenset({"figcaption", "caption"})
 
-# Private-use characters, which no page means as text, stand for what the layout puts between words.
-_BLOCK, _LINE, _CELL, _SPACE = "\ue000", "\ue001", "\ue002", "\ue003"
-_MARKS = re.compile(f"[{_BLOCK}-{_SPACE}]")
+# Private-use characters, which no page means as text, stand for what the layout puts between words, and for where links
+# begin and end. Behind the end of a block or a line stands the number of what begins, counted from `_STATES` on.
+_BLOCK, _LINE, _CELL, _SPACE, _ITEM, _LINK, _LINKED = map(chr, range(0xE000, 0xE007))
+_STATES, _LAST_STATE = 0xF0000, 0x10FFFD
+_STATE = re.compile(f"[{chr(_STATES)}-{chr(_LAST_STATE)}]")
+_MARKS = re.compile(f"[{_BLOCK}-{_LINKED}{chr(_STATES)}-{chr(_LAST_STATE)}]")
+_LINKS = re.compile(f"{_LINK}([^{_LINK}{_LINKED}]*){_LINKED}")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a line belongs to: a kind of block, a heading's level or an item's depth, the place of its element."""
+
+    kind: Kind = "paragraph"
+    level: int = 0
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line as it is laid out.
+
+    Attributes:
+        text: with the mark of an item.
+        state: what it belongs to.
+        mark: how many characters of an item's mark it begins with; 0 where no item begins.
+        linked: how many of its characters are the words of links or the descriptions of pictures.
+    """
+
+    text: str
+    state: State
+    mark: int = 0
+    linked: int = 0
 
 
 def without_marks(page: str) -> str:
-    """The page without the private-use characters that `text_of_tree` works with: icons of web fonts."""
+    """The page without the private-use characters that `laid_out` works with: icons of web fonts."""
     return _MARKS.sub(" ", page)
 
 
 def text_of_tree(root: Any, skip: Callable[[Any], bool] | None = None) -> str:
-    """The text of an lxml element, laid out.
+    """The text of an lxml element, laid out; arguments as in `laid_out`."""
+    return text_of_lines(laid_out(root, skip))
+
+
+def text_of_lines(blocks: list[list[Line]]) -> str:
+    """Blocks separated by blank lines."""
+    return "\n\n".join("\n".join(line.text for line in block) for block in blocks)
+
+
+def laid_out(root: Any, skip: Callable[[Any], bool] | None = None) -> list[list[Line]]:
+    """The blocks of an lxml element, each with one line or more.
 
     Args:
         root: the element; `without_marks` has been over its source.
         skip: tells elements to leave out.
     """
-    text = "".join(_walk(root, skip or (lambda element: element.tag in NOT_TEXT)))
-    blocks = (_block(block) for block in text.split(_BLOCK))
-    return "\n\n".join(block for block in blocks if block)
+    states = _States()
+    text = "".join(_walk(root, skip or (lambda element: element.tag in NOT_TEXT), states))
+    state = State()
+    blocks: list[list[Line]] = []
+    for marked_block in text.split(_BLOCK):
+        lines: list[Line] = []
+        for marked in marked_block.split(_LINE):
+            if found := _STATE.findall(marked):
+                state = states.known[ord(found[-1]) - _STATES]
+            if (line := _line(_STATE.sub("", marked), state)).text.strip():
+                lines.append(line)
+        if lines:
+            blocks.append(lines)
+    return blocks
 
 
-def _block(marked: str) -> str:
-    lines = (_line(line) for line in marked.split(_LINE))
-    return "\n".join(line for line in lines if line.strip())
+class _States:
+    """The states of a tree by their numbers, as far as there are characters for them."""
+
+    def __init__(self) -> None:
+        self.known: list[State] = []
+        self.numbers: dict[State, int] = {}
+
+    def mark(self, state: State) -> str:
+        if state not in self.numbers:
+            if _STATES + len(self.known) > _LAST_STATE:
+                return ""  # more elements than numbers: the line belongs to what the one before it belongs to
+            self.numbers[state] = len(self.known)
+            self.known.append(state)
+        return chr(_STATES + self.numbers[state])
 
 
-def _line(marked: str) -> str:
+def _line(marked: str, state: State) -> Line:
     """A line with single spaces; cells between bars, where there is more than one."""
-    before, *cells = (" ".join(cell.split()) for cell in marked.split(_CELL))
+    linked = sum(len(" ".join(words.split())) for words in _LINKS.findall(marked))
+    mark, is_item, rest = re.sub(f"[{_LINK}{_LINKED}]", "", marked).rpartition(_ITEM)
+    before, *cells = (" ".join(cell.split()) for cell in rest.split(_CELL))
     row = f"| {' | '.join(cells)} |" if len(cells) > 1 and any(cells) else "".join(cells)
-    return f"{before} {row}".strip().replace(_SPACE, " ")
+    text = f"{before} {row}".strip().replace(_SPACE, " ")
+    mark = mark.strip().replace(_SPACE, " ").replace(_ITEM, "") if is_item else ""
+    return Line(f"{mark}{text}", state, len(mark), linked)
 
 
-def _walk(root: Any, skip: Callable[[Any], bool]) -> Iterator[str]:
+def _walk(root: Any, skip: Callable[[Any], bool], states: _States) -> Iterator[str]:
     """Texts and marks in reading order; without recursion, since unclosed tags nest thousands deep."""
-    # What waits: a string that is ready, or an element, whether it is verbatim, how deep in lists, its mark as an item.
-    waiting: list[tuple[Any, bool, int, str]] = [(root, False, 0, "")]
+    # What waits: a string that is ready, or an element, whether it is verbatim, how deep in lists, its mark as an item,
+    # and what it stands in.
+    waiting: list[tuple[Any, bool, int, str, State]] = [(root, False, 0, "", State())]
     while waiting:
-        element, verbatim, depth, item = waiting.pop()
+        element, verbatim, depth, item, outer = waiting.pop()
         if isinstance(element, str):
             yield element
             continue
         if not isinstance(element.tag, str) or skip(element):  # not a string: a comment or an instruction
             continue
         verbatim = verbatim or element.tag == "pre" or (element.tag == "code" and "\n" in (element.text or ""))
+        state = _state(element, verbatim, depth, outer)
         before, after = _around(element, verbatim, depth)
         depth += element.tag in _LISTS
         text = _text(element.text, verbatim)
-        waiting.append((after, False, 0, ""))
+        begin = states.mark(state) if before[-1:] in {_BLOCK, _LINE} else ""
+        end = states.mark(outer) if after[-1:] in {_BLOCK, _LINE} else ""
+        waiting.append((after + end, False, 0, "", outer))
         children = [
             part
             for child, mark in zip(element, _item_marks(element, depth), strict=False)
-            for part in ((child, verbatim, depth, mark), (_text(child.tail, verbatim), False, 0, ""))
+            for part in ((child, verbatim, depth, mark, state), (_text(child.tail, verbatim), False, 0, "", state))
         ]
         waiting.extend(reversed(children))
-        yield before + item + (text.lstrip() if item else text)
+        yield before + begin + item + (text.lstrip() if item else text)
+
+
+def _state(element: Any, verbatim: bool, depth: int, outer: State) -> State:
+    """What the lines of an element belong to."""
+    tag, place = element.tag, element.get(PLACE) or outer.place
+    if tag in _INLINE and not (tag == "code" and verbatim):
+        return outer
+    if tag in _HEADINGS or tag == "head":
+        return State("heading", _HEADINGS.get(tag) or _HEADINGS.get(element.get("rend") or "", 2), place)
+    if tag in _ITEMS:
+        return State("item", max(depth, 1), place)
+    if tag in _CAPTIONS:
+        return State("caption", 0, place)
+    if verbatim:
+        return State("code", 0, place)
+    if tag in _ROWS or (tag in _CELLS and outer.kind == "table" and _is_data(element)):
+        return State("table", 0, place)
+    if tag in _CELLS or tag == "table" or (tag in _LISTS and outer.kind != "item"):
+        return State("paragraph", 0, place)
+    return State(outer.kind, outer.level, place)
 
 
 def _item_marks(parent: Any, depth: int) -> Iterator[str]:
@@ -94,7 +192,8 @@ def _item_marks(parent: Any, depth: int) -> Iterator[str]:
     for child in parent:
         is_item = child.tag in _ITEMS
         indent = _SPACE * 2 * max(depth - 1, 0)
-        yield f"{indent}{number}.{_SPACE}" if is_item and ordered else f"{indent}-{_SPACE}" if is_item else ""
+        mark = f"{number}." if ordered else "-"
+        yield f"{indent}{mark}{_SPACE}{_ITEM}" if is_item else ""
         number += is_item
 
 
@@ -107,8 +206,10 @@ def _text(text: str | None, verbatim: bool) -> str:
 def _around(element: Any, verbatim: bool, depth: int) -> tuple[str, str]:
     """What stands before and after an element; what is not known to stand inside a line is a block of its own."""
     tag = element.tag
+    if tag == "a":
+        return _LINK, _LINKED
     if tag == "img":
-        return f" {element.get('alt', '')} ", ""
+        return f" {_LINK}{element.get('alt', '')}{_LINKED} ", ""
     if tag in _BREAKS:
         return _LINE, ""
     if tag in _ITEMS or tag in _ROWS:

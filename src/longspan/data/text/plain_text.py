@@ -1,4 +1,4 @@
-"""Plain text as blocks: what blank lines, marks at the beginning of lines and the lengths of lines tell."""
+"""Plain text cut into blocks: by blank lines, by marks at the beginning of lines, and by what lines look like."""
 
 from __future__ import annotations
 
@@ -9,50 +9,165 @@ from longspan.data.text.blocks import Block
 from longspan.data.text.sentences import WRAPPED_LINE
 from longspan.data.text.traced import Traced
 
-_GROUP = re.compile(r"[^\S\n\f]*\S[^\n\f]*(?:\n[^\S\n\f]*\S[^\n\f]*)*")
-_ITEM = re.compile(r"(?P<indent>\s*)(?:[-*+•‣◦▪–●■○·]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+(?=\S)")
-_ATX = re.compile(r"\s{0,3}(?P<marks>#{1,6})\s+(?=\S)")
-_SPACE = re.compile(r"\s+")
+TITLE = 100
+"""Characters; a longer line is no heading."""
+
+WIDEST = 400
+"""Characters; a text is wrapped at this width at most."""
+
+BULLET = re.compile(r"[^\S\n]*[-*+•‣◦▪–●■○·][^\S\n]+(?=\S)")
+NUMBER = re.compile(
+    r"[^\S\n]*(?:\(?(?P<number>\d{1,3})[.)]|(?P<deep>\d{1,2}(?:\.\d{1,2}){1,4})\.?(?=[^\S\n]+[A-Z\"“(])"
+    r"|\(?(?P<letter>[a-z]|[ivx]{2,4}|[A-Z](?=[.)][^\S\n]{2}))[.)])[^\S\n]+(?=\S)"
+)
+ATX = re.compile(r"[^\S\n]{0,3}(?P<marks>#{1,6})[^\S\n]+(?P<words>[^\n]*?)[^\S\n]*#*$")
+WIKI = re.compile(r"[^\S\n]*(?P<marks>=(?:[ ]?=){0,5})[^\S\n]+(?P<words>[^\n=]+?)[^\S\n]+(?P=marks)[^\S\n]*$")
+CHAPTER = re.compile(
+    r"[^\S\n]*(?:chapter|part|book|volume|section|appendix|act|scene|canto|kapitel|chapitre"
+    r"|cap[íi]tulo|capitolo|teil|глава)"
+    r"[^\S\n]+(?:the[^\S\n]+\w+|\d{1,3}|[ivxlc]{1,8}|[a-z]|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)"
+    r"(?:[.:—–-][^\n]{0,80}|[^\S\n][^\n]{0,80}[^.,;!?\s]|)[^\S\n]*$",
+    re.IGNORECASE,
+)
+SECTIONS = re.compile(
+    r"abstract|summary|executive summary|introduction|background|related work|(?:materials and )?methods|method"
+    r"|results|discussion|results and discussion|conclusions?|references|bibliography|works cited|literature cited"
+    r"|contents|table of contents|acknowledge?ments?|appendix|keywords|foreword|preface|prologue|epilogue|motivation"
+    r"|limitations|(?:conclusions? and )?future work|key points|highlights|overview|notes|experiments|evaluation",
+    re.IGNORECASE,
+)
+"""Names of sections that are headings wherever they have a line of their own."""
+ENDED = re.compile(r"[.!?…:;。！？।؟][\"'”’»)\]*_]*$")
+
+_LINE = re.compile(r"[^\n\f]*[\n\f]?")
+_PAGE = re.compile(r"\s*\d{1,4}\s*")
+_RULE = re.compile(r"[^\S\n]*(?:([=\-~^\"*+#_])\1{2,}|(?:[-_*=][ ]){2,}[-_*=])[^\S\n]*")
 
 
 def paragraphs_of(text: str) -> list[Block]:
     """The text's paragraphs as they are: what stands between blank lines, with its line ends."""
-    return [Block(kind="paragraph", body=Traced.whole(found[0], found.start())) for found in _GROUP.finditer(text)]
+    found: list[Block] = []
+    start = end = -1
+    for line in _LINE.finditer(text):
+        blank = not line[0] or line[0].isspace()
+        if start < 0 and not blank:
+            start = line.start()
+        if start >= 0 and (blank or line[0][-1] != "\n"):
+            end = line.start() if blank else line.end()
+            found.append(Block(kind="paragraph", body=Traced.whole(text[start:end].rstrip("\n\f"), start)))
+            start = -1
+    if start >= 0:
+        found.append(Block(kind="paragraph", body=Traced.whole(text[start:].rstrip("\n"), start)))
+    return found
 
 
 def blocks_of_text(text: str) -> list[Block]:
-    """The text's paragraphs, items and headings of Markdown's kind, with their line ends."""
-    return [block for group in paragraphs_of(text) for block in _pieces(group)]
+    """The text's paragraphs with their line ends, cut where an item, a title or a line that is a paragraph begins."""
+    width = wrapped_width(text)
+    return [block for group in paragraphs_of(text) for block in _pieces(group, width)]
 
 
-def _pieces(group: Block) -> Iterator[Block]:
-    """A group of lines cut before items, around headings, and beside lines that are too long to be wrapped."""
-    text, start, first = group.text, 0, True
-    lines = text.split("\n")
-    place, before = 0, ""
-    for line in lines:
-        cut = _ITEM.match(line) or _ATX.match(line) or _ATX.match(before)
-        if not first and (cut or max(len(line), len(before)) > WRAPPED_LINE):
-            yield _piece(group.body.part(start, place - 1))
+def wrapped_width(text: str) -> int:
+    """The longest line that is a part of a paragraph; a longer one is a paragraph.
+
+    A text whose lines above `WRAPPED_LINE` mostly end near one width is wrapped at that width.
+    """
+    long = sorted(length for line in text.split("\n") if WRAPPED_LINE < (length := len(line.rstrip())) <= WIDEST)
+    total = sum(len(line) > WRAPPED_LINE for line in text.split("\n"))
+    if len(long) < 20 or len(long) < total:
+        return WRAPPED_LINE
+    return long[-1] if long[len(long) // 4] > 0.9 * long[-1] else WRAPPED_LINE
+
+
+def is_title(line: str) -> bool:
+    """Whether a line is a heading by its form alone, wherever it stands."""
+    line = line.strip()
+    if len(line) > TITLE:
+        return False
+    return bool(ATX.match(line) or WIKI.match(line) or CHAPTER.match(line)) or bool(
+        SECTIONS.fullmatch(line.rstrip(":."))
+    )
+
+
+def is_shouted(line: str) -> bool:
+    """Whether a line is in capitals."""
+    letters = sum(map(str.isalpha, line))
+    return (
+        letters > 2
+        and "_" not in line
+        and line.isupper()
+        and len(line.strip()) <= TITLE
+        and 2 * letters > len(line.strip())
+    )
+
+
+def _pieces(group: Block, width: int) -> Iterator[Block]:
+    lines = group.text.split("\n")
+    if len(lines) == 1:
+        yield group
+        return
+    start = place = number = 0
+    for index, line in enumerate(lines):
+        last, number = number, _number(line, number)
+        if index and _begins(lines, index, width, last):
+            yield Block(kind="paragraph", body=group.body.part(start, place - 1))
             start = place
-        place, before, first = place + len(line) + 1, line, False
-    yield _piece(group.body.part(start, len(text)))
+        place += len(line) + 1
+    yield Block(kind="paragraph", body=group.body.part(start, len(group.text)))
 
 
-def _piece(body: Traced) -> Block:
-    if heading := _ATX.match(body.text):
-        return Block(kind="heading", body=body.part(heading.end(), len(body.text)), level=len(heading["marks"]))
-    if item := _ITEM.match(body.text):
-        return Block(kind="item", body=body.part(item.end(), len(body.text)), level=1 + len(item["indent"]) // 2)
-    return Block(kind="paragraph", body=body)
+def _number(line: str, last: int) -> int:
+    """The number of the item that the line begins, else that of the item before it."""
+    found = NUMBER.match(line)
+    return int(found["number"]) if found and found["number"] else last
+
+
+def _begins(lines: list[str], index: int, width: int, last: int) -> bool:
+    """Whether a block begins at a line that is not the first of its group; `last` is the number of the last item."""
+    before, line = lines[index - 1], lines[index]
+    if max(len(before), len(line)) > width:
+        return True
+    if is_title(line) or is_title(before) or _PAGE.fullmatch(before):
+        return True
+    if _RULE.fullmatch(before) and not _RULE.fullmatch(line):
+        return True  # what stands above was underlined
+    if is_shouted(before) != is_shouted(line) and (index == 1 or is_shouted(line)) and _apart(lines, index):
+        return True
+    return bool(BULLET.match(line)) or _is_numbered(lines, index, last)
+
+
+def _apart(lines: list[str], index: int) -> bool:
+    """Whether the capitals beside a line end are a title and no words of a sentence."""
+    title = lines[index - 1] if is_shouted(lines[index - 1]) else lines[index]
+    return (not title.rstrip().endswith((",", ";", "-", "—")) and len(title.split()) > 1) or len(title.strip()) > 7
+
+
+def _is_numbered(lines: list[str], index: int, last: int) -> bool:
+    """Whether a line begins a numbered item, and not by chance: "see Table / 3. The results"."""
+    found = NUMBER.match(lines[index])
+    if not found:
+        return False
+    if ENDED.search(lines[index - 1].rstrip()):
+        return True
+    if found["number"]:
+        return int(found["number"]) in {1, last + 1}
+    return bool(NUMBER.match(lines[index - 1])) or found["letter"] in {"a", "i", "A"}
 
 
 def on_one_line(body: Traced) -> Traced:
-    """The words with single spaces between them."""
-    found = [one for one in _SPACE.finditer(body.text) if one[0] != " "]
+    """The words with single spaces between them and none around them."""
+    text = body.text.strip()
+    if text != body.text:
+        start = body.text.find(text) if text else 0
+        body = body.part(start, start + len(text))
+    found = [one for one in re.finditer(r"\s+", text) if one[0] != " "]
     if not found:
         return body
     if all(one[0] == "\n" for one in found):  # one character for one: every place stays
-        return Traced(body.text.replace("\n", " "), body.anchors, body.end)
-    edits = [(one.start(), one.end(), " " if one.start() > 0 and one.end() < len(body.text) else "") for one in found]
-    return body.edited(edits)
+        return Traced(text.replace("\n", " "), body.anchors, body.end)
+    return body.edited((one.start(), one.end(), " ") for one in found)
+
+
+def is_rule(text: str) -> bool:
+    """Whether a text is a line of dashes, stars or the like."""
+    return bool(_RULE.fullmatch(text))

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from longspan.characters import mend, mended_note, without_half_entities
 from longspan.data.text.blocks import SPOKEN, Block, Document
-from longspan.data.text.documents import check_words, decode, is_markdown, is_page, is_pdf, opened
+from longspan.data.text.documents import check_encoding, check_words, decode, is_markdown, is_page, is_pdf, opened
+from longspan.data.text.markdown import blocks_of_markdown, is_made_of_marks
+from longspan.data.text.marked_up import blocks_of_pieces, pieces_of
+from longspan.data.text.markup import text_of_lines
 from longspan.data.text.pdf import text_and_pages_from_pdf
 from longspan.data.text.plain_text import blocks_of_text, paragraphs_of
 from longspan.data.text.sentences import guess_language, split_sentences
-from longspan.data.text.tidying import tidied
-from longspan.data.text.web_pages import text_from_html
+from longspan.data.text.tidying import as_they_are, tidied
+from longspan.data.text.web_pages import lines_of_page
 
 logger = logging.getLogger(__name__)
+
+TITLE_WITHIN = 12
+"""Blocks at the beginning among which the title stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,36 +50,86 @@ class DocumentSentence:
 def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) -> Document:
     """Read a document file: `.pdf`, `.html`, `.htm`, `.xhtml`, `.md`, `.markdown`, or plain text.
 
+    PDF files and HTML pages are known by their contents too, so that standard input and files without an extension
+    work. Line ends become "\\n". Half characters (unpaired surrogates) become U+FFFD, and a warning in the log counts
+    them.
+
     Args:
         path: a file, or "-" for standard input.
-        encoding: of a text file; None takes the byte order mark, else what an HTML page declares, else UTF-8.
-        raw: leave nothing out and guess nothing: every paragraph is one.
+        encoding: the encoding of a text file. None takes the byte order mark, else what an HTML page declares, else
+            UTF-8; other encodings such as Latin-1 are never guessed, since a wrong guess cannot be noticed.
+        raw: leave nothing out and guess nothing: every block is a paragraph.
 
     Raises:
-        InputError: as `read_document`.
+        InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the given encoding, an
+            encrypted or damaged PDF, or a PDF of images without text; it is no file but a device, a socket or a named
+            pipe; it is larger than `LARGEST`; or the 'documents' extra is not installed.
     """
     data, suffix, name = opened(path)
-    halves, pages = 0, []
+    if encoding is not None:
+        check_encoding(encoding)
     if is_pdf(data, suffix):
         text, pages = text_and_pages_from_pdf(data, name)
-    else:
-        text = decode(data, name, encoding)
-        if is_page(text, suffix):
-            text, halves = without_half_entities(text)
-            text = text_from_html(text)
-        elif is_markdown(suffix):
-            text, halves = without_half_entities(text)
+        return replace(document_of(_mended(text, name), raw=raw, name=name), pages=tuple(pages))
+    text = decode(data, name, encoding)
+    if is_page(text, suffix):
+        return _page(text, raw, name)
+    if is_markdown(suffix):
+        return _markdown(text, raw, name)
     check_words(text, name)
-    text, more = mend(text)
-    if halves + more:
-        logger.warning("note: %s: %s", name, mended_note(halves + more))
-    return replace(document_of(text, raw=raw, name=name), pages=tuple(pages))
+    return document_of(_mended(text, name), raw=raw, name=name)
 
 
 def document_of(text: str, *, raw: bool = False, name: str = "the document") -> Document:
     """A plain text as a document; `raw` as in `read`."""
-    blocks = paragraphs_of(text) if raw else tidied(blocks_of_text(text))
-    return Document(text=text, blocks=tuple(blocks), name=name)
+    return _document(text, paragraphs_of(text) if raw else tidied(blocks_of_text(text)), name)
+
+
+def _page(page: str, raw: bool, name: str) -> Document:
+    """An HTML page; its text is as it is laid out."""
+    page, halves = without_half_entities(page)
+    lines = lines_of_page(_mended(page, name, halves))
+    blocks = blocks_of_pieces(pieces_of(lines))
+    _check_blocks(blocks, name)
+    return _document(text_of_lines(lines), as_they_are(blocks) if raw else tidied(blocks, guess=False), name)
+
+
+def _markdown(source: str, raw: bool, name: str) -> Document:
+    """A Markdown file; its text is the file itself."""
+    check_words(source, name)
+    source = _mended(source, name, without_half_entities(source)[1])
+    if is_made_of_marks(source):
+        logger.warning("note: %s is read as plain text: it is made of Markdown marks rather than words", name)
+        return document_of(source, raw=raw, name=name)
+    blocks = blocks_of_markdown(source)
+    _check_blocks(blocks, name)
+    return _document(source, as_they_are(blocks) if raw else tidied(blocks, guess=False), name)
+
+
+def _document(text: str, blocks: Sequence[Block], name: str) -> Document:
+    return Document(text=text, blocks=tuple(blocks), title=_title(blocks), name=name)
+
+
+def _title(blocks: Sequence[Block]) -> str | None:
+    """The heading that the document begins with, else the only one of the first level, if it stands near."""
+    first = next((block for block in blocks if block.kind != "boilerplate"), None)
+    if first is not None and first.kind == "heading":
+        return first.text
+    top = [index for index, block in enumerate(blocks) if block.kind == "heading" and block.level == 1]
+    return blocks[top[0]].text if len(top) == 1 and top[0] < TITLE_WITHIN else None
+
+
+def _mended(text: str, name: str, halves: int = 0) -> str:
+    """The text without half characters, which a warning counts, together with those that entities named."""
+    text, more = mend(text)
+    if halves + more:
+        logger.warning("note: %s: %s", name, mended_note(halves + more))
+    return text
+
+
+def _check_blocks(blocks: Sequence[Block], name: str) -> None:
+    """Refuse a page without words; marks of empty items and cells are ours."""
+    check_words("".join(block.text.strip(" \n-|") for block in blocks), name)
 
 
 def sentences_of(document: Document, language: str | None = None) -> list[DocumentSentence]:

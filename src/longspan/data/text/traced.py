@@ -76,10 +76,10 @@ class Traced:
             put(new, self.part(start, end).anchors if same else [(index, place) for index in range(len(new))])
             done = end
         put(self.text[done:], self.part(done, len(self.text)).anchors)
-        return Traced("".join(pieces), tuple(_simplified(anchors)) or ((0, self.start),), self.end)
+        return Traced("".join(pieces), tuple(simplified(anchors)) or ((0, self.start),), self.end)
 
 
-def _simplified(anchors: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+def simplified(anchors: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
     """The anchors without those that say what the one before them says already."""
     last: tuple[int, int] | None = None
     for here, there in anchors:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
-from longspan.data.text.markup import NOT_TEXT, text_of_tree, without_marks
+from longspan.data.text.markup import NOT_TEXT, Line, laid_out, text_of_lines, text_of_tree, without_marks
 from longspan.extras import require
 
 LARGEST_TREE = 100_000
@@ -41,22 +41,22 @@ _OPENING = re.compile(r"<([A-Za-z][^\s>/]*)([^>]*)")
 _HIDDEN = re.compile(r"<(script|style)\b.*?(?:</\1|\Z)", re.IGNORECASE | re.DOTALL)
 
 
-def text_from_html(page: str) -> str:
-    """The text of a page, blocks separated by blank lines; see `longspan.data.text.markup` for lists and tables."""
+def lines_of_page(page: str) -> list[list[Line]]:
+    """The blocks of a page, each with its lines; see `longspan.data.text.markup` for lists and tables."""
     tree = parsed(page)
     if tree is None:
-        return ""
+        return []
     page_part = _marked_part(tree)
     skip = _navigation(page_part)
-    whole = text_of_tree(page_part, skip)
+    whole = laid_out(page_part, skip)
     article = _article(page_part) if sum(1 for _ in tree.iter()) <= LARGEST_TREE else page_part
     if article is page_part:
         return whole
-    text = text_of_tree(article, skip)
+    lines = laid_out(article, skip)
     prose = text_of_tree(page_part, lambda element: element.tag == "a" or skip(element))
-    if 2 * len(_WORD.findall(text)) < len(_WORD.findall(prose)):
+    if 2 * len(_WORD.findall(text_of_lines(lines))) < len(_WORD.findall(prose)):
         return whole
-    return "\n\n".join([*_title(page_part, article), text])
+    return [*_title(page_part, article), *lines]
 
 
 def parsed(page: str) -> Any:
@@ -124,12 +124,12 @@ def _article(root: Any) -> Any:
     return article
 
 
-def _title(page: Any, article: Any) -> list[str]:
+def _title(page: Any, article: Any) -> list[list[Line]]:
     """The page's one heading of the first order, where it stands outside the article."""
     headings = list(page.iter("h1"))
     if len(headings) != 1 or article in (headings[0], *headings[0].iterancestors()):
         return []
-    return [text for text in (text_of_tree(headings[0]),) if text]
+    return laid_out(headings[0])
 
 
 def _count(root: Any, worth: Callable[[Any, str], int]) -> dict[Any, int]:

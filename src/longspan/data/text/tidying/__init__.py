@@ -4,23 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from longspan.data.text.blocks import Block
-from longspan.data.text.tidying.headings import with_headings
-from longspan.data.text.tidying.lines import with_joined_lines
-from longspan.data.text.tidying.turns import with_turns
+from longspan.data.text.blocks import SPOKEN, Block
+from longspan.data.text.tidying import abstracts, apparatus, frames, headings, lines, turns
 
 Step = Callable[[Sequence[Block]], list[Block]]
 
 STEPS: tuple[Step, ...] = (
-    with_turns,
-    with_headings,
-    with_joined_lines,
+    frames.without_gutenberg_frame,
+    turns.with_turns,
+    turns.without_tags,
+    lines.without_paragraph_numbers,
+    apparatus.with_code,
+    apparatus.with_tables,
+    apparatus.with_captions,
+    headings.with_headings,
+    lines.with_items,
+    lines.with_joined_lines,
+    frames.without_credits,
+    frames.without_licences,
+    frames.without_banners,
+    lines.without_rules,
+    apparatus.without_contents,
+    apparatus.with_references,
+    headings.without_repeated_headings,
+    abstracts.with_abstract,
 )
 """In this order."""
 
+GUESSES: frozenset[Step] = frozenset(
+    {
+        lines.without_paragraph_numbers,
+        apparatus.with_code,
+        apparatus.with_tables,
+        headings.with_headings,
+        lines.with_items,
+    }
+)
+"""Those that guess from its form what a text is; formats with a structure of their own need them not."""
 
-def tidied(blocks: Sequence[Block]) -> list[Block]:
-    """The blocks after every step."""
+
+def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:
+    """The blocks after every step; without `GUESSES` where the document's format has told its structure.
+
+    A document of which nothing would be left is left as it is.
+    """
+    found = list(blocks)
     for step in STEPS:
-        blocks = step(blocks)
-    return list(blocks)
+        found = step(found) if guess or step not in GUESSES else found
+    return found if any(block.kind in SPOKEN for block in found) else as_they_are(blocks)
+
+
+def as_they_are(blocks: Sequence[Block]) -> list[Block]:
+    """Every block as a paragraph; nothing is left out."""
+    return [Block(kind="paragraph", body=block.body) for block in blocks]

@@ -1,4 +1,4 @@
-"""Headings of plain text, told by their form."""
+"""Headings: those of plain text by their form and by how they stand, and any that is read twice."""
 
 from __future__ import annotations
 
@@ -7,24 +7,122 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from longspan.data.text.blocks import Block
+from longspan.data.text.plain_text import ATX, CHAPTER, ENDED, NUMBER, TITLE, WIKI, is_rule, is_shouted, is_title
+from longspan.data.text.traced import Traced
 
-LONGEST = 100
-_NUMBERED = re.compile(r"(?P<number>\d{1,2}(?:\.\d{1,2}){0,4})\.?\s+[A-Z][^.!?]*")
-_CHAPTER = re.compile(r"(?:chapter|part|book|section|appendix|act|scene)\s+(?:\d{1,3}|[ivxlc]{1,8}|[a-z])\b.*", re.I)
+ALONE = 70
+"""Characters; a longer line that merely stands alone is no heading."""
+
+RUN = 4
+"""More lines that stand alone one after the other are a list or verses."""
+PROSE = 60
+"""Characters of a line that is likely prose."""
+
+_ENUMERATED = re.compile(
+    r"(?P<number>\d{1,2}(?:\.\d{1,2}){0,4})(?P<dot>\.?)[^\S\n]+(?P<words>\S[^\n]*)"
+    r"|(?P<roman>[IVX]{1,5}|[A-Z])\.[^\S\n]+(?P<roman_words>\S[^\n]*)"
+)
+_UNDERLINE = re.compile(r"(?P<words>[^\n]*\S[^\n]*)\n[^\S\n]*(?P<mark>[=\-~^\"*+#])(?P=mark){2,}[^\S\n]*$")
+_NUMERAL = re.compile(r"(?:[IVXLC]{1,7}|\d{1,3})\.?")
+_QUOTED = re.compile(r"[\"“”«»„]|^[-–—*•]")
+_UNTITLED = re.compile(
+    r"[a-z\d(\[<{|/$>]|[^\n]*/[^\n]*/|[^\n]* --\w|[^\w]*$"
+    r"|.*(?:https?:|www\.|@|\{|\}|=|\||\t|[^\S\n]{3})|.*[a-z]\d{2,}|.*\d{4,}$"
+)
 
 
 def with_headings(blocks: Sequence[Block]) -> list[Block]:
-    """Paragraphs of one short line that are numbered, in capitals, or named like chapters become headings."""
-    return [_as_heading(block) for block in blocks]
+    """Short lines that are marked, numbered, in capitals, named like chapters, or that stand alone become headings."""
+    by_form = [_by_form(block, after) for block, after in zip(blocks, [*blocks[1:], None], strict=False)]
+    return _standing_alone(by_form)
 
 
-def _as_heading(block: Block) -> Block:
-    text = block.text.strip()
-    if block.kind != "paragraph" or len(text) > LONGEST or "\n" in text:
+def without_repeated_headings(blocks: Sequence[Block]) -> list[Block]:
+    """A heading that says what the one before it says is left out."""
+    found: list[Block] = []
+    last = ""
+    for block in blocks:
+        words = " ".join(block.text.casefold().split())
+        again = block.kind == "heading" and words == last and words
+        found.append(replace(block, kind="boilerplate") if again else block)
+        if block.kind != "boilerplate":
+            last = words if block.kind == "heading" else ""
+    return found
+
+
+def _heading(body: Traced, start: int, end: int, level: int) -> Block:
+    return Block(kind="heading", body=body.part(start, end), level=min(level, 6))
+
+
+def _by_form(block: Block, after: Block | None) -> Block:
+    if block.kind != "paragraph" or len(block.text) > 2 * TITLE + 40:
         return block
-    if found := _NUMBERED.fullmatch(text):
-        return replace(block, kind="heading", level=1 + found["number"].count("."))
-    letters = [letter for letter in text if letter.isalpha()]
-    if _CHAPTER.fullmatch(text) or (len(letters) > 2 and text.isupper() and text[-1] not in ",;:"):
-        return replace(block, kind="heading", level=1)
-    return block
+    text = block.text.rstrip()
+    if (found := ATX.match(text) or WIKI.match(text)) and found.end() == len(text):
+        return _heading(block.body, *found.span("words"), len(found["marks"].replace(" ", "")))
+    if (found := _UNDERLINE.fullmatch(text)) and len(found["words"].strip()) <= TITLE:
+        start, end = found.span("words")
+        return _heading(block.body, start, end, 1 if found["mark"] in "=*#" else 2)
+    line = text.strip()
+    if "\n" in line or len(line) > TITLE or not line:
+        return block
+    level = _enumerated(line, after)
+    if level is None and (is_title(line) or CHAPTER.match(line) or _is_shouted_title(line)):
+        level = 1
+    return block if level is None else _heading(block.body, 0, len(text), level)
+
+
+def _is_shouted_title(line: str) -> bool:
+    return is_shouted(line) and not _QUOTED.search(line) and line[-1] not in ",;!?" and "..." not in line
+
+
+def _enumerated(line: str, after: Block | None) -> int | None:
+    """The level of a numbered title, None for an item of a list."""
+    found = _ENUMERATED.fullmatch(line)
+    if not found:
+        return None
+    words = found["words"] or found["roman_words"]
+    ended = ENDED.search(words) and not (is_shouted(words) and words[-1] in ".:")
+    if ended or not (words[0].isupper() or words[0].isdigit()) or len(words.split()) > 14 or words[-1] == ",":
+        return None
+    if found["roman"] and not is_shouted(words) and len(words) > 60:
+        return None
+    following = after.text.strip() if after else ""
+    next_one = _ENUMERATED.match(following)
+    depth = found["number"].count(".") if found["number"] else 0
+    alike = next_one and bool(next_one["number"]) == bool(found["number"])
+    if next_one and alike and (next_one["number"] or "").count(".") == depth and len(following.split("\n")[0]) <= TITLE:
+        return None  # one of a list
+    return 1 + depth if following else None
+
+
+def _standing_alone(blocks: list[Block]) -> list[Block]:
+    """Few short lines before prose that are no sentences become headings, where prose ends its sentences."""
+    long = [block.text.rstrip() for block in blocks if block.kind == "paragraph" and len(block.text) > PROSE]
+    if 2 * sum(bool(ENDED.search(text)) for text in long) < len(long) or len(long) < 3:
+        return blocks
+    found = list(blocks)
+    run: list[int] = []
+    first = next((index for index, block in enumerate(blocks) if block.kind != "boilerplate"), 0)
+    if blocks[first].kind == "paragraph" and _could_stand(blocks[first].text):
+        found[first] = replace(blocks[first], kind="heading", level=1)
+    for index, block in enumerate(blocks):
+        if block.kind == "paragraph" and _could_stand(block.text):
+            run.append(index)
+            continue
+        if block.kind == "paragraph" and len(block.text) > PROSE and len(run) <= RUN:
+            for place in run:
+                found[place] = replace(blocks[place], kind="heading", level=2)
+        run = []
+    return found
+
+
+def _could_stand(text: str) -> bool:
+    line = text.strip()
+    if "\n" in line or len(line) > ALONE or is_rule(line):
+        return False
+    if _NUMERAL.fullmatch(line):
+        return True
+    if ENDED.search(line) or line.endswith((",", "-", "—")) or _QUOTED.search(line) or NUMBER.match(line):
+        return False
+    return not _UNTITLED.match(line) and len(line.split()) <= 12

@@ -1,0 +1,184 @@
+"""What stands beside the text of a document: code, tables, captions, references, tables of contents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from longspan.data.text.blocks import Block
+from longspan.data.text.plain_text import ENDED
+from longspan.data.text.sentences import WRAPPED_LINE
+
+_CAPTION = re.compile(
+    r"\s*[\[(*_]{0,3}(?:(?:(?:supplementary|appendix|extended data)\s+)?(?:figure|fig\.?|table|tab\.|scheme|plate"
+    r"|listing|chart|algorithm|abbildung|abb\.|tabelle|tableau|figura|tabla|illustration)\s*[A-Z]?\d{1,3}(?:[.-]\d{1,3})*[a-z]?"
+    r"(?:\s*[.:|–—]|\s*$|\s+[-–—|]\s)|illustration\s*[:\]])",
+    re.IGNORECASE,
+)
+_CODE_LINE = re.compile(
+    r"\s*(?:[\]})]+[;,]?\s*$|.*(?:[=<>]|\w\().*;\s*$|.*\{\s*$|(?:def|class|async def)\s+\w+.*:\s*$|#\s?include\b.*"
+    r"|(?:from\s+[\w.]+\s+)?import\s+[\w., *]+$|(?:if|for|while|elif|else|try|except|with)\b.*:\s*$"
+    r"|(?:raise|assert)\s\w+|(?:>>>|\.\.\.|\$|%|#!|//|/\*|\*/|--)\s?\S.*|(?:sudo|pip3?|git|cd|curl|apt(?:-get)?|npm|docker|python3?)"
+    r"\s+\S+.*|[\w.,\[\]\"']+(?:\s[\w.\[\]]+)?\s*(?:[-+*/|&:]?=|=>|:=)\s*\S.*[^.]$|</?\w[^>]*>.*|[\w.]+\([^)]*\)[;:]?\s*$"
+    r"|return\b.*[^.]$)"
+)
+_FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
+_GAP = re.compile(r"(?<=\S)(?:[ ]{3,}|[ ]*\t[ ]*)(?=\S)")
+_DOTS = re.compile(
+    r"[^\n]*?(?:\.{4,}|(?:\.[ ]){3,}\.?|…{2,}|\s{3,}(?=\d))[^\S\n]*(?:\d{1,4}|[ivxlc]{1,7})[^\S\n]*$", re.I
+)
+_CONTENTS = re.compile(
+    r"(?:table of )?contents|inhalt(?:sverzeichnis)?|table des mati[èe]res|[íi]ndice|indice|sommario|sommaire"
+    r"|sisällys|inhoud|list of (?:figures|tables|illustrations)|illustrations",
+    re.IGNORECASE,
+)
+_REFERENCES = re.compile(
+    r"(?:[\dIVX.]{0,5}\s*)?(?:references?(?: and notes| cited)?|bibliography|works cited|literature cited|literature"
+    r"|cited literature|literatur(?:verzeichnis)?|bibliographie|bibliograf[íi]a|bibliografia|références|referencias"
+    r"|quellen|citations|further reading|список литературы|参考文献)[:.]?",
+    re.IGNORECASE,
+)
+_ENTRY = re.compile(
+    r"\A\s*[\[(]?\d{1,3}[\]).]\s|\b(?:19|20)\d\d[a-z]?\b|https?:|\bdoi\b|\bpp?\.\s?\d|\bet al\b|\bvol\.|\bISBN\b|arxiv",
+    re.I,
+)
+LONG = 300
+"""Characters; a longer line is told by other means."""
+ENTRY = 600
+"""Characters; a longer block is no entry of a list of references."""
+
+
+def with_code(blocks: Sequence[Block]) -> list[Block]:
+    """Fenced and other lines that a machine is to read."""
+    found: list[Block] = []
+    fenced = False
+    for block in blocks:
+        fences = sum(bool(_FENCE.match(line)) for line in block.text.split("\n"))
+        is_one = fenced or fences or (block.kind == "paragraph" and _is_code(block.text))
+        found.append(replace(block, kind="code", level=0) if is_one else block)
+        fenced ^= fences % 2 == 1
+    return list(blocks) if fenced else found
+
+
+def _is_code(text: str) -> bool:
+    lines = text.split("\n")
+    likely = sum(len(line) < LONG and bool(_CODE_LINE.match(line)) and not _is_prose(line) for line in lines)
+    return 3 * likely >= 2 * len(lines) or not _is_readable(text)
+
+
+def _is_prose(line: str) -> bool:
+    """Whether a line is mostly words."""
+    words = line.split()
+    return len(words) > 5 and 5 * sum(word.strip(",.;:()\"'“”’!?-").isalpha() for word in words) >= 3 * len(words)
+
+
+def _is_readable(text: str) -> bool:
+    """Whether a long block has the spaces and letters that writing has; those of some scripts have no spaces."""
+    sample = text[:2_000]
+    marks = re.sub(r"[\s_.-]+", "", sample)
+    return len(text) < WRAPPED_LINE or (
+        3 * sum(map(str.isalpha, marks)) > len(marks) and not re.fullmatch(r"[!-~]{160,}", sample)
+    )
+
+
+def with_tables(blocks: Sequence[Block]) -> list[Block]:
+    """Rows of cells: between bars, or set apart by tabs or wide gaps."""
+    return [
+        replace(block, kind="table") if block.kind == "paragraph" and _is_table(block.text) else block
+        for block in blocks
+    ]
+
+
+def _is_table(text: str) -> bool:
+    lines = text.split("\n")
+    bars = sum(line.count("|") > 1 or line.lstrip().startswith(("+--", "+==", "|")) for line in lines)
+    if bars > 1 and 3 * bars >= 2 * len(lines):
+        return True
+    gaps = [len(_GAP.findall(line)) for line in lines]
+    wide = sum(count > 1 for count in gaps)
+    ended = sum(bool(ENDED.search(line)) for line in lines)
+    return len(lines) > 2 and 10 * wide >= 7 * len(lines) and 3 * ended < len(lines)
+
+
+def with_captions(blocks: Sequence[Block]) -> list[Block]:
+    """ "Figure 3: …", "Table 2. …", "[Illustration: …]"."""
+    return [
+        replace(block, kind="caption", level=0)
+        if block.kind in {"paragraph", "heading"} and _CAPTION.match(block.text)
+        else block
+        for block in blocks
+    ]
+
+
+def without_contents(blocks: Sequence[Block]) -> list[Block]:
+    """Tables of contents: lines with dot leaders, and what stands in a list below a heading that says so."""
+    found = list(blocks)
+    inside = False
+    for index, block in enumerate(blocks):
+        text = block.text.strip()
+        if block.kind in {"heading", "paragraph"} and _CONTENTS.fullmatch(text.strip("*_:. ")) and not inside:
+            inside = index < len(blocks) / 2
+        elif inside:
+            inside = _is_entry_of_contents(blocks, index)
+        if inside or _is_dotted(text):
+            found[index] = replace(block, kind="boilerplate", level=0) if inside or block.kind != "heading" else block
+    return found
+
+
+def _is_dotted(text: str) -> bool:
+    lines = [line for line in text.split("\n") if line.strip()] if len(text) < 20_000 else []
+    return (
+        bool(lines) and max(map(len, lines)) < LONG and 2 * sum(bool(_DOTS.match(line)) for line in lines) > len(lines)
+    )
+
+
+def _is_entry_of_contents(blocks: Sequence[Block], index: int) -> bool:
+    """Whether a block below "Contents" belongs to it: short lines, which come again below as headings or not at all."""
+    block = blocks[index]
+    lines = block.text.strip().split("\n")
+    if block.kind == "boilerplate" or _is_dotted(block.text):
+        return True
+    if block.kind not in {"item", "paragraph", "table", "heading"} or max(map(len, lines)) > 120:
+        return False
+    if block.kind == "heading":  # one of a list of them, which is followed by another at once
+        after = blocks[index + 1] if index + 1 < len(blocks) else None
+        return after is not None and after.kind in {"heading", "item"} and len(after.text) < 120
+    ended = sum(bool(ENDED.search(line.rstrip())) and not line.rstrip().endswith(".") for line in lines)
+    sentences = sum(line.rstrip().endswith(".") and len(line.split()) > 8 for line in lines)
+    return block.kind == "item" or (2 * ended < len(lines) and not sentences)
+
+
+def with_references(blocks: Sequence[Block]) -> list[Block]:
+    """The entries below a heading such as "References", to the next heading that stands as high."""
+    found = list(blocks)
+    level = 0
+    for index, block in enumerate(blocks):
+        if block.kind == "heading":
+            named = _REFERENCES.fullmatch(block.text.strip(" *_#"))
+            if named:
+                level = max(block.level, 1)
+                continue
+            if level and not _is_entry(block.text):
+                level = 0
+        if level and block.kind not in {"boilerplate", "code"} and _is_entry(block.text):
+            found[index] = replace(block, kind="references", level=0)
+    return _filled(found)
+
+
+def _filled(blocks: list[Block]) -> list[Block]:
+    """What stands between two entries is one too, where it is short."""
+    for index in range(1, len(blocks) - 1):
+        before, block, after = blocks[index - 1 : index + 2]
+        if (
+            before.kind == after.kind == "references"
+            and block.kind in {"paragraph", "item"}
+            and len(block.text) < ENTRY
+        ):
+            blocks[index] = replace(block, kind="references", level=0)
+    return blocks
+
+
+def _is_entry(text: str) -> bool:
+    """Whether a block has what references have: a number, a year, pages, an address."""
+    return bool(_ENTRY.search(text)) and len(text) < ENTRY * max(1, text.count("\n"))
