@@ -1,6 +1,6 @@
-"""The passages that `longspan answer` finds against BM25 and all-MiniLM-L6-v2, and how well it knows that it found them.
+"""The passages that `longspan answer` finds against BM25 and all-MiniLM-L6-v2, and how well it knows that it did.
 
-LONGSPAN_DATA=… python benchmarks/answer.py [--weights FILE --minilm-inside] [--output results/answers.md]
+LONGSPAN_DATA=… python benchmarks/answer.py [--weights FILE --minilm-inside] [--name answers]
 """
 
 from __future__ import annotations
@@ -34,19 +34,20 @@ from minilm import MiniLM, minilm
 OURS, LEXICAL, TEACHER = "longspan answer", "BM25", "all-MiniLM-L6-v2"
 ABOUT = f"""\
 Every method ranks the same passages: runs of whole sentences of one section, of about 60 to 120 words. **One
-definition of right:** a passage that overlaps a place where the answer stands. BM25 ranks by `bm25s` over stems without
-function words; {TEACHER} by the cosine of question and passage; ours as fitted by `recipes/answer_weights.py` on training
-data alone. In brackets the interval (95 %, bootstrap over questions), for differences in pairs.
+definition of right:** a passage that overlaps a place where the answer stands. BM25 ranks by `bm25s` over stems
+without function words; {TEACHER} by the cosine of question and passage; ours as fitted by
+`recipes/answer_weights.py` on training data alone. In brackets the interval (95 %, bootstrap over questions), for
+differences in pairs.
 
 - **meetings**: what people asked about the meetings of QMSum's validation split, with the turns that they marked.
 - **proposals and papers**: headings of `permissive/` (validation), asked of documents in which they are masked.
-- **other kinds**: 60 questions on a contract, a report, a patent, a page of Wikipedia, a role-play transcript and two plays, in words of
-  people who did not know the documents' (`benchmarks/questions/`).
-- **Wikipedia**: the derived questions of Natural Questions (validation); **TyDi QA**: its 11 sample rows, one for each language.
+- **other kinds**: 60 questions on a contract, a report, a patent, a page of Wikipedia, a role-play transcript and
+  two plays, asked in other words than the documents' (`benchmarks/questions/`).
+- **Wikipedia**: derived questions of Natural Questions (validation). **TyDi QA**: the sample rows that have an answer.
 
-Questions without an answer: 18 among the other kinds; of meetings, proposals and papers half the questions, asked of another
-document of the same source. **How sure:** the area under the curve of the probability, for "one of the three passages
-holds the answer" against not, questions without an answer included."""
+Questions without an answer: 18 among the other kinds; of meetings, proposals and papers half the questions, asked of
+another document of the same source. **How sure:** the area under the curve of the probability, for "one of the three
+passages holds the answer" against not, questions without an answer included."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def outcomes(
             if teacher is not None:
                 scores[TEACHER] = vectors @ teacher.embed([question])[0]
             ranks = {name: int(right[np.argsort(-values, kind="stable")].argmax()) for name, values in scores.items()}
-            silent = ranking.probability < weights.threshold
+            silent = ranking.probability < weights.threshold or not ranking.scores.any()
             yield Outcome(kind, ranks if right.any() else None, ranking.probability, silent)
         before = case.questions
 

@@ -30,8 +30,12 @@ class MiniLM:
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         self.model: Any = AutoModel.from_pretrained(folder, dtype=torch.bfloat16).eval()
 
-    @torch.inference_mode()
     def embed(self, texts: list[str]) -> np.ndarray:
+        """Unit vectors `(N, 384)`; of many texts from disk, where they were made before."""
+        return self.embed_document(texts) if len(texts) > 1 else self._embed(texts)
+
+    @torch.inference_mode()
+    def _embed(self, texts: list[str]) -> np.ndarray:
         """Unit vectors `(N, 384)`."""
         ids = self.tokenizer(texts, truncation=True, max_length=192)["input_ids"]
         order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
@@ -50,5 +54,5 @@ class MiniLM:
         file = CACHE / f"{name}.npy"
         if not file.is_file():
             CACHE.mkdir(parents=True, exist_ok=True)
-            np.save(file, self.embed(sentences).astype(np.float16))
+            np.save(file, self._embed(sentences).astype(np.float16))
         return np.load(file).astype(np.float32)

@@ -6,8 +6,8 @@ Ranking: the weights under which a right passage of a document is likeliest, eac
 is: two logistic regressions on questions whose documents the ranking was not fitted on (four folds), answered and not.
 A quarter of these have no answer: they are asked of another document of the same source, or of their own after the
 passages that answer, and those beside them, were taken out. Each question is asked of a stretch of its document too, so
-that short documents are known. "No answer" is said below the highest probability under which two of three questions
-have none.
+that short documents are known. "No answer" is said below the highest probability under which clearly more than half of
+the questions have none; where there is no such probability, below none.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from answer_questions import Case, Span, cases
 from torch import Tensor
 
 from longspan.data.text.passages import Passage
+from longspan.inference.lexical import asked_of
 from longspan.inference.ranking import (
     MEANING,
     SHOWN,
@@ -43,9 +44,13 @@ from longspan.inference.ranking import (
 FOLDS = 4
 UNANSWERED = 0.25
 """Share of questions without an answer that the probabilities are right for."""
-RIGHT = 2 / 3
+RIGHT = 0.55
 """Least share of questions without an answer among those that are said to have none."""
 PENALTY = 1e-3
+WITHHELD = 0.3
+"""Share of a question's words that are not looked for: those who asked these knew the documents, and so their words."""
+RANKED = {"words": ("words",), "meaning": ("words", "nearest", "passage")}
+"""The columns that rank; further ones (length, neighbours, the mean of the sentences) found no more in other folds."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +60,12 @@ class Asked:
     Attributes:
         source: kind of data.
         document: its number.
-        question: the words.
         evidence: of every passage.
         right: which passages answer, `(N,)` bool; all False where none does.
     """
 
     source: str
     document: int
-    question: str
     evidence: Evidence
     right: np.ndarray
 
@@ -74,20 +77,20 @@ def holds(passage: Passage, places: Sequence[Span]) -> bool:
 
 def asked_of_cases(found: Sequence[Case], encoder: Encoder | None) -> list[Asked]:
     """Every question of its own document, then, half as often, of the next document of its source."""
+    random = np.random.default_rng(0)
     asked: list[Asked] = []
     last: dict[str, Case] = {}
     for number, case in enumerate(found):
         index = PassageIndex([case.document], "en", encoder)
         if len(index.passages) < 2:
             continue
-        source = case.source.split("/")[0]
-        for question, places in case.questions:
+        before = last[case.source].questions[::2] if case.source in last else ()
+        for question, places in (*case.questions, *((question, ()) for question, _ in before)):
             right = np.array([holds(one, places) for one in index.passages])
-            if right.any() and not right.all():
-                asked.append(Asked(source, number, question, index.evidence(question), right))
-        for question, _ in last[case.source].questions[::2] if case.source in last else ():
-            nothing = np.zeros(len(index.passages), dtype=bool)
-            asked.append(Asked(source, number, question, index.evidence(question), nothing))
+            if right.all() or (places and not right.any()):
+                continue
+            stems = [stem for stem in asked_of(question, "en") if random.random() >= WITHHELD]
+            asked.append(Asked(case.source.split("/")[0], number, index.evidence(question, stems), right))
         last[case.source] = case
     return asked
 
@@ -114,8 +117,7 @@ def part_of(one: Asked, kept: np.ndarray) -> Asked:
     """The question with some passages of its document; what is counted from the best passage is counted anew."""
     table = one.evidence.table[kept].copy()
     words = table[:, one.evidence.names.index("words")].max() or 1.0
-    for name in ("words", "words around"):
-        table[:, one.evidence.names.index(name)] /= words
+    table[:, one.evidence.names.index("words")] /= words
     return replace(one, evidence=Evidence(one.evidence.names, table), right=one.right[kept])
 
 
@@ -154,7 +156,9 @@ def fit_logistic(
 
     weights = minimise(loss, len(names) + 1)
     slopes = weights[1:] / spread
+    known = [name for name, one in zip(names, table.std(0), strict=True) if one > 0]
     fitted = {"bias": weights[0] - (slopes * mean).sum()} | dict(zip(names, slopes, strict=True))
+    fitted = {name: fitted[name] for name in ("bias", *known)}
     return {name: round(float(value), 4) for name, value in fitted.items()}
 
 
@@ -173,8 +177,9 @@ def minimise(loss: Callable[[Tensor], Tensor], size: int) -> Tensor:
     return weights.detach()
 
 
-def fit(asked: Sequence[Asked], names: Sequence[str]) -> Weights:
+def fit(asked: Sequence[Asked], kind: str) -> Weights:
     """All weights: of the ranking on every document, of the probabilities on documents that it was not fitted on."""
+    names = RANKED[kind]
     held: list[tuple[Asked, np.ndarray]] = []
     random = np.random.default_rng(0)
     for fold in range(FOLDS):
@@ -184,7 +189,8 @@ def fit(asked: Sequence[Asked], names: Sequence[str]) -> Weights:
         gone = [without_answer(one) for one in inside[::2] if one.right.any()]
         inside += [shorter(one, random) for one in inside] + [one for one in gone if one is not None]
         held += [(one, judge.scores(one.evidence)) for one in inside]
-    evidence = [Evidence(tuple(names), np.stack([one.evidence.column(name) for name in names], 1)) for one, _ in held]
+    known = (*WORDS, *(MEANING if kind == "meaning" else ()))
+    evidence = [Evidence(known, np.stack([one.evidence.column(name) for name in known], 1)) for one, _ in held]
     found = [signs(one, scores) for one, (_, scores) in zip(evidence, held, strict=True)]
     orders = [np.argsort(-scores, kind="stable") for _, scores in held]
     shares = shares_of([one for one, _ in held])
@@ -232,9 +238,7 @@ def main() -> None:
         module, function = options.encoder.split(":")
         encoder = getattr(import_module(module), function)()
     asked = asked_of_cases(cases(options.data, "train", options.documents), encoder)
-    fitted = {"words": fit(asked, WORDS)}
-    if encoder is not None:
-        fitted["meaning"] = fit(asked, (*WORDS, *MEANING))
+    fitted = {kind: fit(asked, kind) for kind in RANKED if kind == "words" or encoder is not None}
     page: dict[str, Any] = {"made by": "recipes/answer_weights.py", "questions": len(asked)}
     page["weights"] = {name: asdict(weights) for name, weights in fitted.items()}
     options.output.write_text(json.dumps(page, indent=1) + "\n", encoding="utf-8")

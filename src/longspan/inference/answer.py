@@ -92,16 +92,20 @@ def open_documents(
             documents.append(read(source, encoding, raw=raw))
         else:
             name = "the document" if len(every) == 1 else f"document {number}"
-            documents.append(_plain(source, name, raw))
+            document, note = _plain(source, name, raw)
+            documents.append(document)
+            skipped += [note] if note else []
     if not documents:
         raise InputError("there is no document to ask; give a text, a file or a folder")
     return documents, skipped
 
 
-def _plain(text: str, name: str, raw: bool) -> Document:
+def _plain(text: str, name: str, raw: bool) -> tuple[Document, str | None]:
+    """The document, and a word on half characters that were mended."""
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"{name} is empty; give a document with words in it")
-    return document_of(mend(text)[0], raw=raw, name=name)
+    text, halves = mend(text)
+    return document_of(text, raw=raw, name=name), notes(halves=halves)
 
 
 def _read_those_that_can_be(
@@ -145,10 +149,12 @@ class Answerer:
         ranking = self._weights.ranking(self._index.evidence(question))
         shown = [self._ranked(number, ranking, question) for number in ranking.order[:top]]
         short = None if self._reader is None else self._reader.best(question, self.documents, shown)
+        # Where words alone rank and no passage has one of the question's, nothing was found.
+        silent = threshold is None and not ranking.scores.any()
         limit = self._weights.threshold if threshold is None else threshold
         return DocumentAnswer(
             question=question,
-            answered=short is not None or ranking.probability >= limit,
+            answered=short is not None or (ranking.probability >= limit and not silent),
             probability=ranking.probability,
             passages=tuple(shown),
             short=short,

@@ -27,10 +27,10 @@ WEIGHTS = Path(__file__).parents[1] / "bundled" / "answers.json"
 SHOWN = 3
 """Passages that the probability of an answer is about."""
 
-WORDS = ("words", "covered", "words around", "length")
-"""What is known of a passage from its words alone."""
-MEANING = ("nearest", "mean", "nearest around")
-"""What an encoder adds: cosines to the question, of the nearest sentence, of all, and beside the passage."""
+WORDS = ("words", "covered")
+"""What words say of a passage: BM25, of the best passage 1, and the share of the question's words that it holds."""
+MEANING = ("nearest", "passage")
+"""What an encoder adds: the cosine to the question of the nearest sentence, and of the passage read as one text."""
 
 
 class Encoder(Protocol):
@@ -83,7 +83,8 @@ class PassageIndex:
             self.owners += [number] * len(found)
             if encoder is not None:
                 vectors.append(encoder.embed_document([unit.text for unit in units]))
-        self._vectors = np.concatenate(vectors) if vectors else None
+        self._sentences = np.concatenate(vectors) if vectors else np.zeros((0, 0))
+        self._whole = encoder.embed([one.text for one in self.passages]) if encoder is not None else None
         self._firsts = np.cumsum([0, *(len(one.sentences) for one in self.passages)])
         self._words = WordIndex([self._searched(one) for one in self.passages], language)
 
@@ -91,18 +92,15 @@ class PassageIndex:
     def _searched(passage: Passage) -> str:
         return f"{passage.heading or ''}\n{passage.text}"
 
-    def evidence(self, question: str) -> Evidence:
-        """What is known of every passage in the light of a question."""
-        asked = asked_of(question, self.language)
+    def evidence(self, question: str, asked: Sequence[str] | None = None) -> Evidence:
+        """What is known of every passage in the light of a question; `asked` are its stems where only some count."""
+        asked = asked_of(question, self.language) if asked is None else asked
         words = self._words.scores(asked)
-        words = words / (words.max() or 1.0)
-        length = np.log1p([sum(len(one.text) for one in passage.sentences) for passage in self.passages]) / 6 - 1
-        found = (words, self._words.covered(asked), self._around(words), length)
-        columns: dict[str, np.ndarray] = dict(zip(WORDS, found, strict=True))
-        if (cosines := self._cosines(question)) is not None:
-            nearest = np.maximum.reduceat(cosines, self._firsts[:-1])
-            mean = np.add.reduceat(cosines, self._firsts[:-1]) / np.diff(self._firsts)
-            columns |= dict(zip(MEANING, (nearest, mean, self._around(nearest)), strict=True))
+        columns = {"words": words / (words.max() or 1.0), "covered": self._words.covered(asked)}
+        if self.encoder is not None and self._whole is not None:
+            vector = self.encoder.embed([question])[0]
+            columns["nearest"] = np.maximum.reduceat(self._cosines(vector), self._firsts[:-1])
+            columns["passage"] = (self._whole @ vector).astype(np.float64)
         return Evidence(tuple(columns), np.stack(list(columns.values()), axis=1))
 
     def sentence(self, question: str, number: int) -> int:
@@ -110,23 +108,14 @@ class PassageIndex:
         asked = asked_of(question, self.language)
         sentences = self.passages[number].sentences
         near = np.array([self._words.share(asked, set(stems_of(one.text, self.language))) for one in sentences])
-        if (cosines := self._cosines(question)) is not None:
+        if self.encoder is not None:
+            cosines = self._cosines(self.encoder.embed([question])[0])
             near += cosines[self._firsts[number] : self._firsts[number + 1]]
         return int(near.argmax())
 
-    def _cosines(self, question: str) -> np.ndarray | None:
-        """Of every sentence of all documents; None without an encoder."""
-        if self.encoder is None or self._vectors is None:
-            return None
-        return (self._vectors @ self.encoder.embed([question])[0]).astype(np.float64)
-
-    def _around(self, values: np.ndarray) -> np.ndarray:
-        """For each passage the higher value of the two beside it in its document; 0 where there are none."""
-        owners = np.array(self.owners)
-        same = owners[1:] == owners[:-1]
-        before, after = np.zeros_like(values), np.zeros_like(values)
-        before[1:][same], after[:-1][same] = values[:-1][same], values[1:][same]
-        return np.maximum(before, after)
+    def _cosines(self, vector: np.ndarray) -> np.ndarray:
+        """Of every sentence of all documents."""
+        return (self._sentences @ vector).astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,23 +170,23 @@ class Weights:
 
 
 def signs(evidence: Evidence, scores: np.ndarray) -> dict[str, np.ndarray]:
-    """What tells of each passage whether it holds the answer: its score among the others', and how near it comes."""
+    """What tells of each passage whether it holds the answer, each `(N,)`: how its score stands among the others', and
+    what is the same for all: how many there are, and how near the best come to the question.
+    """
     best = scores.max()
-    share = scores - best - np.log(np.exp(scores - best).sum())
-    size = np.full(len(scores), np.log(len(scores)))
-    near = {name: evidence.column(name) for name in ("covered", "nearest") if name in evidence.names}
-    return {"score": scores, "share": share, "behind": scores - best, "size": size, **near}
+    shown = np.argsort(-scores, kind="stable")[:SHOWN]
+    same = {"size": np.log(len(scores)), "top score": best}
+    same |= {f"best {name}": evidence.column(name)[shown].max() for name in ("covered", *MEANING)}
+    found = {"share": scores - best - np.log(np.exp(scores - best).sum()), "behind": scores - best}
+    return found | {name: np.full(len(scores), value) for name, value in same.items()}
 
 
 def answer_signs(found: Mapping[str, np.ndarray], order: np.ndarray) -> dict[str, np.ndarray]:
-    """The same of the best passage, with the lead over the next and the best of the `SHOWN` first, each `(1,)`."""
-    first, shown = order[0], order[:SHOWN]
-    second = order[1] if len(order) > 1 else first
-    kept = {name: values[[first]] for name, values in found.items() if name != "behind"}
-    kept["lead"] = found["behind"][[first]] - found["behind"][[second]]
-    for name in ("covered", "nearest"):
-        if name in found:
-            kept[f"best {name}"] = found[name][shown].max(keepdims=True)
+    """The same of all that are shown, each `(1,)`: their share, and the lead of the first."""
+    shown = order[:SHOWN]
+    kept = {name: values[shown[:1]] for name, values in found.items() if name not in {"share", "behind"}}
+    kept["share"] = np.log(np.exp(found["share"][shown]).sum(keepdims=True))
+    kept["lead"] = -found["behind"][order[1:2]] if len(order) > 1 else np.zeros(1)
     return kept
 
 
