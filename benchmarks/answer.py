@@ -230,13 +230,18 @@ def main() -> None:
     draw_reliability(big, RESULTS / f"{options.name}.png")
     header = ["questions", "", "method", "right first, %", "ours − it", "right among three, %", "ours − it"]
     sure = ["questions", "with + without an answer", "area under the curve", 'said "no answer"', "rightly"]
+    how = "words and an encoder" if "meaning" in fitted else "words alone"
+    stand_in = (
+        f"**{TEACHER} stands in for the package's encoder on this page**, by weights fitted with it: the package itself "
+        "ranks by words alone until its own is fitted."
+    )
     parts = [
+        *([stand_in] if options.minilm_inside else []),
         ABOUT,
         table(header, rows_of_hits(groups, methods)),
         table(sure, rows_of_sureness(big)),
         f"![probability against how often it is right]({options.name}.png)",
-        f"Ranked with {'an encoder' if 'meaning' in fitted else 'words alone'}"
-        f"{f' ({TEACHER} in its place)' if options.minilm_inside else ''}. {machine()}.",
+        f"Ranked with {how}. {machine()}.",
     ]
     print(write_page(options.name, "Finding the passage that answers", parts).read_text(encoding="utf-8"))
 
