@@ -232,8 +232,8 @@ def main() -> None:
     sure = ["questions", "with + without an answer", "area under the curve", 'said "no answer"', "rightly"]
     how = "words and an encoder" if "meaning" in fitted else "words alone"
     stand_in = (
-        f"**{TEACHER} stands in for the package's encoder on this page**, by weights fitted with it: the package itself "
-        "ranks by words alone until its own is fitted."
+        f"**{TEACHER} stands in for the package's encoder on this page**, by weights fitted with it: the package "
+        "itself ranks by words alone until its own is fitted."
     )
     parts = [
         *([stand_in] if options.minilm_inside else []),
