@@ -147,8 +147,8 @@ def test_a_document_of_one_token(model: Path, capfd: pytest.CaptureFixture[str])
     capfd.readouterr()
     assert main(["answer", "text.txt", "how many?", "--model", str(model), "--threshold", "0", "--json"]) == 0
     found = json.loads(capfd.readouterr().out)[0]
-    assert found["passage"]["text"] == "7"
-    assert (found["passage"]["start_byte"], found["passage"]["end_byte"]) == (0, 1)
+    quote = found["passages"][0]["quote"]
+    assert (quote["text"], quote["start_byte"], quote["end_byte"]) == ("7", 0, 1)
 
 
 def test_an_answer_that_every_chunk_border_cuts(model: Path, capfd: pytest.CaptureFixture[str]) -> None:

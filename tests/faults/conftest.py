@@ -104,9 +104,24 @@ def made_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
     later = {"position_buckets": 8, "share_att_key": True, "norm_rel_ebd": "layer_norm"}
     for name, options in {"deberta-v2": later, "deberta-v2-plain": {}}.items():
         DebertaV2ForMaskedLM(DebertaV2Config(**deberta, **options)).save_pretrained(folder / name)
+    _save_reader(folder / "reader")
     bundled = Path(main.__globals__["__file__"]).parents[1] / "bundled"
-    made = {name: folder / name for name in ("bart", "roberta", "deberta-v2", "deberta-v2-plain")}
-    return made | {"bundled": bundled, "reader": bundled / "reader"}
+    made = {name: folder / name for name in ("bart", "roberta", "deberta-v2", "deberta-v2-plain", "reader")}
+    return made | {"bundled": bundled}
+
+
+def _save_reader(folder: Path) -> None:
+    """A model of questions as `longspan train` leaves it."""
+    from longspan.models import LongspanConfig, LongspanForNaturalQuestions
+    from longspan.tasks.questions.natural_questions import NaturalQuestions
+    from longspan.training.tokenizers import train_tokenizer
+
+    tokenizer = train_tokenizer(["A first sentence stands here. A second one follows it."], 300)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    fields = NaturalQuestions(markers=False).model_fields()
+    config = LongspanConfig(vocab_size=len(tokenizer), max_position_embeddings=1024, **sizes, **fields)
+    LongspanForNaturalQuestions(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 @pytest.fixture(scope="session")

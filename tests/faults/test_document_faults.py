@@ -136,7 +136,11 @@ CASES: dict[str, dict[str, Any]] = {
         "says": ["the question", "half a character"],
     },
     "question: blank": {"files": {"a.txt": TEXT}, "run": ["answer", "a.txt", " \t\n"], "says": "asks nothing"},
-    "question: the second is blank": {"files": {"a.txt": TEXT}, "run": ["answer", "a.txt", "why?", ""], "says": "asks"},
+    "question: the second is blank": {
+        "files": {"a.txt": TEXT},
+        "run": ["answer", "a.txt", "-q", "why?", "-q", ""],
+        "says": "asks nothing",
+    },
     "an option with an escape": {"files": {"a.txt": TEXT}, "run": ["summarize", "a.txt", "--\x1b[2J"], "says": "[2J"},
     "a verb with an escape": {"run": ["\x1b[2Jsummarise"], "says": "summarise"},
     "language with an escape": summarize("a.txt", TEXT, "language", "--language", "\x1b[1m"),

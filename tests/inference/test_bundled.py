@@ -14,16 +14,12 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from longspan.errors import InputError
-from longspan.inference import answer as answers
 from longspan.inference import summarize as summaries
-from longspan.inference.answer import Reader, load_reader
 from longspan.inference.bundled import BundledTokenizer, open_bundled
 from longspan.inference.summarize import Extractive, load_summarizer
-from longspan.models import LongspanForNaturalQuestions, LongspanForSentenceScoring
-from longspan.models.heads.question_network import QuestionNetwork
+from longspan.models import LongspanForSentenceScoring
 from longspan.models.heads.sentence_network import SentenceScoringNetwork
 
-FOLDERS = {"summarizer": summaries.BUNDLED, "reader": answers.BUNDLED}
 TEXTS = (
     "",
     "Plain words, 3.14 and 1,000,000 numbers.",
@@ -34,9 +30,8 @@ TEXTS = (
 )
 
 
-@pytest.mark.parametrize("name", FOLDERS)
-def test_the_tokenizer_is_the_one_that_transformers_loads(name: str) -> None:
-    ours, theirs = BundledTokenizer(FOLDERS[name]), AutoTokenizer.from_pretrained(FOLDERS[name])
+def test_the_tokenizer_is_the_one_that_transformers_loads() -> None:
+    ours, theirs = BundledTokenizer(summaries.BUNDLED), AutoTokenizer.from_pretrained(summaries.BUNDLED)
     assert len(ours) == len(theirs)
     assert ours.get_vocab() == theirs.get_vocab()
     for kind in ("pad", "bos", "eos", "unk", "cls", "sep"):
@@ -58,19 +53,6 @@ def test_sentences_score_the_same_as_with_transformers() -> None:
     ids = torch.tensor(light.tokenizer(text)["input_ids"])
     sentence = torch.arange(len(ids)) // 23
     assert torch.equal(light.model.score_document(ids, sentence), full.score_document(ids, sentence))
-
-
-def test_answers_are_the_same_as_with_transformers() -> None:
-    light = load_reader()
-    assert isinstance(light.model, QuestionNetwork)
-    model = LongspanForNaturalQuestions.from_pretrained(answers.BUNDLED).float().eval()
-    full = Reader(model, AutoTokenizer.from_pretrained(answers.BUNDLED), light.task, bundled=True)
-    text = "\n\n".join(f"Passage {number}: the river {number} rises in the hills of Arden." for number in range(200))
-    for question in ("where does river 7 rise?", "who discovered penicillin?"):
-        found, expected = light.answer(text, question), full.answer(text, question)
-        assert found.probability == expected.probability
-        assert found.passages == expected.passages
-        assert found.text == expected.text
 
 
 def test_loading_draws_no_random_numbers() -> None:
@@ -133,7 +115,7 @@ def os_truncate(file: Path, size: int) -> None:
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_folder_is_one_sentence(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "bundled"
-    shutil.copytree(summaries.BUNDLED, folder, ignore=shutil.ignore_patterns("reader"))
+    shutil.copytree(summaries.BUNDLED, folder)
     DAMAGES[name](folder)
     with pytest.raises(InputError, match="install the package again") as error:
         open_bundled(folder, SentenceScoringNetwork)

@@ -56,7 +56,7 @@ def test_tydi_has_the_numbers_of_the_abstract() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*THESIS, "poolingformer-tydiqa", "bundled-reader", "nq-small", "nq-places"])
+@pytest.mark.parametrize("name", [*THESIS, "poolingformer-tydiqa", "nq-places"])
 def test_smoke(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
     assert main(["train", str(RECIPES / f"{name}.yaml"), "--smoke", "--output", str(folder)]) == 0

@@ -1,26 +1,42 @@
 """`longspan answer`."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.cli.documents import Encoding, Json, name_of, save_with_note, say_heading
+from longspan.cli.documents import Encoding, Json, Raw, name_of, save_with_note, say_heading
 from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
-    from longspan.inference.results import DocumentAnswer, Quote
+    from longspan.inference.results import DocumentAnswer, RankedPassage
 
 
 def answer(
+<<<<<<< HEAD
     file: Annotated[str, typer.Argument(help=".txt, .md, .html, .pdf, .docx or .epub; - is standard input.")],
     questions: Annotated[list[str], typer.Argument(metavar="QUESTION", help="One or more, each in quotes.")],
+=======
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DOCUMENT… QUESTION",
+            help="Files or folders (- is standard input), then the question in quotes, unless --question asks it.",
+            show_default=False,
+        ),
+    ],
+    questions: Annotated[
+        list[str] | None, typer.Option("--question", "-q", help="A question; may be repeated.", show_default=False)
+    ] = None,
+    top: Annotated[int, typer.Option(help="Passages to show.")] = 3,
+>>>>>>> w-answers
     model: Annotated[
         str | None,
-        typer.Option(help="Folder of a model trained here for natural_questions.", show_default="the bundled one"),
+        typer.Option(help="Folder of a model of questions that marks the very words.", show_default="none"),
     ] = None,
     json: Json = False,
     picture: Annotated[
@@ -29,70 +45,143 @@ def answer(
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="Probability from which on there is an answer, 0 to 1.",
-            show_default="0.8 for the bundled reader, else 0.5",
+            help='Probability, 0 to 1, below which "no answer" is said.', show_default="where that is mostly right"
         ),
     ] = None,
+    raw: Raw = False,
     encoding: Encoding = None,
 ) -> None:
-    """Answer questions from a document of any length.
+    """Find the passages of documents that answer a question, in files and folders of any length.
 
-    Prints the short answer, the passage it stands in and where that is in its text, or says that the document holds no
-    answer and shows the nearest passage. Without `--model`, a small bundled reader reads the whole document.
+    Shows the passages that are most likely to hold the answer, best first, with their places, the section or who
+    speaks, the sentence that matters, and how sure that is; or says that there is probably none. `--model` has the best
+    passages read by a model of questions, which marks the words that answer.
 
-    Examples: `longspan answer paper.pdf "which organism was studied?"`, `longspan answer book.txt "who is Mr. Collins?"
-    --picture strip.png`, `curl -s URL | longspan answer - "when was it founded?" --json`.
+    Examples: `longspan answer paper.pdf "which organism was studied?"`, `longspan answer contracts/ "who may cancel?"`,
+    `longspan answer a.pdf b.md -q "when did it begin?" -q "who paid?"`, `curl -s URL | longspan answer - "when?"`.
     """
-    from longspan.data.text.reading import read
-    from longspan.inference.answer import check_question, load_reader
+    from longspan.inference.answer import Answerer, check_question, open_documents
 
-    for question in questions:
+    sources, asked = _told_apart(words, questions or [])
+    for question in asked:
         check_question(question)
     if picture is not None:
-        from longspan.pictures.patterns import check_picture
-
-        if len(questions) > 1:
-            raise InputError(f"--picture {picture} draws one answer, but {len(questions)} questions are asked; ask one")
-        check_picture(picture)
-    document = read(file, encoding)
-    reader = load_reader(model)
-    done = []
-    for number, question in enumerate(questions):
-        found = reader.answer(document.text, question, threshold=threshold, pages=document.pages)
+        _check_picture(picture, sources, asked)
+    # Every document is read before any question is answered, so that a mistake in the last one costs nothing.
+    documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
+    for note in skipped:
+        say(f"note: {note}", error=True)
+    answerer = Answerer(documents, model)
+    done: list[DocumentAnswer] = []
+    for question in asked:
+        found = answerer.answer(question, top=top, threshold=threshold)
         done.append(found)
         if picture is not None:
             from longspan.pictures.answers import draw_answer
 
-            save_with_note(draw_answer(found, name_of(file)), picture)
+            save_with_note(draw_answer(found, documents[0].name), picture)
         if not json:
-            if len(questions) > 1:
-                say_heading(" ".join(question.split()), first=number == 0)
-            _print(file, found)
+            if len(asked) > 1:
+                say_heading(found.question, first=len(done) == 1)
+            _print(found, several=len(documents) > 1)
     if json:
-        say_json([_record(file, found) for found in done])
+        say_json([_record(found) for found in done])
     for note in dict.fromkeys(found.note for found in done if found.note):
-        say(f"note: {name_of(file)}: {note}", error=True)
+        say(f"note: {note}", error=True)
 
 
-def _print(file: str, found: "DocumentAnswer") -> None:
-    if found.answered and found.short is None and found.yes_no == "none":
-        say("This passage answers:")
-    else:
-        _emphasise(found.text)
-    say()
-    _show(found.passage, found.short)
-    nearest = "" if found.answered else "the nearest passage: "
-    say(f"\n[{nearest}{_place(found.passage)}; probability {found.probability:.2f}]")
+def _told_apart(words: list[str], questions: list[str]) -> tuple[list[str], list[str]]:
+    """The documents and the questions: without `--question` the last word is the question."""
+    if questions:
+        return words, questions
+    *sources, question = words
+    if not sources:
+        raise InputError(f"{question!r} is all that is given; name a document and ask a question")
+    for source in sources[1:]:
+        if source.rstrip().endswith("?") and not Path(source).exists():
+            raise InputError(f"{source!r} is no document; ask several questions with -q before each of them")
+    return sources, [question]
+
+
+def _check_picture(picture: Path, sources: Sequence[str], questions: Sequence[str]) -> None:
+    from longspan.pictures.patterns import check_picture
+
+    if len(questions) > 1:
+        raise InputError(f"--picture {picture} draws one answer, but {len(questions)} questions are asked; ask one")
+    if len(sources) > 1 or Path(sources[0]).is_dir():
+        raise InputError(f"--picture {picture} draws one document; name one file")
+    check_picture(picture)
+
+
+def _print(found: "DocumentAnswer", *, several: bool) -> None:
+    if not found.answered:
+        say(f"No answer found (probability of one: {found.probability:.2f}). The nearest passages:\n")
+    elif found.short is not None:
+        _emphasise(str(found.short))
+        say(f"[{_file(found, several)}{_place(found)}; probability {found.short.probability:.2f}]\n")
+    for number, passage in enumerate(found.passages, 1):
+        _show(number, passage, found, several=several)
     sys.stdout.flush()
-    say(f"[{name_of(file)}: {found.tokens:,} tokens read in {found.seconds:.1f} s]", error=True)
+    count = sum(map(len, found.scores))
+    sure = f"an answer is among the first three with probability {found.probability:.2f}"
+    say(f"[{count:,} passages searched in {found.seconds:.1f} s; {sure}]", error=True)
 
 
-def _place(quote: "Quote") -> str:
-    """Where a quote is in words: in the text as it was read, whose lines are not those of a PDF file or a web page."""
+def _file(found: "DocumentAnswer", several: bool) -> str:
+    assert found.short is not None
+    name = next((one.file for one in found.passages if one.document == found.short.document), "")
+    return f"{name_of(name)}, " if several and name else ""
+
+
+def _place(found: "DocumentAnswer") -> str:
     from longspan.pictures.answers import place_in_words
 
-    characters, in_bytes = f"{quote.start:,}–{quote.end:,}", f"{quote.start_byte:,}–{quote.end_byte:,}"
-    return f"{place_in_words(quote)} of the text, characters {characters}, bytes {in_bytes}"
+    assert found.short is not None
+    quote = found.short.quote
+    return f"{place_in_words(quote)}, characters {quote.start:,}–{quote.end:,}"
+
+
+def _show(number: int, passage: "RankedPassage", found: "DocumentAnswer", *, several: bool) -> None:
+    """One passage: where it is and how likely, then its words with the sentence that matters marked."""
+    from longspan.pictures.answers import place_in_words
+
+    quote = passage.quote
+    parts = [name_of(passage.file)] if several else []
+    parts.append(f"{place_in_words(quote)}, characters {quote.start:,}–{quote.end:,}")
+    parts += [passage.heading] if passage.heading else []
+    parts += [", ".join(passage.speakers)] if passage.speakers else []
+    say(f"{number}. {' · '.join(parts)} · probability {passage.probability:.2f}")
+    _write_marked(passage, found)
+    say()
+
+
+def _write_marked(passage: "RankedPassage", found: "DocumentAnswer") -> None:
+    """The passage, indented; a terminal shows in bold what others see between two stars: the words that answer, where a
+    model found them in it, else the sentence that matters."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from longspan.characters import shown
+
+    start, end = _mark(passage, found)
+    before, inside, after = passage.text[:start], passage.text[start:end], passage.text[end:]
+    if not sys.stdout.isatty():
+        for line in f"{before}**{inside}**{after}".splitlines():
+            say(f"   {line}".rstrip())
+        return
+    text = Text(shown(before)) + Text(shown(inside), style="bold black on yellow") + Text(shown(after))
+    Console().print(Padding(text, (0, 3)))
+
+
+def _mark(passage: "RankedPassage", found: "DocumentAnswer") -> tuple[int, int]:
+    short = found.short
+    if short is not None and short.document == passage.document:
+        inside = passage.quote.start <= short.quote.start and short.quote.end <= passage.quote.end
+        place = passage.text.find(str(short.quote))
+        if inside and place >= 0:
+            return place, place + len(str(short.quote))
+    return passage.mark
 
 
 def _emphasise(text: str) -> None:
@@ -108,35 +197,13 @@ def _emphasise(text: str) -> None:
         say(text)
 
 
-def _show(passage: "Quote", short: "Quote | None") -> None:
-    """Print the passage, indented; a terminal shows the short answer in it in colour."""
-    from rich.console import Console
-    from rich.padding import Padding
-    from rich.text import Text
-
-    from longspan.characters import shown
-
-    if not sys.stdout.isatty():
-        for line in passage.text.splitlines():
-            say(f"  {line}".rstrip())
-        return
-    text = Text(shown(passage.text))
-    if short is not None:
-        text.stylize("bold black on yellow", short.start - passage.start, short.end - passage.start)
-    Console().print(Padding(text, (0, 2)))
-
-
-def _record(file: str, found: "DocumentAnswer") -> dict[str, object]:
+def _record(found: "DocumentAnswer") -> dict[str, object]:
     return {
-        "file": file,
         "question": found.question,
         "answered": found.answered,
-        "answer": found.text if found.answered else None,
-        "yes_no": found.yes_no,
         "probability": round(found.probability, 4),
         "short": asdict(found.short) if found.short else None,
-        "passage": asdict(found.passage),
-        "passages": [{"start": one.start, "end": one.end, "probability": one.score} for one in found.passages],
-        "tokens": found.tokens,
+        "passages": [asdict(passage) | {"probability": round(passage.probability, 4)} for passage in found.passages],
+        "searched": sum(map(len, found.scores)),
         "seconds": round(found.seconds, 3),
     }

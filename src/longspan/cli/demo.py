@@ -74,17 +74,18 @@ def main() -> int:
 
 
 def _ask() -> None:
-    """Ask the bundled reader of the chapters on `with` and exceptions."""
+    """Search the chapters on `with` and exceptions."""
     from pydoc_data.topics import topics
 
-    from longspan.inference.answer import load_reader
+    from longspan.data.text.reading import document_of
+    from longspan.inference.answer import Answerer
 
     text = "\n\n".join(topics[name].strip() for name in CHAPTERS if name in topics)
-    reader = load_reader()
+    answerer = Answerer([document_of(text)])
     print(f"\nTwo questions to its chapters on {' and '.join(CHAPTERS[:2])}:\n", flush=True)
     for question in QUESTIONS:
-        found = reader.answer(text, question)
-        place = f", line {found.passage.first_line}" if found.answered else ""
+        found = answerer.answer(question)
+        place = f", line {found.passages[0].sentence.first_line}" if found.answered else ""
         print(f"  {question}")
         answer = f"{found.text} ({found.probability:.2f}{place})"
         print(textwrap.fill(answer, 96, initial_indent="  → ", subsequent_indent="    "))

@@ -1,235 +1,218 @@
-"""`longspan.answer`: a document of any length and a question in; out come the answer, its passage, and their place.
+"""`longspan.answer`: documents and a question in; the passages most likely to hold the answer out, with their places.
 
-Without a model, the bundled reader answers; with one, any model that `longspan train` made for the task
-`natural_questions`.
+Passages are ranked by their words and, in English, by their meaning (`longspan.inference.ranking`). With a model of
+questions, the best of them are read, and the words that answer are marked.
 """
 
 from __future__ import annotations
 
-import re
 import time
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from longspan.characters import check_characters, mend
-from longspan.data.questions.rows import Candidate, QuestionRow, Span, check_text, plain_row
-from longspan.data.text.reading import read
-from longspan.data.text.sentences import split_sentences
+from longspan.characters import check_characters, mend, on_one_line
+from longspan.data.text.blocks import Document
+from longspan.data.text.folders import documents_in
+from longspan.data.text.passages import Passage
+from longspan.data.text.reading import document_of, read
+from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError
 from longspan.inference.notes import notes, reads_english
-from longspan.inference.results import DocumentAnswer, Quote, ScoredSentence
-from longspan.progress import without_bars
+from longspan.inference.ranking import SHOWN, Encoder, PassageIndex, Ranking, Weights, load_weights
+from longspan.inference.readers import load_reader
+from longspan.inference.results import DocumentAnswer, RankedPassage, ScoredSentence, quote_of
+from longspan.inference.span_reader import SpanReader
 
-BUNDLED = Path(__file__).parents[1] / "bundled" / "reader"
-"""The folder of the reader that comes with the package; its README.md is the model card."""
+Source = str | Path | Document
+"""A text, the path of a file or a folder, or a document that has been read."""
 
-HEADING = 60
-"""Longest heading, in characters."""
-_ENDS_SENTENCE = re.compile(r"[.!?。！？।…:;,][\"'”’»)\]]*$|\n")
+NOT_ENGLISH = "how sure an answer is was measured on English; in other languages it is less reliable"
 
-# Not in scripts that put no spaces between words: Thai and its neighbours, Chinese, Japanese.
-_INSIDE_WORD = re.compile(r"(?:(?![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffff])[^\W_]){2}")
-
-NOT_ENGLISH = "the bundled reader was trained on English; its answers in other languages are less sure"
-
-THRESHOLD, BUNDLED_THRESHOLD = 0.5, 0.8
-"""Probability from which on there is an answer: for any model, and for the bundled one, by its validation questions."""
+SAMPLE = 4_000
+"""Characters of each document that tell the language."""
 
 
 def answer(
-    document: str | Path,
+    document: Source | Sequence[Source],
     question: str,
-    model: str | Path | Reader | None = None,
+    model: str | Path | SpanReader | None = None,
     *,
+    top: int = SHOWN,
     threshold: float | None = None,
     encoding: str | None = None,
+    raw: bool = False,
 ) -> DocumentAnswer:
-    """Answer a question from a document of any length.
+    """Find the passages of documents that are most likely to answer a question.
 
-    Args:
-        document: the text itself, or a `Path` to a .txt, .md, .html, .pdf, .docx or .epub file.
-        question: one question.
-        model: None takes the bundled reader. Else the folder of a model trained here for `natural_questions`, or what
-            `load_reader` returned.
-        threshold: probability from which on there is an answer; None takes 0.8 for the bundled reader, else 0.5.
-        encoding: of a text file; None as in `longspan.data.text.reading.read`.
+        Args:
+    <<<<<<< HEAD
+            document: the text itself, or a `Path` to a .txt, .md, .html, .pdf, .docx or .epub file.
+    =======
+            document: the text itself, a `Path` to a file or a folder, what `longspan.data.text.reading.read` gave, or
+                several of these, whose passages compete.
+    >>>>>>> w-answers
+            question: one question.
+            model: a model of questions that reads the best passages and gives the words that answer: the folder of a
+                transformers `…ForQuestionAnswering`, lengthened or not, or of one trained here; or what `load_reader` gave.
+            top: how many passages are given.
+            threshold: probability below which there is no answer; None takes the one at which saying so is right more
+                often than not.
+            encoding: of text files; None as in `read`.
+            raw: leave no headers, page numbers and the like out of documents.
 
-    Returns:
-        A `DocumentAnswer`; `print` shows its text.
+        Returns:
+            A `DocumentAnswer`; `print` shows the sentence that matters most.
+
+        Raises:
+            InputError: nothing to read, no question, a model that cannot be loaded or cannot answer questions, `top` below
+                1, or a threshold outside 0 to 1.
+    """
+    documents, skipped = open_documents(document, encoding=encoding, raw=raw)
+    found = Answerer(documents, model).answer(question, top=top, threshold=threshold)
+    return replace(found, note=notes(found.note, *skipped))
+
+
+def open_documents(
+    sources: Source | Sequence[Source], *, encoding: str | None = None, raw: bool = False
+) -> tuple[list[Document], list[str]]:
+    """Read documents, and say what was passed over in folders; arguments as in `answer`.
 
     Raises:
-        InputError: nothing to read, no question, a question that is too long for the model, a model that cannot be
-            loaded or cannot answer questions, a threshold outside 0 to 1.
+        InputError: a document that was named cannot be read, a folder holds none that can, or there is none at all.
     """
-    pages: Sequence[int] = ()
-    if isinstance(document, Path):
-        found = read(document, encoding)
-        document, pages = found.text, found.pages
-    reader = load_reader(model) if model is None or isinstance(model, str | Path) else model
-    return reader.answer(document, question, threshold=threshold, pages=pages)
+    every = [sources] if isinstance(sources, str | Path | Document) else list(sources)
+    documents: list[Document] = []
+    skipped: list[str] = []
+    for number, source in enumerate(every, 1):
+        if isinstance(source, Document):
+            documents.append(source)
+        elif isinstance(source, Path) and source.is_dir():
+            files, note = documents_in(source)
+            skipped += [f"{on_one_line(str(source))}: {note}"] if note else []
+            documents += _read_those_that_can_be(source, files, skipped, encoding, raw)
+        elif isinstance(source, Path):
+            documents.append(read(source, encoding, raw=raw))
+        else:
+            name = "the document" if len(every) == 1 else f"document {number}"
+            document, note = _plain(source, name, raw)
+            documents.append(document)
+            skipped += [note] if note else []
+    if not documents:
+        raise InputError("there is no document to ask; give a text, a file or a folder")
+    return documents, skipped
 
 
-def load_reader(model: str | Path | None = None) -> Reader:
-    """Load a reader once to answer many questions; argument and errors as in `answer`. The latest ones are kept."""
-    return _bundled() if model is None else _load(str(model))
+def _plain(text: str, name: str, raw: bool) -> tuple[Document, str | None]:
+    """The document, and a word on half characters that were mended."""
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f"{name} is empty; give a document with words in it")
+    text, halves = mend(text)
+    return document_of(text, raw=raw, name=name), notes(halves=halves)
+
+
+def _read_those_that_can_be(
+    folder: Path, files: Sequence[Path], skipped: list[str], encoding: str | None, raw: bool
+) -> list[Document]:
+    found = []
+    for file in files:
+        try:
+            found.append(read(file, encoding, raw=raw))
+        except InputError as error:
+            skipped.append(f"passed over: {error}")
+    if not found:
+        raise InputError(f"{on_one_line(str(folder))} holds no document that can be read: {skipped[-1]}")
+    return found
+
+
+class Answerer:
+    """Documents that are ready for many questions; arguments and errors as in `answer`.
+
+    Attributes:
+        documents: in the order in which they are numbered.
+    """
+
+    def __init__(self, documents: Sequence[Document], model: str | Path | SpanReader | None = None) -> None:
+        self.documents = list(documents)
+        sample = "\n".join(one.text[:SAMPLE] for one in self.documents)
+        self._english = reads_english(sample)
+        self._weights, encoder = _ranking_for(self._english)
+        self._index = PassageIndex(self.documents, guess_language(sample), encoder)
+        self._reader = load_reader(model) if isinstance(model, str | Path) else model
+
+    def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
+        """See `longspan.answer`."""
+        check_question(question)
+        if top < 1:
+            raise InputError(f"top={top} shows nothing; give at least 1")
+        if threshold is not None and not 0 <= threshold <= 1:
+            raise InputError(f"threshold={threshold} is no probability; give a number from 0 to 1")
+        begin = time.perf_counter()
+        question = " ".join(question.split())
+        ranking = self._weights.ranking(self._index.evidence(question))
+        shown = [self._ranked(number, ranking, question) for number in ranking.order[:top]]
+        short = None if self._reader is None else self._reader.best(question, self.documents, shown)
+        # Where words alone rank and no passage has one of the question's, nothing was found.
+        silent = threshold is None and not ranking.scores.any()
+        limit = self._weights.threshold if threshold is None else threshold
+        return DocumentAnswer(
+            question=question,
+            answered=short is not None or (ranking.probability >= limit and not silent),
+            probability=ranking.probability,
+            passages=tuple(shown),
+            short=short,
+            scores=self._scores(ranking),
+            seconds=time.perf_counter() - begin,
+            note=None if self._english else NOT_ENGLISH,
+        )
+
+    def _ranked(self, number: int, ranking: Ranking, question: str) -> RankedPassage:
+        passage, owner = self._index.passages[number], self._index.owners[number]
+        document = self.documents[owner]
+        nearest = self._index.sentence(question, number)
+        sentence = passage.sentences[nearest]
+        return RankedPassage(
+            file=document.name,
+            document=owner,
+            quote=quote_of(document, passage.start, passage.end),
+            text=passage.text,
+            sentence=quote_of(document, sentence.start, sentence.end),
+            mark=passage.place_in_text(nearest),
+            heading=passage.heading,
+            speakers=passage.speakers,
+            probability=float(ranking.passage_probabilities[number]),
+        )
+
+    def _scores(self, ranking: Ranking) -> tuple[tuple[ScoredSentence, ...], ...]:
+        every: list[list[ScoredSentence]] = [[] for _ in self.documents]
+        values = ranking.passage_probabilities.tolist()
+        for passage, owner, value in zip(self._index.passages, self._index.owners, values, strict=True):
+            every[owner].append(_scored(passage, value))
+        return tuple(map(tuple, every))
+
+
+def _scored(passage: Passage, probability: float) -> ScoredSentence:
+    return ScoredSentence(passage.text, passage.start, passage.end, round(probability, 4))
+
+
+def _ranking_for(english: bool) -> tuple[Weights, Encoder | None]:
+    """The weights, with the encoder where they were fitted with it and it knows the language."""
+    fitted = load_weights()
+    if english and "meaning" in fitted:
+        return fitted["meaning"], _encoder()
+    return fitted["words"], None
 
 
 @lru_cache(maxsize=1)
-def _bundled() -> Reader:
-    from longspan.inference.bundled import open_bundled
-    from longspan.models.heads.question_network import QuestionNetwork
+def _encoder() -> Encoder:
+    from longspan.inference.embed import load_encoder  # pyright: ignore[reportMissingImports]
 
-    network, tokenizer = open_bundled(BUNDLED, QuestionNetwork)
-    return Reader(network, tokenizer, _task(BUNDLED, network, tokenizer), bundled=True)
-
-
-@lru_cache(maxsize=2)
-def _load(source: str) -> Reader:
-    from longspan.checkpoints.loading import load_pair
-    from longspan.models import LongspanForNaturalQuestions
-
-    model, tokenizer = load_pair(source)
-    if not isinstance(model, LongspanForNaturalQuestions):
-        raise InputError(
-            f"model {source!r} is a {type(model).__name__}, which cannot answer questions; give one that "
-            "`longspan train` made for the task natural_questions"
-        )
-    return Reader(model, tokenizer, _task(Path(source), model, tokenizer))
-
-
-def _task(folder: Path, model: Any, tokenizer: Any) -> Any:
-    """The task as the recipe beside the model has it; without a recipe, what model and tokenizer tell of it."""
-    from longspan.tasks import task_beside
-    from longspan.tasks.questions.natural_questions import NaturalQuestions
-    from longspan.tasks.questions.options import QuestionOptions, marker_tokens
-
-    if (task := task_beside(folder)) is not None:
-        return task
-    marked = set(marker_tokens(QuestionOptions())) <= set(tokenizer.get_vocab())
-    return NaturalQuestions(markers=marked).fitted(model.config)
-
-
-class Reader:
-    """Answers questions with a `LongspanForNaturalQuestions` model.
-
-    Attributes:
-        bundled: the model is the bundled one, which knows English only, and finds sentences better than words.
-    """
-
-    def __init__(self, model: Any, tokenizer: Any, task: Any, *, bundled: bool = False) -> None:
-        from longspan.tasks.questions.options import MARKED_CANDIDATES
-
-        self.model = model
-        self.tokenizer = tokenizer
-        # All passages of a document compete; its markers, where a model has them, are numbered up to the last one.
-        every = not task.markers or task.max_candidates in {None, 0, MARKED_CANDIDATES}
-        # No question is cut: one that leaves no room for the document is refused.
-        whole = replace(task, max_question_tokens=None)
-        self.task = replace(whole, max_candidates=None) if every else whole
-        self.bundled = bundled
-
-    def answer(
-        self, text: str, question: str, *, threshold: float | None = None, pages: Sequence[int] = ()
-    ) -> DocumentAnswer:
-        """See `longspan.answer`; `pages` are the characters at which pages begin."""
-        from longspan.tasks.questions.answering import answer_row
-        from longspan.tasks.questions.document import encode_text
-
-        if threshold is None:
-            threshold = BUNDLED_THRESHOLD if self.bundled else THRESHOLD
-        if not 0 <= threshold <= 1:
-            raise InputError(f"threshold={threshold} is no probability; give a number from 0 to 1")
-        check_question(question)
-        text, halves = mend(text) if isinstance(text, str) else (text, 0)
-        check_text(text, "the document")
-        begin = time.perf_counter()
-        row = headed(plain_row(text, question))
-        with without_bars():
-            found = answer_row(self.model, self.tokenizer, row, self.task)
-        candidate = found.candidate or 0
-        answered = found.candidate is not None and found.probability >= threshold
-        preferred = answered and found.short and found.short_score > 0
-        span = self._short(row, Span(found.short[0].start, found.short[-1].end), candidate) if preferred else None
-        foreign = self.bundled and not reads_english(text)
-        return DocumentAnswer(
-            question=row.question,
-            answered=answered,
-            passage=quote_of(row, row.candidates[candidate].span, pages),
-            short=None if span is None else quote_of(row, span, pages),
-            yes_no=found.yes_no if answered else "none",
-            probability=found.probability,
-            passages=tuple(
-                ScoredSentence(row.answer(one.span), one.span.start, one.span.end, round(probability, 4))
-                for one, probability in zip(row.candidates, found.candidate_probabilities, strict=True)
-            ),
-            tokens=len(encode_text(self.tokenizer, text, "the document")[0]),
-            seconds=time.perf_counter() - begin,
-            note=notes(NOT_ENGLISH if foreign else None, halves=halves),
-        )
-
-    def _short(self, row: QuestionRow, span: Span, candidate: int) -> Span | None:
-        span = whole_words(row, span, candidate)
-        if not self.bundled:
-            return span
-        span = whole_sentences(row, span, candidate)
-        return None if span == row.candidates[candidate].span else span
-
-
-def headed(row: QuestionRow) -> QuestionRow:
-    """The row with each heading joined to the passage below it: a heading alone answers nothing."""
-    joined: list[Span] = []
-    waiting: int | None = None
-    for span in (candidate.span for candidate in row.candidates):
-        start = span.start if waiting is None else waiting
-        is_heading = len(span) <= HEADING and not _ENDS_SENTENCE.search(row.answer(span))
-        waiting = start if is_heading else None
-        if not is_heading:
-            joined.append(Span(start, span.end))
-    if waiting is not None:
-        joined.append(Span(waiting, row.candidates[-1].span.end))
-    return replace(row, candidates=tuple(Candidate(span) for span in joined))
-
-
-def whole_words(row: QuestionRow, span: Span, candidate: int) -> Span:
-    """The span made longer, within its passage, so that it neither begins nor ends inside a word."""
-    passage, text = row.candidates[candidate].span, row.text
-    start, end = span.start, span.end
-    while start > passage.start and _INSIDE_WORD.fullmatch(text, start - 1, start + 1):
-        start -= 1
-    while end < passage.end and _INSIDE_WORD.fullmatch(text, end - 1, end + 1):
-        end += 1
-    return Span(start, end)
-
-
-def whole_sentences(row: QuestionRow, span: Span, candidate: int) -> Span:
-    """The span made longer to the sentences of its passage that it touches."""
-    passage = row.candidates[candidate].span
-    places = [(one.start + passage.start, one.end + passage.start) for one in split_sentences(row.answer(passage))]
-    touched = [(start, end) for start, end in places if start < span.end and span.start < end]
-    return Span(touched[0][0], touched[-1][1]) if touched else span
+    return load_encoder()
 
 
 def check_question(question: str) -> None:
     """Refuse a question without words."""
-    if not isinstance(question, str) or not question.strip():
+    if not isinstance(question, str) or not any(map(str.isalnum, question)):
         raise InputError(f"question={question!r} asks nothing; give a question with words in it")
     check_characters(question, "the question")
-
-
-def quote_of(row: QuestionRow, span: Span, pages: Sequence[int] = ()) -> Quote:
-    """A span of a document with its words and its place; `pages` are the characters at which pages begin."""
-    original = row.original(span)
-    return Quote(
-        text=row.answer(span),
-        start=span.start,
-        end=span.end,
-        start_byte=original["start_byte"],
-        end_byte=original["end_byte"],
-        first_line=row.text.count("\n", 0, span.start) + 1,
-        last_line=row.text.count("\n", 0, max(span.start, span.end - 1)) + 1,
-        page=bisect_right(pages, span.start) or None,
-    )

@@ -1,7 +1,7 @@
-"""Opening the models that come with the package, without transformers: plain networks and the tokenizers library.
+"""Opening what comes with the package, without transformers: plain networks and the tokenizers library.
 
 Importing transformers takes longer than reading a short document, and what it does for folders of others (downloads,
-sharded or converted weights, a dozen kinds of tokenizer) is not needed for two folders of our own.
+sharded or converted weights, a dozen kinds of tokenizer) is not needed for a folder of our own.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _undrawn() -> Any:
 
 
 class BundledTokenizer:
-    """A tokenizer.json with what transformers' tokenizers say of it, as far as summaries and answers ask."""
+    """A tokenizer.json with what transformers' tokenizers say of it, as far as summaries ask."""
 
     is_fast = True
     pad_token_id: int | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from longspan.data.text.blocks import Document
 from longspan.settings import Beams, LengthPenalty, NewTokens, check
 
 
@@ -80,43 +81,99 @@ class Quote:
         return " ".join(self.text.split())
 
 
+def quote_of(document: Document, start: int, end: int) -> Quote:
+    """Characters of a document with their words and their place."""
+    text = document.text
+    start_byte = len(text[:start].encode())
+    return Quote(
+        text=text[start:end],
+        start=start,
+        end=end,
+        start_byte=start_byte,
+        end_byte=start_byte + len(text[start:end].encode()),
+        first_line=document.line(start),
+        last_line=document.line(max(start, end - 1)),
+        page=document.page(start),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedPassage:
+    """A passage that may hold the answer.
+
+    Attributes:
+        file: what its document is called.
+        document: the number of its document among those that were asked, from 0.
+        quote: its words in the document, and its place.
+        text: its words as they are to be read: on one line, or one line per speaker.
+        sentence: the sentence in it that comes nearest to the question.
+        mark: the characters of that sentence in `text`.
+        heading: of its section, or None.
+        speakers: who speaks in it, in a dialogue.
+        probability: that it holds the answer, between 0 and 1.
+    """
+
+    file: str
+    document: int
+    quote: Quote
+    text: str
+    sentence: Quote
+    mark: tuple[int, int]
+    heading: str | None = None
+    speakers: tuple[str, ...] = ()
+    probability: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortAnswer:
+    """The words that answer, which a model of questions found.
+
+    Attributes:
+        document: the number of its document, from 0.
+        quote: the words and their place.
+        probability: of these words among all and none, as that model sees it.
+        yes_no: "yes" or "no" where the model says that this is the answer, else "none".
+    """
+
+    document: int
+    quote: Quote
+    probability: float
+    yes_no: str = "none"
+
+    def __str__(self) -> str:
+        return str(self.quote) if self.yes_no == "none" else self.yes_no
+
+
 @dataclass(frozen=True, kw_only=True)
 class DocumentAnswer:
-    """The answer to one question about one document.
+    """What some documents hold on a question.
 
     Attributes:
         question: as it was asked.
-        answered: whether the document holds an answer, as far as the model can tell.
-        passage: the passage that answers; where there is no answer, the one that comes nearest to it.
-        short: the answer itself, in the passage; None where there is none, or only the whole passage answers. The
-            bundled reader gives the sentence, since its shorter answers are too often wrong.
-        yes_no: "yes" or "no" where that is the answer, else "none".
-        probability: that the document answers the question, between 0 and 1, as the model sees it.
-        passages: every passage of the document in order, with its place and the probability that it is the one.
-        tokens: how many tokens the model read of the document.
-        seconds: time from text to answer, without loading the model.
+        answered: whether an answer is more likely there than not; False only where that is right more often than not.
+        probability: that one of the three best passages holds an answer, between 0 and 1.
+        passages: those most likely to hold it, best first.
+        short: the answer itself, where a model of questions was given and found one.
+        scores: for each document every passage in order, with its place and probability.
+        seconds: time for this question, without reading documents and loading models.
         note: a warning for the reader, or None.
     """
 
     question: str
     answered: bool
-    passage: Quote
-    short: Quote | None
-    yes_no: str
     probability: float
-    passages: tuple[ScoredSentence, ...]
-    tokens: int
+    passages: tuple[RankedPassage, ...]
+    short: ShortAnswer | None = None
+    scores: tuple[tuple[ScoredSentence, ...], ...] = ()
     seconds: float
     note: str | None = None
 
     @property
     def text(self) -> str:
-        """The answer in as few words as there are: the short answer, yes or no, else the passage."""
+        """In as few words as there are: the short answer, else the sentence of the best passage that matters."""
         if not self.answered:
-            return "no answer in this document"
-        if self.yes_no != "none":
-            return self.yes_no
-        return str(self.passage if self.short is None else self.short)
+            return "no answer found"
+        return str(self.passages[0].sentence if self.short is None else self.short)
 
     def __str__(self) -> str:
         return self.text

@@ -1,4 +1,4 @@
-"""A picture of an answer: how likely each passage of the document is to hold it, and the passage that was chosen.
+"""A picture of an answer: how likely each passage of a document is to hold it, and the words of the best ones.
 
 Needs the 'pictures' extra (matplotlib).
 """
@@ -8,45 +8,79 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from longspan.inference.results import DocumentAnswer, Quote
+from longspan.errors import InputError
+from longspan.inference.results import DocumentAnswer, Quote, RankedPassage, ScoredSentence
 from longspan.pictures.patterns import INK, QUIET, literal
 from longspan.pictures.summaries import CHOSEN, LINE, broken, installed_fonts, scored_document
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LINES = 14
-"""Lines of the passage that are shown."""
+LISTED, LINES = 5, 5
+"""Passages whose words are shown, and lines of each."""
 
 
 def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
-    """Draw the probability of every passage along the document, mark the chosen one and its short answer, show both.
+    """Draw the probability of every passage along the document, number the best ones, and show their words below.
 
     Args:
-        answer: of `longspan.answer`.
+        answer: of `longspan.answer`, about one document.
         title: the document's name.
 
     Raises:
-        InputError: matplotlib is missing.
+        InputError: the answer is about several documents, or matplotlib is missing.
     """
-    lines = broken(str(answer.passage), LINES)
-    text_top = LINE * (len(lines) + 0.5) + 0.15
-    height = text_top + 3.25
-    chosen = [piece for piece in answer.passages if piece.start == answer.passage.start and answer.answered]
-    figure, axes = scored_document(answer.passages, chosen, text_top, height, "probability")
-    axes.set_ylim(0, 1.15 * max(0.2, *(piece.score or 0.0 for piece in answer.passages)))
+    if len(answer.scores) != 1:
+        raise InputError(f"this answer is about {len(answer.scores)} documents; a picture shows one, so ask one")
+    listed = answer.passages[:LISTED]
+    entries = [broken(_words(passage), LINES) for passage in listed]
+    below = LINE * sum(len(lines) + 1.9 for lines in entries) + 0.1
+    height = below + 3.25
+    chosen = [_scored(passage) for passage in listed]
+    figure, axes = scored_document(answer.scores[0], chosen, below, height, "probability")
+    axes.set_ylim(0, 1.3 * max(0.2, *(piece.score or 0.0 for piece in answer.scores[0])))
     if answer.short is not None:
-        axes.plot([(answer.short.start + answer.short.end) / 2], [0.02], marker="^", color=INK, markersize=6)
-    fonts = installed_fonts()
-    write: dict[str, Any] = {"color": INK, "family": fonts}
-    figure.text(0.06, 1 - 0.28 / height, _line(answer.question, 100), fontsize=13, weight="bold", **write)
-    found = answer.text if answer.short is not None or not answer.answered else "the passage below answers"
-    figure.text(0.06, 1 - 0.58 / height, _line(found, 110), fontsize=12, color=CHOSEN, family=fonts)
-    counts = f"{_line(title, 60)} · {place_in_words(answer.passage)} · probability {answer.probability:.2f}"
-    counts = f"{counts.removeprefix(' · ')} · {len(answer.passages):,} passages, {answer.tokens:,} tokens read"
-    figure.text(0.06, 1 - 0.8 / height, counts, fontsize=9.5, color=QUIET, family=fonts)
-    figure.text(0.06, text_top / height, "\n".join(lines), fontsize=9, va="top", linespacing=1.25, **write)
+        quote = answer.short.quote
+        axes.plot([(quote.start + quote.end) / 2], [0.02], marker="^", color=INK, markersize=6)
+    _write_head(figure, answer, title, height)
+    _write_passages(figure, answer, entries, below, height)
     return literal(figure)
+
+
+def _scored(passage: RankedPassage) -> ScoredSentence:
+    return ScoredSentence(passage.text, passage.quote.start, passage.quote.end, passage.probability)
+
+
+def _words(passage: RankedPassage) -> str:
+    """The passage from the sentence that matters on, where it would else not be seen."""
+    start = passage.mark[0]
+    return passage.text if start < 400 else f"… {passage.text[start:]}"
+
+
+def _write_head(figure: Figure, answer: DocumentAnswer, title: str, height: float) -> None:
+    fonts = installed_fonts()
+    asked = _line(answer.question, 100)
+    figure.text(0.06, 1 - 0.28 / height, asked, fontsize=13, weight="bold", color=INK, family=fonts)
+    found = answer.text if answer.short is not None or not answer.answered else str(answer.passages[0].sentence)
+    figure.text(0.06, 1 - 0.58 / height, _line(found, 115), fontsize=12, color=CHOSEN, family=fonts)
+    sure = f"{len(answer.scores[0]):,} passages · an answer is among the first three with probability"
+    line = f"{_line(title, 60)} · {sure} {answer.probability:.2f}".removeprefix(" · ")
+    figure.text(0.06, 1 - 0.8 / height, line, fontsize=9.5, color=QUIET, family=fonts)
+
+
+def _write_passages(
+    figure: Figure, answer: DocumentAnswer, entries: list[list[str]], below: float, height: float
+) -> None:
+    write: dict[str, Any] = {"va": "top", "family": installed_fonts()}
+    top = below / height
+    for number, (passage, lines) in enumerate(zip(answer.passages, entries, strict=False), 1):
+        parts = [place_in_words(passage.quote), passage.heading, ", ".join(passage.speakers)]
+        head = " · ".join(_line(part, 60) for part in parts if part) + f" · probability {passage.probability:.2f}"
+        figure.text(0.052, top, str(number), fontsize=9, weight="bold", color=CHOSEN, ha="right", **write)
+        figure.text(0.06, top, head, fontsize=8.5, color=QUIET, **write)
+        below_head = top - LINE * 1.05 / height
+        figure.text(0.06, below_head, "\n".join(lines), fontsize=9, color=INK, linespacing=1.25, **write)
+        top -= LINE * (len(lines) + 1.9) / height
 
 
 def place_in_words(quote: Quote) -> str:

@@ -13,6 +13,7 @@ _UNSPACED = (
     "\u0e00-\u0e3a\u0e40-\u0e5b\u0e80-\u0edf\u1000-\u109f\u1780-\u17ff"
 )
 
+_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -22,6 +23,11 @@ def split_words(text: str) -> list[str]:
         return _ASCII_WORD.findall(text.lower())
     # The Arabic tatweel only stretches a word on paper.
     return _pattern().findall(unicodedata.normalize("NFKC", text).lower().replace("\u0640", ""))
+
+
+def is_unspaced(word: str) -> bool:
+    """Whether a word that `split_words` gave is a character of a script that is written without spaces."""
+    return not word.isascii() and _UNSPACED_CHARACTER.match(word) is not None
 
 
 @cache

@@ -1,6 +1,6 @@
 """Task heads on the encoder, one file each: labels, loss and outputs; what they can be told stands in `specs`.
 
-`question_network` and `sentence_network` are what two of them share with the models that run without transformers.
+`question_network` and `sentence_network` are what two of them have in plain PyTorch, without transformers.
 """
 
 from longspan.models.heads.specs import HEADS, HeadSpec, head_spec

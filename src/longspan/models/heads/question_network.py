@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from longspan.models.heads.sentence_network import checked_ids, mean_by_sentence
 from longspan.models.heads.specs import NaturalQuestions
-from longspan.models.network import EncoderNetwork, first_token
-
-if TYPE_CHECKING:
-    from longspan.models.fields import ModelFields
-
+from longspan.models.network import first_token
 
 LABELS = ("start_positions", "end_positions", "paragraph_labels", "answer_types")
 """What is learned of a chunk, in the order of `ChunkLogits`."""
@@ -58,34 +54,6 @@ class ReadsChunks(nn.Module):
             paragraph_logits=self.paragraph(means).squeeze(-1).masked_fill(~exists, float("-inf")),
             answer_logits=self.answer(document_mean(means, exists, hidden, real)),
         )
-
-
-class QuestionNetwork(ReadsChunks):
-    """`LongspanForNaturalQuestions` without transformers, with the same weights, for reading documents."""
-
-    def __init__(self, config: ModelFields) -> None:
-        super().__init__()
-        self.config = config
-        self.model = nn.ModuleDict({"encoder": EncoderNetwork(config)})
-        self.add_layers(config)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.answer.weight.device
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        global_attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        paragraph_ids: Tensor | None = None,
-        max_paragraphs: int | None = None,
-    ) -> ChunkLogits:
-        """Logits of B chunks with up to C paragraphs; arguments as in `LongspanForNaturalQuestions.forward`."""
-        hidden = self.model.encoder.states(input_ids, attention_mask, global_attention_mask, token_type_ids)
-        return self.logits(hidden, attention_mask, paragraph_ids, max_paragraphs)
 
 
 def paragraph_means(

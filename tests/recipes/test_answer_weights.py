@@ -1,0 +1,83 @@
+"""The fit of the weights of answers: on problems whose solution is known."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+import numpy as np
+import pytest
+from answer_questions import permissive
+from answer_weights import Asked, fit_logistic, fit_rank, holds, part_of, shares_of, threshold, without_answer
+
+from longspan.data.text.passages import passages_of
+from longspan.inference.ranking import Evidence
+
+WORDS = ("words", "covered")
+
+
+def asked(words: list[float], right: list[bool], source: str = "a") -> Asked:
+    table = np.stack([words, np.linspace(1, 0, len(words))], 1)
+    return Asked(source, 0, Evidence(WORDS, table), np.array(right))
+
+
+def test_what_is_right_by_words_gets_its_weight_from_them() -> None:
+    rows = [asked([1.0, 0.2, 0.1], [True, False, False]), asked([0.1, 0.3, 1.0], [False, False, True])] * 5
+    weights = fit_rank(rows, WORDS)
+    assert weights["words"] > 3
+    assert weights["words"] > 5 * abs(weights["covered"])
+
+
+def test_a_logistic_regression_of_one_sign_gives_the_shares_back() -> None:
+    """Of ten where the sign is 1 eight are right, of ten where it is 0 two: the log-odds are 1.386 and its negative."""
+    found = [{"sign": np.array([1.0] * 10 + [0.0] * 10)}]
+    right = [np.array([1] * 8 + [0] * 2 + [1] * 2 + [0] * 8)]
+    weights = fit_logistic(found, right, [1.0])
+    assert weights["bias"] == pytest.approx(-np.log(4), abs=0.03)
+    assert weights["bias"] + weights["sign"] == pytest.approx(np.log(4), abs=0.03)
+
+
+def test_the_threshold_is_the_highest_under_which_most_have_no_answer() -> None:
+    probabilities = np.linspace(0, 1, 200).tolist()
+    none = [number < 100 for number in range(200)]
+    # Of the first 181, 100 have none: 55.2 %; of the first 182 less than 55 %.
+    assert threshold(probabilities, none, [1.0] * 200) == pytest.approx(probabilities[180], abs=1e-4)
+    assert threshold(probabilities, [False] * 200, [1.0] * 200) == 0
+
+
+def test_taking_the_answer_out_takes_what_is_beside_it_too() -> None:
+    one = asked([0.1, 0.2, 1.0, 0.4, 0.5], [False, False, True, False, False])
+    gone = without_answer(one)
+    assert gone is not None
+    assert not gone.right.any()
+    assert gone.evidence.column("words").tolist() == [0.2, 1.0]  # 0.1 and 0.5, counted from the best that is left
+    assert without_answer(asked([1.0, 0.5], [True, False])) is None
+    assert part_of(one, np.array([True, True, False, False, False])).evidence.column("words").tolist() == [0.5, 1.0]
+
+
+def test_every_source_counts_the_same_and_a_quarter_has_no_answer() -> None:
+    rows = [asked([1.0], [True]), asked([1.0], [True]), asked([1.0], [False]), asked([1.0], [True], "b")]
+    assert shares_of(rows) == [0.375, 0.375, 0.25, 0.75]
+
+
+def test_a_heading_is_asked_and_masked(tmp_path: Path) -> None:
+    folder = tmp_path / "permissive"
+    folder.mkdir()
+    body = "Marmots whistle when an eagle comes near to their burrow. " * 6
+    sections = [
+        {"title": "Introduction", "text": body},
+        {"title": "Whistles against flying enemies", "text": body},
+        {"title": "Results", "text": body},
+    ]
+    row = {"source": "papers", "sections": sections, "title": "Marmots", "abstract": ""}
+    for name in ("train-papers.jsonl.xz", "train-nixos_rfcs.jsonl.xz"):
+        with lzma.open(folder / name, "wt") as file:
+            file.write(json.dumps(row) + "\n")
+    (case,) = permissive(tmp_path, "train")
+    ((question, places),) = case.questions
+    assert question == "Whistles against flying enemies"
+    assert question not in case.document.text
+    right = [passage.heading for passage in passages_of(case.document) if holds(passage, places)]
+    assert right
+    assert set(right) == {"Section"}
