@@ -1,26 +1,15 @@
 """Put a trained encoder into the package: `python recipes/bundle.py runs/bundled-encoder`.
 
-<<<<<<< HEAD
 Weights are stored as float16, and the table of words, most of them, in 8 bits with a scale for each word: a third of
 the size in float32. The vectors hardly turn; `benchmarks/embed.py` measures by how much.
 The model card, README.md in the bundle, is written by hand and stays.
-=======
-    python recipes/bundle.py runs/bundled-summarizer            # into src/longspan/bundled/
-
-Weights are stored as float16, half the size; scores change by less than a thousandth. The model card, README.md in the
-bundle, is written by hand and stays.
->>>>>>> w-answers
 """
 
 import shutil
 import sys
 from pathlib import Path
 
-<<<<<<< HEAD
 from safetensors.torch import save_file
-=======
-from longspan.checkpoints.loading import load_model, load_tokenizer
->>>>>>> w-answers
 
 from longspan.checkpoints.loading import load_model, load_tokenizer
 from longspan.inference.bundled import SCALE, in_eight_bits
@@ -30,23 +19,15 @@ TABLE = "model.encoder.embeddings.token.weight"
 
 if __name__ == "__main__":
     source = Path(sys.argv[1])
-<<<<<<< HEAD
     model = load_model(source)
     partial = BUNDLED.with_name("encoder.partial")
-=======
-    model = load_model(source).half()
-    partial = BUNDLED.with_name("bundled.partial")
->>>>>>> w-answers
     shutil.rmtree(partial, ignore_errors=True)
     load_tokenizer(source).save_pretrained(partial)
-<<<<<<< HEAD
     model.config.save_pretrained(partial)
     weights = {name: weight.half().contiguous() for name, weight in model.state_dict().items()}
     weights[TABLE], weights[TABLE + SCALE] = in_eight_bits(model.state_dict()[TABLE].float())
     save_file(weights, partial / "model.safetensors")
     BUNDLED.mkdir(parents=True, exist_ok=True)
-=======
->>>>>>> w-answers
     for file in partial.iterdir():
         file.replace(BUNDLED / file.name)
     partial.rmdir()

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
 
 def answer(
-<<<<<<< HEAD
-    file: Annotated[str, typer.Argument(help=".txt, .md, .html, .pdf, .docx or .epub; - is standard input.")],
-    questions: Annotated[list[str], typer.Argument(metavar="QUESTION", help="One or more, each in quotes.")],
-=======
     words: Annotated[
         list[str],
         typer.Argument(
@@ -33,7 +29,6 @@ def answer(
         list[str] | None, typer.Option("--question", "-q", help="A question; may be repeated.", show_default=False)
     ] = None,
     top: Annotated[int, typer.Option(help="Passages to show.")] = 3,
->>>>>>> w-answers
     model: Annotated[
         str | None,
         typer.Option(help="Folder of a model of questions that marks the very words.", show_default="none"),

@@ -46,28 +46,24 @@ def answer(
 ) -> DocumentAnswer:
     """Find the passages of documents that are most likely to answer a question.
 
-        Args:
-    <<<<<<< HEAD
-            document: the text itself, or a `Path` to a .txt, .md, .html, .pdf, .docx or .epub file.
-    =======
-            document: the text itself, a `Path` to a file or a folder, what `longspan.data.text.reading.read` gave, or
-                several of these, whose passages compete.
-    >>>>>>> w-answers
-            question: one question.
-            model: a model of questions that reads the best passages and gives the words that answer: the folder of a
-                transformers `…ForQuestionAnswering`, lengthened or not, or of one trained here; or what `load_reader` gave.
-            top: how many passages are given.
-            threshold: probability below which there is no answer; None takes the one at which saying so is right more
-                often than not.
-            encoding: of text files; None as in `read`.
-            raw: leave no headers, page numbers and the like out of documents.
+    Args:
+        document: the text itself, a `Path` to a file or a folder, what `longspan.data.text.reading.read` gave, or
+            several of these, whose passages compete.
+        question: one question.
+        model: a model of questions that reads the best passages and gives the words that answer: the folder of a
+            transformers `…ForQuestionAnswering`, lengthened or not, or of one trained here; or what `load_reader` gave.
+        top: how many passages are given.
+        threshold: probability below which there is no answer; None takes the one at which saying so is right more
+            often than not.
+        encoding: of text files; None as in `read`.
+        raw: leave no headers, page numbers and the like out of documents.
 
-        Returns:
-            A `DocumentAnswer`; `print` shows the sentence that matters most.
+    Returns:
+        A `DocumentAnswer`; `print` shows the sentence that matters most.
 
-        Raises:
-            InputError: nothing to read, no question, a model that cannot be loaded or cannot answer questions, `top` below
-                1, or a threshold outside 0 to 1.
+    Raises:
+        InputError: nothing to read, no question, a model that cannot be loaded or cannot answer questions, `top` below
+            1, or a threshold outside 0 to 1.
     """
     documents, skipped = open_documents(document, encoding=encoding, raw=raw)
     found = Answerer(documents, model).answer(question, top=top, threshold=threshold)
