@@ -335,3 +335,17 @@ def test_fifty_thousand_tokens_in_under_a_minute() -> None:
     assert time.perf_counter() - begin < 60
     assert summary.tokens > 50_000
     assert all(text[one.start : one.end].split() == one.text.split() for one in summary.sentences)
+
+
+def test_html_writes_one_page(document: Path, scorer: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert run(document, "--model", scorer, "-n", 2, "--html", page) == 0
+    assert run(document, "--model", scorer, "-n", 2, "--html", page) == 0  # replaced, as a picture is
+    assert page.read_text(encoding="utf-8").count('<li id="pick-') == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["marmots.txt", "page.html"]
+
+
+def test_html_shows_one_document_and_needs_a_name(document: Path, refused: Callable[..., str]) -> None:
+    assert "shows one document, but 2 are given" in refused("summarize", document, document, "--html", "a.html")
+    assert "let it end with .html" in refused("summarize", document, "--html", "a.txt")
+    assert "is no folder" in refused("summarize", document, "--html", "missing/a.html")

@@ -30,6 +30,9 @@ def summarize(
     picture: Annotated[
         Path | None, typer.Option(help="Draw the document as a strip with each sentence's score.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a web page: the whole document shaded by score, the summary beside it.")
+    ] = None,
     encoding: Encoding = None,
     raw: Raw = False,
     language: Annotated[
@@ -45,16 +48,12 @@ def summarize(
     in order: nothing is cut off, nothing is downloaded. With a sequence-to-sequence model the summary is written anew.
 
     Examples: `longspan summarize paper.pdf -n 8`, `longspan summarize book.txt --picture strip.png`,
-    `curl -s URL | longspan summarize - --json`, `longspan summarize report.md --model runs/led-arxiv-16k --beams 4`.
+    `longspan summarize report.docx --html page.html`, `curl -s URL | longspan summarize - --json`,
+    `longspan summarize report.md --model runs/led-arxiv-16k --beams 4`.
     """
     from longspan.data.text.reading import read
 
-    if picture is not None:
-        from longspan.pictures.patterns import check_picture
-
-        if len(files) > 1:
-            raise InputError(f"--picture {picture} draws one document, but {len(files)} are given; name one of them")
-        check_picture(picture)
+    _check_outputs(files, picture, html)
     # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
     documents = [read(file, encoding, raw=raw) for file in files]
 
@@ -70,6 +69,10 @@ def summarize(
             from longspan.pictures.summaries import draw_summary
 
             save_with_note(draw_summary(summary, name_of(file)), picture)
+        if html is not None:
+            from longspan.pictures.pages import save_page, summary_page
+
+            save_page(summary_page(document, summary), html)
         if not json:
             if len(files) > 1:
                 say_heading(name_of(file), first=len(done) == 1)
@@ -78,6 +81,21 @@ def summarize(
         say_json([_record(file, summary) for file, summary in done])
         for file, summary in done:
             _print_note(file, summary)
+
+
+def _check_outputs(files: list[str], picture: Path | None, html: Path | None) -> None:
+    """Refuse, before any work, a picture or page that could not be written, or one for several documents."""
+    for option, output, does in (("--picture", picture, "draws"), ("--html", html, "shows")):
+        if output is not None and len(files) > 1:
+            raise InputError(f"{option} {output} {does} one document, but {len(files)} are given; name one of them")
+    if picture is not None:
+        from longspan.pictures.patterns import check_picture
+
+        check_picture(picture)
+    if html is not None:
+        from longspan.pictures.pages import check_page
+
+        check_page(html)
 
 
 def _print(file: str, summary: "Summary") -> None:
