@@ -22,6 +22,10 @@ def summarize(
     sentences: Annotated[
         int | None, typer.Option("--sentences", "-n", help="Sentences to pick.", show_default="by the length")
     ] = None,
+    length: Annotated[
+        str | None, typer.Option(help="short, medium or long, by the document's length.", show_default="medium")
+    ] = None,
+    words: Annotated[int | None, typer.Option(help="Words, in whole sentences, as near as possible.")] = None,
     model: Annotated[
         str | None,
         typer.Option(help="Folder or name of a model: one trained here, LED, BART, …", show_default="the bundled one"),
@@ -52,7 +56,10 @@ def summarize(
     `longspan summarize report.md --model runs/led-arxiv-16k --beams 4`.
     """
     from longspan.data.text.reading import read
+    from longspan.inference.lengths import Extent
 
+    # A mistake in the length is told before any file is read.
+    extent = Extent(sentences=sentences, words=words, length=length)  # pyright: ignore[reportArgumentType]
     _check_outputs(files, picture, html)
     # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
     documents = [read(file, encoding, raw=raw) for file in files]
@@ -63,7 +70,8 @@ def summarize(
     decoding = Decoding(beams=beams, length_penalty=length_penalty, max_tokens=max_tokens)
     done = []
     for file, document in zip(files, documents, strict=True):
-        summary = run(document, sentences, model, language=language, decoding=decoding if decoding.options() else None)
+        options = decoding if decoding.options() else None
+        summary = run(document, **vars(extent), model=model, language=language, decoding=options)
         done.append((file, summary))
         if picture is not None:
             from longspan.pictures.summaries import draw_summary
