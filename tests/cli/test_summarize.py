@@ -349,3 +349,28 @@ def test_html_shows_one_document_and_needs_a_name(document: Path, refused: Calla
     assert "shows one document, but 2 are given" in refused("summarize", document, document, "--html", "a.html")
     assert "let it end with .html" in refused("summarize", document, "--html", "a.txt")
     assert "is no folder" in refused("summarize", document, "--html", "missing/a.html")
+
+
+def test_an_outline_goes_section_by_section(
+    tmp_path: Path, scorer: Path, bart: Path, capfd: pytest.CaptureFixture[str], refused: Callable[..., str]
+) -> None:
+    first, second, third = TEXT.split("\n\n")
+    file, page = tmp_path / "a.md", tmp_path / "a.html"
+    file.write_text(f"# Marmots\n\n{first}\n\n## Enemies\n\n{second}\n\n## Today\n\n{third}\n", encoding="utf-8")
+    assert run(file, "--outline", "--model", scorer, "--html", page) == 0
+    sections = capfd.readouterr().out.strip().split("\n\n")
+    assert [section.splitlines()[0] for section in sections] == ["# Marmots", "## Enemies", "## Today"]
+    for section, text in zip(sections, (first, second, third), strict=True):
+        assert section.splitlines()[1] in text
+    markup = page.read_text(encoding="utf-8")
+    places = re.findall(r'href="#(at-\d+)"', markup)
+    assert len(places) >= 6
+    assert all(markup.count(f'id="{place}"') == 1 for place in places)
+    assert run(file, "--outline", "--json", "--model", scorer) == 0
+    record = json.loads(capfd.readouterr().out)[0]
+    assert [(section["heading"], section["level"]) for section in record["outline"]] == [
+        ("Marmots", 1),
+        ("Enemies", 2),
+        ("Today", 2),
+    ]
+    assert "needs a model that picks" in refused("summarize", file, "--outline", "--model", bart, "--max-tokens", 5)

@@ -231,6 +231,12 @@ def in_view(browser: Any, selector: str) -> bool:
     return browser.execute_script(script, selector)
 
 
+def at_rest(browser: Any) -> bool:
+    before = browser.execute_script("return scrollY")
+    time.sleep(0.2)
+    return browser.execute_script("return scrollY") == before
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_a_summary_leads_to_its_places_and_back(browser: Any, tmp_path: Path, size: tuple[int, int]) -> None:
@@ -247,8 +253,9 @@ def test_a_summary_leads_to_its_places_and_back(browser: Any, tmp_path: Path, si
     flash = f"return getComputedStyle(document.getElementById('{target}')).animationName"
     assert browser.execute_script(flash) == "flash"
     assert in_view(browser, "#pick-2") == (size == DESKTOP)  # at the side, or above
-    wait_for(lambda: browser.find_element("css selector", f"#{target} .number").is_displayed(), "its number")
-    browser.find_element("css selector", f"#{target} .number").send_keys("\ue007")
+    wait_for(lambda: at_rest(browser), "the end of the scrolling")
+    browser.execute_script(f"document.querySelector('#{target} .number').focus({{preventScroll: true}})")
+    browser.switch_to.active_element.send_keys("\ue007")
     wait_for(lambda: in_view(browser, "#pick-2"), "the summary")
     assert not browser.get_log("browser")
 

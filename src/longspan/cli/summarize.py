@@ -1,6 +1,7 @@
 """`longspan summarize`."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,7 @@ from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
+    from longspan.inference.outline import Section
     from longspan.inference.results import Summary
 
 
@@ -26,6 +28,9 @@ def summarize(
         str | None, typer.Option(help="short, medium or long, by the document's length.", show_default="medium")
     ] = None,
     words: Annotated[int | None, typer.Option(help="Words, in whole sentences, as near as possible.")] = None,
+    outline: Annotated[
+        bool, typer.Option("--outline", help="Section by section: headings, each with its best sentences.")
+    ] = False,
     model: Annotated[
         str | None,
         typer.Option(help="Folder or name of a model: one trained here, LED, BART, …", show_default="the bundled one"),
@@ -64,6 +69,7 @@ def summarize(
     # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
     documents = [read(file, encoding, raw=raw) for file in files]
 
+    from longspan.inference.outline import outline as outline_of
     from longspan.inference.results import Decoding
     from longspan.inference.summarize import summarize as run
 
@@ -72,7 +78,10 @@ def summarize(
     for file, document in zip(files, documents, strict=True):
         options = decoding if decoding.options() else None
         summary = run(document, **vars(extent), model=model, language=language, decoding=options)
-        done.append((file, summary))
+        sections = outline_of(document, summary) if outline else ()
+        if outline and not summary.document:
+            raise InputError(f"--outline needs a model that picks sentences, but {model} writes; leave one of them out")
+        done.append((file, summary, sections))
         if picture is not None:
             from longspan.pictures.summaries import draw_summary
 
@@ -80,14 +89,14 @@ def summarize(
         if html is not None:
             from longspan.pictures.pages import save_page, summary_page
 
-            save_page(summary_page(document, summary), html)
+            save_page(summary_page(document, summary, sections=sections), html)
         if not json:
             if len(files) > 1:
                 say_heading(name_of(file), first=len(done) == 1)
-            _print(file, summary)
+            _print(file, summary, sections)
     if json:
-        say_json([_record(file, summary) for file, summary in done])
-        for file, summary in done:
+        say_json([_record(file, summary, sections, outline) for file, summary, sections in done])
+        for file, summary, _ in done:
             _print_note(file, summary)
 
 
@@ -106,8 +115,8 @@ def _check_outputs(files: list[str], picture: Path | None, html: Path | None) ->
         check_page(html)
 
 
-def _print(file: str, summary: "Summary") -> None:
-    say(summary.text)
+def _print(file: str, summary: "Summary", sections: "Sequence[Section]") -> None:
+    say("\n\n".join(map(str, sections)) or summary.text)
     _print_note(file, summary)
     of = f"{len(summary.sentences)} of {len(summary.document):,} sentences, " if summary.document else ""
     sys.stdout.flush()
@@ -119,10 +128,12 @@ def _print_note(file: str, summary: "Summary") -> None:
         say(f"note: {name_of(file)}: {summary.note}", error=True)
 
 
-def _record(file: str, summary: "Summary") -> dict[str, object]:
+def _record(file: str, summary: "Summary", sections: "Sequence[Section]", outline: bool) -> dict[str, object]:
+    found = {"outline": [asdict(section) for section in sections]} if outline else {}
     return {
         "file": file,
         "sentences": [asdict(sentence) for sentence in summary.sentences],
+        **found,
         "tokens": summary.tokens,
         "seconds": round(summary.seconds, 3),
     }

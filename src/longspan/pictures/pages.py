@@ -23,6 +23,7 @@ from longspan.data.text.blocks import SPOKEN, Block, Document, Kind
 from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError
 from longspan.files import output_file, write_whole
+from longspan.inference.outline import Section
 from longspan.inference.results import ScoredSentence, Summary
 
 FOLDED: dict[Kind, str] = {
@@ -57,7 +58,7 @@ def save_page(page: str, path: str | os.PathLike[str]) -> None:
     write_whole({check_page(path): page})
 
 
-def summary_page(document: Document, summary: Summary, title: str = "") -> str:
+def summary_page(document: Document, summary: Summary, title: str = "", sections: Sequence[Section] = ()) -> str:
     """The page, in time and size that grow linearly with the document.
 
     All text is escaped, characters that would steer the display (controls, directions) are U+FFFD, and the page's own
@@ -67,12 +68,13 @@ def summary_page(document: Document, summary: Summary, title: str = "") -> str:
         document: what was summarised.
         summary: of that document. Where a model wrote it there are no scores, and no sentence is shaded.
         title: what stands above; empty takes the document's own title, else its name.
+        sections: what `longspan.inference.outline.outline` gave, to be shown below the summary.
 
     Raises:
         InputError: the summary is of another document.
     """
     title = title or document.title or document.name
-    layout = _Layout(document, summary, title)
+    layout = _Layout(document, summary, title, sections)
     style = _style()
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     language = guess_language(document.text)
@@ -87,7 +89,8 @@ def summary_page(document: Document, summary: Summary, title: str = "") -> str:
         f"<title>{_line(title)}: summary</title>\n<style>{style}</style>\n</head>\n<body>\n",
         '<a class="skip" href="#document">Skip to the document</a>\n',
         f'<header>\n<h1 dir="auto"{spoken}>{_line(title)}</h1>\n{_counts(document, summary, title)}</header>\n',
-        f'<main>\n<nav id="summary" aria-label="Summary">\n{_panel(summary, layout, spoken)}</nav>\n',
+        f'<main>\n<nav id="summary" aria-label="Summary">\n{_panel(summary, layout, spoken)}',
+        f"{_outline(sections, layout)}</nav>\n",
         f'<article id="document" aria-label="Document" dir="auto"{spoken}>\n',
         *layout.document_markup(),
         '<a class="up" href="#summary">↑ Summary</a>\n</article>\n</main>\n</body>\n</html>\n',
@@ -134,6 +137,18 @@ def _panel(summary: Summary, layout: _Layout, spoken: str) -> str:
     return f"<h2>Summary</h2>\n{layout.strip()}{legend}<ol>\n{''.join(items)}</ol>\n"
 
 
+def _outline(sections: Sequence[Section], layout: _Layout) -> str:
+    """The sections with their best sentences, each a link to its place."""
+    if not sections:
+        return ""
+    items = "".join(
+        f'<li class="o{min(section.level, LARGEST_LEVEL)}"><b dir="auto">{_line(section.heading)}</b>'
+        f"{''.join(layout.link(sentence) for sentence in section.sentences)}</li>\n"
+        for section in sections
+    )
+    return f'<h2 class="outline">Outline</h2>\n<ul class="outline">\n{items}</ul>\n'
+
+
 def _legend() -> str:
     shades = "".join(f'<i class="s{shade}"></i>' for shade in range(SHADES + 1))
     return (
@@ -150,6 +165,7 @@ class _Layout:
     """Where everything of a document stands on its page.
 
     Attributes:
+        linked: where the sentences begin that the outline leads to.
         numbers: of the sentences of the summary, by where they begin in the document.
         sentences: the scored sentences of each block, by the block's index.
         pages: the numbers of the pages that begin in or before each block, with their places.
@@ -158,6 +174,8 @@ class _Layout:
     document: Document
     summary: Summary
     title: str
+    sections: Sequence[Section] = ()
+    linked: set[int | None] = field(init=False)
     numbers: dict[int | None, int] = field(init=False)
     sentences: dict[int, list[ScoredSentence]] = field(init=False)
     pages: dict[int, list[tuple[int, int]]] = field(init=False)
@@ -173,6 +191,7 @@ class _Layout:
         if places and (not starts or places[0][0] < starts[0] or places[-1][1] > blocks[spoken[-1]].body.end):
             raise InputError(f"the summary is not of {self.document.name}; give the document that was summarised")
         self.numbers = {s.start: number for number, s in enumerate(self.summary.sentences, 1) if s.start is not None}
+        self.linked = {sentence.start for section in self.sections for sentence in section.sentences}
         scores = [sentence.score or 0.0 for sentence in scored] or [0.0]
         self.lowest, self.best = min(scores), max(scores)
         self.sentences = defaultdict(list)
@@ -274,7 +293,7 @@ class _Layout:
 
     def _opening(self, sentence: ScoredSentence) -> str:
         number = self.numbers.get(sentence.start)
-        target = f' id="at-{sentence.start}"' if number else ""
+        target = f' id="at-{sentence.start}"' if number or sentence.start in self.linked else ""
         picked = " picked" if number else ""
         return f'<span class="s{self.shade(sentence.score)}{picked}" title="score {sentence.score or 0:.2f}"{target}>'
 
