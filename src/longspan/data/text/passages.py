@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from longspan.data.text.blocks import Block, Document
 from longspan.data.text.reading import DocumentSentence, document_of, sentences_of
@@ -58,7 +58,7 @@ class Passage:
         """The words: each paragraph, item and turn on a line of its own, turns behind their speaker."""
         lines = []
         for (_, speaker), group in groupby(self.sentences, key=lambda one: (one.block, one.speaker)):
-            words = " ".join(one.text for one in group)
+            words = _joined(list(group))
             lines.append(f"{speaker}: {words}" if speaker else words)
         return "\n".join(lines)
 
@@ -66,6 +66,14 @@ class Passage:
         """The characters of one of its sentences in `text`."""
         end = len(replace(self, sentences=self.sentences[: number + 1]).text)
         return end - len(self.sentences[number].text), end
+
+
+def _joined(sentences: Sequence[DocumentSentence]) -> str:
+    """The sentences with a space between them, except where the document has none ("v3." and "5")."""
+    text = sentences[0].text
+    for before, one in pairwise(sentences):
+        text += one.text if one.start == before.end else f" {one.text}"
+    return text
 
 
 def units_of(document: Document, language: str | None = None) -> list[DocumentSentence]:
