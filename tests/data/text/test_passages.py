@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from longspan.data.text.passages import FEWEST, MOST, Passage, passages_of, units_of
-from longspan.data.text.reading import DocumentSentence, document_of
+from longspan.data.text.reading import DocumentSentence, document_of, read
 from longspan.data.text.words import split_words
 
 SENTENCE = "Marmot number {} whistles at the eagle above the snow."  # ten words
@@ -71,6 +73,15 @@ def test_tables_and_a_text_of_nothing_but_a_heading_are_found_too() -> None:
     document = document_of("# Marmots")
     assert [passage.text for passage in passages_of(document)]
     assert passages_of(document_of("x"))[0].text == "x"
+
+
+def test_lines_of_code_stay_apart(tmp_path: Path) -> None:
+    file = tmp_path / "a.md"
+    file.write_text("Install it:\n\n```sh\npip install longspan\nlongspan --help\n```\n\nThat is all.\n")
+    (passage,) = passages_of(read(file))
+    assert passage.text == "Install it:\npip install longspan\nlongspan --help\nThat is all."
+    start, end = passage.place_in_text(2)
+    assert passage.text[start:end] == "longspan --help"
 
 
 def test_no_space_is_put_where_the_document_has_none() -> None:
