@@ -175,15 +175,15 @@ def rows_of_hits(groups: dict[str, list[Outcome]], methods: Sequence[str]) -> li
 
 
 def rows_of_sureness(groups: dict[str, list[Outcome]]) -> list[list[str]]:
-    """One row per kind: the area, and how often "no answer" is said and right."""
+    """One row per kind: the area, how often "no answer" is said, is right, and nothing that is shown answers."""
     rows = []
     for kind, found in groups.items():
         silent = [one for one in found if one.silent]
         right = sum(one.ranks is None for one in silent)
         none = sum(one.ranks is None for one in found)
-        rows.append(
-            [kind, f"{len(found) - none} + {none}", shown(area_interval(found), digits=2), str(len(silent)), str(right)]
-        )
+        empty = sum(not one.found for one in silent)
+        counts = map(str, (len(silent), right, empty))
+        rows.append([kind, f"{len(found) - none} + {none}", shown(area_interval(found), digits=2), *counts])
     return rows
 
 
@@ -222,7 +222,8 @@ def main() -> None:
     big = {kind: groups[kind] for kind in ("meetings", "proposals and papers", "other kinds")}
     draw_reliability(big, RESULTS / f"{options.name}.png")
     header = ["questions", "", "method", "right first, %", "ours − it", "right among three, %", "ours − it"]
-    sure = ["questions", "with + without an answer", "area under the curve", 'said "no answer"', "rightly"]
+    sure = ["questions", "with + without an answer", "area under the curve", 'said "no answer"']
+    sure += ["the document has none", "none among those shown"]
     how = "words and an encoder" if "meaning" in fitted else "words alone"
     parts = [
         ABOUT,
