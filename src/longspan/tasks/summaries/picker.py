@@ -1,0 +1,82 @@
+"""The weights by which the bundled summariser picks sentences, and what it makes of a document with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from longspan.tasks.summaries.clues import Sentences, clues, standardised
+from longspan.tasks.summaries.coverage import cover
+from longspan.tasks.summaries.word_worth import with_length, word_table, worth_of_sentences
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BOUND = 5.0
+"""A clue is at most so many standard deviations from its mean."""
+
+
+@dataclass(frozen=True)
+class Picker:
+    """Two small models and how they are mixed; `recipes/summary_weights.py` fits them.
+
+    Attributes:
+        weights: by name: of the words' regressions `words.mean`, `words.spread` `(F,)`, `words.weight` `(F + 1, 4)`; of
+            the sentence scorer, a network with one hidden layer, `clues.mean`, `clues.spread` `(C,)`, `vector.weight`
+            `(V, D)`, `vector.bias`, `hidden.weight` `(H, C + V)`, `hidden.bias`, `score.weight` `(H,)`, `score.bias`;
+            and `mix`, how much the scorer counts beside the words.
+    """
+
+    weights: Mapping[str, np.ndarray]
+
+    @classmethod
+    def load(cls, file: Path) -> Picker:
+        """Read a .safetensors file."""
+        from safetensors.numpy import load_file
+
+        return cls({name: value.astype(np.float32) for name, value in load_file(file).items()})
+
+    def chances(self, numbers: np.ndarray) -> np.ndarray:
+        """`(W, F)` → the chances of words to be named at least 1, 2, 3 and 5 times, `(W, 4)`."""
+        of = self.weights
+        known = (numbers - of["words.mean"]) / of["words.spread"]
+        logits = known @ of["words.weight"][:-1] + of["words.weight"][-1]
+        return 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
+
+    def scores(self, found: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Clues `(N, C)` and vectors `(N, D)` → scores `(N,)`, in standard deviations of the document's."""
+        import torch
+        from torch.nn.functional import gelu, linear
+
+        of: dict[str, Tensor] = {name: torch.from_numpy(np.asarray(value)) for name, value in self.weights.items()}
+        known = ((torch.from_numpy(found) - of["clues.mean"]) / of["clues.spread"]).clamp(-BOUND, BOUND)
+        meaning = linear(torch.from_numpy(vectors), of["vector.weight"], of["vector.bias"])
+        hidden = gelu(linear(torch.cat([known, meaning], -1), of["hidden.weight"], of["hidden.bias"]))
+        return standardised((hidden @ of["score.weight"] + of["score.bias"]).numpy())
+
+    def order(self, document: Sentences, words: int) -> tuple[list[int], np.ndarray]:
+        """The sentences of a document in the order in which they enter a summary, and a score for each.
+
+        Args:
+            document: its sentences.
+            words: how long the summary is to be.
+
+        Returns:
+            N indices, the best first; `(N,)` scores between 0 and 1 that fall in this order.
+        """
+        if not len(document):
+            return [], np.zeros(0)
+        table = word_table(document)
+        chances = self.chances(with_length(table, words))
+        found = clues(document, worth_of_sentences(document, table, chances[:, 0]))
+        own = self.scores(found, document.vectors)
+        lengths = np.array([len(text.split()) for text in document.texts], float)
+        order = cover(table, chances, float(self.weights["mix"]) * own, lengths)
+        scores = np.empty(len(own))
+        # The place in the order says how early a sentence is wanted; how much, the scorer.
+        scores[order] = np.sort(1 / (1 + np.exp(1 - 1.5 * own)))[::-1]
+        return order, scores
