@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from longspan.attention import MECHANISMS, Tokens
     from longspan.checkpoints import from_transformers, lengthen, to_onnx, to_transformers, use_attention
     from longspan.inference.answer import answer
+    from longspan.inference.embed import embed, embed_document
     from longspan.inference.generate import generate
     from longspan.inference.results import DocumentAnswer, Summary
     from longspan.inference.summarize import summarize
@@ -56,6 +57,8 @@ __all__ = [
     "__version__",
     "answer",
     "attend",
+    "embed",
+    "embed_document",
     "from_transformers",
     "generate",
     "lengthen",
@@ -71,6 +74,7 @@ _MODULES = {
     "attention": ("MECHANISMS", "Tokens"),
     "checkpoints": ("from_transformers", "lengthen", "to_onnx", "to_transformers", "use_attention"),
     "inference.answer": ("answer",),
+    "inference.embed": ("embed", "embed_document"),
     "inference.generate": ("generate",),
     "inference.results": ("DocumentAnswer", "Summary"),
     "inference.summarize": ("summarize",),
