@@ -3,8 +3,8 @@
     LONGSPAN_DATA=… python recipes/summary_weights.py [--encoder DIR] [--without KIND …] [--output FILE]
 
 Fitted on documents whose licences let a model be shipped that was trained on them, with the summaries that their
-authors or readers wrote; each kind of document counts the same, and within it each document. `--without` leaves kinds out, to
-measure how the rest does on a kind that it never saw. The vectors of the sentences come from the bundled encoder.
+authors or readers wrote; each kind of document counts the same, and within it each document. `--without` leaves kinds
+out, to measure how the rest does on a kind that it never saw. The vectors of the sentences come from the bundled encoder.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _logistic(known: np.ndarray, label: np.ndarray, weight: np.ndarray, penalty:
 
 
 def labels_of(each: Taught) -> np.ndarray:
-    """How much of its content words, word pairs and words a sentence shares with the summaries: `(N,)`, standardised."""
+    """How much of its content words, word pairs and words a sentence shares with the summaries, `(N,)`."""
     total = np.zeros(len(each.document))
     for reference in each.references:
         words = split_words(reference)
