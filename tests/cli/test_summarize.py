@@ -335,3 +335,42 @@ def test_fifty_thousand_tokens_in_under_a_minute() -> None:
     assert time.perf_counter() - begin < 60
     assert summary.tokens > 50_000
     assert all(text[one.start : one.end].split() == one.text.split() for one in summary.sentences)
+
+
+def test_html_writes_one_page(document: Path, scorer: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert run(document, "--model", scorer, "-n", 2, "--html", page) == 0
+    assert run(document, "--model", scorer, "-n", 2, "--html", page) == 0  # replaced, as a picture is
+    assert page.read_text(encoding="utf-8").count('<li id="pick-') == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["marmots.txt", "page.html"]
+
+
+def test_html_shows_one_document_and_needs_a_name(document: Path, refused: Callable[..., str]) -> None:
+    assert "shows one document, but 2 are given" in refused("summarize", document, document, "--html", "a.html")
+    assert "let it end with .html" in refused("summarize", document, "--html", "a.txt")
+    assert "is no folder" in refused("summarize", document, "--html", "missing/a.html")
+
+
+def test_an_outline_goes_section_by_section(
+    tmp_path: Path, scorer: Path, bart: Path, capfd: pytest.CaptureFixture[str], refused: Callable[..., str]
+) -> None:
+    first, second, third = TEXT.split("\n\n")
+    file, page = tmp_path / "a.md", tmp_path / "a.html"
+    file.write_text(f"# Marmots\n\n{first}\n\n## Enemies\n\n{second}\n\n## Today\n\n{third}\n", encoding="utf-8")
+    assert run(file, "--outline", "--model", scorer, "--html", page) == 0
+    sections = capfd.readouterr().out.strip().split("\n\n")
+    assert [section.splitlines()[0] for section in sections] == ["# Marmots", "## Enemies", "## Today"]
+    for section, text in zip(sections, (first, second, third), strict=True):
+        assert section.splitlines()[1] in text
+    markup = page.read_text(encoding="utf-8")
+    places = re.findall(r'href="#(at-\d+)"', markup)
+    assert len(places) >= 6
+    assert all(markup.count(f'id="{place}"') == 1 for place in places)
+    assert run(file, "--outline", "--json", "--model", scorer) == 0
+    record = json.loads(capfd.readouterr().out)[0]
+    assert [(section["heading"], section["level"]) for section in record["outline"]] == [
+        ("Marmots", 1),
+        ("Enemies", 2),
+        ("Today", 2),
+    ]
+    assert "needs a model that picks" in refused("summarize", file, "--outline", "--model", bart, "--max-tokens", 5)

@@ -1,6 +1,7 @@
 """`longspan summarize`."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +13,7 @@ from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
+    from longspan.inference.outline import Section
     from longspan.inference.results import Summary
 
 
@@ -22,6 +24,13 @@ def summarize(
     sentences: Annotated[
         int | None, typer.Option("--sentences", "-n", help="Sentences to pick.", show_default="by the length")
     ] = None,
+    length: Annotated[
+        str | None, typer.Option(help="short, medium or long, by the document's length.", show_default="medium")
+    ] = None,
+    words: Annotated[int | None, typer.Option(help="Words, in whole sentences, as near as possible.")] = None,
+    outline: Annotated[
+        bool, typer.Option("--outline", help="Section by section: headings, each with its best sentences.")
+    ] = False,
     model: Annotated[
         str | None,
         typer.Option(help="Folder or name of a model: one trained here, LED, BART, …", show_default="the bundled one"),
@@ -29,6 +38,9 @@ def summarize(
     json: Json = False,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the document as a strip with each sentence's score.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a web page: the whole document shaded by score, the summary beside it.")
     ] = None,
     encoding: Encoding = None,
     raw: Raw = False,
@@ -45,43 +57,66 @@ def summarize(
     in order: nothing is cut off, nothing is downloaded. With a sequence-to-sequence model the summary is written anew.
 
     Examples: `longspan summarize paper.pdf -n 8`, `longspan summarize book.txt --picture strip.png`,
-    `curl -s URL | longspan summarize - --json`, `longspan summarize report.md --model runs/led-arxiv-16k --beams 4`.
+    `longspan summarize report.docx --html page.html`, `curl -s URL | longspan summarize - --json`,
+    `longspan summarize report.md --model runs/led-arxiv-16k --beams 4`.
     """
     from longspan.data.text.reading import read
+    from longspan.inference.lengths import Extent
 
-    if picture is not None:
-        from longspan.pictures.patterns import check_picture
-
-        if len(files) > 1:
-            raise InputError(f"--picture {picture} draws one document, but {len(files)} are given; name one of them")
-        check_picture(picture)
+    # A mistake in the length is told before any file is read.
+    extent = Extent(sentences=sentences, words=words, length=length)  # pyright: ignore[reportArgumentType]
+    _check_outputs(files, picture, html)
     # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
     documents = [read(file, encoding, raw=raw) for file in files]
 
+    from longspan.inference.outline import outline as outline_of
     from longspan.inference.results import Decoding
     from longspan.inference.summarize import summarize as run
 
     decoding = Decoding(beams=beams, length_penalty=length_penalty, max_tokens=max_tokens)
     done = []
     for file, document in zip(files, documents, strict=True):
-        summary = run(document, sentences, model, language=language, decoding=decoding if decoding.options() else None)
-        done.append((file, summary))
+        options = decoding if decoding.options() else None
+        summary = run(document, **vars(extent), model=model, language=language, decoding=options)
+        sections = outline_of(document, summary) if outline else ()
+        if outline and not summary.document:
+            raise InputError(f"--outline needs a model that picks sentences, but {model} writes; leave one of them out")
+        done.append((file, summary, sections))
         if picture is not None:
             from longspan.pictures.summaries import draw_summary
 
             save_with_note(draw_summary(summary, name_of(file)), picture)
+        if html is not None:
+            from longspan.pictures.pages import save_page, summary_page
+
+            save_page(summary_page(document, summary, sections=sections), html)
         if not json:
             if len(files) > 1:
                 say_heading(name_of(file), first=len(done) == 1)
-            _print(file, summary)
+            _print(file, summary, sections)
     if json:
-        say_json([_record(file, summary) for file, summary in done])
-        for file, summary in done:
+        say_json([_record(file, summary, sections, outline) for file, summary, sections in done])
+        for file, summary, _ in done:
             _print_note(file, summary)
 
 
-def _print(file: str, summary: "Summary") -> None:
-    say(summary.text)
+def _check_outputs(files: list[str], picture: Path | None, html: Path | None) -> None:
+    """Refuse, before any work, a picture or page that could not be written, or one for several documents."""
+    for option, output, does in (("--picture", picture, "draws"), ("--html", html, "shows")):
+        if output is not None and len(files) > 1:
+            raise InputError(f"{option} {output} {does} one document, but {len(files)} are given; name one of them")
+    if picture is not None:
+        from longspan.pictures.patterns import check_picture
+
+        check_picture(picture)
+    if html is not None:
+        from longspan.pictures.pages import check_page
+
+        check_page(html)
+
+
+def _print(file: str, summary: "Summary", sections: "Sequence[Section]") -> None:
+    say("\n\n".join(map(str, sections)) or summary.text)
     _print_note(file, summary)
     of = f"{len(summary.sentences)} of {len(summary.document):,} sentences, " if summary.document else ""
     sys.stdout.flush()
@@ -93,10 +128,12 @@ def _print_note(file: str, summary: "Summary") -> None:
         say(f"note: {name_of(file)}: {summary.note}", error=True)
 
 
-def _record(file: str, summary: "Summary") -> dict[str, object]:
+def _record(file: str, summary: "Summary", sections: "Sequence[Section]", outline: bool) -> dict[str, object]:
+    found = {"outline": [asdict(section) for section in sections]} if outline else {}
     return {
         "file": file,
         "sentences": [asdict(sentence) for sentence in summary.sentences],
+        **found,
         "tokens": summary.tokens,
         "seconds": round(summary.seconds, 3),
     }

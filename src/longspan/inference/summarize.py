@@ -17,6 +17,7 @@ from longspan.data.text.blocks import Document
 from longspan.data.text.reading import document_of, read, sentences_of
 from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError, one_sentence
+from longspan.inference.lengths import Extent, Length, extent_of
 from longspan.inference.notes import notes, reads_english
 from longspan.inference.results import Decoding, ScoredSentence, Summary
 
@@ -32,7 +33,7 @@ OWN_ABSTRACT = "starts from the document's own abstract"
 class Summarizer(Protocol):
     """What `load_summarizer` gives: a model that is ready to summarise any number of documents."""
 
-    def summarize(self, document: Document, sentences: int | None = None) -> Summary:
+    def summarize(self, document: Document, sentences: int | Extent | None = None) -> Summary:
         """Summarise one document; `sentences` is the length wanted, None chooses one by the document's length."""
         ...
 
@@ -42,6 +43,8 @@ def summarize(
     sentences: int | None = None,
     model: str | Path | Summarizer | None = None,
     *,
+    length: Length | None = None,
+    words: int | None = None,
     language: str | None = None,
     decoding: Decoding | None = None,
     raw: bool = False,
@@ -51,7 +54,9 @@ def summarize(
     Args:
         text: the text itself, a `Path` to a file, or what `longspan.data.text.reading.read` gave.
         sentences: number of sentences; None takes half the square root of the document's, between 3 and 20. Only for
-            models that pick sentences.
+            models that pick sentences, as `length` and `words`; give one of the three.
+        length: "short", "medium" or "long", see `longspan.inference.lengths.Extent`; medium is what None takes.
+        words: whole sentences with as near as possible to so many words, and at most a tenth more.
         model: None takes the bundled model, which picks sentences. Else the folder or name of a model (one trained
             here, or a published LED, BART or mBART, which write), or what `load_summarizer` returned.
         language: ISO 639-1 code for cutting sentences; None guesses by the script.
@@ -62,12 +67,13 @@ def summarize(
         A `Summary`; `print` shows its text.
 
     Raises:
-        InputError: no text, `sentences` below 1 or not for this model, a model that cannot be loaded or cannot
-            summarise, or a document longer than a model that writes can read.
+        InputError: no text, a length below 1, two lengths or one that is not for this model, a model that cannot be
+            loaded or cannot summarise, or a document longer than a model that writes can read.
     """
+    extent = Extent(sentences=sentences, words=words, length=length)
     document, halves = _document(text, raw)
     summarizer = load_summarizer(model, language, decoding) if model is None or isinstance(model, str | Path) else model
-    summary = summarizer.summarize(document, sentences)
+    summary = summarizer.summarize(document, extent)
     return replace(summary, note=notes(summary.note, halves=halves))
 
 
@@ -129,19 +135,18 @@ class Extractive:
         self.english_only = english_only
         self.language = language
 
-    def summarize(self, document: Document, sentences: int | None = None) -> Summary:
+    def summarize(self, document: Document, sentences: int | Extent | None = None) -> Summary:
         """See `longspan.summarize`."""
-        from longspan.tasks.summaries.selection import choose, default_count
+        from longspan.tasks.summaries.selection import choose
 
-        if sentences is not None and sentences < 1:
-            raise InputError(f"sentences={sentences} is no length of a summary; give at least 1")
+        extent = extent_of(sentences)
         begin = time.perf_counter()
         found = sentences_of(document, self.language)
         texts = [sentence.text for sentence in found]
         scores, tokens = self.score(texts)
         # Sentences of the document's own abstract come before all others, which must not repeat them.
         ranks = [score + sentence.abstract for sentence, score in zip(found, scores, strict=True)]
-        picked = choose(texts, ranks, sentences or default_count(len(texts)))
+        picked = extent.take(texts, lambda count: choose(texts, ranks, count))
         scored = tuple(
             ScoredSentence(sentence.text, sentence.start, sentence.end, round(score, 4), sentence.speaker)
             for sentence, score in zip(found, scores, strict=True)
@@ -184,13 +189,13 @@ class Abstractive:
             # transformers warns where both a total and a new length are set.
             self.options["max_length"] = None
 
-    def summarize(self, document: Document, sentences: int | None = None) -> Summary:
+    def summarize(self, document: Document, sentences: int | Extent | None = None) -> Summary:
         """See `longspan.summarize`."""
         import torch
 
-        if sentences is not None:
+        if given := extent_of(sentences).given:
             raise InputError(
-                f"sentences={sentences} is given, but model {self.source!r} writes its summary; "
+                f"{given} is given, but model {self.source!r} writes its summary; "
                 "give the longest length in tokens instead (max_tokens)"
             )
         begin = time.perf_counter()

@@ -45,6 +45,10 @@ class Traced:
         """The part of the origin that `text[start:end]` was made from, end exclusive."""
         return self.origin(start), (self.origin(end - 1) + 1 if end > start else self.origin(start))
 
+    def place(self, origin: int) -> int:
+        """The first place in `text` of what was made from `origin` or from what follows it."""
+        return bisect_left(range(len(self.text)), origin, key=self.origin)
+
     def part(self, start: int, end: int) -> Traced:
         """`text[start:end]` with its origin."""
         first = bisect_right(self.anchors, start, key=itemgetter(0))

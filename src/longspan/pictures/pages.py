@@ -1,0 +1,321 @@
+"""A web page of a summary: the whole document, its sentences shaded by score, and the summary at its side.
+
+One file without scripts, addresses or anything else to load: links within the page do all the jumping.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import os
+import textwrap
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+
+from longspan.characters import shown
+from longspan.data.text.blocks import SPOKEN, Block, Document, Kind
+from longspan.data.text.sentences import guess_language
+from longspan.errors import InputError
+from longspan.files import output_file, write_whole
+from longspan.inference.outline import Section
+from longspan.inference.results import ScoredSentence, Summary
+
+FOLDED: dict[Kind, str] = {
+    "boilerplate": "Boilerplate",
+    "references": "References",
+    "caption": "Caption",
+    "note": "Note",
+}
+"""Kinds of blocks that are no part of what is summarised; they are folded away, under these names."""
+SHADES = 9
+CELLS = 240
+"""Cells of the strip that shows the whole document at a glance."""
+LARGEST_LEVEL = 6
+
+Insertion = tuple[int, str]
+"""A place in a block's words, and the markup that goes there."""
+
+
+def check_page(path: str | os.PathLike[str]) -> Path:
+    """The file, if a page could be written there; call it before long work that ends in a page.
+
+    Raises:
+        InputError: the name does not end with .html or .htm, or the folder is missing or cannot be written.
+    """
+    if Path(path).suffix.lower() not in {".html", ".htm"}:
+        raise InputError(f"html {str(path)!r} is no name of a page; let it end with .html")
+    return output_file(path, "html")
+
+
+def save_page(page: str, path: str | os.PathLike[str]) -> None:
+    """Write a page, whole or not at all; an existing file is replaced. Errors as in `check_page`."""
+    write_whole({check_page(path): page})
+
+
+def summary_page(document: Document, summary: Summary, title: str = "", sections: Sequence[Section] = ()) -> str:
+    """The page, in time and size that grow linearly with the document.
+
+    All text is escaped, characters that would steer the display (controls, directions) are U+FFFD, and the page's own
+    policy lets a browser load and run nothing.
+
+    Args:
+        document: what was summarised.
+        summary: of that document. Where a model wrote it there are no scores, and no sentence is shaded.
+        title: what stands above; empty takes the document's own title, else its name.
+        sections: what `longspan.inference.outline.outline` gave, to be shown below the summary.
+
+    Raises:
+        InputError: the summary is of another document.
+    """
+    title = title or document.title or document.name
+    layout = _Layout(document, summary, title, sections)
+    style = _style()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    language = guess_language(document.text)
+    # The script tells Chinese from Arabic, but no language with Latin letters from another.
+    spoken = "" if language == "en" else f' lang="{_text(language)}"'
+    pieces = [
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
+        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-{digest}'; ",
+        "base-uri 'none'; form-action 'none'\">\n",
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="referrer" ',
+        'content="no-referrer">\n<meta name="color-scheme" content="light dark">\n',
+        f"<title>{_line(title)}: summary</title>\n<style>{style}</style>\n</head>\n<body>\n",
+        '<a class="skip" href="#document">Skip to the document</a>\n',
+        f'<header>\n<h1 dir="auto"{spoken}>{_line(title)}</h1>\n{_counts(document, summary, title)}</header>\n',
+        f'<main>\n<nav id="summary" aria-label="Summary">\n{_panel(summary, layout, spoken)}',
+        f"{_outline(sections, layout)}</nav>\n",
+        f'<article id="document" aria-label="Document" dir="auto"{spoken}>\n',
+        *layout.document_markup(),
+        '<a class="up" href="#summary">↑ Summary</a>\n</article>\n</main>\n</body>\n</html>\n',
+    ]
+    return "".join(pieces)
+
+
+# The frame ------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _style() -> str:
+    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+
+
+def _text(text: str) -> str:
+    """Any text as it may stand in a page or an attribute."""
+    return html.escape(shown(text))
+
+
+def _line(text: str) -> str:
+    return _text(" ".join(text.split()))
+
+
+def _counts(document: Document, summary: Summary, title: str) -> str:
+    counts = [_line(document.name)] if document.name != title else []
+    if summary.document:
+        counts.append(f"{len(summary.sentences)} of {len(summary.document):,} sentences")
+    counts.append(f"{summary.tokens:,} tokens read")
+    if len(document.pages) > 1:
+        counts.append(f"{len(document.pages)} pages")
+    parts = "".join(f'<li dir="auto">{part}</li>' for part in counts)
+    note = f'<p class="note">{_text(summary.note)}</p>\n' if summary.note else ""
+    return f'<ul class="counts">{parts}</ul>\n{note}'
+
+
+def _panel(summary: Summary, layout: _Layout, spoken: str) -> str:
+    """The summary, each sentence a link to its place, with the strip and the legend."""
+    items = (
+        f'<li id="pick-{number}"{spoken}>{layout.link(sentence)}</li>\n'
+        for number, sentence in enumerate(summary.sentences, 1)
+    )
+    legend = _legend() if summary.document else ""
+    return f"<h2>Summary</h2>\n{layout.strip()}{legend}<ol>\n{''.join(items)}</ol>\n"
+
+
+def _outline(sections: Sequence[Section], layout: _Layout) -> str:
+    """The sections with their best sentences, each a link to its place."""
+    if not sections:
+        return ""
+    items = "".join(
+        f'<li class="o{min(section.level, LARGEST_LEVEL)}"><b dir="auto">{_line(section.heading)}</b>'
+        f"{''.join(layout.link(sentence) for sentence in section.sentences)}</li>\n"
+        for section in sections
+    )
+    return f'<h2 class="outline">Outline</h2>\n<ul class="outline">\n{items}</ul>\n'
+
+
+def _legend() -> str:
+    shades = "".join(f'<i class="s{shade}"></i>' for shade in range(SHADES + 1))
+    return (
+        f'<p class="legend"><span>low score</span><span class="scale" aria-hidden="true">{shades}</span>'
+        '<span>high</span><span class="key"><b class="number">1</b> in the summary</span></p>\n'
+    )
+
+
+# The document ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Layout:
+    """Where everything of a document stands on its page.
+
+    Attributes:
+        linked: where the sentences begin that the outline leads to.
+        numbers: of the sentences of the summary, by where they begin in the document.
+        sentences: the scored sentences of each block, by the block's index.
+        pages: the numbers of the pages that begin in or before each block, with their places.
+    """
+
+    document: Document
+    summary: Summary
+    title: str
+    sections: Sequence[Section] = ()
+    linked: set[int | None] = field(init=False)
+    numbers: dict[int | None, int] = field(init=False)
+    sentences: dict[int, list[ScoredSentence]] = field(init=False)
+    pages: dict[int, list[tuple[int, int]]] = field(init=False)
+    lowest: float = field(init=False)
+    best: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Sort sentences and pages into the blocks."""
+        blocks, scored = self.document.blocks, self.summary.document
+        spoken = [index for index, block in enumerate(blocks) if block.kind in SPOKEN and block.text]
+        starts = [blocks[index].body.start for index in spoken]
+        places = [_place(sentence) for sentence in scored]
+        if places and (not starts or places[0][0] < starts[0] or places[-1][1] > blocks[spoken[-1]].body.end):
+            raise InputError(f"the summary is not of {self.document.name}; give the document that was summarised")
+        self.numbers = {s.start: number for number, s in enumerate(self.summary.sentences, 1) if s.start is not None}
+        self.linked = {sentence.start for section in self.sections for sentence in section.sentences}
+        scores = [sentence.score or 0.0 for sentence in scored] or [0.0]
+        self.lowest, self.best = min(scores), max(scores)
+        self.sentences = defaultdict(list)
+        for sentence, (start, _) in zip(scored, places, strict=True):
+            self.sentences[spoken[bisect_right(starts, start) - 1]].append(sentence)
+        self.pages = defaultdict(list)
+        ends = [block.body.end for block in blocks]
+        for number, place in enumerate(self.document.pages, 1) if len(self.document.pages) > 1 else ():
+            self.pages[bisect_right(ends, place)].append((number, place))
+
+    def link(self, sentence: ScoredSentence) -> str:
+        """A sentence of the summary that leads to its place, where it has one."""
+        who = f'<b class="speaker">{_line(sentence.speaker)}</b> ' if sentence.speaker else ""
+        words = f'<span dir="auto">{who}{_line(sentence.text)}</span>'
+        return words if sentence.start is None else f'<a href="#at-{sentence.start}">{words}</a>'
+
+    def shade(self, score: float | None) -> int:
+        """From 0, that of the lowest score, to `SHADES`; squared, so that the best stand out from the many between."""
+        between = ((score or 0.0) - self.lowest) / (self.best - self.lowest) if self.best > self.lowest else 0.0
+        return round(SHADES * between**2)
+
+    def strip(self) -> str:
+        """The document from left to right, in each cell the shade of the best sentence; a click leads there."""
+        scored = self.summary.document
+        if not scored:
+            return ""
+        first, last = _place(scored[0])[0], _place(scored[-1])[1]
+        scale = CELLS / max(last - first, 1)
+        cells = [0] * CELLS
+        for sentence in scored:
+            low, high = (min(int((place - first) * scale), CELLS - 1) for place in _place(sentence))
+            for cell in range(low, high + 1):
+                cells[cell] = max(cells[cell], self.shade(sentence.score))
+        drawn = "".join(f'<rect class="f{shade}" x="{x}" width="1" height="10"/>' for x, shade in enumerate(cells))
+        picked = (sentence for sentence in self.summary.sentences if sentence.start is not None)
+        marks = "".join(
+            f'<a href="#at-{sentence.start}" tabindex="-1"><rect class="mark" '
+            f'x="{min(int((_place(sentence)[0] - first) * scale), CELLS - 2)}" width="2" height="10"/></a>'
+            for sentence in picked
+        )
+        return (
+            f'<svg class="strip" viewBox="0 0 {CELLS} 10" preserveAspectRatio="none" aria-hidden="true">'
+            f"{drawn}{marks}</svg>\n"
+        )
+
+    def document_markup(self) -> Iterator[str]:
+        """The blocks in order: what is folded and items in groups, each with the pages that begin before it."""
+        blocks = enumerate(self.document.blocks)
+        for kind, group in groupby(blocks, key=lambda pair: pair[1].kind):
+            members = list(group)
+            if kind in FOLDED:
+                yield from self._folded(kind, members)
+            elif kind == "item":
+                yield '<div role="list">\n'
+                yield from (self._block(index, block) for index, block in members)
+                yield "</div>\n"
+            else:
+                yield from (self._block(index, block) for index, block in members)
+
+    def _folded(self, kind: Kind, members: Sequence[tuple[int, Block]]) -> Iterator[str]:
+        words = " ".join(members[0][1].text.split())
+        yield from (self._marks(index, block) for index, block in members)
+        beginning = _text(textwrap.shorten(words[:400], 70, placeholder="…"))
+        yield f'<details><summary>{FOLDED[kind]} <span dir="auto">{beginning}</span></summary>\n'
+        yield from (f'<p dir="auto">{_text(block.text)}</p>\n' for _, block in members)
+        yield "</details>\n"
+
+    def _block(self, index: int, block: Block) -> str:
+        before = self._marks(index, block)
+        abstract = " abstract" if block.abstract else ""
+        if block.kind == "heading":
+            if index == 0 and block.text == self.title:
+                return before  # it stands above already
+            level = min(max(block.level, 1) + 1, LARGEST_LEVEL)
+            return f'{before}<h{level} dir="auto">{_text(block.text)}</h{level}>\n'
+        if block.kind in {"code", "table"}:
+            # The first line end after the tag is no part of the text.
+            return f'{before}<pre tabindex="0" class="{block.kind}">\n{_text(block.text)}</pre>\n'
+        words = self._spoken(index, block)
+        if block.kind == "item":
+            return f'{before}<p role="listitem" class="item l{min(block.level, 5)}{abstract}" dir="auto">{words}</p>\n'
+        who = f'<b class="speaker">{_line(block.speaker)}</b> ' if block.speaker else ""
+        return f'{before}<p class="{block.kind}{abstract}" dir="auto">{who}{words}</p>\n'
+
+    def _marks(self, index: int, block: Block) -> str:
+        """The pages that begin before a block, or within it where nothing can stand between its words."""
+        early = (n for n, place in self.pages[index] if place <= block.body.start or block.kind not in SPOKEN)
+        return "".join(f'<div class="page">page {number}</div>\n' for number in early)
+
+    def _spoken(self, index: int, block: Block) -> str:
+        """The words of a block with its sentences and the pages that begin among them."""
+        insertions: list[Insertion] = []
+        for sentence in self.sentences[index]:
+            start, end = (block.body.place(origin) for origin in _place(sentence))
+            insertions += [(start, self._opening(sentence)), (end, self._closing(sentence))]
+        late = [(n, place) for n, place in self.pages[index] if place > block.body.start]
+        insertions += [(block.body.place(place), f'<span class="page">page {n}</span>') for n, place in late]
+        return "".join(_with_insertions(block.text, sorted(insertions, key=lambda insertion: insertion[0])))
+
+    def _opening(self, sentence: ScoredSentence) -> str:
+        number = self.numbers.get(sentence.start)
+        target = f' id="at-{sentence.start}"' if number or sentence.start in self.linked else ""
+        picked = " picked" if number else ""
+        return f'<span class="s{self.shade(sentence.score)}{picked}" title="score {sentence.score or 0:.2f}"{target}>'
+
+    def _closing(self, sentence: ScoredSentence) -> str:
+        number = self.numbers.get(sentence.start)
+        if not number:
+            return "</span>"
+        label = f"Sentence {number} of the summary"
+        return f'<a class="number" href="#pick-{number}" aria-label="{label}">{number}</a></span>'
+
+
+def _with_insertions(text: str, insertions: Iterable[Insertion]) -> Iterator[str]:
+    done = 0
+    for place, markup in insertions:
+        yield _text(text[done:place])
+        yield markup
+        done = place
+    yield _text(text[done:])
+
+
+def _place(sentence: ScoredSentence) -> tuple[int, int]:
+    """Start and end of a sentence that was picked from a document."""
+    assert sentence.start is not None
+    assert sentence.end is not None
+    return sentence.start, sentence.end
