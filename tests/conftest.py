@@ -177,3 +177,24 @@ def on_a_terminal() -> Callable[..., str]:
         return written.decode()
 
     return run
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Chromium without a window and without a network, whose log the tests read; skipped where it is absent."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="pages are opened with selenium, of the 'dev' extra")
+    program = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
+    driver_path = shutil.which("chromedriver")
+    if program is None or driver_path is None:
+        pytest.skip("no Chromium with its driver here; on Debian: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    # No name resolves: what is not on the disk cannot be loaded.
+    names = "--host-resolver-rules=MAP * ~NOTFOUND"
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", names):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
+    driver.set_page_load_timeout(60)
+    yield driver
+    driver.quit()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,26 +58,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def pages(site: Path) -> list[Path]:
     return sorted(site.rglob("*.html"))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="pages are opened with selenium, of the 'dev' extra")
-    program = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
-    driver_path = shutil.which("chromedriver")
-    if program is None or driver_path is None:
-        pytest.skip("no Chromium with its driver here; on Debian: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    # No name resolves: what is not on the disk cannot be loaded.
-    names = "--host-resolver-rules=MAP * ~NOTFOUND"
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", names):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
-    driver.set_page_load_timeout(60)
-    yield driver
-    driver.quit()
 
 
 def resize(browser: Any, size: tuple[int, int]) -> None:

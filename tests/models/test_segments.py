@@ -52,6 +52,6 @@ def test_pieces_give_the_states_of_the_whole(windows: str, monkeypatch: pytest.M
     encoder = EncoderNetwork(config).double().eval()
     ids = torch.randint(3, 31, (701,))
     sentences = torch.arange(701) // 7
-    whole = sums_by_sentence(encoder, ids, sentences, 101)
+    whole = sums_by_sentence(encoder, ids, sentences)
     monkeypatch.setattr(segments, "SEGMENT", 60)
-    torch.testing.assert_close(sums_by_sentence(encoder, ids, sentences, 101), whole)
+    torch.testing.assert_close(sums_by_sentence(encoder, ids, sentences), whole)

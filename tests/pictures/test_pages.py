@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -189,24 +188,6 @@ def test_bad_places_are_refused(tmp_path: Path, name: str) -> None:
 
 
 # In a browser ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="pages are opened with selenium, of the 'dev' extra")
-    program = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
-    driver_path = shutil.which("chromedriver")
-    if program is None or driver_path is None:
-        pytest.skip("no Chromium with its driver here; on Debian: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
-    driver.set_page_load_timeout(60)
-    yield driver
-    driver.quit()
 
 
 def shown(browser: Any, document: Document, file: Path, size: tuple[int, int], scheme: str = "light") -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,8 +39,7 @@ def _before_step(monkeypatch: pytest.MonkeyPatch, step: int, act: Callable[[Any,
 def _send(number: int, times: int = 1) -> Callable[[Any, Any], Any]:
     def act(trainer: Any, loss: Any) -> Any:
         for _ in range(times):
-            os.kill(os.getpid(), number)
-            time.sleep(0.05)  # two signals that wait together are one
+            signal.raise_signal(number)  # to this thread: it is handled before the next one, which else could be lost
         return loss
 
     return act

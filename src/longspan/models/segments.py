@@ -42,7 +42,6 @@ def sums_by_sentence(
     encoder: EncoderNetwork,
     input_ids: Tensor,
     sentence_ids: Tensor,
-    sentences: int,
     weighted: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Sum of the final states of each sentence's tokens: `(T,)` ids and rising sentence indices → `(N, E)`.
@@ -50,6 +49,7 @@ def sums_by_sentence(
     `weighted`, where given, is what the states `(T, E)` go through before they are summed, each by itself.
     """
     config = encoder.config
+    sentences = int(sentence_ids[-1]) + 1 if len(sentence_ids) else 0
     sums = torch.zeros(sentences, config.hidden_size, device=input_ids.device)
     bounded = reach_of(config)
     length = len(input_ids)

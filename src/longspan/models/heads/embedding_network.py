@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +10,8 @@ from torch.nn import functional
 
 from longspan.models.heads.sentence_network import sums_and_counts
 from longspan.models.heads.specs import SentenceEmbedding
-from longspan.models.network import EncoderNetwork
+from longspan.models.network import HeadNetwork
 from longspan.models.segments import sums_by_sentence
-
-if TYPE_CHECKING:
-    from longspan.models.fields import ModelFields
 
 
 class EmbedsSentences(nn.Module):
@@ -51,16 +48,9 @@ class EmbedsSentences(nn.Module):
             input_ids: `(T,)` int64, all real.
             sentence_ids: `(T,)` int64, rising from 0 to N − 1; every sentence has a token.
         """
-        sentences = int(sentence_ids[-1]) + 1 if len(sentence_ids) else 0
-        sums = sums_by_sentence(self.model.encoder, input_ids, sentence_ids, sentences, self.weighted)
+        sums = sums_by_sentence(self.model.encoder, input_ids, sentence_ids, self.weighted)
         return self.finish_vectors(sums.to(self.projection.weight.dtype))
 
 
-class EmbeddingNetwork(EmbedsSentences):
+class EmbeddingNetwork(EmbedsSentences, HeadNetwork):
     """`LongspanForSentenceEmbedding` without transformers, with the same weights, for embedding whole documents."""
-
-    def __init__(self, config: ModelFields) -> None:
-        super().__init__()
-        self.config = config
-        self.model = nn.ModuleDict({"encoder": EncoderNetwork(config)})
-        self.add_layers(config)

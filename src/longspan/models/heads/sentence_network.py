@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,12 +10,9 @@ from torch import Tensor, nn
 from longspan.errors import InputError
 from longspan.models.heads.sentence_layers import SentenceLayers
 from longspan.models.heads.specs import SentenceScoring
-from longspan.models.network import EncoderNetwork
+from longspan.models.network import HeadNetwork
 from longspan.models.segments import sums_by_sentence
 from longspan.stacks.block import Block
-
-if TYPE_CHECKING:
-    from longspan.models.fields import ModelFields
 
 
 class Scorer(nn.Module):
@@ -130,18 +127,11 @@ class ScoresSentences(nn.Module):
             input_ids: `(T,)` int64, all real.
             sentence_ids: `(T,)` int64, rising from 0 to N − 1; every sentence has a token.
         """
-        sentences = int(sentence_ids[-1]) + 1 if len(sentence_ids) else 0
-        sums = sums_by_sentence(self.model.encoder, input_ids, sentence_ids, sentences)
-        counts = tokens_by_sentence(sentence_ids[None], sentences)
+        sums = sums_by_sentence(self.model.encoder, input_ids, sentence_ids)
+        counts = tokens_by_sentence(sentence_ids[None], len(sums))
         means = (sums[None] / counts.clamp(min=1)[..., None]).to(self.scorer.dense.weight.dtype)
         return self.score(means, counts)[0]
 
 
-class SentenceScoringNetwork(ScoresSentences):
+class SentenceScoringNetwork(ScoresSentences, HeadNetwork):
     """`LongspanForSentenceScoring` without transformers, with the same weights, for scoring whole documents."""
-
-    def __init__(self, config: ModelFields) -> None:
-        super().__init__()
-        self.config = config
-        self.model = nn.ModuleDict({"encoder": EncoderNetwork(config)})
-        self.add_layers(config)
