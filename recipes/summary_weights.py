@@ -30,7 +30,7 @@ from longspan.data.text.reading import document_of, sentences_of
 from longspan.data.text.traced import Traced
 from longspan.data.text.words import contents_of, split_words
 from longspan.inference.embed import Encoder, load_encoder
-from longspan.inference.gather import gather
+from longspan.inference.scoring import gather
 from longspan.progress import progress_bar
 from longspan.tasks.summaries.clues import Sentences, clues, standardised
 from longspan.tasks.summaries.picker import BOUND

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from longspan.data.text.words import FUNCTION_WORDS
+from longspan.tasks.summaries.wording import CONNECTIVE, PRONOUN
 
 ANCHORS = 2048
 """Sentences, spread over the document, that each one is compared with."""
@@ -22,15 +23,6 @@ ROWS = 1024
 NEAR, VERY_NEAR = 0.3, 0.5
 """Cosines from which on two sentences have something, or much, in common."""
 
-_CONNECTIVE = re.compile(
-    r"(?:but|and|or|so|because|however|therefore|thus|hence|also|moreover|furthermore|then|next|finally|for example"
-    r"|for instance|in addition|similarly|instead|otherwise|yet|still|nevertheless|besides|meanwhile|that is"
-    r"|as a result|in contrast|on the other hand)\b",
-    re.IGNORECASE,
-)
-_PRONOUN = re.compile(
-    r"(?:it|this|that|these|those|they|he|she|his|her|their|its|such|him|them|there|here)\b", re.IGNORECASE
-)
 _OURS = re.compile(
     r"\b(?:we|our|this (?:paper|article|study|work|proposal|document|report|enhancement)|propos(?:es?|ed)|introduces?"
     r"|allows?)\b",
@@ -173,8 +165,8 @@ def _wording_clues(document: Sentences) -> list[np.ndarray]:
         return len(text.split()) + 1
 
     return [
-        of(lambda text: _CONNECTIVE.match(text) is not None),
-        of(lambda text: _PRONOUN.match(text) is not None),
+        of(lambda text: CONNECTIVE.match(text) is not None),
+        of(lambda text: PRONOUN.match(text) is not None),
         of(lambda text: _OURS.search(text) is not None),
         of(lambda text: "?" in text),
         of(lambda text: '"' in text or "“" in text),

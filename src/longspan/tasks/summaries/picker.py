@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,12 +12,18 @@ import numpy as np
 from longspan.tasks.summaries.clues import Sentences, clues, standardised
 from longspan.tasks.summaries.coverage import cover
 from longspan.tasks.summaries.word_worth import with_length, word_table, worth_of_sentences
+from longspan.tasks.summaries.wording import antecedents, is_fragment, is_roadmap
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+QUERY = 2.0
+"""How much nearness to a query counts beside what the scorer says."""
 BOUND = 5.0
 """A clue is at most so many standard deviations from its mean."""
+FRAGMENT, ROADMAP, HANGING = 2.0, 1.0, 0.5
+"""What holds back a piece that is no sentence, a sentence that says where something stands, and one that hangs on more
+than `longspan.tasks.summaries.wording.REACH` before it; beside 0.1 to 0.5 that a good sentence is worth."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +64,15 @@ class Picker:
         hidden = gelu(linear(torch.cat([known, meaning], -1), of["hidden.weight"], of["hidden.bias"]))
         return standardised((hidden @ of["score.weight"] + of["score.bias"]).numpy())
 
-    def order(self, document: Sentences, words: int) -> tuple[list[int], np.ndarray]:
+    def order(
+        self, document: Sentences, words: int, relevance: np.ndarray | None = None
+    ) -> tuple[list[int], np.ndarray]:
         """The sentences of a document in the order in which they enter a summary, and a score for each.
 
         Args:
             document: its sentences.
             words: how long the summary is to be.
+            relevance: `(N,)`, how near each sentence is to a query, in standard deviations; None asks for no query.
 
         Returns:
             N indices, the best first; `(N,)` scores between 0 and 1 that fall in this order.
@@ -74,9 +83,25 @@ class Picker:
         chances = self.chances(with_length(table, words))
         found = clues(document, worth_of_sentences(document, table, chances[:, 0]))
         own = self.scores(found, document.vectors)
+        if relevance is not None:
+            own = own + QUERY * relevance
         lengths = np.array([len(text.split()) for text in document.texts], float)
-        order = cover(table, chances, float(self.weights["mix"]) * own, lengths)
+        needs = antecedents(document.texts)
+        worth = self.weights["mix"].item() * own - withheld(document.texts, needs)
+        order = cover(table, chances, worth, lengths, [before or () for before in needs], document.vectors, words)
         scores = np.empty(len(own))
         # The place in the order says how early a sentence is wanted; how much, the scorer.
         scores[order] = np.sort(1 / (1 + np.exp(1 - 1.5 * own)))[::-1]
         return order, scores
+
+
+def withheld(sentences: Sequence[str], needs: Sequence[tuple[int, ...] | None]) -> np.ndarray:
+    """By how much each sentence is held back for its wording, `(N,)`: pieces, roadmaps, those that need too many."""
+    pieces, roadmaps = map(is_fragment, sentences), map(is_roadmap, sentences)
+    return np.array(
+        [
+            FRAGMENT * piece + ROADMAP * roadmap + HANGING * (before is None)
+            for piece, roadmap, before in zip(pieces, roadmaps, needs, strict=True)
+        ],
+        float,
+    )
