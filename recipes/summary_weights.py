@@ -4,7 +4,7 @@
 
 Fitted on documents whose licences let a model be shipped that was trained on them, with the summaries that their
 authors or readers wrote; each kind of document counts the same, and within it each document. `--without` leaves kinds
-out, to measure how the rest does on a kind that it never saw. The vectors of the sentences come from the bundled encoder.
+out, to measure how the rest does on a kind that it never saw. The vectors of sentences come from the bundled encoder.
 """
 
 from __future__ import annotations

@@ -97,11 +97,15 @@ class Picker:
 
 def withheld(sentences: Sequence[str], needs: Sequence[tuple[int, ...] | None]) -> np.ndarray:
     """By how much each sentence is held back for its wording, `(N,)`: pieces, roadmaps, those that need too many."""
-    pieces, roadmaps = map(is_fragment, sentences), map(is_roadmap, sentences)
+    # What begins in lower case is the rest of a sentence, unless the whole text is written so.
+    low = [sentence[:1].islower() for sentence in sentences]
+    broken = [
+        is_fragment(one) or (is_low and 2 * sum(low) < len(low)) for one, is_low in zip(sentences, low, strict=True)
+    ]
     return np.array(
         [
-            FRAGMENT * piece + ROADMAP * roadmap + HANGING * (before is None)
-            for piece, roadmap, before in zip(pieces, roadmaps, needs, strict=True)
+            FRAGMENT * piece + ROADMAP * is_roadmap(sentence) + HANGING * (before is None)
+            for sentence, piece, before in zip(sentences, broken, needs, strict=True)
         ],
         float,
     )

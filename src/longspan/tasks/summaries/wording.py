@@ -32,21 +32,29 @@ _OWN_SUBJECT = re.compile(
     re.IGNORECASE,
 )
 """What begins alike, and names what it is about, or has nothing to name."""
+_PART = r"(?:(?:sub)?section|sect\.|chapter|appendix)"
+_NUMBER = r"[\dIVXA-F][\dIVX.]*\b"
+_TELLS = (
+    r"(?:describe|discusse?|present|introduce|review|conclude|provide|give|explain|contain|cover|detail|outline|show"
+    r"|report|summari[sz]e|examine|consider|list)s?\b"
+)
+_TOLD = r"(?:described|discussed|presented|explained|detailed|shown|given|listed|defined|outlined|reported|provided)"
 _ROADMAP = re.compile(
-    r"\b(?:in (?:this|the next|the following|the remaining|subsequent) (?:sub)?sections?,? (?:we|I|is|are|the)"
-    r"|in (?:section|sect\.|chapter|appendix) [\dIVXA-F]"
-    r"|(?:the )?(?:rest|remainder|remaining part) of (?:this|the|our) (?:paper|article|work|report|document|chapter)"
-    r"|(?:this|the) (?:paper|article|report|document|chapter|section) is (?:organi[sz]ed|structured|divided)"
-    r"|(?:sub)?(?:section|sect\.|chapter|appendix|part) [\dIVXA-F][\dIVX.]* (?:then )?(?:describes?|discusse?s?|presents?"
-    r"|introduces?|reviews?|concludes?|provides?|gives?|explains?|contains?|covers?|deals?|details?|outlines?|shows?"
-    r"|reports?|summari[sz]es?|examines?|considers?|lists?)"
-    r"|(?:is|are|will be|as) (?:further |briefly )?(?:described|discussed|presented|explained|detailed|shown|given|listed"
-    r"|defined|outlined|summari[sz]ed|reported|provided) (?:in(?: detail in)?|below|above)"
-    r" ?(?:the (?:next|following|previous)|(?:sub)?sections?|appendix|chapter|table|figure|fig\.|\d|$|[.,;:])"
-    r"|we (?:now|next|first|then) (?:turn|describe|present|discuss|introduce|give|review|explain)"
-    r"|see (?:also )?(?:section|sect\.|chapter|appendix|table|figure|fig\.))"
-    r"|^(?:next|now|first|below|finally),? (?:we|I)(?: will|'ll)? (?:present|describe|discuss|turn|review|introduce"
-    r"|explain|outline)\b",
+    "|".join(
+        [
+            rf"\bin (?:this|the (?:next|following|remaining)|subsequent) {_PART}s?,? (?:we|I|is|are|the)\b",
+            rf"\b(?:in {_PART}|{_PART}) {_NUMBER},? (?:then |we |I )*(?:will )?{_TELLS}",
+            rf"\b(?:in|see(?: also)?) {_PART} {_NUMBER}",
+            r"\bsee (?:also )?(?:table|figure|fig\.)",
+            r"\b(?:rest|remainder|remaining part) of (?:this|the|our) (?:paper|article|work|report|document|chapter)\b",
+            r"\b(?:paper|article|report|document|chapter|section) is (?:organi[sz]ed|structured|divided)\b",
+            rf"\b(?:is|are|will be|as) (?:further |briefly )?{_TOLD}(?: in detail)? (?:below|above)\b",
+            rf"\b(?:is|are|will be|as) (?:further |briefly )?{_TOLD}(?: in detail)? in "
+            rf"(?:(?:the (?:next|following|previous) )?{_PART}|table|figure|fig\.)",
+            rf"\bwe (?:now|next|then) (?:turn to|{_TELLS})",
+            rf"^(?:next|now|first|below|finally),? (?:we|I)(?: will|'ll)? (?:turn to|{_TELLS})",
+        ]
+    ),
     re.IGNORECASE,
 )
 """What tells where something is said instead of saying it."""
@@ -68,8 +76,8 @@ def is_roadmap(sentence: str) -> bool:
 
 
 def is_fragment(sentence: str) -> bool:
-    """Whether a piece is no sentence of prose, or begins in the middle of one."""
-    return sentence[:1].islower() or sentence.rstrip().endswith((":", ",", ";")) or not whole(sentence)
+    """Whether a piece is no sentence of prose, or promises what comes after it."""
+    return sentence.rstrip().endswith(":") or not whole(sentence)
 
 
 def whole(sentence: str) -> bool:
@@ -78,7 +86,7 @@ def whole(sentence: str) -> bool:
 
 
 def antecedents(sentences: Sequence[str]) -> list[tuple[int, ...] | None]:
-    """For each sentence those before it that it needs: none, up to `REACH` in order, or None where they are too many."""
+    """For each sentence those before it that it needs: none, up to `REACH` in order, or None for too many."""
     found: list[tuple[int, ...] | None] = []
     for index, sentence in enumerate(sentences):
         if index == 0 or not hangs(sentence):
