@@ -14,12 +14,15 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from longspan.errors import InputError
+from longspan.inference import embed as embeddings
 from longspan.inference import summarize as summaries
-from longspan.inference.bundled import BundledTokenizer, open_bundled
+from longspan.inference.bundled import SCALE, BundledTokenizer, open_bundled
 from longspan.inference.summarize import Extractive, load_summarizer
-from longspan.models import LongspanForSentenceScoring
+from longspan.models import LongspanForSentenceEmbedding, LongspanForSentenceScoring
+from longspan.models.heads.embedding_network import EmbeddingNetwork
 from longspan.models.heads.sentence_network import SentenceScoringNetwork
 
+FOLDERS = (summaries.BUNDLED, embeddings.BUNDLED)
 TEXTS = (
     "",
     "Plain words, 3.14 and 1,000,000 numbers.",
@@ -30,8 +33,9 @@ TEXTS = (
 )
 
 
-def test_the_tokenizer_is_the_one_that_transformers_loads() -> None:
-    ours, theirs = BundledTokenizer(summaries.BUNDLED), AutoTokenizer.from_pretrained(summaries.BUNDLED)
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_the_tokenizer_is_the_one_that_transformers_loads(folder: Path) -> None:
+    ours, theirs = BundledTokenizer(folder), AutoTokenizer.from_pretrained(folder)
     assert len(ours) == len(theirs)
     assert ours.get_vocab() == theirs.get_vocab()
     for kind in ("pad", "bos", "eos", "unk", "cls", "sep"):
@@ -53,6 +57,36 @@ def test_sentences_score_the_same_as_with_transformers() -> None:
     ids = torch.tensor(light.tokenizer(text)["input_ids"])
     sentence = torch.arange(len(ids)) // 23
     assert torch.equal(light.model.score_document(ids, sentence), full.score_document(ids, sentence))
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundled encoder with its 8 bits multiplied out, as `from_pretrained` takes it."""
+    folder = tmp_path_factory.mktemp("encoder")
+    shutil.copytree(embeddings.BUNDLED, folder, dirs_exist_ok=True)
+    stored = load_file(folder / "model.safetensors")
+    tables = [name.removesuffix(SCALE) for name in stored if name.endswith(SCALE)]
+    assert [stored[name].dtype for name in tables] == [torch.int8]
+    plain = {name: weight.float() for name, weight in stored.items() if not name.endswith(SCALE)}
+    plain |= {name: plain[name] * stored[name + SCALE].float() for name in tables}
+    save_file(plain, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_sentences_have_the_same_vectors_as_with_transformers(unpacked: Path) -> None:
+    light, full = embeddings.load_encoder(), embeddings.load_encoder(unpacked)
+    assert isinstance(light.model, EmbeddingNetwork)
+    assert isinstance(full.model, LongspanForSentenceEmbedding)
+    sentences = " ".join(topics.values())[:40_000].split(". ")
+    # Not to the bit: the same weights may lie in memory otherwise, which changes the order of sums in products.
+    assert light.embed_document(sentences) == pytest.approx(full.embed_document(sentences), abs=1e-6)
+    assert light.embed(TEXTS) == pytest.approx(full.embed(TEXTS), abs=1e-6)
+    with torch.inference_mode():  # what training computes, where the document fits into one piece
+        encoded = light.tokenizer(sentences[:20], add_special_tokens=False)["input_ids"]
+        ids = torch.tensor([[token for one in encoded for token in one]])
+        places = torch.arange(len(encoded)).repeat_interleave(torch.tensor([len(one) for one in encoded]))
+        expected = full.model(input_ids=ids, sentence_ids=places[None]).embeddings[0]
+    assert torch.allclose(light.model.embed_document(ids[0], places), expected, atol=1e-5)
 
 
 def test_loading_draws_no_random_numbers() -> None:
