@@ -29,7 +29,7 @@ from longspan.inference.embed import load_encoder
 from longspan.inference.notes import reads_english
 from longspan.inference.ranking import SHOWN, WEIGHTS, PassageIndex, Weights, load_weights
 from longspan.tasks.metrics.bootstrap import Interval, bootstrap, bootstrap_difference
-from measure import RESULTS, machine, table, write_page
+from measure import RESULTS, machine, shown, table, write_page
 from minilm import MiniLM, minilm
 
 OURS, LEXICAL, TEACHER = "longspan answer", "BM25", "all-MiniLM-L6-v2"
@@ -152,12 +152,6 @@ def area_interval(found: Sequence[Outcome], samples: int = 1000) -> Interval:
 def hits(found: Sequence[Outcome], method: str, first: int) -> list[float]:
     """For each question with an answer whether one of the first passages is right, 100 or 0."""
     return [100.0 * (one.ranks[method] < first) for one in found if one.ranks is not None]
-
-
-def shown(interval: Interval, *, signed: bool = False, digits: int = 1) -> str:
-    """ "52.1 (45.0, 59.2)" """
-    numbers = [f"{value:{'+' if signed else ''}.{digits}f}" for value in interval]
-    return f"{numbers[0]} ({numbers[1]}, {numbers[2]})"
 
 
 def rows_of_hits(groups: dict[str, list[Outcome]], methods: Sequence[str]) -> list[list[str]]:

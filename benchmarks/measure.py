@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from longspan.tasks.metrics.bootstrap import Interval
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -114,6 +116,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def shown(interval: Interval, *, signed: bool = False, digits: int = 1) -> str:
+    """ "52.1 (45.0, 59.2)" """
+    numbers = [f"{value:{'+' if signed else ''}.{digits}f}" for value in interval]
+    return f"{numbers[0]} ({numbers[1]}, {numbers[2]})"
 
 
 def write_page(name: str, title: str, parts: Sequence[str]) -> Path:

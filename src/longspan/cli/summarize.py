@@ -28,6 +28,7 @@ def summarize(
         str | None, typer.Option(help="short, medium or long, by the document's length.", show_default="medium")
     ] = None,
     words: Annotated[int | None, typer.Option(help="Words, in whole sentences, as near as possible.")] = None,
+    query: Annotated[str | None, typer.Option(help="What it is to be about: a question or some words.")] = None,
     outline: Annotated[
         bool, typer.Option("--outline", help="Section by section: headings, each with its best sentences.")
     ] = False,
@@ -57,6 +58,7 @@ def summarize(
     in order: nothing is cut off, nothing is downloaded. With a sequence-to-sequence model the summary is written anew.
 
     Examples: `longspan summarize paper.pdf -n 8`, `longspan summarize book.txt --picture strip.png`,
+    `longspan summarize meeting.txt --query "What was decided about the budget?"`,
     `longspan summarize report.docx --html page.html`, `curl -s URL | longspan summarize - --json`,
     `longspan summarize report.md --model runs/led-arxiv-16k --beams 4`.
     """
@@ -77,7 +79,7 @@ def summarize(
     done = []
     for file, document in zip(files, documents, strict=True):
         options = decoding if decoding.options() else None
-        summary = run(document, **vars(extent), model=model, language=language, decoding=options)
+        summary = run(document, **vars(extent), query=query, model=model, language=language, decoding=options)
         sections = outline_of(document, summary) if outline else ()
         if outline and not summary.document:
             raise InputError(f"--outline needs a model that picks sentences, but {model} writes; leave one of them out")

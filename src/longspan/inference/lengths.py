@@ -15,6 +15,8 @@ SLACK = 1.1
 """A summary of N words has at most so many times N."""
 SPARE = 20
 """Further sentences, in order of preference, among which what is missing in words is looked for."""
+SHORTEST = 5
+"""Words of the shortest pieces that are counted as sentences where one asks how long these usually are."""
 
 Pick = Callable[[int], list[int]]
 """From a number of sentences to the indices of the best ones."""
@@ -63,6 +65,13 @@ class Extent:
         if self.length == "short":
             return max(1, round(medium / 4))
         return max(medium, min(4 * medium, sentences // 3)) if self.length == "long" else medium
+
+    def expected_words(self, texts: Sequence[str]) -> int:
+        """How many words a summary of these sentences will have, about: those asked for, or of as many usual ones."""
+        if self.words is not None:
+            return self.words
+        lengths = sorted(length for length in map(len, map(split_words, texts)) if length >= SHORTEST)
+        return self.count(len(texts)) * (lengths[len(lengths) // 2] if lengths else SHORTEST)
 
     def take(self, texts: Sequence[str], pick: Pick) -> list[int]:
         """The indices of the sentences to take, in order.

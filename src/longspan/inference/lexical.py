@@ -14,24 +14,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from longspan.data.text.words import is_unspaced, split_words
+from longspan.data.text.words import FUNCTION_WORDS, is_unspaced, split_words
 from longspan.extras import require
 
 STEMMERS = {"en": "english", "ru": "russian", "ar": "arabic", "el": "greek", "hi": "hindi", "ta": "tamil"}
 """Language code, as the script tells it → the name of its stemmer; words of others are taken as they are."""
-
-_FUNCTION_WORDS = """
-a about above after again against all also am an and any anybody anyone anything are as at be because been
-before being below between both but by can could d did do does doing done down during each either else ever
-every few for from further give had has have having he her here hers herself him himself his how however i if in
-into is it its itself just let like ll m many may me might more most much must my myself no nor not of off on
-once only or other ought our ours ourselves out over own please re s same say says shall she should so some
-somebody someone something such t tell than that the their theirs them themselves then there these they this
-those through thus to too under until up upon us ve very was we were what when where whether which while who
-whom whose why will with would you your yours yourself yourselves
-"""
-FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
-"""English words that say nothing of what a question is about."""
 
 
 def stems_of(text: str, language: str) -> list[str]:

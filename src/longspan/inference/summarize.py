@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from longspan.characters import mend
 from longspan.data.text.blocks import Document
@@ -21,20 +21,18 @@ from longspan.inference.lengths import Extent, Length, extent_of
 from longspan.inference.notes import notes, reads_english
 from longspan.inference.results import Decoding, ScoredSentence, Summary
 
-BUNDLED = Path(__file__).parents[1] / "bundled"
-"""The folder of the model that comes with the package; its README.md is the model card."""
+if TYPE_CHECKING:
+    from longspan.inference.scoring import SentenceScorer
 
 NOT_ENGLISH = "the bundled model was trained on English; its choice in other languages is less sure"
-
-
 OWN_ABSTRACT = "starts from the document's own abstract"
 
 
 class Summarizer(Protocol):
     """What `load_summarizer` gives: a model that is ready to summarise any number of documents."""
 
-    def summarize(self, document: Document, sentences: int | Extent | None = None) -> Summary:
-        """Summarise one document; `sentences` is the length wanted, None chooses one by the document's length."""
+    def summarize(self, document: Document, sentences: int | Extent | None = None, query: str | None = None) -> Summary:
+        """Summarise one document: so long, or as long as it takes, and about a query where one is given."""
         ...
 
 
@@ -45,6 +43,7 @@ def summarize(
     *,
     length: Length | None = None,
     words: int | None = None,
+    query: str | None = None,
     language: str | None = None,
     decoding: Decoding | None = None,
     raw: bool = False,
@@ -57,6 +56,7 @@ def summarize(
             models that pick sentences, as `length` and `words`; give one of the three.
         length: "short", "medium" or "long", see `longspan.inference.lengths.Extent`; medium is what None takes.
         words: whole sentences with as near as possible to so many words, and at most a tenth more.
+        query: what the summary is to be about: a question or some words. Only for the bundled model.
         model: None takes the bundled model, which picks sentences. Else the folder or name of a model (one trained
             here, or a published LED, BART or mBART, which write), or what `load_summarizer` returned.
         language: ISO 639-1 code for cutting sentences; None guesses by the script.
@@ -71,9 +71,11 @@ def summarize(
             loaded or cannot summarise, or a document longer than a model that writes can read.
     """
     extent = Extent(sentences=sentences, words=words, length=length)
+    if query is not None and not query.strip():
+        raise InputError("query is blank; give what the summary is to be about, or leave it out")
     document, halves = _document(text, raw)
     summarizer = load_summarizer(model, language, decoding) if model is None or isinstance(model, str | Path) else model
-    summary = summarizer.summarize(document, extent)
+    summary = summarizer.summarize(document, extent, query)
     return replace(summary, note=notes(summary.note, halves=halves))
 
 
@@ -102,22 +104,22 @@ def load_summarizer(
 
 @lru_cache(maxsize=2)
 def _bundled(language: str | None) -> Summarizer:
-    from longspan.inference.bundled import open_bundled
-    from longspan.models.heads.sentence_network import SentenceScoringNetwork
+    from longspan.inference.scoring import package_scorer
 
-    return Extractive(*open_bundled(BUNDLED, SentenceScoringNetwork), english_only=True, language=language)
+    return Extractive(package_scorer(), english_only=True, language=language)
 
 
 @lru_cache(maxsize=2)
 def _load(source: str, language: str | None, decoding: Decoding | None) -> Summarizer:
     from longspan.checkpoints.loading import load_pair
+    from longspan.inference.scoring import ModelScorer
     from longspan.models import LongspanForConditionalGeneration, LongspanForSentenceScoring
 
     model, tokenizer = load_pair(source)
     if isinstance(model, LongspanForSentenceScoring):
         if decoding is not None:
             raise InputError(f"model {source!r} picks sentences and decodes nothing; leave the decoding options out")
-        return Extractive(model, tokenizer, language=language)
+        return Extractive(ModelScorer(model, tokenizer, source), language=language)
     if isinstance(model, LongspanForConditionalGeneration):
         return Abstractive(model, tokenizer, source=source, decoding=decoding)
     raise InputError(
@@ -127,15 +129,14 @@ def _load(source: str, language: str | None, decoding: Decoding | None) -> Summa
 
 
 class Extractive:
-    """Summarises by picking sentences with a `LongspanForSentenceScoring` model."""
+    """Summarises by picking sentences, by what a scorer makes of them."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, english_only: bool = False, language: str | None = None) -> None:
-        self.model = model
-        self.tokenizer = tokenizer
+    def __init__(self, scorer: SentenceScorer, *, english_only: bool = False, language: str | None = None) -> None:
+        self.scorer = scorer
         self.english_only = english_only
         self.language = language
 
-    def summarize(self, document: Document, sentences: int | Extent | None = None) -> Summary:
+    def summarize(self, document: Document, sentences: int | Extent | None = None, query: str | None = None) -> Summary:
         """See `longspan.summarize`."""
         from longspan.tasks.summaries.selection import choose
 
@@ -143,15 +144,16 @@ class Extractive:
         begin = time.perf_counter()
         found = sentences_of(document, self.language)
         texts = [sentence.text for sentence in found]
-        scores, tokens = self.score(texts)
+        scores, tokens = self.scorer.score(document, found, extent.expected_words(texts), query)
         # Sentences of the document's own abstract come before all others, which must not repeat them.
-        ranks = [score + sentence.abstract for sentence, score in zip(found, scores, strict=True)]
+        ahead = [query is None and sentence.abstract for sentence in found]
+        ranks = [score + first for first, score in zip(ahead, scores, strict=True)]
         picked = extent.take(texts, lambda count: choose(texts, ranks, count))
         scored = tuple(
             ScoredSentence(sentence.text, sentence.start, sentence.end, round(score, 4), sentence.speaker)
             for sentence, score in zip(found, scores, strict=True)
         )
-        own = any(found[index].abstract for index in picked)
+        own = any(ahead[index] for index in picked)
         foreign = self.english_only and not reads_english(document.text)
         return Summary(
             sentences=tuple(scored[index] for index in picked),
@@ -161,20 +163,6 @@ class Extractive:
             note=notes(OWN_ABSTRACT if own else None, NOT_ENGLISH if foreign else None),
             abstract=own,
         )
-
-    def score(self, sentences: list[str]) -> tuple[list[float], int]:
-        """A score between 0 and 1 for each sentence of a document, and the number of tokens read."""
-        import torch
-
-        from longspan.tasks.summaries.extraction import encode_sentences
-
-        if not sentences:
-            return [], 0
-        encoded = encode_sentences(sentences, self.tokenizer)
-        lengths = torch.tensor([len(ids) for ids in encoded])
-        input_ids = torch.tensor([token for ids in encoded for token in ids])
-        sentence_ids = torch.arange(len(encoded)).repeat_interleave(lengths)
-        return self.model.score_document(input_ids, sentence_ids).sigmoid().tolist(), len(input_ids)
 
 
 class Abstractive:
@@ -189,9 +177,12 @@ class Abstractive:
             # transformers warns where both a total and a new length are set.
             self.options["max_length"] = None
 
-    def summarize(self, document: Document, sentences: int | Extent | None = None) -> Summary:
+    def summarize(self, document: Document, sentences: int | Extent | None = None, query: str | None = None) -> Summary:
         """See `longspan.summarize`."""
         import torch
+
+        if query is not None:
+            raise InputError(f"model {self.source!r} reads no query; leave the query {query!r} or the model out")
 
         if given := extent_of(sentences).given:
             raise InputError(

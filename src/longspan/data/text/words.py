@@ -16,6 +16,21 @@ _UNSPACED = (
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 
+_FUNCTION_WORDS = """
+a about above after again against all also am an and any anybody anyone anything are as at be because been
+before being below between both but by can could d did do does doing done down during each either else ever
+every few for from further give had has have having he her here hers herself him himself his how however i if in
+into is it its itself just let like ll m many may me might more most much must my myself no nor not of off on
+once only or other ought our ours ourselves out over own please re s same say says shall she should so some
+somebody someone something such t tell than that the their theirs them themselves then there these they this
+those through thus to too under until up upon us ve very was we were what when where whether which while who
+whom whose why will with would you your yours yourself yourselves
+"""
+STEM = 6
+"""Letters of a word that tell it from others."""
+FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
+"""English words that say nothing of what a text is about."""
+
 
 def split_words(text: str) -> list[str]:
     """Lower-case words in order, in normal form NFKC; characters of scripts written without spaces count singly."""
@@ -23,6 +38,26 @@ def split_words(text: str) -> list[str]:
         return _ASCII_WORD.findall(text.lower())
     # The Arabic tatweel only stretches a word on paper.
     return _pattern().findall(unicodedata.normalize("NFKC", text).lower().replace("\u0640", ""))
+
+
+def contents_of(text: str) -> list[str]:
+    """What a text is about: its words without English function words and numbers, cut to `STEM` letters.
+
+    Words that share their first letters are taken for forms of one word: as good as a stemmer where words are counted,
+    for every language, and without a dependency. Characters of scripts without spaces count in pairs of neighbours.
+    """
+    found: list[str] = []
+    before = ""
+    for word in split_words(text):
+        if is_unspaced(word):
+            if before:
+                found.append(before + word)
+            before = word
+            continue
+        before = ""
+        if len(word) > 1 and not word.isdigit() and word not in FUNCTION_WORDS:
+            found.append(word[:STEM])
+    return found
 
 
 def is_unspaced(word: str) -> bool:

@@ -1,0 +1,120 @@
+"""What tells a summary's sentences from the others: the weights of the package, or a model that scores sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from longspan.data.text.blocks import Document
+from longspan.data.text.reading import DocumentSentence
+from longspan.data.text.words import contents_of
+from longspan.errors import InputError
+from longspan.inference.embed import Encoder, load_encoder
+from longspan.tasks.summaries.clues import Sentences
+from longspan.tasks.summaries.picker import Picker
+from longspan.tasks.summaries.query import relevance
+
+WEIGHTS = Path(__file__).parents[1] / "bundled" / "summary.safetensors"
+"""What `Picker` is made of; README.md beside it says how it came about."""
+
+
+class SentenceScorer(Protocol):
+    """Scores the sentences of a document."""
+
+    def score(
+        self, document: Document, found: Sequence[DocumentSentence], words: int, query: str | None
+    ) -> tuple[list[float], int]:
+        """A score between 0 and 1 for each sentence, and how many tokens were read.
+
+        Args:
+            document: as it was read.
+            found: its sentences.
+            words: how long the summary is to be, about.
+            query: what it is to be about, or None.
+        """
+        ...
+
+
+class PackageScorer:
+    """Scores by the encoder and the weights of the package, for any length and query."""
+
+    def __init__(self, picker: Picker, encoder: Encoder) -> None:
+        self.picker = picker
+        self.encoder = encoder
+
+    def score(
+        self, document: Document, found: Sequence[DocumentSentence], words: int, query: str | None
+    ) -> tuple[list[float], int]:
+        """See `SentenceScorer`; the scores fall in the order in which the sentences enter the summary."""
+        sentences, tokens = gather(document, found, self.encoder)
+        near = None if query is None else relevance(sentences, query, self.encoder.embed([query])[0])
+        return self.picker.order(sentences, words, near)[1].tolist(), tokens
+
+
+class ModelScorer:
+    """Scores with a `LongspanForSentenceScoring` model."""
+
+    def __init__(self, model: Any, tokenizer: Any, source: str) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.source = source
+
+    def score(
+        self, document: Document, found: Sequence[DocumentSentence], words: int, query: str | None
+    ) -> tuple[list[float], int]:
+        """See `SentenceScorer`; the length plays no part, and there can be no query."""
+        import torch
+
+        from longspan.tasks.summaries.extraction import encode_sentences
+
+        if query is not None:
+            raise InputError(f"model {self.source!r} reads no query; leave the query {query!r} or the model out")
+        if not found:
+            return [], 0
+        encoded = encode_sentences([sentence.text for sentence in found], self.tokenizer)
+        lengths = torch.tensor([len(ids) for ids in encoded])
+        input_ids = torch.tensor([token for ids in encoded for token in ids])
+        sentence_ids = torch.arange(len(encoded)).repeat_interleave(lengths)
+        return self.model.score_document(input_ids, sentence_ids).sigmoid().tolist(), len(input_ids)
+
+
+def package_scorer() -> PackageScorer:
+    """The scorer that comes with the package.
+
+    Raises:
+        InputError: its files are missing or damaged.
+    """
+    return PackageScorer(Picker.load(WEIGHTS), load_encoder())
+
+
+def gather(document: Document, found: Sequence[DocumentSentence], encoder: Encoder) -> tuple[Sentences, int]:
+    """The sentences of a document with all that is known of them, and how many tokens were read.
+
+    Args:
+        document: as it was read.
+        found: its sentences.
+        encoder: gives their vectors.
+    """
+    texts = [sentence.text for sentence in found]
+    vectors, tokens = encoder.read_document(texts)
+    places = [index for index, block in enumerate(document.blocks) if block.kind == "heading"]
+    headings = [document.blocks[index].text for index in places]
+    title = document.title or ""
+    loose = encoder.embed([*headings, title])
+    blocks = np.array([sentence.block for sentence in found], dtype=int)
+    sentences = Sentences(
+        texts=texts,
+        contents=[contents_of(text) for text in texts],
+        vectors=vectors,
+        paragraphs=blocks,
+        sections=np.searchsorted(places, blocks) if places else np.zeros(len(found), int),
+        headings=headings,
+        heading_vectors=loose[:-1],
+        title=title,
+        title_vector=loose[-1] if title.strip() else None,
+        spoken=np.array([sentence.speaker is not None for sentence in found], dtype=bool),
+    )
+    return sentences, tokens

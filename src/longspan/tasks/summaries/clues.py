@@ -1,0 +1,233 @@
+"""What tells that a sentence says what its document is about, as numbers: place, centrality, structure, wording.
+
+Every number is relative to the document or bounded, so that what was learned on papers is not absurd on stories. The
+centrality of a sentence is how near its vector is to those of others (as LexRank's, Erkan and Radev 2004, with vectors
+of meaning instead of words), against at most `ANCHORS` of them, in linear time and memory.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from longspan.data.text.words import FUNCTION_WORDS
+from longspan.tasks.summaries.wording import CONNECTIVE, PRONOUN
+
+ANCHORS = 2048
+"""Sentences, spread over the document, that each one is compared with."""
+ROWS = 1024
+"""Sentences that are compared at a time."""
+NEAR, VERY_NEAR = 0.3, 0.5
+"""Cosines from which on two sentences have something, or much, in common."""
+
+_OURS = re.compile(
+    r"\b(?:we|our|this (?:paper|article|study|work|proposal|document|report|enhancement)|propos(?:es?|ed)|introduces?"
+    r"|allows?)\b",
+    re.IGNORECASE,
+)
+_FILLER = re.compile(
+    r"\b(?:um|uh|yeah|okay|ok|mm|hmm|mhm|oh|right|like|so|well|know|mean|just|really|gonna|alright)\b", re.IGNORECASE
+)
+_PERSON = re.compile(r"\b(?:I|you|me|my|your)\b")
+_WE_YOU = re.compile(r"\b(?:I|you|we)\b")
+_HE_SHE = re.compile(r"\b(?:he|she|his|her)\b", re.IGNORECASE)
+_CAPITAL = re.compile(r"(?<!^)\b[A-Z]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentences:
+    """The sentences of a document and what is known of them.
+
+    Attributes:
+        texts: N, in order.
+        contents: the content words of each, see `contents_of`.
+        vectors: `(N, D)` of length 1.
+        paragraphs: `(N,)`, the paragraph, item or turn that each stands in, rising.
+        sections: `(N,)`, how many headings stand above each, rising from 0.
+        headings: texts of the headings.
+        heading_vectors: `(H, D)` of length 1.
+        title: of the document; empty where it has none.
+        title_vector: `(D,)`, or None.
+        spoken: `(N,)` bool, whether a speaker is named.
+    """
+
+    texts: Sequence[str]
+    contents: Sequence[Sequence[str]]
+    vectors: np.ndarray
+    paragraphs: np.ndarray
+    sections: np.ndarray
+    headings: Sequence[str] = ()
+    heading_vectors: np.ndarray | None = None
+    title: str = ""
+    title_vector: np.ndarray | None = None
+    spoken: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+def standardised(values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Values less their mean, over their standard deviation; 0 where all are equal."""
+    values = np.asarray(values, dtype=np.float32)
+    spread = values.std() if len(values) else 0.0
+    return (values - values.mean()) / spread if spread > 1e-6 else np.zeros_like(values)
+
+
+def centrality(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How much each sentence has in common with the document's, and with what share of them very much: `(N,)` each."""
+    count = len(vectors)
+    anchors = vectors if count <= ANCHORS else vectors[np.linspace(0, count - 1, ANCHORS).astype(int)]
+    common, much = np.zeros(count, np.float32), np.zeros(count, np.float32)
+    for first in range(0, count, ROWS):
+        cosines = vectors[first : first + ROWS] @ anchors.T
+        common[first : first + ROWS] = np.maximum(cosines - NEAR, 0).mean(1)
+        much[first : first + ROWS] = (cosines > VERY_NEAR).mean(1)
+    return common, much
+
+
+def word_centrality(contents: Sequence[Sequence[str]]) -> np.ndarray:
+    """How much each sentence has in common with the others by its words, `(N,)`: the square root of the sum of cosines.
+
+    The words count by how often they occur in it and how rare they are in the document (LexRank's measure without its
+    threshold, Erkan and Radev 2004). The sum of cosines is one with the sum of vectors, so time and memory are linear.
+    """
+    holders = Counter(word for words in contents for word in set(words))
+    rarity = {word: math.log(len(contents) / count) + 1 for word, count in holders.items()}
+    rows, total = [], Counter[str]()
+    for words in contents:
+        row = {word: times * rarity[word] for word, times in Counter(words).items()}
+        norm = math.sqrt(sum(value**2 for value in row.values())) or 1.0
+        rows.append({word: value / norm for word, value in row.items()})
+        total.update(rows[-1])
+    found = [sum(value * total[word] for word, value in row.items()) for row in rows]
+    return np.sqrt(np.maximum(np.array(found) - 1, 0))
+
+
+def clues(document: Sentences, worth: np.ndarray) -> np.ndarray:
+    """The clues of each sentence, `(N, C)` float32.
+
+    Args:
+        document: at least one sentence.
+        worth: `(N, 3)`, of each sentence's content words: mean, sum and largest chance to be in a summary.
+    """
+    length = np.array([len(text.split()) for text in document.texts], np.float32)
+    columns = [
+        *_place_clues(document),
+        *_length_clues(document, length),
+        *_vector_clues(document),
+        *_wording_clues(document),
+        standardised(worth[:, 0]),
+        standardised(worth[:, 1]),
+        standardised(worth[:, 1] / (length + 3)),
+        worth[:, 1] / (length + 3),
+        standardised(worth[:, 2]),
+    ]
+    own = np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
+    return np.concatenate([own, np.repeat(kind_of_text(document)[None], len(own), axis=0)], axis=1)
+
+
+def _place_clues(document: Sentences) -> list[np.ndarray]:
+    count = len(document)
+    index = np.arange(count, dtype=np.float32)
+    relative = index / max(count - 1, 1)
+    sections = document.sections
+    begins = np.r_[True, document.paragraphs[1:] != document.paragraphs[:-1]]
+    first = np.maximum.accumulate(np.where(np.r_[True, sections[1:] != sections[:-1]], index, 0))
+    last = sections.max()
+    return [
+        *(relative, relative**2, 1 / (1 + index), 1 / (1 + index / 10), 1 / (1 + (count - 1 - index) / 5)),
+        *(np.log1p(index), begins, 1 / (1 + index - first), sections <= 1, sections == last, sections / (last + 1)),
+    ]
+
+
+def _length_clues(document: Sentences, length: np.ndarray) -> list[np.ndarray]:
+    kinds = np.array([len(set(words)) for words in document.contents], np.float32)
+    log = np.log1p(length)
+    holders: dict[str, int] = {}
+    for words in document.contents:
+        for word in set(words):
+            holders[word] = holders.get(word, 0) + 1
+    common = np.array(
+        [np.mean([np.log1p(holders[word]) for word in set(words)]) if words else 0 for words in document.contents]
+    )
+    return [
+        *(log, log**2, length < 6, length > 45, kinds / (length + 3), standardised(log)),
+        *(standardised(common), standardised(common * np.sqrt(kinds))),
+    ]
+
+
+def _vector_clues(document: Sentences) -> list[np.ndarray]:
+    vectors, count = document.vectors, len(document)
+    mean = _unit(vectors.mean(0))
+    sums = np.zeros((int(document.sections.max()) + 1, vectors.shape[1]), np.float32)
+    np.add.at(sums, document.sections, vectors)
+    sections = sums / (np.linalg.norm(sums, axis=1, keepdims=True) + 1e-9)
+    lead = _unit(vectors[: max(3, count // 50)].mean(0))
+    title = vectors[0] if document.title_vector is None else document.title_vector
+    named = document.heading_vectors
+    headings = mean if named is None or not len(named) else named.mean(0)
+    beside = (vectors[1:] * vectors[:-1]).sum(1)
+    near = np.maximum(np.r_[0, beside], np.r_[beside, 0])
+    found = [vectors @ mean, *centrality(vectors), (vectors * sections[document.sections]).sum(1), vectors @ lead]
+    return [standardised(values) for values in (*found, vectors @ title, vectors @ headings, near)]
+
+
+def _wording_clues(document: Sentences) -> list[np.ndarray]:
+    def of(rule: Callable[[str], float]) -> np.ndarray:
+        return np.array([rule(text) for text in document.texts], np.float32)
+
+    def words(text: str) -> int:
+        return len(text.split()) + 1
+
+    return [
+        of(lambda text: CONNECTIVE.match(text) is not None),
+        of(lambda text: PRONOUN.match(text) is not None),
+        of(lambda text: _OURS.search(text) is not None),
+        of(lambda text: "?" in text),
+        of(lambda text: '"' in text or "“" in text),
+        of(lambda text: sum(map(str.isdigit, text)) / (len(text) + 1)),
+        of(lambda text: len(_CAPITAL.findall(text)) / words(text)),
+        of(lambda text: text.count("(")),
+        of(lambda text: sum(not each.isalnum() and not each.isspace() for each in text) / (len(text) + 1)),
+        of(lambda text: len(_PERSON.findall(text)) / words(text)),
+        of(lambda text: text.rstrip()[-1:] in '.!?"”)'),
+        of(lambda text: len(_FILLER.findall(text)) / words(text)),
+        of(lambda text: sum(word.lower() in FUNCTION_WORDS for word in text.split()) / words(text)),
+        document.spoken,
+    ]
+
+
+def kind_of_text(document: Sentences) -> np.ndarray:
+    """What kind of text it is, `(13,)`: a paper, a story and a meeting ask for different things."""
+    text, count = " ".join(document.texts), len(document)
+    length = np.array([len(sentence.split()) for sentence in document.texts], np.float32)
+    words = max(len(text.split()), 1)
+    return np.array(
+        [
+            *(np.log(count), np.log1p(np.median(length)), np.log1p(length.mean()), (length < 6).mean()),
+            sum("?" in sentence for sentence in document.texts) / count,
+            len(_WE_YOU.findall(text)) / words,
+            sum('"' in sentence or "“" in sentence for sentence in document.texts) / count,
+            sum(map(str.isdigit, text)) / (len(text) + 1),
+            share_of_fillers(text),
+            centrality(document.vectors)[0].mean(),
+            len(document.headings) / count,
+            np.mean(document.spoken),
+            len(_HE_SHE.findall(text)) / words,
+        ],
+        np.float32,
+    )
+
+
+def share_of_fillers(text: str) -> float:
+    """The share of "um", "yeah", "you know" and the like among the words of a text: what tells talk from writing."""
+    return len(_FILLER.findall(text)) / max(len(text.split()), 1)
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    return vector / (np.linalg.norm(vector) + 1e-9)

@@ -1,0 +1,159 @@
+"""The weights by which the bundled summariser picks sentences, and what it makes of a document with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from longspan.errors import InputError
+from longspan.tasks.summaries.clues import (
+    Sentences,
+    clues,
+    kind_of_text,
+    share_of_fillers,
+    standardised,
+    word_centrality,
+)
+from longspan.tasks.summaries.coverage import cover
+from longspan.tasks.summaries.word_worth import with_length, word_table, worth_of_sentences
+from longspan.tasks.summaries.wording import antecedents, is_fragment, is_roadmap
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+KNOWN, FOREIGN = 1.2, 2.2
+"""How unlike the kinds of text that the weights were fitted on a document is where word centrality begins to count, and
+where it counts in full; documents of these kinds are hardly above the one, and a kind left out of the fit is beyond the
+other."""
+CENTRAL = 0.8
+"""How much word centrality counts then, beside the scorer."""
+TALK = 0.03
+"""Share of filler words from which on word centrality counts nothing: in talk, what is said most often is "yeah"."""
+QUERY = 1.0
+"""How much nearness to a query counts beside what the scorer says."""
+BOUND = 5.0
+"""A clue is at most so many standard deviations from its mean."""
+FRAGMENT, ROADMAP, HANGING = 2.0, 1.0, 0.5
+"""What holds back a piece that is no sentence, a sentence that says where something stands, and one that hangs on more
+than `longspan.tasks.summaries.wording.REACH` before it; beside 0.1 to 0.5 that a good sentence is worth."""
+NAMES = (
+    *("words.mean", "words.spread", "words.weight", "clues.mean", "clues.spread", "vector.weight", "vector.bias"),
+    *("hidden.weight", "hidden.bias", "score.weight", "score.bias", "mix"),
+    *("kinds.mean", "kinds.spread"),
+)
+
+
+@dataclass(frozen=True)
+class Picker:
+    """Two small models and how they are mixed; `recipes/summary_weights.py` fits them.
+
+    Attributes:
+        weights: by name: of the words' regressions `words.mean`, `words.spread` `(F,)`, `words.weight` `(F + 1, 4)`; of
+            the sentence scorer, a network with one hidden layer, `clues.mean`, `clues.spread` `(C,)`, `vector.weight`
+            `(V, D)`, `vector.bias`, `hidden.weight` `(H, C + V)`, `hidden.bias`, `score.weight` `(H,)`, `score.bias`;
+            `mix`, how much the scorer counts beside the words; and of each kind of text that they were fitted on,
+            `kinds.mean`, `kinds.spread` `(K, 13)`.
+    """
+
+    weights: Mapping[str, np.ndarray]
+
+    @classmethod
+    def load(cls, file: Path) -> Picker:
+        """Read a .safetensors file.
+
+        Raises:
+            InputError: it is missing or damaged.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        try:
+            weights = {name: value.astype(np.float32) for name, value in load_file(file).items()}
+            broken = [name for name in NAMES if not np.isfinite(weights[name]).all()]
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise InputError(f"the weights in {file} are damaged ({error}); install the package again") from error
+        if broken:
+            raise InputError(f"the weights in {file} hold no finite numbers in {broken[0]}; install the package again")
+        return cls(weights)
+
+    def chances(self, numbers: np.ndarray) -> np.ndarray:
+        """`(W, F)` → the chances of words to be named at least 1, 2, 3 and 5 times, `(W, 4)`."""
+        of = self.weights
+        known = (numbers - of["words.mean"]) / of["words.spread"]
+        logits = known @ of["words.weight"][:-1] + of["words.weight"][-1]
+        return 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
+
+    def scores(self, found: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Clues `(N, C)` and vectors `(N, D)` → scores `(N,)`, in standard deviations of the document's."""
+        import torch
+        from torch.nn.functional import gelu, linear
+
+        of: dict[str, Tensor] = {name: torch.from_numpy(np.asarray(value)) for name, value in self.weights.items()}
+        known = ((torch.from_numpy(found) - of["clues.mean"]) / of["clues.spread"]).clamp(-BOUND, BOUND)
+        meaning = linear(torch.from_numpy(vectors), of["vector.weight"], of["vector.bias"])
+        hidden = gelu(linear(torch.cat([known, meaning], -1), of["hidden.weight"], of["hidden.bias"]))
+        return standardised((hidden @ of["score.weight"] + of["score.bias"]).numpy())
+
+    def share_of_centrality(self, document: Sentences) -> float:
+        """How far the choice falls back on word centrality, between 0 and 1: the less is known of such texts the more.
+
+        A document is as unlike what is known as its kind of text is, in standard deviations, unlike that of the nearest
+        kind of the fit (root mean square of 13 numbers, each at most 5).
+        """
+        of = self.weights
+        apart = np.abs(kind_of_text(document) - of["kinds.mean"]) / of["kinds.spread"]
+        unlike = float(np.sqrt((np.minimum(apart, BOUND) ** 2).mean(1)).min())
+        talk = share_of_fillers(" ".join(document.texts)) / TALK
+        return float(np.clip((unlike - KNOWN) / (FOREIGN - KNOWN), 0, 1) * np.clip(1.5 * (1 - talk), 0, 1))
+
+    def order(
+        self, document: Sentences, words: int, relevance: np.ndarray | None = None
+    ) -> tuple[list[int], np.ndarray]:
+        """The sentences of a document in the order in which they enter a summary, and a score for each.
+
+        Args:
+            document: its sentences.
+            words: how long the summary is to be.
+            relevance: `(N,)`, how near each sentence is to a query, in standard deviations; None asks for no query.
+
+        Returns:
+            N indices, the best first; `(N,)` scores between 0 and 1 that fall in this order.
+        """
+        if not len(document):
+            return [], np.zeros(0)
+        table = word_table(document)
+        chances = self.chances(with_length(table, words))
+        found = clues(document, worth_of_sentences(document, table, chances[:, 0]))
+        own = self.scores(found, document.vectors)
+        if share := self.share_of_centrality(document):
+            own = own + CENTRAL * share * standardised(word_centrality(document.contents))
+        if relevance is not None:
+            own = own + QUERY * relevance
+        lengths = np.array([len(text.split()) for text in document.texts], float)
+        needs = antecedents(document.texts)
+        worth = self.weights["mix"].item() * own - withheld(document.texts, needs)
+        order = cover(table, chances, worth, lengths, [before or () for before in needs], document.vectors, words)
+        scores = np.empty(len(own))
+        # The place in the order says how early a sentence is wanted; how much, the scorer.
+        scores[order] = np.sort(1 / (1 + np.exp(1 - 1.5 * own)))[::-1]
+        return order, scores
+
+
+def withheld(sentences: Sequence[str], needs: Sequence[tuple[int, ...] | None]) -> np.ndarray:
+    """By how much each sentence is held back for its wording, `(N,)`: pieces, roadmaps, those that need too many."""
+    # What begins in lower case is the rest of a sentence, unless the whole text is written so.
+    low = [sentence[:1].islower() for sentence in sentences]
+    broken = [
+        is_fragment(one) or (is_low and 2 * sum(low) < len(low)) for one, is_low in zip(sentences, low, strict=True)
+    ]
+    return np.array(
+        [
+            FRAGMENT * piece + ROADMAP * is_roadmap(sentence) + HANGING * (before is None)
+            for sentence, piece, before in zip(sentences, broken, needs, strict=True)
+        ],
+        float,
+    )
