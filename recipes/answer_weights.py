@@ -244,7 +244,8 @@ def main() -> None:
         encoder = getattr(import_module(module), function)()
     asked = asked_of_cases(cases(options.data, "train", options.documents), encoder)
     fitted = {kind: fit(asked, kind) for kind in RANKED if kind == "words" or encoder is not None}
-    page: dict[str, Any] = {"made by": "recipes/answer_weights.py", "questions": len(asked)}
+    page: dict[str, Any] = {"made by": "recipes/answer_weights.py"}
+    page |= {"documents of a source, at most": options.documents, "questions": len(asked)}
     page["weights"] = {name: asdict(weights) for name, weights in fitted.items()}
     options.output.write_text(json.dumps(page, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(page, indent=1))
