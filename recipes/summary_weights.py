@@ -27,12 +27,14 @@ from longspan.data.summaries.readers import read_rows
 from longspan.data.summaries.rows import SummaryRow
 from longspan.data.text.blocks import Block, Document
 from longspan.data.text.reading import document_of, sentences_of
+from longspan.data.text.sentences import split_sentences
 from longspan.data.text.traced import Traced
 from longspan.data.text.words import contents_of, split_words
 from longspan.inference.embed import Encoder, load_encoder
 from longspan.inference.scoring import gather
 from longspan.progress import progress_bar
 from longspan.tasks.summaries.clues import Sentences, clues, kind_of_text, standardised
+from longspan.tasks.summaries.opening import signs_of_an_abstract
 from longspan.tasks.summaries.picker import BOUND
 from longspan.tasks.summaries.word_worth import TIMES, WordTable, with_length, word_table, worth_of_sentences
 
@@ -55,6 +57,8 @@ KINDS = {
     "stories": ("squality",),
 }
 """Kind of document → where its rows come from."""
+NO_ABSTRACT = "meetings", "stories"
+"""Kinds of documents that do not open with a summary of themselves."""
 MOST = 300
 """Documents of a kind."""
 MEANING = 16
@@ -227,10 +231,31 @@ def describe_kinds(documents: Sequence[Taught]) -> dict[str, np.ndarray]:
     return {"kinds.mean": np.stack([numbers.mean(0) for numbers in found]), "kinds.spread": np.stack(spread)}
 
 
+def fit_opening(documents: Sequence[Taught]) -> dict[str, np.ndarray]:
+    """The regression that tells whether a text opens with its own abstract: these documents with and without it."""
+    rows, labels, weights = [], [], []
+    for each in documents:
+        kind = kind_of_text(each.document)
+        given = [] if each.kind in NO_ABSTRACT else [one.text for one in split_sentences(each.references[0])]
+        for abstract in [[], given] if given else [[]]:
+            contents = [*map(contents_of, abstract), *each.document.contents]
+            signs = signs_of_an_abstract([*abstract, *each.document.texts], contents)
+            if signs is not None:
+                rows.append(np.concatenate([signs, kind]))
+                labels.append(bool(abstract))
+                weights.append(each.weight)
+    known, weight = np.array(rows), np.array(weights)
+    mean, spread = known.mean(0), known.std(0) + 1e-6
+    known = np.c_[np.clip((known - mean) / spread, -BOUND, BOUND), np.ones(len(known))]
+    fitted = _logistic(known, np.array(labels), weight / weight.mean(), 1e-2)
+    return {"opening.mean": mean, "opening.spread": spread, "opening.weight": fitted}
+
+
 def fit(documents: Sequence[Taught]) -> dict[str, np.ndarray]:
     """All weights of a `Picker`."""
     words = fit_words(documents)
-    found: dict[str, Any] = {**words, **fit_scorer(documents, words), "mix": np.array(MIX), **describe_kinds(documents)}
+    found: dict[str, Any] = {**words, **fit_scorer(documents, words), "mix": np.array(MIX)}
+    found |= {**describe_kinds(documents), **fit_opening(documents)}
     return {name: np.ascontiguousarray(value, np.float32) for name, value in found.items()}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,13 +21,25 @@ WEIGHTS = Path(__file__).parents[1] / "bundled" / "summary.safetensors"
 """What `Picker` is made of; README.md beside it says how it came about."""
 
 
+class Scores(NamedTuple):
+    """What a scorer makes of a document.
+
+    Attributes:
+        values: a score between 0 and 1 for each sentence.
+        tokens: how many were read.
+        opening: how many sentences at the beginning were taken for the document's own abstract, though nothing says so.
+    """
+
+    values: list[float]
+    tokens: int
+    opening: int = 0
+
+
 class SentenceScorer(Protocol):
     """Scores the sentences of a document."""
 
-    def score(
-        self, document: Document, found: Sequence[DocumentSentence], words: int, query: str | None
-    ) -> tuple[list[float], int]:
-        """A score between 0 and 1 for each sentence, and how many tokens were read.
+    def score(self, document: Document, found: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
+        """Score the sentences of a document.
 
         Args:
             document: as it was read.
@@ -45,13 +57,12 @@ class PackageScorer:
         self.picker = picker
         self.encoder = encoder
 
-    def score(
-        self, document: Document, found: Sequence[DocumentSentence], words: int, query: str | None
-    ) -> tuple[list[float], int]:
+    def score(self, document: Document, found: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
         """See `SentenceScorer`; the scores fall in the order in which the sentences enter the summary."""
         sentences, tokens = gather(document, found, self.encoder)
         near = None if query is None else relevance(sentences, query, self.encoder.embed([query])[0])
-        return self.picker.order(sentences, words, near)[1].tolist(), tokens
+        opening = self.picker.opening(sentences) if query is None else 0
+        return Scores(self.picker.order(sentences, words, near)[1].tolist(), tokens, opening)
 
 
 class ModelScorer:
@@ -62,9 +73,7 @@ class ModelScorer:
         self.tokenizer = tokenizer
         self.source = source
 
-    def score(
-        self, document: Document, found: Sequence[DocumentSentence], words: int, query: str | None
-    ) -> tuple[list[float], int]:
+    def score(self, document: Document, found: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
         """See `SentenceScorer`; the length plays no part, and there can be no query."""
         import torch
 
@@ -73,12 +82,12 @@ class ModelScorer:
         if query is not None:
             raise InputError(f"model {self.source!r} reads no query; leave the query {query!r} or the model out")
         if not found:
-            return [], 0
+            return Scores([], 0)
         encoded = encode_sentences([sentence.text for sentence in found], self.tokenizer)
         lengths = torch.tensor([len(ids) for ids in encoded])
         input_ids = torch.tensor([token for ids in encoded for token in ids])
         sentence_ids = torch.arange(len(encoded)).repeat_interleave(lengths)
-        return self.model.score_document(input_ids, sentence_ids).sigmoid().tolist(), len(input_ids)
+        return Scores(self.model.score_document(input_ids, sentence_ids).sigmoid().tolist(), len(input_ids))
 
 
 def package_scorer() -> PackageScorer:

@@ -144,24 +144,24 @@ class Extractive:
         begin = time.perf_counter()
         found = sentences_of(document, self.language)
         texts = [sentence.text for sentence in found]
-        scores, tokens = self.scorer.score(document, found, extent.expected_words(texts), query)
+        scores, tokens, opening = self.scorer.score(document, found, extent.expected_words(texts), query)
         # Sentences of the document's own abstract come before all others, which must not repeat them.
-        ahead = [query is None and sentence.abstract for sentence in found]
-        ranks = [score + first for first, score in zip(ahead, scores, strict=True)]
-        picked = extent.take(texts, lambda count: choose(texts, ranks, count))
+        own = query is None and any(sentence.abstract for sentence in found)
+        if own:
+            scores = [(score + one.abstract) / 2 for one, score in zip(found, scores, strict=True)]
+        picked = extent.take(texts, lambda count: choose(texts, scores, count))
         scored = tuple(
             ScoredSentence(sentence.text, sentence.start, sentence.end, round(score, 4), sentence.speaker)
             for sentence, score in zip(found, scores, strict=True)
         )
-        own = any(ahead[index] for index in picked)
         foreign = self.english_only and not reads_english(document.text)
         return Summary(
             sentences=tuple(scored[index] for index in picked),
             document=scored,
             tokens=tokens,
             seconds=time.perf_counter() - begin,
-            note=notes(OWN_ABSTRACT if own else None, NOT_ENGLISH if foreign else None),
-            abstract=own,
+            note=notes(OWN_ABSTRACT if own or opening else None, NOT_ENGLISH if foreign else None),
+            abstract=own or opening > 0,
         )
 
 

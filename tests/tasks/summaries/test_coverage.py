@@ -80,3 +80,10 @@ def test_what_was_said_in_other_words_comes_last() -> None:
     of = chances(found, apple=0.9, bean=0.8, cherry=0.1)
     near = np.array([[1, 0], [ALIKE + 0.01, (1 - (ALIKE + 0.01) ** 2) ** 0.5], [0, 1]], np.float32)
     assert cover(found, of, np.zeros(3), lengths, [()] * 3, near, 99) == [0, 2, 1]
+
+
+def test_what_must_come_first_is_said_first() -> None:
+    found, lengths = table("apple stuff", "apple", "bean")
+    of = chances(found, apple=0.9, bean=0.5)
+    given = cover(found, of, np.zeros(3), lengths, [()] * 3, np.eye(3, dtype=np.float32), 99, [0])
+    assert given == [0, 2, 1]  # apples were said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,7 @@ def weights(seed: int = 0) -> dict[str, np.ndarray]:
         "mix": (1,),
     }
     shapes |= {"kinds.mean": (2, 13), "kinds.spread": (2, 13)}
+    shapes |= {"opening.mean": (20,), "opening.spread": (20,), "opening.weight": (21,)}
     made = {name: np.asarray(random.normal(size=shape), np.float32) for name, shape in shapes.items()}
     return {name: np.abs(value) + 0.5 if name.endswith("spread") else value for name, value in made.items()}
 
@@ -124,6 +126,21 @@ def test_word_centrality_is_the_sum_of_cosines() -> None:
     cosines = unit @ unit.T
     np.fill_diagonal(cosines, 0)
     assert word_centrality(contents) == pytest.approx(np.sqrt(cosines.sum(1)), abs=1e-7)
+
+
+def test_an_abstract_without_a_name_comes_first_and_a_heading_needs_no_guess() -> None:
+    weights_of = weights() | {"opening.weight": np.array([0.0] * 20 + [1.0], np.float32)}  # always one
+    texts = tuple(f"The sentence number{index} says that topic{index} is here and nowhere else." for index in range(90))
+    found = replace(document(texts), paragraphs=np.repeat(np.arange(9), 10))
+    picker = Picker(weights_of)
+    assert picker.opening(found) == 10
+    assert picker.order(found, 100)[0][:10] == list(range(10))
+    assert picker.order(found, 100, np.linspace(0, 5, 90))[0][0] != 0  # a query asks for other things
+    under_title = replace(found, sections=np.ones(90, int), headings=("Marmots",), title="Marmots")
+    assert picker.opening(under_title) == 10
+    assert picker.opening(replace(under_title, headings=("Introduction",))) == 0
+    weights_of["opening.weight"][-1] = -1
+    assert Picker(weights_of).opening(found) == 0
 
 
 def test_wording_holds_back() -> None:

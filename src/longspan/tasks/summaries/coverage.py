@@ -34,6 +34,7 @@ def cover(
     needs: Sequence[tuple[int, ...]],
     vectors: np.ndarray,
     words: int,
+    first: Sequence[int] = (),
 ) -> list[int]:
     """All sentences in the order in which they enter a summary.
 
@@ -45,6 +46,7 @@ def cover(
         needs: for each sentence the indices, rising, of those that must stand before it.
         vectors: `(N, D)` of length 1.
         words: length of the summary; those who need others enter it only where all of them have room.
+        first: indices of those that stand before all others, in this order.
 
     Returns:
         N indices, the best first.
@@ -56,8 +58,11 @@ def cover(
     wanted = np.zeros(needed.shape, bool)
     for index, before in enumerate(needs):
         needed[index, : len(before)], wanted[index, : len(before)] = before, True
-    order: list[int] = []
-    left = float(words)
+    order = list(first)
+    for index in order:
+        said.say(index)
+    free[order] = False
+    left = float(words - lengths[order].sum())
     while len(order) < min(len(lengths), PICKED):
         missing = wanted & free[needed]
         size = lengths + (lengths[needed] * missing).sum(1)

@@ -19,6 +19,7 @@ from longspan.tasks.summaries.clues import (
     word_centrality,
 )
 from longspan.tasks.summaries.coverage import cover
+from longspan.tasks.summaries.opening import end_of_opening, signs_of_an_abstract
 from longspan.tasks.summaries.word_worth import with_length, word_table, worth_of_sentences
 from longspan.tasks.summaries.wording import antecedents, is_fragment, is_roadmap
 
@@ -29,7 +30,7 @@ KNOWN, FOREIGN = 1.2, 2.2
 """How unlike the kinds of text that the weights were fitted on a document is where word centrality begins to count, and
 where it counts in full; documents of these kinds are hardly above the one, and a kind left out of the fit is beyond the
 other."""
-CENTRAL = 0.8
+CENTRAL = 2.5
 """How much word centrality counts then, beside the scorer."""
 TALK = 0.03
 """Share of filler words from which on word centrality counts nothing: in talk, what is said most often is "yeah"."""
@@ -43,7 +44,7 @@ than `longspan.tasks.summaries.wording.REACH` before it; beside 0.1 to 0.5 that 
 NAMES = (
     *("words.mean", "words.spread", "words.weight", "clues.mean", "clues.spread", "vector.weight", "vector.bias"),
     *("hidden.weight", "hidden.bias", "score.weight", "score.bias", "mix"),
-    *("kinds.mean", "kinds.spread"),
+    *("kinds.mean", "kinds.spread", "opening.mean", "opening.spread", "opening.weight"),
 )
 
 
@@ -56,7 +57,8 @@ class Picker:
             the sentence scorer, a network with one hidden layer, `clues.mean`, `clues.spread` `(C,)`, `vector.weight`
             `(V, D)`, `vector.bias`, `hidden.weight` `(H, C + V)`, `hidden.bias`, `score.weight` `(H,)`, `score.bias`;
             `mix`, how much the scorer counts beside the words; and of each kind of text that they were fitted on,
-            `kinds.mean`, `kinds.spread` `(K, 13)`.
+            `kinds.mean`, `kinds.spread` `(K, 13)`; and of the regression that tells whether a text opens with its own
+            abstract, `opening.mean`, `opening.spread` `(20,)`, `opening.weight` `(21,)`.
     """
 
     weights: Mapping[str, np.ndarray]
@@ -110,6 +112,19 @@ class Picker:
         talk = share_of_fillers(" ".join(document.texts)) / TALK
         return float(np.clip((unlike - KNOWN) / (FOREIGN - KNOWN), 0, 1) * np.clip(1.5 * (1 - talk), 0, 1))
 
+    def opening(self, document: Sentences) -> int:
+        """How many sentences at the beginning read as the document's own abstract, by a regression; mostly 0."""
+        of = self.weights
+        above = document.headings[: document.sections[0]] if len(document) else ["nothing"]
+        if any(heading != document.title for heading in above) or "opening.weight" not in of:
+            return 0  # a heading says what the beginning is
+        signs = signs_of_an_abstract(document.texts, document.contents)
+        if signs is None:
+            return 0
+        known = (np.concatenate([signs, kind_of_text(document)]) - of["opening.mean"]) / of["opening.spread"]
+        logit = np.clip(known, -BOUND, BOUND) @ of["opening.weight"][:-1] + of["opening.weight"][-1]
+        return end_of_opening(document.texts, document.paragraphs, document.sections) if logit > 0 else 0
+
     def order(
         self, document: Sentences, words: int, relevance: np.ndarray | None = None
     ) -> tuple[list[int], np.ndarray]:
@@ -136,7 +151,10 @@ class Picker:
         lengths = np.array([len(text.split()) for text in document.texts], float)
         needs = antecedents(document.texts)
         worth = self.weights["mix"].item() * own - withheld(document.texts, needs)
-        order = cover(table, chances, worth, lengths, [before or () for before in needs], document.vectors, words)
+        first = range(self.opening(document)) if relevance is None else ()
+        order = cover(
+            table, chances, worth, lengths, [before or () for before in needs], document.vectors, words, first
+        )
         scores = np.empty(len(own))
         # The place in the order says how early a sentence is wanted; how much, the scorer.
         scores[order] = np.sort(1 / (1 + np.exp(1 - 1.5 * own)))[::-1]
