@@ -20,7 +20,7 @@ import longspan
 from longspan.cli import main
 from longspan.errors import InputError
 from longspan.inference.notes import reads_english
-from longspan.inference.summarize import BUNDLED, load_summarizer
+from longspan.inference.summarize import load_summarizer
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForSentenceScoring
 from longspan.training.tokenizers import train_tokenizer
 
@@ -32,8 +32,6 @@ TEXT = (
 CHINESE = (
     "土拨鼠生活在山区。它们在深深的洞穴里过冬。一声哨响会警告其他同伴有危险。老鹰是它们的主要敌人。幼鼠七月离开洞穴。"
 )
-
-needs_bundled = pytest.mark.skipif(not (BUNDLED / "model.safetensors").is_file(), reason="no bundled model yet")
 
 
 @pytest.fixture(scope="module")
@@ -291,18 +289,6 @@ def test_english_is_told_from_other_latin_scripts() -> None:
     assert reads_english("Hola")
 
 
-@needs_bundled
-def test_bundled_model_is_small_and_complete() -> None:
-    assert {file.name for file in BUNDLED.iterdir()} >= {
-        "README.md",
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-    }
-    assert sum(file.stat().st_size for file in BUNDLED.iterdir()) <= 20 * 2**20
-
-
-@needs_bundled
 def test_bundled_model_notes_other_languages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "chinese.txt"
     path.write_text(CHINESE, encoding="utf-8")
@@ -312,7 +298,6 @@ def test_bundled_model_notes_other_languages(tmp_path: Path, capsys: pytest.Capt
     assert captured.err.count("trained on English") == 1
 
 
-@needs_bundled
 def test_bundled_model_finds_the_sentence_about_the_document() -> None:
     filler = "In {0} we changed the colour of door {0} and closed it again. "
     key = "In this paper we propose a new method for summarizing long documents, and results show that it works. "
@@ -324,7 +309,6 @@ def test_bundled_model_finds_the_sentence_about_the_document() -> None:
     assert key.strip() in longspan.summarize(text, 3).text
 
 
-@needs_bundled
 @pytest.mark.slow
 def test_fifty_thousand_tokens_in_under_a_minute() -> None:
     from longspan.cli.demo import python_reference
@@ -374,3 +358,36 @@ def test_an_outline_goes_section_by_section(
         ("Today", 2),
     ]
     assert "needs a model that picks" in refused("summarize", file, "--outline", "--model", bart, "--max-tokens", 5)
+
+
+MEETING = (
+    "Chair: Good morning to all of you. Let us begin with the reports of the week. Ann has the weather.\n"
+    "Ann: The spring was dry and the summer will be hot. Farmers expect a poor harvest of wheat.\n"
+    "Chair: Thank you very much for this. Next on the list is the bridge over the river.\n"
+    "Bob: The budget for the bridge was cut by half. The council decided to spend the rest on the school.\n"
+    "Chair: We should hear the engineers on that. The weather report will be sent to all members.\n"
+)
+
+
+def test_a_query_says_what_the_summary_is_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "meeting.txt"
+    path.write_text(MEETING, encoding="utf-8")
+    for query, words in (("What became of the budget for the bridge?", "budget"), ("How was the spring?", "spring")):
+        assert run(path, "-n", 1, "--query", query) == 0
+        assert words in capsys.readouterr().out
+
+
+def test_a_query_needs_words_and_the_bundled_model(
+    document: Path, scorer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(document, "--query", "  ") == 2
+    assert "query is blank" in capsys.readouterr().err
+    assert run(document, "--model", scorer, "--query", "Why?", "--html", tmp_path / "page.html") == 2
+    said = capsys.readouterr().err
+    assert "reads no query" in said
+    assert "'Why?'" in said
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_the_weights_come_with_the_package() -> None:
+    assert WEIGHTS.is_file()

@@ -105,9 +105,8 @@ def made_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
     for name, options in {"deberta-v2": later, "deberta-v2-plain": {}}.items():
         DebertaV2ForMaskedLM(DebertaV2Config(**deberta, **options)).save_pretrained(folder / name)
     _save_reader(folder / "reader")
-    bundled = Path(main.__globals__["__file__"]).parents[1] / "bundled"
-    made = {name: folder / name for name in ("bart", "roberta", "deberta-v2", "deberta-v2-plain", "reader")}
-    return made | {"bundled": bundled}
+    _save_scorer(folder / "scorer")
+    return {name: folder / name for name in ("bart", "roberta", "deberta-v2", "deberta-v2-plain", "reader", "scorer")}
 
 
 def _save_reader(folder: Path) -> None:
@@ -250,3 +249,16 @@ def _write(folder: Path, files: Mapping[str, Any], edit: Mapping[str, Any], link
         path.write_text(json.dumps(plain), encoding="utf-8")
     for name, target in links.items():
         (folder / name).symlink_to(target)
+
+
+def _save_scorer(folder: Path) -> None:
+    """A model that picks sentences, as `longspan train` leaves it."""
+    from longspan.models import LongspanConfig, LongspanForSentenceScoring
+    from longspan.training.tokenizers import train_tokenizer
+
+    tokenizer = train_tokenizer(["A first sentence stands here. A second one follows it."], 300)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    head = {"head": "sentence_scoring", "layers": 1}
+    config = LongspanConfig(vocab_size=len(tokenizer), position_embedding="sinusoidal", head=head, **sizes)
+    LongspanForSentenceScoring(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

@@ -31,12 +31,12 @@ VERBS = {
     "answer": {"run": ANSWER, "checkpoint": "reader", "files": {"a.txt": TEXT}},
     "lengthen": {"run": LENGTHEN, "checkpoint": "roberta"},
     "evaluate": {"run": EVALUATE, "checkpoint": "bart"},
-    "train": {"run": TRAIN, "checkpoint": "bundled", "recipe": {"model": {"from": "model"}, "tokenizer": None}},
+    "train": {"run": TRAIN, "checkpoint": "scorer", "recipe": {"model": {"from": "model"}, "tokenizer": None}},
 }
 BART = VERBS["summarize"]
 ROBERTA = VERBS["lengthen"]
 READER = VERBS["answer"]
-BUNDLED = {"run": SUMMARIZE, "checkpoint": "bundled", "files": {"a.txt": TEXT}}
+SCORER = {"run": SUMMARIZE, "checkpoint": "scorer", "files": {"a.txt": TEXT}}
 
 READS: list[dict[str, Any]] = [{"answer_types": wrong} for wrong in (3, "x", NULL)]
 READS += [{"loss_weights": wrong} for wrong in ([1], "abcd", 7)]
@@ -125,11 +125,11 @@ def field_cases() -> dict[str, dict[str, Any]]:
     for field, values in TOKENIZER_FIELDS.items():
         for value in values:
             edit = {"model/tokenizer_config.json": {field: value}}
-            cases[f"tokenizer config: {field}={shown(value)}"] = {**BUNDLED, "edit": edit, "says": "tokenizer"}
+            cases[f"tokenizer config: {field}={shown(value)}"] = {**SCORER, "edit": edit, "says": "tokenizer"}
     for field, values in TOKENIZER_PARTS.items():
         for value in values:
             edit = {"model/tokenizer.json": {field: value}}
-            cases[f"tokenizer: {field}={shown(value)}"] = {**BUNDLED, "edit": edit, "says": "tokenizer"}
+            cases[f"tokenizer: {field}={shown(value)}"] = {**SCORER, "edit": edit, "says": "tokenizer"}
     return cases
 
 
@@ -297,7 +297,7 @@ def test_a_damaged_folder(damage: tuple[Callable[[Path], object], str], check_fa
 @pytest.mark.parametrize("damage", TOKENIZER_DAMAGE.values(), ids=TOKENIZER_DAMAGE)
 def test_a_damaged_tokenizer(damage: tuple[Callable[[Path], object], str], check_fault: Callable[..., str]) -> None:
     prepare, says = damage
-    check_fault(**BUNDLED, prepare=prepare, says=says)
+    check_fault(**SCORER, prepare=prepare, says=says)
 
 
 @pytest.mark.parametrize("name", ["the last byte is missing", "a weight is NaN", "config.json is a list"])
@@ -308,11 +308,11 @@ def test_every_verb_looks(name: str, verb: dict[str, Any], check_fault: Callable
 
 
 def test_the_guard_needs_no_torch_and_reads_every_shape(made_checkpoints: dict[str, Path]) -> None:
-    shapes = check_model_folder(made_checkpoints["bundled"])
-    tensors = load_file(made_checkpoints["bundled"] / "model.safetensors")
+    shapes = check_model_folder(made_checkpoints["scorer"])
+    tensors = load_file(made_checkpoints["scorer"] / "model.safetensors")
     assert shapes == {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     assert sum(map(math.prod, shapes.values())) == sum(tensor.numel() for tensor in tensors.values())
-    assert read_json(made_checkpoints["bundled"] / "config.json")["model_type"] == "longspan"
+    assert read_json(made_checkpoints["scorer"] / "config.json")["model_type"] == "longspan"
 
 
 def test_a_file_with_every_type_is_read(tmp_path: Path) -> None:

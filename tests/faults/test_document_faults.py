@@ -176,7 +176,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "evaluate: half a character in the document": {
         "files": {"a.jsonl": SUMMARY_HALF},
-        "checkpoint": "bundled",
+        "checkpoint": "scorer",
         "run": ["evaluate", "model", "--data", "a.jsonl"],
         "says": ["a.jsonl, line 1", "half a character"],
     },

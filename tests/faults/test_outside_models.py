@@ -106,7 +106,7 @@ def cases() -> dict[str, dict[str, Any]]:
         }
     for name in ("z.jsonl", "z.csv", "z.parquet"):
         found[f"evaluate: a device as {name}"] = {
-            "checkpoint": "bundled",
+            "checkpoint": "scorer",
             "links": {name: "/dev/zero"},
             "run": ["evaluate", "model", "--data", name],
             "says": "is a device",

@@ -1,4 +1,4 @@
-"""The bundled models without transformers: the same numbers as with it, and one sentence where a file is damaged."""
+"""The bundled encoder without transformers: the same numbers as with it, and one sentence where a file is damaged."""
 
 from __future__ import annotations
 
@@ -15,14 +15,10 @@ from transformers import AutoTokenizer
 
 from longspan.errors import InputError
 from longspan.inference import embed as embeddings
-from longspan.inference import summarize as summaries
 from longspan.inference.bundled import SCALE, BundledTokenizer, open_bundled
-from longspan.inference.summarize import Extractive, load_summarizer
-from longspan.models import LongspanForSentenceEmbedding, LongspanForSentenceScoring
+from longspan.models import LongspanForSentenceEmbedding
 from longspan.models.heads.embedding_network import EmbeddingNetwork
-from longspan.models.heads.sentence_network import SentenceScoringNetwork
 
-FOLDERS = (summaries.BUNDLED, embeddings.BUNDLED)
 TEXTS = (
     "",
     "Plain words, 3.14 and 1,000,000 numbers.",
@@ -33,9 +29,8 @@ TEXTS = (
 )
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_the_tokenizer_is_the_one_that_transformers_loads(folder: Path) -> None:
-    ours, theirs = BundledTokenizer(folder), AutoTokenizer.from_pretrained(folder)
+def test_the_tokenizer_is_the_one_that_transformers_loads() -> None:
+    ours, theirs = BundledTokenizer(embeddings.BUNDLED), AutoTokenizer.from_pretrained(embeddings.BUNDLED)
     assert len(ours) == len(theirs)
     assert ours.get_vocab() == theirs.get_vocab()
     for kind in ("pad", "bos", "eos", "unk", "cls", "sep"):
@@ -46,17 +41,6 @@ def test_the_tokenizer_is_the_one_that_transformers_loads(folder: Path) -> None:
         assert found["input_ids"] == expected["input_ids"]
         assert found["offset_mapping"] == expected["offset_mapping"]
         assert ours(TEXTS[3], **options)["input_ids"] == expected["input_ids"][3]
-
-
-def test_sentences_score_the_same_as_with_transformers() -> None:
-    light = load_summarizer()
-    assert isinstance(light, Extractive)
-    assert isinstance(light.model, SentenceScoringNetwork)
-    full = LongspanForSentenceScoring.from_pretrained(summaries.BUNDLED).float().eval()
-    text = " ".join(topics.values())[:100_000]
-    ids = torch.tensor(light.tokenizer(text)["input_ids"])
-    sentence = torch.arange(len(ids)) // 23
-    assert torch.equal(light.model.score_document(ids, sentence), full.score_document(ids, sentence))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +75,7 @@ def test_sentences_have_the_same_vectors_as_with_transformers(unpacked: Path) ->
 
 def test_loading_draws_no_random_numbers() -> None:
     before = torch.get_rng_state()
-    model, _ = open_bundled(summaries.BUNDLED, SentenceScoringNetwork)
+    model, _ = open_bundled(embeddings.BUNDLED, EmbeddingNetwork)
     assert torch.equal(torch.get_rng_state(), before)
     assert not any(tensor.is_meta or tensor.requires_grad for tensor in model.parameters())
 
@@ -121,10 +105,10 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "no weights": lambda folder: (folder / "model.safetensors").unlink(),
     "weights cut short": lambda folder: os_truncate(folder / "model.safetensors", 1000),
     "weights empty": lambda folder: os_truncate(folder / "model.safetensors", 0),
-    "a weight less": _weights(lambda weights: weights.pop("scorer.output.weight")),
+    "a weight less": _weights(lambda weights: weights.pop("projection.weight")),
     "a weight more": _weights(lambda weights: weights.update(more=torch.zeros(1))),
-    "a weight of another shape": _weights(lambda weights: weights.update({"scorer.output.bias": torch.zeros(2)})),
-    "a weight that is no number": _weights(lambda weights: weights["scorer.output.bias"].fill_(float("nan"))),
+    "a weight of another shape": _weights(lambda weights: weights.update({"weight.bias": torch.zeros(2)})),
+    "a weight that is no number": _weights(lambda weights: weights["weight.bias"].fill_(float("nan"))),
     "no config": lambda folder: (folder / "config.json").unlink(),
     "config no JSON": _text("config.json", "{"),
     "config a list": _text("config.json", "[1, 2]"),
@@ -149,9 +133,9 @@ def os_truncate(file: Path, size: int) -> None:
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_folder_is_one_sentence(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "bundled"
-    shutil.copytree(summaries.BUNDLED, folder)
+    shutil.copytree(embeddings.BUNDLED, folder)
     DAMAGES[name](folder)
     with pytest.raises(InputError, match="install the package again") as error:
-        open_bundled(folder, SentenceScoringNetwork)
+        open_bundled(folder, EmbeddingNetwork)
     assert "\n" not in str(error.value)
     assert str(folder) in str(error.value)

@@ -14,7 +14,7 @@ def recipes(
 ) -> None:
     """List the recipes that come with the package, or print one of them.
 
-    Examples: `longspan recipes`, `longspan recipes --show bundled-summarizer > my.yaml`,
+    Examples: `longspan recipes`, `longspan recipes --show sentence-scorer > my.yaml`,
     `longspan recipes --schema > recipe.schema.json`.
     """
     from longspan.training.shipped import find_recipe, shipped_recipes

@@ -123,20 +123,6 @@ class EncoderNetwork(Network):
         return self.run(hidden, tokens, seen=seen)
 
 
-class HeadNetwork(nn.Module):
-    """An encoder and what a head puts on it, with the names that the weights have in the model class of the head."""
-
-    def __init__(self, config: ModelFields) -> None:
-        super().__init__()
-        self.config = config
-        self.model = nn.ModuleDict({"encoder": EncoderNetwork(config)})
-        self.add_layers(config)
-
-    def add_layers(self, config: Any) -> None:
-        """Make the layers above the encoder; those of the head's class, which stands before this one."""
-        raise NotImplementedError
-
-
 def first_token(hidden: Tensor) -> Tensor:
     """State of each row's first token, `(B, T, E)` → `(B, E)`; `InputError` for an empty input."""
     if hidden.shape[1] == 0:

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from longspan.models.fields import ModelFields
 from longspan.models.heads.sentence_network import sums_and_counts
 from longspan.models.heads.specs import SentenceEmbedding
-from longspan.models.network import HeadNetwork
+from longspan.models.network import EncoderNetwork
 from longspan.models.segments import sums_by_sentence
 
 
@@ -52,5 +53,11 @@ class EmbedsSentences(nn.Module):
         return self.finish_vectors(sums.to(self.projection.weight.dtype))
 
 
-class EmbeddingNetwork(EmbedsSentences, HeadNetwork):
+class EmbeddingNetwork(EmbedsSentences):
     """`LongspanForSentenceEmbedding` without transformers, with the same weights, for embedding whole documents."""
+
+    def __init__(self, config: ModelFields) -> None:
+        super().__init__()
+        self.config = config
+        self.model = nn.ModuleDict({"encoder": EncoderNetwork(config)})
+        self.add_layers(config)

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from longspan.errors import InputError
 from longspan.models.heads.sentence_layers import SentenceLayers
 from longspan.models.heads.specs import SentenceScoring
-from longspan.models.network import HeadNetwork
 from longspan.models.segments import sums_by_sentence
 from longspan.stacks.block import Block
 
@@ -131,7 +130,3 @@ class ScoresSentences(nn.Module):
         counts = tokens_by_sentence(sentence_ids[None], len(sums))
         means = (sums[None] / counts.clamp(min=1)[..., None]).to(self.scorer.dense.weight.dtype)
         return self.score(means, counts)[0]
-
-
-class SentenceScoringNetwork(ScoresSentences, HeadNetwork):
-    """`LongspanForSentenceScoring` without transformers, with the same weights, for scoring whole documents."""

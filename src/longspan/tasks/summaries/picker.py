@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from longspan.errors import InputError
 from longspan.tasks.summaries.clues import Sentences, clues, standardised
 from longspan.tasks.summaries.coverage import cover
 from longspan.tasks.summaries.word_worth import with_length, word_table, worth_of_sentences
@@ -24,6 +25,10 @@ BOUND = 5.0
 FRAGMENT, ROADMAP, HANGING = 2.0, 1.0, 0.5
 """What holds back a piece that is no sentence, a sentence that says where something stands, and one that hangs on more
 than `longspan.tasks.summaries.wording.REACH` before it; beside 0.1 to 0.5 that a good sentence is worth."""
+NAMES = (
+    *("words.mean", "words.spread", "words.weight", "clues.mean", "clues.spread", "vector.weight", "vector.bias"),
+    *("hidden.weight", "hidden.bias", "score.weight", "score.bias", "mix"),
+)
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,22 @@ class Picker:
 
     @classmethod
     def load(cls, file: Path) -> Picker:
-        """Read a .safetensors file."""
+        """Read a .safetensors file.
+
+        Raises:
+            InputError: it is missing or damaged.
+        """
+        from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
-        return cls({name: value.astype(np.float32) for name, value in load_file(file).items()})
+        try:
+            weights = {name: value.astype(np.float32) for name, value in load_file(file).items()}
+            broken = [name for name in NAMES if not np.isfinite(weights[name]).all()]
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            raise InputError(f"the weights in {file} are damaged ({error}); install the package again") from error
+        if broken:
+            raise InputError(f"the weights in {file} hold no finite numbers in {broken[0]}; install the package again")
+        return cls(weights)
 
     def chances(self, numbers: np.ndarray) -> np.ndarray:
         """`(W, F)` → the chances of words to be named at least 1, 2, 3 and 5 times, `(W, 4)`."""

@@ -1,0 +1,136 @@
+"""The weights that pick sentences, against their formulas written out."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from longspan.data.text.words import contents_of
+from longspan.errors import InputError
+from longspan.tasks.summaries.clues import Sentences, centrality, standardised
+from longspan.tasks.summaries.picker import BOUND, FRAGMENT, HANGING, NAMES, ROADMAP, Picker, withheld
+from longspan.tasks.summaries.wording import antecedents
+
+TEXTS = (
+    "Marmots live in the mountains of Europe.",
+    "They sleep through the winter in deep burrows.",
+    "Section 3 describes the burrows of the marmots.",
+    "Eagles are the main enemies of the marmots.",
+    "Table 1:",
+    "Marmots warn each other of eagles by a whistle.",
+)
+FEATURES, CLUES, DIMENSIONS = 22, 59, 4
+
+
+def document(texts: tuple[str, ...] = TEXTS) -> Sentences:
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(len(texts), DIMENSIONS)).astype(np.float32)
+    return Sentences(
+        texts=texts,
+        contents=[contents_of(text) for text in texts],
+        vectors=vectors / np.linalg.norm(vectors, axis=1, keepdims=True),
+        paragraphs=np.arange(len(texts)),
+        sections=np.zeros(len(texts), int),
+        spoken=np.zeros(len(texts), bool),
+    )
+
+
+def weights(seed: int = 0) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(seed)
+    shapes = {"words.mean": (FEATURES,), "words.spread": (FEATURES,), "words.weight": (FEATURES + 1, 4)}
+    shapes |= {"clues.mean": (CLUES,), "clues.spread": (CLUES,), "vector.weight": (3, DIMENSIONS), "vector.bias": (3,)}
+    shapes |= {
+        "hidden.weight": (5, CLUES + 3),
+        "hidden.bias": (5,),
+        "score.weight": (5,),
+        "score.bias": (),
+        "mix": (1,),
+    }
+    made = {name: np.asarray(random.normal(size=shape), np.float32) for name, shape in shapes.items()}
+    return {name: np.abs(value) + 0.5 if name.endswith("spread") else value for name, value in made.items()}
+
+
+def test_the_scorer_is_a_network_with_one_hidden_layer() -> None:
+    of, random = weights(), np.random.default_rng(1)
+    found, vectors = random.normal(size=(7, CLUES)).astype(np.float32), document().vectors
+    vectors = np.concatenate([vectors, vectors[:1]])
+    known = np.clip((found - of["clues.mean"]) / of["clues.spread"], -BOUND, BOUND)
+    inside = np.concatenate([known, vectors @ of["vector.weight"].T + of["vector.bias"]], axis=1)
+    hidden = inside @ of["hidden.weight"].T + of["hidden.bias"]
+    hidden = hidden * 0.5 * (1 + np.vectorize(math.erf)(hidden / math.sqrt(2)))
+    expected = standardised(hidden @ of["score.weight"] + of["score.bias"])
+    assert Picker(of).scores(found, vectors) == pytest.approx(expected, abs=1e-4)
+
+
+def test_chances_are_logistic_regressions() -> None:
+    of = weights()
+    numbers = np.random.default_rng(2).normal(size=(9, FEATURES))
+    logits = (numbers - of["words.mean"]) / of["words.spread"] @ of["words.weight"][:-1] + of["words.weight"][-1]
+    assert Picker(of).chances(numbers) == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
+
+
+@pytest.mark.parametrize("words", [10, 1000])
+def test_scores_fall_in_the_order_in_which_sentences_enter(words: int) -> None:
+    order, scores = Picker(weights()).order(document(), words)
+    assert sorted(order) == list(range(len(TEXTS)))
+    assert (np.diff(scores[order]) <= 0).all()
+    assert ((scores > 0) & (scores < 1)).all()
+    assert order.index(4) == len(TEXTS) - 1  # a caption is no sentence
+
+
+def test_nearness_to_a_query_leads() -> None:
+    near = np.array([0, 0, 0, 3, 0, 0], float)
+    assert Picker(weights() | {"mix": np.array([0.5])}).order(document(), 10, near)[0][0] == 3
+
+
+def test_a_document_may_be_empty_or_one_sentence() -> None:
+    picker = Picker(weights())
+    assert picker.order(document(()), 100)[0] == []
+    assert picker.order(document(TEXTS[:1]), 100)[0] == [0]
+
+
+def test_wording_holds_back() -> None:
+    texts = ("Ann came to the town.", "She sat in the sun.", "He ate the last pear.", "It rained all the day.", "A b:")
+    found = withheld(texts, antecedents(texts))
+    assert found.tolist() == [0, 0, 0, HANGING, FRAGMENT]
+    roadmap = "Section 3 describes the burrows."
+    assert withheld([roadmap], [()]).tolist() == [ROADMAP]
+    # Of a text without capitals nothing follows from a small letter.
+    assert withheld(["ann came to the town.", "bob ate the pear."], [(), ()]).tolist() == [0, 0]
+    assert withheld(["Ann came to the town.", "Bob ate a pear.", "and the last pear was eaten."], [()] * 3)[2] > 0
+
+
+def test_centrality_by_hand() -> None:
+    vectors = np.array([[1, 0], [0.6, 0.8], [0, 1]], np.float32)  # cosines 0.6, 0 and 0.8
+    common, much = centrality(vectors)
+    assert common == pytest.approx(np.array([0.7 + 0.3, 0.3 + 0.7 + 0.5, 0.5 + 0.7]) / 3, abs=1e-6)
+    assert much == pytest.approx(np.array([2, 3, 2]) / 3)
+
+
+def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+    save_file(weights(), tmp_path / "summary.safetensors")
+    loaded = Picker.load(tmp_path / "summary.safetensors")
+    assert set(loaded.weights) == set(NAMES)
+    assert loaded.order(document(), 20)[0] == Picker(weights()).order(document(), 20)[0]
+
+
+@pytest.mark.parametrize("damage", ["cut", "absent", "nan", "missing"])
+def test_a_damaged_file_is_one_sentence(damage: str, tmp_path: Path) -> None:
+    file, of = tmp_path / "summary.safetensors", weights()
+    if damage == "nan":
+        of["hidden.bias"][0] = np.nan
+    if damage == "missing":
+        del of["mix"]
+    save_file(of, file)
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:100])
+    if damage == "absent":
+        file.unlink()
+    with pytest.raises(InputError, match="install the package again") as error:
+        Picker.load(file)
+    assert "\n" not in str(error.value)
+    assert str(file) in str(error.value)
