@@ -32,7 +32,7 @@ from longspan.data.text.words import contents_of, split_words
 from longspan.inference.embed import Encoder, load_encoder
 from longspan.inference.scoring import gather
 from longspan.progress import progress_bar
-from longspan.tasks.summaries.clues import Sentences, clues, standardised
+from longspan.tasks.summaries.clues import Sentences, clues, kind_of_text, standardised
 from longspan.tasks.summaries.picker import BOUND
 from longspan.tasks.summaries.word_worth import TIMES, WordTable, with_length, word_table, worth_of_sentences
 
@@ -69,8 +69,9 @@ FUNCTION_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Taught:
-    """A document with its reference summaries, and what it weighs in the fit."""
+    """A document with its reference summaries, its kind, and what it weighs in the fit."""
 
+    kind: str
     document: Sentences
     table: WordTable
     references: tuple[str, ...]
@@ -104,7 +105,7 @@ def taught(kinds: Sequence[str], encoder: Encoder, data: Path, most: int) -> lis
         for row in progress_bar(rows, doing=f"reading {kind}"):
             document = gathered(row, encoder)
             if len(document):
-                found.append(Taught(document, word_table(document), row.references, 1 / len(rows)))
+                found.append(Taught(kind, document, word_table(document), row.references, 1 / len(rows)))
     return found
 
 
@@ -217,10 +218,19 @@ def _trained(scorer: Scorer, columns: Sequence[Tensor], weight: np.ndarray, seed
     return scorer.eval()
 
 
+def describe_kinds(documents: Sequence[Taught]) -> dict[str, np.ndarray]:
+    """What kinds of text there are: mean and spread of their numbers, the spread half of all kinds'."""
+    found = [np.array([kind_of_text(one.document) for one in documents if one.kind == kind]) for kind in KINDS]
+    found = [numbers for numbers in found if len(numbers)]
+    usual = np.sqrt(np.mean([numbers.var(0) for numbers in found], axis=0))
+    spread = [(numbers.std(0) + usual) / 2 + 1e-6 for numbers in found]
+    return {"kinds.mean": np.stack([numbers.mean(0) for numbers in found]), "kinds.spread": np.stack(spread)}
+
+
 def fit(documents: Sequence[Taught]) -> dict[str, np.ndarray]:
     """All weights of a `Picker`."""
     words = fit_words(documents)
-    found: dict[str, Any] = {**words, **fit_scorer(documents, words), "mix": np.array(MIX)}
+    found: dict[str, Any] = {**words, **fit_scorer(documents, words), "mix": np.array(MIX), **describe_kinds(documents)}
     return {name: np.ascontiguousarray(value, np.float32) for name, value in found.items()}
 
 

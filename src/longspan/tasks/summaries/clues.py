@@ -7,7 +7,9 @@ of meaning instead of words), against at most `ANCHORS` of them, in linear time 
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -88,6 +90,24 @@ def centrality(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return common, much
 
 
+def word_centrality(contents: Sequence[Sequence[str]]) -> np.ndarray:
+    """How much each sentence has in common with the others by its words, `(N,)`: the square root of the sum of cosines.
+
+    The words count by how often they occur in it and how rare they are in the document (LexRank's measure without its
+    threshold, Erkan and Radev 2004). The sum of cosines is one with the sum of vectors, so time and memory are linear.
+    """
+    holders = Counter(word for words in contents for word in set(words))
+    rarity = {word: math.log(len(contents) / count) + 1 for word, count in holders.items()}
+    rows, total = [], Counter[str]()
+    for words in contents:
+        row = {word: times * rarity[word] for word, times in Counter(words).items()}
+        norm = math.sqrt(sum(value**2 for value in row.values())) or 1.0
+        rows.append({word: value / norm for word, value in row.items()})
+        total.update(rows[-1])
+    found = [sum(value * total[word] for word, value in row.items()) for row in rows]
+    return np.sqrt(np.maximum(np.array(found) - 1, 0))
+
+
 def clues(document: Sentences, worth: np.ndarray) -> np.ndarray:
     """The clues of each sentence, `(N, C)` float32.
 
@@ -108,7 +128,7 @@ def clues(document: Sentences, worth: np.ndarray) -> np.ndarray:
         standardised(worth[:, 2]),
     ]
     own = np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
-    return np.concatenate([own, np.repeat(_kind_of_text(document, length)[None], len(own), axis=0)], axis=1)
+    return np.concatenate([own, np.repeat(kind_of_text(document)[None], len(own), axis=0)], axis=1)
 
 
 def _place_clues(document: Sentences) -> list[np.ndarray]:
@@ -182,9 +202,10 @@ def _wording_clues(document: Sentences) -> list[np.ndarray]:
     ]
 
 
-def _kind_of_text(document: Sentences, length: np.ndarray) -> np.ndarray:
-    """What kind of text it is, `(K,)`: a paper, a story and a meeting ask for different things."""
+def kind_of_text(document: Sentences) -> np.ndarray:
+    """What kind of text it is, `(13,)`: a paper, a story and a meeting ask for different things."""
     text, count = " ".join(document.texts), len(document)
+    length = np.array([len(sentence.split()) for sentence in document.texts], np.float32)
     words = max(len(text.split()), 1)
     return np.array(
         [
@@ -193,7 +214,7 @@ def _kind_of_text(document: Sentences, length: np.ndarray) -> np.ndarray:
             len(_WE_YOU.findall(text)) / words,
             sum('"' in sentence or "“" in sentence for sentence in document.texts) / count,
             sum(map(str.isdigit, text)) / (len(text) + 1),
-            len(_FILLER.findall(text)) / words,
+            share_of_fillers(text),
             centrality(document.vectors)[0].mean(),
             len(document.headings) / count,
             np.mean(document.spoken),
@@ -201,6 +222,11 @@ def _kind_of_text(document: Sentences, length: np.ndarray) -> np.ndarray:
         ],
         np.float32,
     )
+
+
+def share_of_fillers(text: str) -> float:
+    """The share of "um", "yeah", "you know" and the like among the words of a text: what tells talk from writing."""
+    return len(_FILLER.findall(text)) / max(len(text.split()), 1)
 
 
 def _unit(vector: np.ndarray) -> np.ndarray:

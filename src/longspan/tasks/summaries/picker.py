@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from longspan.errors import InputError
-from longspan.tasks.summaries.clues import Sentences, clues, standardised
+from longspan.tasks.summaries.clues import (
+    Sentences,
+    clues,
+    kind_of_text,
+    share_of_fillers,
+    standardised,
+    word_centrality,
+)
 from longspan.tasks.summaries.coverage import cover
 from longspan.tasks.summaries.word_worth import with_length, word_table, worth_of_sentences
 from longspan.tasks.summaries.wording import antecedents, is_fragment, is_roadmap
@@ -18,6 +25,14 @@ from longspan.tasks.summaries.wording import antecedents, is_fragment, is_roadma
 if TYPE_CHECKING:
     from torch import Tensor
 
+KNOWN, FOREIGN = 1.2, 2.2
+"""How unlike the kinds of text that the weights were fitted on a document is where word centrality begins to count, and
+where it counts in full; documents of these kinds are hardly above the one, and a kind left out of the fit is beyond the
+other."""
+CENTRAL = 0.8
+"""How much word centrality counts then, beside the scorer."""
+TALK = 0.03
+"""Share of filler words from which on word centrality counts nothing: in talk, what is said most often is "yeah"."""
 QUERY = 2.0
 """How much nearness to a query counts beside what the scorer says."""
 BOUND = 5.0
@@ -28,6 +43,7 @@ than `longspan.tasks.summaries.wording.REACH` before it; beside 0.1 to 0.5 that 
 NAMES = (
     *("words.mean", "words.spread", "words.weight", "clues.mean", "clues.spread", "vector.weight", "vector.bias"),
     *("hidden.weight", "hidden.bias", "score.weight", "score.bias", "mix"),
+    *("kinds.mean", "kinds.spread"),
 )
 
 
@@ -39,7 +55,8 @@ class Picker:
         weights: by name: of the words' regressions `words.mean`, `words.spread` `(F,)`, `words.weight` `(F + 1, 4)`; of
             the sentence scorer, a network with one hidden layer, `clues.mean`, `clues.spread` `(C,)`, `vector.weight`
             `(V, D)`, `vector.bias`, `hidden.weight` `(H, C + V)`, `hidden.bias`, `score.weight` `(H,)`, `score.bias`;
-            and `mix`, how much the scorer counts beside the words.
+            `mix`, how much the scorer counts beside the words; and of each kind of text that they were fitted on,
+            `kinds.mean`, `kinds.spread` `(K, 13)`.
     """
 
     weights: Mapping[str, np.ndarray]
@@ -81,6 +98,18 @@ class Picker:
         hidden = gelu(linear(torch.cat([known, meaning], -1), of["hidden.weight"], of["hidden.bias"]))
         return standardised((hidden @ of["score.weight"] + of["score.bias"]).numpy())
 
+    def share_of_centrality(self, document: Sentences) -> float:
+        """How far the choice falls back on word centrality, between 0 and 1: the less is known of such texts the more.
+
+        A document is as unlike what is known as its kind of text is, in standard deviations, unlike that of the nearest
+        kind of the fit (root mean square of 13 numbers, each at most 5).
+        """
+        of = self.weights
+        apart = np.abs(kind_of_text(document) - of["kinds.mean"]) / of["kinds.spread"]
+        unlike = float(np.sqrt((np.minimum(apart, BOUND) ** 2).mean(1)).min())
+        talk = share_of_fillers(" ".join(document.texts)) / TALK
+        return float(np.clip((unlike - KNOWN) / (FOREIGN - KNOWN), 0, 1) * np.clip(1.5 * (1 - talk), 0, 1))
+
     def order(
         self, document: Sentences, words: int, relevance: np.ndarray | None = None
     ) -> tuple[list[int], np.ndarray]:
@@ -100,6 +129,8 @@ class Picker:
         chances = self.chances(with_length(table, words))
         found = clues(document, worth_of_sentences(document, table, chances[:, 0]))
         own = self.scores(found, document.vectors)
+        if share := self.share_of_centrality(document):
+            own = own + CENTRAL * share * standardised(word_centrality(document.contents))
         if relevance is not None:
             own = own + QUERY * relevance
         lengths = np.array([len(text.split()) for text in document.texts], float)
