@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ def kept(what: str, depends_on: Iterable[str | bytes], make: Callable[[], np.nda
     if not file.is_file():
         found = make()
         file.parent.mkdir(parents=True, exist_ok=True)
-        whole = file.with_suffix(".part.npy")
+        whole = file.with_suffix(f".{os.getpid()}.npy")
         np.save(whole, found)
         whole.rename(file)
     return np.load(file)

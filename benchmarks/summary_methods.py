@@ -16,6 +16,7 @@ from longspan.data.text.words import split_words
 from longspan.inference.embed import BUNDLED, load_encoder
 from longspan.inference.lexical import WordIndex, asked_of
 from longspan.inference.scoring import PackageScorer
+from longspan.tasks.summaries import clues, word_worth, wording
 from longspan.tasks.summaries.picker import Picker
 from longspan.tasks.summaries.salience import salience, words_of
 from minilm import minilm
@@ -111,8 +112,8 @@ class Fits:
         self.most = most
         self.documents: dict[str, list[Taught]] = {}
         recipe = Path(taught.__code__.co_filename)
-        summaries = recipe.parents[1] / "src" / "longspan" / "tasks" / "summaries"
-        self.code = [file.read_bytes() for file in (recipe, *sorted(summaries.glob("*.py")))]
+        fitted_on = (clues, word_worth, wording)
+        self.code = [file.read_bytes() for file in (recipe, *(Path(str(each.__file__)) for each in fitted_on))]
 
     def without(self, kind: str) -> Picker:
         """Fitted on all kinds but one; kept on disk."""
