@@ -112,12 +112,12 @@ class Fits:
         self.most = most
         self.documents: dict[str, list[Taught]] = {}
         recipe = Path(taught.__code__.co_filename)
-        fitted_on = (clues, word_worth, wording)
-        self.code = [file.read_bytes() for file in (recipe, *(Path(str(each.__file__)) for each in fitted_on))]
+        code = [Path(str(each)).read_bytes() for each in (recipe, clues.__file__, word_worth.__file__)]
+        self.depends_on = [*code, wording.CONNECTIVE.pattern, wording.PRONOUN.pattern, encoder.name, str(most)]
 
     def without(self, kind: str) -> Picker:
         """Fitted on all kinds but one; kept on disk."""
-        name = digest([self.encoder.name, kind, str(self.most), *self.code])
+        name = digest([*self.depends_on, kind])
         file = FOLDER / "weights" / f"{name}.safetensors"
         if not file.is_file():
             found = fit([each for other in KINDS if other != kind for each in self._taught(other)])
