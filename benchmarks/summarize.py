@@ -165,15 +165,10 @@ def left_out(
 def query_table(ours: Ours, most: int | None) -> str:
     """Ours with the query against ours without, and against other ways to rank sentences by a query."""
     chosen = specific_queries(most)
-    plain: dict[int, np.ndarray] = {}
-
-    def without(case: Case) -> np.ndarray:
-        return plain.setdefault(id(case.found), ours(case))
-
     meaning = nearest()
     methods: dict[str, Method] = {
         OURS: lambda case: ours(case, case.question),
-        "ours without the query": without,
+        "ours without the query": ours,
         "BM25": lexical,
         **({} if meaning is None else {"MiniLM": meaning}),
         ORACLE: oracle,
@@ -221,14 +216,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_page(name, "Summaries against other ways to pick sentences", [*parts, f"{machine()}."])
 
     write()
-    if "picks" in options.only:
-        parts += ["## How the picks read", reading_of(sets, methods)]
-        write()
     if "left-out" in options.only:
         fits = Fits(encoder, 8) if options.quick else Fits(encoder)
         kinds = LEFT_OUT[-2:] if options.quick else LEFT_OUT
         rows = left_out(sets, everything, fits, kinds)
         parts += ["## Kinds of documents left out of the fit", table(["left out", *header()], rows)]
+        write()
+    if "picks" in options.only:
+        parts += ["## How the picks read", reading_of(sets, methods)]
         write()
     if "queries" in options.only:
         parts += ["## Summaries about a query", query_table(ours, most)]

@@ -35,12 +35,16 @@ class Ours:
 
     def __init__(self, picker: Picker, encoder: KeptEncoder) -> None:
         self.scorer = PackageScorer(picker, encoder)  # pyright: ignore[reportArgumentType]
+        self.known: dict[tuple[tuple[str, ...], int, str | None], np.ndarray] = {}
 
     def __call__(self, case: Case, query: str | None = None) -> np.ndarray:
         """Scores; sentences of the document's own abstract come before all others."""
-        scores, _ = self.scorer.score(case.document, case.found, case.words, query)
-        ahead = [query is None and sentence.abstract for sentence in case.found]
-        return np.asarray(scores) + ahead
+        key = case.texts, case.words, query
+        if key not in self.known:
+            scores, _ = self.scorer.score(case.document, case.found, case.words, query)
+            ahead = [query is None and sentence.abstract for sentence in case.found]
+            self.known[key] = np.asarray(scores) + ahead
+        return self.known[key]
 
 
 def encoder_of(folder: Path | None) -> KeptEncoder:
