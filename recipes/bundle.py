@@ -1,4 +1,4 @@
-"""Put a trained encoder into the package: `python recipes/bundle.py runs/bundled-encoder`.
+"""Put a trained encoder into the package: `python recipes/bundle.py runs/encoder-3`.
 
 Weights are stored as float16, and the table of words, most of them, in 8 bits with a scale for each word: a third of
 the size in float32. The vectors hardly turn; `benchmarks/embed.py` measures by how much.

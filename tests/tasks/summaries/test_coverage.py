@@ -39,19 +39,19 @@ def order(
 
 
 def test_the_words_that_a_summary_names_come_first_and_once() -> None:
-    # (0.9 + 0.5) / (2 + 3) > 0.9 / (1 + 3) > 0.5 / (1 + 3); after it "apple" alone adds nothing, "cherry" 0.3 / 4.
+    # (0.9 + 0.5) / (2 + 6) > 0.9 / (1 + 6) > 0.5 / (1 + 6); after it "apple" alone adds nothing, "cherry" 0.3 / 7.
     assert order("apple", "apple bean", "cherry", apple=0.9, bean=0.5, cherry=0.3) == [1, 2, 0]
 
 
 def test_length_is_charged() -> None:
-    assert OFFSET == 3.0
-    # 0.8 / (1 + 3) = 0.2 against 0.9 / (2 + 3) = 0.18
+    assert OFFSET == 6.0
+    # 0.8 / (1 + 6) = 0.1143 against 0.9 / (2 + 6) = 0.1125
     assert order("bean stuff", "apple", apple=0.8, bean=0.9) == [1, 0]
 
 
 def test_what_a_sentence_is_worth_for_itself_counts() -> None:
     assert order("apple", "bean", apple=0.4, bean=0.3) == [0, 1]
-    assert order("apple", "bean", own=(0.0, 0.03), apple=0.4, bean=0.3) == [1, 0]  # 0.1 against 0.105
+    assert order("apple", "bean", own=(0.0, 0.03), apple=0.4, bean=0.3) == [1, 0]  # 0.4 / 7 against 0.3 / 7 + 0.03
 
 
 def test_a_word_is_named_again_as_often_as_a_summary_would() -> None:
@@ -65,10 +65,10 @@ def test_a_word_is_named_again_as_often_as_a_summary_would() -> None:
 
 
 def test_a_sentence_enters_after_those_that_it_needs() -> None:
-    # 0.9 / 4 alone, 0.9 / 5 with the one before it; "cherry" is worth 0.6 / 4.
+    # 0.9 / 7 alone, 0.9 / 8 with the one before it; "cherry" is worth 0.6 / 7.
     assert order("stuff", "apple", "cherry", needs={1: (0,)}, apple=0.9, cherry=0.6) == [0, 1, 2]
-    # 0.7 / 5 with the one before it is less than 0.6 / 4.
-    assert order("stuff", "apple", "cherry", needs={1: (0,)}, apple=0.7, cherry=0.6) == [2, 0, 1]
+    # 0.65 / 8 with the one before it is less than 0.6 / 7.
+    assert order("stuff", "apple", "cherry", needs={1: (0,)}, apple=0.65, cherry=0.6) == [2, 0, 1]
 
 
 def test_where_there_is_no_room_for_what_it_needs_another_is_taken() -> None:

@@ -50,6 +50,7 @@ def test_sentences_that_stand_alone(sentence: str) -> None:
         "In Section 4 we turn to the costs.",
         "The method is described in detail in the next section.",
         "Results are shown in Table 2.",
+        "Table 8 reports the median number of days.",
         "For the proof, see Appendix B.",
         "This chapter is structured as follows.",
         "We now turn to the second question.",

@@ -16,7 +16,7 @@ from longspan.tasks.summaries.word_worth import WordTable
 
 FADING = 0.7
 """What is left of a word's worth each time it is said more than five times."""
-OFFSET = 3.0
+OFFSET = 6.0
 """Words that each sentence is charged beside its own."""
 PICKED = 1000
 """Sentences that are picked one by one; the others follow by what they would add then."""

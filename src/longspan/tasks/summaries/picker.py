@@ -33,7 +33,7 @@ CENTRAL = 0.8
 """How much word centrality counts then, beside the scorer."""
 TALK = 0.03
 """Share of filler words from which on word centrality counts nothing: in talk, what is said most often is "yeah"."""
-QUERY = 2.0
+QUERY = 1.0
 """How much nearness to a query counts beside what the scorer says."""
 BOUND = 5.0
 """A clue is at most so many standard deviations from its mean."""

@@ -46,6 +46,7 @@ _ROADMAP = re.compile(
             rf"\b(?:in {_PART}|{_PART}) {_NUMBER},? (?:then |we |I )*(?:will )?{_TELLS}",
             rf"\b(?:in|see(?: also)?) {_PART} {_NUMBER}",
             r"\bsee (?:also )?(?:table|figure|fig\.)",
+            rf"^(?:table|figure|fig\.) [A-F]?\d+[a-f]? (?:also )?{_TELLS}",
             r"\b(?:rest|remainder|remaining part) of (?:this|the|our) (?:paper|article|work|report|document|chapter)\b",
             r"\b(?:paper|article|report|document|chapter|section) is (?:organi[sz]ed|structured|divided)\b",
             rf"\b(?:is|are|will be|as) (?:further |briefly )?{_TOLD}(?: in detail)? (?:below|above)\b",
