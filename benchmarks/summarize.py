@@ -55,7 +55,7 @@ are put into the document's order. So no method gains by being longer.
 - **peers**: the document's lead; TextRank, LexRank and LSA as `sumy` ranks (with English stems and stop words);
   MiniLM centroid: the cosine of a sentence's vector by all-MiniLM-L6-v2 and the mean of all. The best peer is the one
   with the best mean in this very row, chosen for each measure.
-- **random**: the mean of {DRAWS} draws. **oracle**: sentences by what they share with the references, picked greedily.
+- **random**: the mean of {DRAWS} draws. **oracle**: sentences ranked by what they share with the references.
 - **ROUGE-1, ROUGE-2**: F1 in percent by `rouge_score` with Porter stems. **content words**: F1 of Porter stems without
   function words and numbers. Of several references the best counts.
 - **ours − it**: with its interval (95 %, bootstrap over documents, in pairs); ▲ it lies above 0, ▼ below."""
@@ -114,9 +114,9 @@ def verdict(everything: Mapping[str, Values]) -> str:
     lines = []
     for measure, name in enumerate(MEASURES):
         leads = {each: lead_over(values, best_peer(values, measure), measure) for each, values in everything.items()}
-        below = ", ".join(each for each, lead in leads.items() if lead.high < 0) or "nowhere"
-        above = ", ".join(each for each, lead in leads.items() if lead.low > 0) or "nowhere"
-        lines.append(f"- **{name}**: surely below the best peer: {below}; surely above it: {above}.")
+        below = "; ".join(each for each, lead in leads.items() if lead.high < 0) or "nowhere"
+        above = "; ".join(each for each, lead in leads.items() if lead.low > 0) or "nowhere"
+        lines.append(f"- **{name}**: surely below the best peer: {below}. Surely above it: {above}.")
     return "\n".join(lines)
 
 
@@ -216,17 +216,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_page(name, "Summaries against other ways to pick sentences", [*parts, f"{machine()}."])
 
     write()
-    if "left-out" in options.only:
-        fits = Fits(encoder, 8) if options.quick else Fits(encoder)
-        kinds = LEFT_OUT[-2:] if options.quick else LEFT_OUT
-        rows = left_out(sets, everything, fits, kinds)
-        parts += ["## Kinds of documents left out of the fit", table(["left out", *header()], rows)]
-        write()
     if "picks" in options.only:
         parts += ["## How the picks read", reading_of(sets, methods)]
         write()
     if "queries" in options.only:
         parts += ["## Summaries about a query", query_table(ours, most)]
+        write()
+    if "left-out" in options.only:
+        fits = Fits(encoder, 8) if options.quick else Fits(encoder)
+        kinds = LEFT_OUT[-2:] if options.quick else LEFT_OUT
+        rows = left_out(sets, everything, fits, kinds)
+        parts += ["## Kinds of documents left out of the fit", table(["left out", *header()], rows)]
         write()
     return 0
 
