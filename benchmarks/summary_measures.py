@@ -91,12 +91,13 @@ def reading(cases: Sequence[Case], scores: Sequence[np.ndarray]) -> tuple[float,
     correlations = []
     for case, own in zip(cases, scores, strict=True):
         chosen = set(picked(case, own))
+        cased = 2 * sum(text[:1].islower() for text in case.texts) < len(case.texts)  # PubMed has no capitals
         count += len(chosen)
         for index in chosen:
             text = case.texts[index]
             hanging += bool(_HANGING.match(text)) and index > 0 and index - 1 not in chosen
             roadmaps += bool(_ROADMAP.search(text))
-            fragments += text[:1].islower() or not _END.search(text) or len(split_words(text)) < 4
+            fragments += (cased and text[:1].islower()) or not _END.search(text) or len(split_words(text)) < 4
         correlations.append(_correlation(own, [function_share(text) for text in case.texts]))
     shares = [100 * number / max(count, 1) for number in (hanging, roadmaps, fragments)]
     return shares[0], shares[1], shares[2], float(np.nanmean(correlations))
