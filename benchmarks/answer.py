@@ -1,6 +1,6 @@
 """The passages that `longspan answer` finds against BM25 and all-MiniLM-L6-v2, and how well it knows that it did.
 
-LONGSPAN_DATA=… python benchmarks/answer.py [--weights FILE --minilm-inside] [--name answers]
+LONGSPAN_DATA=… python benchmarks/answer.py [--weights FILE] [--name answers]
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from natural import natural_questions
 from longspan.data.questions.readers import read_questions
 from longspan.data.text.reading import document_of
 from longspan.data.text.sentences import guess_language
+from longspan.inference.embed import load_encoder
 from longspan.inference.notes import reads_english
 from longspan.inference.ranking import SHOWN, WEIGHTS, PassageIndex, Weights, load_weights
 from longspan.tasks.metrics.bootstrap import Interval, bootstrap, bootstrap_difference
@@ -105,7 +106,6 @@ def outcomes(
     cases: Iterator[Case],
     others: bool,
     fitted: dict[str, Weights],
-    inside: MiniLM | None,
     teacher: MiniLM | None,
 ) -> Iterator[Outcome]:
     """What each method finds; with `others`, half the questions are asked of the next document too."""
@@ -114,7 +114,7 @@ def outcomes(
         text = case.document.text
         english = reads_english(text)
         weights = fitted["meaning" if english and "meaning" in fitted else "words"]
-        encoder = inside if "nearest" in weights.rank else None
+        encoder = load_encoder() if "nearest" in weights.rank else None
         index = PassageIndex([case.document], guess_language(text), encoder)
         vectors = teacher and teacher.embed_document([one.text for one in index.passages])
         foreign = tuple((question, ()) for question, _ in before[::2]) if others else ()
@@ -169,15 +169,15 @@ def rows_of_hits(groups: dict[str, list[Outcome]], methods: Sequence[str]) -> li
 
 
 def rows_of_sureness(groups: dict[str, list[Outcome]]) -> list[list[str]]:
-    """One row per kind: the area, and how often "no answer" is said and right."""
+    """One row per kind: the area, how often "no answer" is said, is right, and nothing that is shown answers."""
     rows = []
     for kind, found in groups.items():
         silent = [one for one in found if one.silent]
         right = sum(one.ranks is None for one in silent)
         none = sum(one.ranks is None for one in found)
-        rows.append(
-            [kind, f"{len(found) - none} + {none}", shown(area_interval(found), digits=2), str(len(silent)), str(right)]
-        )
+        empty = sum(not one.found for one in silent)
+        counts = map(str, (len(silent), right, empty))
+        rows.append([kind, f"{len(found) - none} + {none}", shown(area_interval(found), digits=2), *counts])
     return rows
 
 
@@ -203,34 +203,23 @@ def draw_reliability(groups: dict[str, list[Outcome]], path: Path, bins: int = 6
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
-    parser.add_argument("--minilm-inside", action="store_true", help="MiniLM takes the place of our encoder")
     parser.add_argument("--name", default="answers", help="of the page in benchmarks/results")
     options = parser.parse_args()
     data = Path(os.environ["LONGSPAN_DATA"])
     teacher = minilm()
     fitted = load_weights(options.weights)
-    if options.minilm_inside or "meaning" not in fitted:
-        inside = teacher
-    else:
-        from longspan.inference.embed import load_encoder  # pyright: ignore[reportMissingImports]
-
-        inside = load_encoder()
     groups: dict[str, list[Outcome]] = defaultdict(list)
     for kind, (cases, others) in sets(data).items():
-        groups[kind] = list(outcomes(kind, cases(), others, fitted, inside, teacher))
+        groups[kind] = list(outcomes(kind, cases(), others, fitted, teacher))
         print(kind, len(groups[kind]), flush=True)
     methods = [OURS, LEXICAL, *([TEACHER] if teacher is not None else [])]
     big = {kind: groups[kind] for kind in ("meetings", "proposals and papers", "other kinds")}
     draw_reliability(big, RESULTS / f"{options.name}.png")
     header = ["questions", "", "method", "right first, %", "ours − it", "right among three, %", "ours − it"]
-    sure = ["questions", "with + without an answer", "area under the curve", 'said "no answer"', "rightly"]
+    sure = ["questions", "with + without an answer", "area under the curve", 'said "no answer"']
+    sure += ["the document has none", "none among those shown"]
     how = "words and an encoder" if "meaning" in fitted else "words alone"
-    stand_in = (
-        f"**{TEACHER} stands in for the package's encoder on this page**, by weights fitted with it: the package "
-        "itself ranks by words alone until its own is fitted."
-    )
     parts = [
-        *([stand_in] if options.minilm_inside else []),
         ABOUT,
         table(header, rows_of_hits(groups, methods)),
         table(sure, rows_of_sureness(big)),

@@ -7,14 +7,14 @@ is: two logistic regressions on questions whose documents the ranking was not fi
 A quarter of these have no answer: they are asked of another document of the same source, or of their own after the
 passages that answer, and those beside them, were taken out. Each question is asked of a stretch of its document too, so
 that short documents are known. "No answer" is said below the highest probability under which clearly more than half of
-the questions have none; where there is no such probability, below none.
+the questions of every source have none; where there is no such probability, below none.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
@@ -27,7 +27,6 @@ from answer_questions import Case, Span, cases
 from torch import Tensor
 
 from longspan.data.text.passages import Passage
-from longspan.inference.lexical import asked_of
 from longspan.inference.ranking import (
     MEANING,
     SHOWN,
@@ -47,10 +46,11 @@ UNANSWERED = 0.25
 RIGHT = 0.55
 """Least share of questions without an answer among those that are said to have none."""
 PENALTY = 1e-3
-WITHHELD = 0.3
-"""Share of a question's words that are not looked for: those who asked these knew the documents, and so their words."""
-RANKED = {"words": ("words",), "meaning": ("words", "nearest", "passage")}
-"""The columns that rank; further ones (length, neighbours, the mean of the sentences) found no more in other folds."""
+RANKED = {"words": WORDS, "meaning": (*WORDS, *MEANING)}
+"""The columns that rank; further ones (length, neighbours, share of the words) found no more in other folds."""
+PASSAGE = ("share", "behind", "agreed", "size", "asked", "top score")
+ANSWER = ("share", "agreed", "size", "asked", "top score")
+"""The signs that tell how sure it is; more of them (cosines, rare words, leads) were no better on a source left out."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,6 @@ def holds(passage: Passage, places: Sequence[Span]) -> bool:
 
 def asked_of_cases(found: Sequence[Case], encoder: Encoder | None) -> list[Asked]:
     """Every question of its own document, then, half as often, of the next document of its source."""
-    random = np.random.default_rng(0)
     asked: list[Asked] = []
     last: dict[str, Case] = {}
     for number, case in enumerate(found):
@@ -89,8 +88,7 @@ def asked_of_cases(found: Sequence[Case], encoder: Encoder | None) -> list[Asked
             right = np.array([holds(one, places) for one in index.passages])
             if right.all() or (places and not right.any()):
                 continue
-            stems = [stem for stem in asked_of(question, "en") if random.random() >= WITHHELD]
-            asked.append(Asked(case.source.split("/")[0], number, index.evidence(question, stems), right))
+            asked.append(Asked(case.source.split("/")[0], number, index.evidence(question), right))
         last[case.source] = case
     return asked
 
@@ -114,36 +112,38 @@ def shorter(one: Asked, random: np.random.Generator) -> Asked:
 
 
 def part_of(one: Asked, kept: np.ndarray) -> Asked:
-    """The question with some passages of its document; what is counted from the best passage is counted anew."""
-    table = one.evidence.table[kept].copy()
-    words = table[:, one.evidence.names.index("words")].max() or 1.0
-    table[:, one.evidence.names.index("words")] /= words
-    return replace(one, evidence=Evidence(one.evidence.names, table), right=one.right[kept])
+    """The question with some passages of its document."""
+    return replace(one, evidence=replace(one.evidence, table=one.evidence.table[kept]), right=one.right[kept])
 
 
 def fit_rank(asked: Sequence[Asked], names: Sequence[str]) -> dict[str, float]:
     """Weights of the columns, by the likelihood of the right passages; every source counts the same."""
     answered = [one for one in asked if one.right.any()]
-    counts = {source: sum(one.source == source for one in answered) for source in {one.source for one in answered}}
-    tables = [torch.tensor(np.stack([one.evidence.column(name) for name in names], 1)) for one in answered]
-    right = [torch.tensor(one.right) for one in answered]
+    counts = Counter(one.source for one in answered)
     shares = torch.tensor([1 / counts[one.source] / len(counts) for one in answered], dtype=torch.float64)
-    spread = torch.cat(tables).std(0)
+    table = torch.tensor(np.concatenate([np.stack([one.evidence.column(n) for n in names], 1) for one in answered]))
+    owner = torch.arange(len(answered)).repeat_interleave(torch.tensor([len(one.right) for one in answered]))
+    right = torch.tensor(np.concatenate([one.right for one in answered]))
+    spread = table.std(0)
 
     def loss(weights: Tensor) -> Tensor:
-        scores = [table / spread @ weights for table in tables]
-        lost = [s.logsumexp(0) - s[chosen].logsumexp(0) for s, chosen in zip(scores, right, strict=True)]
-        return (torch.stack(lost) * shares).sum()
+        scores = table / spread @ weights
+        chances = (scores - scores.detach().max()).exp()
+        sums = torch.zeros(2, len(answered), dtype=torch.float64)
+        every, chosen = sums[0].index_add(0, owner, chances), sums[1].index_add(0, owner[right], chances[right])
+        return ((every.log() - chosen.log()) * shares).sum()
 
     weights = minimise(loss, len(names)) / spread
     return dict(zip(names, (round(float(weight), 4) for weight in weights), strict=True))
 
 
 def fit_logistic(
-    found: Sequence[Mapping[str, np.ndarray]], right: Sequence[np.ndarray], shares: Sequence[float]
-) -> Any:
-    """Weights of signs and the bias, by the likelihood of what is right; `shares` count the entries."""
-    names = list(found[0])
+    found: Sequence[Mapping[str, np.ndarray]],
+    names: Sequence[str],
+    right: Sequence[np.ndarray],
+    shares: Sequence[float],
+) -> dict[str, float]:
+    """Weights of the named signs and the bias, by the likelihood of what is right; `shares` count the entries."""
     table = torch.tensor(np.concatenate([np.stack([one[name] for name in names], 1) for one in found]))
     goal = torch.tensor(np.concatenate(right), dtype=torch.float64)
     counts = torch.tensor(np.repeat(shares, [len(one) for one in right]))
@@ -156,9 +156,7 @@ def fit_logistic(
 
     weights = minimise(loss, len(names) + 1)
     slopes = weights[1:] / spread
-    known = [name for name, one in zip(names, table.std(0), strict=True) if one > 0]
     fitted = {"bias": weights[0] - (slopes * mean).sum()} | dict(zip(names, slopes, strict=True))
-    fitted = {name: fitted[name] for name in ("bias", *known)}
     return {name: round(float(value), 4) for name, value in fitted.items()}
 
 
@@ -189,22 +187,29 @@ def fit(asked: Sequence[Asked], kind: str) -> Weights:
         gone = [without_answer(one) for one in inside[::2] if one.right.any()]
         inside += [shorter(one, random) for one in inside] + [one for one in gone if one is not None]
         held += [(one, judge.scores(one.evidence)) for one in inside]
-    known = (*WORDS, *(MEANING if kind == "meaning" else ()))
-    evidence = [Evidence(known, np.stack([one.evidence.column(name) for name in known], 1)) for one, _ in held]
-    found = [signs(one, scores) for one, (_, scores) in zip(evidence, held, strict=True)]
+    found = [signs(one.evidence, scores) for one, scores in held]
     orders = [np.argsort(-scores, kind="stable") for _, scores in held]
     shares = shares_of([one for one, _ in held])
     shown = [
         {name: values[order[:SHOWN]] for name, values in one.items()} for one, order in zip(found, orders, strict=True)
     ]
     hits = [one.right[order[:SHOWN]] for (one, _), order in zip(held, orders, strict=True)]
-    passage = fit_logistic(shown, hits, shares)
+    passage = fit_logistic(shown, PASSAGE, hits, shares)
     wholes = [answer_signs(one, order) for one, order in zip(found, orders, strict=True)]
-    answer = fit_logistic(wholes, [np.array([hit.any()]) for hit in hits], shares)
+    answer = fit_logistic(wholes, ANSWER, [np.array([hit.any()]) for hit in hits], shares)
     fitted = Weights(fit_rank(asked, names), passage, answer, 0.0)
     probabilities = [fitted.probability(one) for one in wholes]
-    none = [not one.right.any() for one, _ in held]
-    return replace(fitted, threshold=threshold(probabilities, none, shares))
+    return replace(fitted, threshold=lowest_threshold([one for one, _ in held], probabilities, shares))
+
+
+def lowest_threshold(asked: Sequence[Asked], probabilities: Sequence[float], shares: Sequence[float]) -> float:
+    """`threshold` of the source where it is lowest, so that it holds for questions of every kind."""
+    found = []
+    for source in sorted({one.source for one in asked}):
+        chosen = [number for number, one in enumerate(asked) if one.source == source]
+        none = [not asked[number].right.any() for number in chosen]
+        found.append(threshold([probabilities[n] for n in chosen], none, [shares[n] for n in chosen]))
+    return min(found)
 
 
 def shares_of(asked: Sequence[Asked]) -> list[float]:
@@ -239,7 +244,8 @@ def main() -> None:
         encoder = getattr(import_module(module), function)()
     asked = asked_of_cases(cases(options.data, "train", options.documents), encoder)
     fitted = {kind: fit(asked, kind) for kind in RANKED if kind == "words" or encoder is not None}
-    page: dict[str, Any] = {"made by": "recipes/answer_weights.py", "questions": len(asked)}
+    page: dict[str, Any] = {"made by": "recipes/answer_weights.py"}
+    page |= {"documents of a source, at most": options.documents, "questions": len(asked)}
     page["weights"] = {name: asdict(weights) for name, weights in fitted.items()}
     options.output.write_text(json.dumps(page, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(page, indent=1))

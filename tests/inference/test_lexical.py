@@ -40,10 +40,10 @@ def test_scores_are_those_of_bm25() -> None:
     assert index.scores(["unknown"]).tolist() == [0, 0, 0]
 
 
-def test_what_is_covered_counts_by_rarity() -> None:
+def test_the_share_counts_by_rarity() -> None:
     index = WordIndex(["marmot eagle", "marmot", "snow"], "en")
     common, rare = index.rarity("marmot"), index.rarity("eagl")
     assert rare > common > 0
-    covered = index.covered(["marmot", "eagl"])
-    assert covered.tolist() == pytest.approx([1, common / (common + rare), 0])
-    assert index.covered([]).tolist() == [0, 0, 0]
+    shares = [index.share(["marmot", "eagl"], known) for known in ({"marmot", "eagl"}, {"marmot"}, {"snow"})]
+    assert shares == pytest.approx([1, common / (common + rare), 0])
+    assert index.share([], {"marmot"}) == 0

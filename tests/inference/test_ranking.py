@@ -44,17 +44,35 @@ def test_passages_of_all_documents_compete() -> None:
 
 def test_words_find_what_shares_words_and_headings_count() -> None:
     evidence = index().evidence("Which enemies hunt marmots?")
-    assert evidence.names == ("words", "covered")
-    words, covered = evidence.column("words"), evidence.column("covered")
+    assert evidence.names == ("words",)
+    assert evidence.asked == 3
+    words = evidence.column("words")
     assert words.argmax() == 1  # "Enemies" stands in its heading alone
-    assert words.max() == 1
-    assert covered[2] == 0
-    assert covered[1] == pytest.approx(2 * covered[0])  # two of three words, each in one passage
+    assert words[2] == 0
+
+
+def test_words_count_as_a_share_of_what_they_can_bring() -> None:
+    """BM25 of a word that stands once in a passage of mean length is its rarity / (1 + k1), with k1 = 1.5."""
+    found = PassageIndex([document_of("# A\n\nEagles hunt.\n\n# B\n\nMarmots sleep.")], "en")
+    assert found.evidence("Eagles?").column("words").tolist() == pytest.approx([1 / 2.5, 0], rel=1e-5)
+    # One of two words, which are equally rare; a word that stands nowhere is the rarest: log(1 + 2.5 / 0.5).
+    assert found.evidence("Marmots, eagles?").column("words").tolist() == pytest.approx([0.2, 0.2], rel=1e-5)
+    share = np.log(2) / (np.log(2) + np.log(6))
+    assert found.evidence("Eagles, penguins?").column("words").tolist() == pytest.approx([share / 2.5, 0], rel=1e-5)
+    assert found.evidence("Penguins?").column("words").tolist() == [0, 0]
+
+
+def test_a_passage_lies_at_the_mean_of_its_sentences_by_their_length() -> None:
+    found = index(Meanings()).evidence("Winter?").column("passage")
+    one, two = Meanings().embed(["Eagles hunt them.", "Nothing else does."])
+    mean = len("Eagles hunt them.") * one + len("Nothing else does.") * two
+    (question,) = Meanings().embed(["Winter?"])
+    assert found[1] == pytest.approx(mean @ question / np.linalg.norm(mean), rel=1e-5)
 
 
 def test_meaning_finds_what_shares_none() -> None:
     evidence = index(Meanings()).evidence("Who is their foe?")
-    assert evidence.column("covered").max() == 0
+    assert evidence.column("words").max() == 0
     assert evidence.column("nearest").argmax() == evidence.column("passage").argmax() == 1
     assert index(Meanings()).sentence("Who is their foe?", 1) == 0
     assert index().sentence("Does nothing else hunt?", 0) == 0
@@ -62,22 +80,29 @@ def test_meaning_finds_what_shares_none() -> None:
 
 
 def test_scores_order_and_probabilities_by_hand() -> None:
-    evidence = Evidence(("words", "covered"), np.array([[0.5, 0.0], [1.0, 0.5], [0.0, 1.0]]))
-    answer = {"bias": 0.0, "best covered": 2.0, "lead": 1.0, "share": 3.0}
-    weights = Weights({"words": 2.0}, {"bias": -1.0, "behind": 1.0}, answer, 0.3)
-    ranking = weights.ranking(evidence)
+    evidence = Evidence(("words", "nearest"), np.array([[0.25, 0.0], [0.5, 0.5], [0.0, 1.0]]), asked=4)
+    answer = {"bias": 0.0, "agreed": 2.0, "asked": 1.0, "share": 3.0, "top score": 0.5}
+    passage = {"bias": -1.0, "behind": 1.0, "agreed": 0.5}
+    ranking = Weights({"words": 4.0}, passage, answer, 0.3).ranking(evidence)
     assert ranking.order == (1, 0, 2)
     assert ranking.scores.tolist() == [1.0, 2.0, 0.0]
-    expected = [1 / (1 + np.exp(-(behind - 1))) for behind in (-1.0, 0.0, -2.0)]
+    expected = [1 / (1 + np.exp(1 - behind - 1 / 2)) for behind in (-1, 0, -2)]
     assert ranking.passage_probabilities.tolist() == pytest.approx(expected)
-    # One of the three covers all words; the first is 1 above the next; the three have all of the shares.
-    assert ranking.probability == pytest.approx(1 / (1 + np.exp(-(2 * 1.0 + 1 + 3 * 0.0))))
+    # The first has most words, four are asked, the three have all of the shares, and the best score is 2.
+    assert ranking.probability == pytest.approx(1 / (1 + np.exp(-(2 * 1.0 + np.log(5) + 3 * 0.0 + 0.5 * 2))))
 
 
-def test_one_passage_has_no_next() -> None:
-    evidence = Evidence(("words", "covered"), np.array([[1.0, 1.0]]))
-    weights = Weights({"words": 1.0}, {"bias": 0.0, "share": 1.0}, {"bias": 0.0, "lead": 1.0}, 0.3)
-    ranking = weights.ranking(evidence)
+def test_the_share_of_what_is_shown_is_that_of_three() -> None:
+    evidence = Evidence(("words",), np.log([[1.0], [2.0], [3.0], [4.0]]), asked=1)
+    ranking = Weights({"words": 1.0}, {"bias": 0.0}, {"bias": 0.0, "share": 1.0}, 0.3).ranking(evidence)
+    assert ranking.order == (3, 2, 1, 0)
+    assert ranking.probability == pytest.approx(0.9 / 1.9)  # shares 4, 3 and 2 of 10; odds of 0.9
+
+
+def test_one_passage_that_shares_nothing() -> None:
+    evidence = Evidence(("words",), np.array([[0.0]]), asked=1)
+    signs = {"bias": 0.0, "share": 1.0, "behind": 1.0, "agreed": 1.0, "size": 1.0}
+    ranking = Weights({"words": 1.0}, signs, {"bias": 0.0, "share": 1.0, "size": 1.0}, 0.3).ranking(evidence)
     assert ranking.probability == 0.5
     assert ranking.passage_probabilities.tolist() == [0.5]
 

@@ -9,31 +9,41 @@ from pathlib import Path
 import numpy as np
 import pytest
 from answer_questions import permissive
-from answer_weights import Asked, fit_logistic, fit_rank, holds, part_of, shares_of, threshold, without_answer
+from answer_weights import (
+    Asked,
+    fit_logistic,
+    fit_rank,
+    holds,
+    lowest_threshold,
+    part_of,
+    shares_of,
+    threshold,
+    without_answer,
+)
 
 from longspan.data.text.passages import passages_of
 from longspan.inference.ranking import Evidence
 
-WORDS = ("words", "covered")
+COLUMNS = ("words", "nearest")
 
 
 def asked(words: list[float], right: list[bool], source: str = "a") -> Asked:
     table = np.stack([words, np.linspace(1, 0, len(words))], 1)
-    return Asked(source, 0, Evidence(WORDS, table), np.array(right))
+    return Asked(source, 0, Evidence(COLUMNS, table, 1), np.array(right))
 
 
 def test_what_is_right_by_words_gets_its_weight_from_them() -> None:
     rows = [asked([1.0, 0.2, 0.1], [True, False, False]), asked([0.1, 0.3, 1.0], [False, False, True])] * 5
-    weights = fit_rank(rows, WORDS)
+    weights = fit_rank(rows, COLUMNS)
     assert weights["words"] > 3
-    assert weights["words"] > 5 * abs(weights["covered"])
+    assert weights["words"] > 5 * abs(weights["nearest"])
 
 
 def test_a_logistic_regression_of_one_sign_gives_the_shares_back() -> None:
     """Of ten where the sign is 1 eight are right, of ten where it is 0 two: the log-odds are 1.386 and its negative."""
     found = [{"sign": np.array([1.0] * 10 + [0.0] * 10)}]
     right = [np.array([1] * 8 + [0] * 2 + [1] * 2 + [0] * 8)]
-    weights = fit_logistic(found, right, [1.0])
+    weights = fit_logistic(found, ["sign"], right, [1.0])
     assert weights["bias"] == pytest.approx(-np.log(4), abs=0.03)
     assert weights["bias"] + weights["sign"] == pytest.approx(np.log(4), abs=0.03)
 
@@ -51,9 +61,17 @@ def test_taking_the_answer_out_takes_what_is_beside_it_too() -> None:
     gone = without_answer(one)
     assert gone is not None
     assert not gone.right.any()
-    assert gone.evidence.column("words").tolist() == [0.2, 1.0]  # 0.1 and 0.5, counted from the best that is left
+    assert gone.evidence.column("words").tolist() == [0.1, 0.5]
     assert without_answer(asked([1.0, 0.5], [True, False])) is None
-    assert part_of(one, np.array([True, True, False, False, False])).evidence.column("words").tolist() == [0.5, 1.0]
+    assert part_of(one, np.array([True, True, False, False, False])).evidence.column("words").tolist() == [0.1, 0.2]
+
+
+def test_the_threshold_holds_for_every_source() -> None:
+    probabilities = np.linspace(0, 1, 200).tolist() * 2
+    none = [number < 100 for number in range(200)] + [number < 50 for number in range(200)]
+    rows = [asked([1.0], [not empty], "ab"[number >= 200]) for number, empty in enumerate(none)]
+    # Of the first 90 of the second source 50 have none: 55.6 %; of the first 91 less than 55 %.
+    assert lowest_threshold(rows, probabilities, [1.0] * 400) == pytest.approx(probabilities[89], abs=1e-4)
 
 
 def test_every_source_counts_the_same_and_a_quarter_has_no_answer() -> None:

@@ -202,7 +202,7 @@ def _ranking_for(english: bool) -> tuple[Weights, Encoder | None]:
 
 @lru_cache(maxsize=1)
 def _encoder() -> Encoder:
-    from longspan.inference.embed import load_encoder  # pyright: ignore[reportMissingImports]
+    from longspan.inference.embed import load_encoder
 
     return load_encoder()
 

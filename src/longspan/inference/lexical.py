@@ -1,4 +1,4 @@
-"""Which passages share words with a question: stems, BM25 (Robertson and Zaragoza 2009) and how much is covered.
+"""Which passages share words with a question: stems, BM25 (Robertson and Zaragoza 2009) and their rarity.
 
 The words of passages and questions are stemmed by Snowball's rules for the language that the script tells, and function
 words are left out of questions. In scripts without spaces, characters and pairs of neighbours stand for words.
@@ -69,10 +69,6 @@ class WordIndex:
         """How much a stem tells: the log of the share of texts without it to those with it, at least 0."""
         count = len(self._known)
         return math.log(1 + (count - self._holders[stem] + 0.5) / (self._holders[stem] + 0.5))
-
-    def covered(self, asked: Sequence[str]) -> np.ndarray:
-        """`share` of each text, float64 (N)."""
-        return np.array([self.share(asked, known) for known in self._known])
 
     def share(self, asked: Sequence[str], known: Collection[str]) -> float:
         """The share of the asked stems that are among the known ones, each counted by its rarity."""

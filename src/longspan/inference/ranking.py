@@ -1,9 +1,9 @@
 """Which passages are most likely to hold the answer to a question, and how sure that is.
 
 Each passage gets a few numbers: words shared with the question (`longspan.inference.lexical`) and, where there is an
-encoder, how near its sentences are to the question in meaning. A weighted sum of them ranks the passages, and two
-logistic regressions over the outcome say how likely it is that a passage holds the answer, and that one of those shown
-does. All weights are in `bundled/answers.json`; `recipes/answer_weights.py` fits them.
+encoder, how near it is to the question in meaning. A weighted sum of them ranks the passages, and two logistic
+regressions over the outcome say how likely it is that a passage holds the answer, and that one of those shown does. All
+weights are in `bundled/answers.json`; `recipes/answer_weights.py` fits them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ WEIGHTS = Path(__file__).parents[1] / "bundled" / "answers.json"
 SHOWN = 3
 """Passages that the probability of an answer is about."""
 
-WORDS = ("words", "covered")
-"""What words say of a passage: BM25, of the best passage 1, and the share of the question's words that it holds."""
+WORDS = ("words",)
+"""What words say of a passage: BM25 as a share of the most that the question's words can bring, so that words which
+stand nowhere weigh little and leave the ranking to what follows."""
 MEANING = ("nearest", "passage")
-"""What an encoder adds: the cosine to the question of the nearest sentence, and of the passage read as one text."""
+"""What an encoder adds: the cosine to the question of the nearest sentence, and of the passage, which lies at
+the mean of its sentences, each counted by its length."""
 
 
 class Encoder(Protocol):
@@ -52,10 +54,12 @@ class Evidence:
     Attributes:
         names: of the F columns.
         table: `(N, F)`.
+        asked: how many words the question is about.
     """
 
     names: tuple[str, ...]
     table: np.ndarray
+    asked: int
 
     def column(self, name: str) -> np.ndarray:
         """`(N,)`, zeros where that is not known."""
@@ -84,24 +88,29 @@ class PassageIndex:
             if encoder is not None:
                 vectors.append(encoder.embed_document([unit.text for unit in units]))
         self._sentences = np.concatenate(vectors) if vectors else np.zeros((0, 0))
-        self._whole = encoder.embed([one.text for one in self.passages]) if encoder is not None else None
         self._firsts = np.cumsum([0, *(len(one.sentences) for one in self.passages)])
+        self._whole = self._means() if encoder is not None else None
         self._words = WordIndex([self._searched(one) for one in self.passages], language)
+
+    def _means(self) -> np.ndarray:
+        """Where each passage lies, `(N, D)`: reading it once more by itself would cost twice and rank no better."""
+        lengths = np.array([[len(sentence.text)] for one in self.passages for sentence in one.sentences], np.float32)
+        sums = np.add.reduceat(self._sentences * lengths, self._firsts[:-1])
+        return sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-6)
 
     @staticmethod
     def _searched(passage: Passage) -> str:
         return f"{passage.heading or ''}\n{passage.text}"
 
-    def evidence(self, question: str, asked: Sequence[str] | None = None) -> Evidence:
-        """What is known of every passage in the light of a question; `asked` are its stems where only some count."""
-        asked = asked_of(question, self.language) if asked is None else asked
-        words = self._words.scores(asked)
-        columns = {"words": words / (words.max() or 1.0), "covered": self._words.covered(asked)}
+    def evidence(self, question: str) -> Evidence:
+        """What is known of every passage in the light of a question."""
+        asked = list(dict.fromkeys(asked_of(question, self.language)))
+        columns = {"words": self._words.scores(asked) / (sum(map(self._words.rarity, asked)) or 1.0)}
         if self.encoder is not None and self._whole is not None:
             vector = self.encoder.embed([question])[0]
             columns["nearest"] = np.maximum.reduceat(self._cosines(vector), self._firsts[:-1])
             columns["passage"] = (self._whole @ vector).astype(np.float64)
-        return Evidence(tuple(columns), np.stack(list(columns.values()), axis=1))
+        return Evidence(tuple(columns), np.stack(list(columns.values()), axis=1), len(asked))
 
     def sentence(self, question: str, number: int) -> int:
         """Which sentence of a passage comes nearest to the question, counted in the passage."""
@@ -170,23 +179,24 @@ class Weights:
 
 
 def signs(evidence: Evidence, scores: np.ndarray) -> dict[str, np.ndarray]:
-    """What tells of each passage whether it holds the answer, each `(N,)`: how its score stands among the others', and
-    what is the same for all: how many there are, and how near the best come to the question.
+    """What tells of each passage whether it holds the answer, each `(N,)`.
+
+    share, behind: how its score stands among the others'.
+    size, asked, top score, agreed: the same for all, so that probabilities fall as scores do: how many passages there
+        are and how many words are asked (both as logs), the best score, and whether words alone agree with it: the
+        words of the best passage as a share of the most that any has.
     """
-    best = scores.max()
-    shown = np.argsort(-scores, kind="stable")[:SHOWN]
-    same = {"size": np.log(len(scores)), "top score": best}
-    same |= {f"best {name}": evidence.column(name)[shown].max() for name in ("covered", *MEANING)}
+    best, words = scores.max(), evidence.column("words")
     found = {"share": scores - best - np.log(np.exp(scores - best).sum()), "behind": scores - best}
+    same = {"size": np.log(len(scores)), "asked": np.log1p(evidence.asked), "top score": best}
+    same["agreed"] = words[scores.argmax()] / (words.max() or 1.0)
     return found | {name: np.full(len(scores), value) for name, value in same.items()}
 
 
 def answer_signs(found: Mapping[str, np.ndarray], order: np.ndarray) -> dict[str, np.ndarray]:
-    """The same of all that are shown, each `(1,)`: their share, and the lead of the first."""
-    shown = order[:SHOWN]
-    kept = {name: values[shown[:1]] for name, values in found.items() if name not in {"share", "behind"}}
-    kept["share"] = np.log(np.exp(found["share"][shown]).sum(keepdims=True))
-    kept["lead"] = -found["behind"][order[1:2]] if len(order) > 1 else np.zeros(1)
+    """The same of what is shown, each `(1,)`: the first passage's, and the share of all that are shown together."""
+    kept = {name: values[order[:1]] for name, values in found.items() if name != "behind"}
+    kept["share"] = np.log(np.exp(found["share"][order[:SHOWN]]).sum(keepdims=True))
     return kept
 
 

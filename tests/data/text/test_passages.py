@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from longspan.data.text.passages import FEWEST, MOST, passages_of, units_of
-from longspan.data.text.reading import document_of
+from pathlib import Path
+
+from longspan.data.text.passages import FEWEST, MOST, Passage, passages_of, units_of
+from longspan.data.text.reading import DocumentSentence, document_of, read
 from longspan.data.text.words import split_words
 
 SENTENCE = "Marmot number {} whistles at the eagle above the snow."  # ten words
@@ -71,3 +73,22 @@ def test_tables_and_a_text_of_nothing_but_a_heading_are_found_too() -> None:
     document = document_of("# Marmots")
     assert [passage.text for passage in passages_of(document)]
     assert passages_of(document_of("x"))[0].text == "x"
+
+
+def test_lines_of_code_stay_apart(tmp_path: Path) -> None:
+    file = tmp_path / "a.md"
+    file.write_text("Install it:\n\n```sh\npip install longspan\nlongspan --help\n```\n\nThat is all.\n")
+    (passage,) = passages_of(read(file))
+    assert passage.text == "Install it:\npip install longspan\nlongspan --help\nThat is all."
+    start, end = passage.place_in_text(2)
+    assert passage.text[start:end] == "longspan --help"
+
+
+def test_no_space_is_put_where_the_document_has_none() -> None:
+    """Sentences that were cut inside a word, as after the first dot of "Fig.S1", are put together again."""
+    text = "See Fig.S1 for it. Next."
+    cuts = [(0, 8), (8, 18), (19, 24)]
+    sentences = tuple(DocumentSentence(text=text[start:end], start=start, end=end, block=0) for start, end in cuts)
+    passage = Passage(sentences=sentences, first=0)
+    assert passage.text == text
+    assert [text[slice(*passage.place_in_text(number))] for number in range(3)] == ["See Fig.", "S1 for it.", "Next."]

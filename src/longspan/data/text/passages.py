@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from longspan.data.text.blocks import Block, Document
 from longspan.data.text.reading import DocumentSentence, document_of, sentences_of
@@ -31,12 +31,14 @@ class Passage:
         first: the number of its first sentence among those of the document.
         heading: of the section; None above the first one.
         page: from 1, of a document with pages.
+        by_lines: the blocks in it (`DocumentSentence.block`) whose every line stands on its own, such as tables.
     """
 
     sentences: tuple[DocumentSentence, ...]
     first: int
     heading: str | None = None
     page: int | None = None
+    by_lines: frozenset[int] = frozenset()
 
     @property
     def start(self) -> int:
@@ -55,10 +57,13 @@ class Passage:
 
     @property
     def text(self) -> str:
-        """The words: each paragraph, item and turn on a line of its own, turns behind their speaker."""
+        """The words: each paragraph, item, line of a table and turn on its own line, turns behind their speaker."""
         lines = []
-        for (_, speaker), group in groupby(self.sentences, key=lambda one: (one.block, one.speaker)):
-            words = " ".join(one.text for one in group)
+        for (block, speaker), group in groupby(self.sentences, key=lambda one: (one.block, one.speaker)):
+            if block in self.by_lines:
+                words = "\n".join(one.text for one in group)
+            else:
+                words = _joined(list(group))
             lines.append(f"{speaker}: {words}" if speaker else words)
         return "\n".join(lines)
 
@@ -66,6 +71,14 @@ class Passage:
         """The characters of one of its sentences in `text`."""
         end = len(replace(self, sentences=self.sentences[: number + 1]).text)
         return end - len(self.sentences[number].text), end
+
+
+def _joined(sentences: Sequence[DocumentSentence]) -> str:
+    """The sentences with a space between them, except where the document has none ("v3." and "5")."""
+    text = sentences[0].text
+    for before, one in pairwise(sentences):
+        text += one.text if one.start == before.end else f" {one.text}"
+    return text
 
 
 def units_of(document: Document, language: str | None = None) -> list[DocumentSentence]:
@@ -108,13 +121,20 @@ def passages_of(document: Document, units: Sequence[DocumentSentence] | None = N
         InputError: as `sentences_of`.
     """
     units = units_of(document) if units is None else units
+    by_lines = frozenset(index for index, block in enumerate(document.blocks) if block.kind in BY_LINES)
     found: list[Passage] = []
     for section, run in groupby(units, key=lambda one: one.section):
         heading = None if section is None else " ".join(document.blocks[section].text.split())
         for group in _grouped(list(run)):
             first = len(found[-1].sentences) + found[-1].first if found else 0
-            page = document.page(group[0].start)
-            found.append(Passage(sentences=tuple(group), first=first, heading=heading or None, page=page))
+            passage = Passage(
+                sentences=tuple(group),
+                first=first,
+                heading=heading or None,
+                page=document.page(group[0].start),
+                by_lines=by_lines & {one.block for one in group},
+            )
+            found.append(passage)
     return found
 
 
