@@ -1,4 +1,4 @@
-"""TextRank, LexRank and LSA as `sumy` computes them, over matrices: its own classes take hours on long documents.
+"""TextRank, LexRank and LSA as `sumy` computes them, over matrices: its own classes loop over pairs of sentences.
 
 Each gives a score for every sentence instead of a choice; `tests/benchmarks/test_peers.py` compares with sumy's.
 """
