@@ -41,7 +41,7 @@ class Ours:
         """Scores; sentences of the document's own abstract come before all others."""
         key = case.texts, case.words, query
         if key not in self.known:
-            scores, _ = self.scorer.score(case.document, case.found, case.words, query)
+            scores = self.scorer.score(case.document, case.found, case.words, query).values
             ahead = [query is None and sentence.abstract for sentence in case.found]
             self.known[key] = np.asarray(scores) + ahead
         return self.known[key]
