@@ -144,10 +144,10 @@ class Picker:
         chances = self.chances(with_length(table, words))
         found = clues(document, worth_of_sentences(document, table, chances[:, 0]))
         own = self.scores(found, document.vectors)
-        if share := self.share_of_centrality(document):
-            own = own + CENTRAL * share * standardised(word_centrality(document.contents))
         if relevance is not None:
             own = own + QUERY * relevance
+        elif share := self.share_of_centrality(document):
+            own = own + CENTRAL * share * standardised(word_centrality(document.contents))
         lengths = np.array([len(text.split()) for text in document.texts], float)
         needs = antecedents(document.texts)
         worth = self.weights["mix"].item() * own - withheld(document.texts, needs)
