@@ -41,6 +41,7 @@ SETS = {
     "PMC papers": SummarySet("papers", ("permissive/pmc_cc_by",)),
     "PubMed": SummarySet("papers", ("pubmed",), limit=100),
     "SciSummNet": SummarySet("papers", ("scisummnet",)),
+    "SciSummNet, abstract inside": SummarySet("papers", ("scisummnet-human",)),
     "Python": SummarySet("python", ("permissive/python_peps",)),
     "Ethereum ERC": SummarySet("chains", ("permissive/ethereum_ercs",)),
     "Ethereum EIP": SummarySet("chains", ("permissive/ethereum_eips",)),
