@@ -82,6 +82,8 @@ def test_a_second_signal_stops_at_once(
     tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: Callable[..., Any]
 ) -> None:
     recipe = load_recipe(tiny_recipe)
+    # What a shell starts in the background ignores this signal from its birth.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with monkeypatch.context() as patch:
         _before_step(patch, 4, _send(signal.SIGINT, times=2))
         with pytest.raises(KeyboardInterrupt) as caught:
