@@ -33,7 +33,7 @@ from longspan.data.text.words import contents_of, split_words
 from longspan.inference.embed import Encoder, load_encoder
 from longspan.inference.scoring import gather
 from longspan.progress import progress_bar
-from longspan.tasks.summaries.clues import Sentences, clues, kind_of_text, standardised
+from longspan.tasks.summaries.clues import Sentences, clues, standardised
 from longspan.tasks.summaries.opening import signs_of_an_abstract
 from longspan.tasks.summaries.picker import BOUND
 from longspan.tasks.summaries.word_worth import TIMES, WordTable, with_length, word_table, worth_of_sentences
@@ -224,7 +224,7 @@ def _trained(scorer: Scorer, columns: Sequence[Tensor], weight: np.ndarray, seed
 
 def describe_kinds(documents: Sequence[Taught]) -> dict[str, np.ndarray]:
     """What kinds of text there are: mean and spread of their numbers, the spread half of all kinds'."""
-    found = [np.array([kind_of_text(one.document) for one in documents if one.kind == kind]) for kind in KINDS]
+    found = [np.array([one.document.kind for one in documents if one.kind == kind]) for kind in KINDS]
     found = [numbers for numbers in found if len(numbers)]
     usual = np.sqrt(np.mean([numbers.var(0) for numbers in found], axis=0))
     spread = [(numbers.std(0) + usual) / 2 + 1e-6 for numbers in found]
@@ -235,13 +235,12 @@ def fit_opening(documents: Sequence[Taught]) -> dict[str, np.ndarray]:
     """The regression that tells whether a text opens with its own abstract: these documents with and without it."""
     rows, labels, weights = [], [], []
     for each in documents:
-        kind = kind_of_text(each.document)
         given = [] if each.kind in NO_ABSTRACT else [one.text for one in split_sentences(each.references[0])]
         for abstract in [[], given] if given else [[]]:
             contents = [*map(contents_of, abstract), *each.document.contents]
             signs = signs_of_an_abstract([*abstract, *each.document.texts], contents)
             if signs is not None:
-                rows.append(np.concatenate([signs, kind]))
+                rows.append(np.concatenate([signs, each.document.kind]))
                 labels.append(bool(abstract))
                 weights.append(each.weight)
     known, weight = np.array(rows), np.array(weights)

@@ -7,14 +7,13 @@ words are left out of questions. In scripts without spaces, characters and pairs
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
 
-from longspan.data.text.words import FUNCTION_WORDS, is_unspaced, split_words
+from longspan.data.text.words import FUNCTION_WORDS, holders_of, is_unspaced, split_words
 from longspan.extras import require
 
 STEMMERS = {"en": "english", "ru": "russian", "ar": "arabic", "el": "greek", "hi": "hindi", "ta": "tamil"}
@@ -54,7 +53,7 @@ class WordIndex:
         self.language = language
         stems = [stems_of(text, language) for text in texts]
         self._known = [frozenset(found) for found in stems]
-        self._holders = Counter(stem for known in self._known for stem in known)
+        self._holders = holders_of(stems)
         self._index = bm25s.BM25()
         self._index.index([found or [""] for found in stems], show_progress=False)
 

@@ -61,8 +61,8 @@ class PackageScorer:
         """See `SentenceScorer`; the scores fall in the order in which the sentences enter the summary."""
         sentences, tokens = gather(document, found, self.encoder)
         near = None if query is None else relevance(sentences, query, self.encoder.embed([query])[0])
-        opening = self.picker.opening(sentences) if query is None else 0
-        return Scores(self.picker.order(sentences, words, near)[1].tolist(), tokens, opening)
+        order = self.picker.order(sentences, words, near)
+        return Scores(order.scores.tolist(), tokens, order.opening)
 
 
 class ModelScorer:

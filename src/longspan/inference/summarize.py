@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -138,7 +139,7 @@ class Extractive:
 
     def summarize(self, document: Document, sentences: int | Extent | None = None, query: str | None = None) -> Summary:
         """See `longspan.summarize`."""
-        from longspan.tasks.summaries.selection import choose
+        from longspan.tasks.summaries.selection import preferred
 
         extent = extent_of(sentences)
         begin = time.perf_counter()
@@ -149,7 +150,14 @@ class Extractive:
         own = query is None and any(sentence.abstract for sentence in found)
         if own:
             scores = [(score + one.abstract) / 2 for one, score in zip(found, scores, strict=True)]
-        picked = extent.take(texts, lambda count: choose(texts, scores, count))
+        order = preferred(texts, scores)
+        best: list[int] = []
+
+        def pick(count: int) -> list[int]:
+            best.extend(islice(order, max(0, count - len(best))))
+            return sorted(best[:count])
+
+        picked = extent.take(texts, pick)
         scored = tuple(
             ScoredSentence(sentence.text, sentence.start, sentence.end, round(score, 4), sentence.speaker)
             for sentence, score in zip(found, scores, strict=True)

@@ -88,7 +88,7 @@ def test_chances_are_logistic_regressions() -> None:
 
 @pytest.mark.parametrize("words", [10, 1000])
 def test_scores_fall_in_the_order_in_which_sentences_enter(words: int) -> None:
-    order, scores = Picker(weights()).order(document(), words)
+    order, scores, _ = Picker(weights()).order(document(), words)
     assert sorted(order) == list(range(len(TEXTS)))
     assert (np.diff(scores[order]) <= 0).all()
     assert ((scores > 0) & (scores < 1)).all()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
+from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 
 # Chinese, Japanese and Yi characters, and the South-East Asian scripts that are written without spaces.
@@ -58,6 +60,11 @@ def contents_of(text: str) -> list[str]:
         if len(word) > 1 and not word.isdigit() and word not in FUNCTION_WORDS:
             found.append(word[:STEM])
     return found
+
+
+def holders_of(texts: Iterable[Iterable[str]]) -> Counter[str]:
+    """How many of some texts, each given by its words, have each word; words in the order of their first places."""
+    return Counter(word for words in texts for word in dict.fromkeys(words))
 
 
 def is_unspaced(word: str) -> bool:

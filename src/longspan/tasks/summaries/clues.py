@@ -12,10 +12,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from longspan.data.text.words import FUNCTION_WORDS
+from longspan.data.text.words import FUNCTION_WORDS, holders_of
 from longspan.tasks.summaries.wording import CONNECTIVE, PRONOUN
 
 ANCHORS = 2048
@@ -70,6 +71,16 @@ class Sentences:
     def __len__(self) -> int:
         return len(self.texts)
 
+    @cached_property
+    def centrality(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of the vectors, see `centrality`."""
+        return centrality(self.vectors)
+
+    @cached_property
+    def kind(self) -> np.ndarray:
+        """See `kind_of_text`."""
+        return kind_of_text(self)
+
 
 def standardised(values: Sequence[float] | np.ndarray) -> np.ndarray:
     """Values less their mean, over their standard deviation; 0 where all are equal."""
@@ -96,7 +107,7 @@ def word_centrality(contents: Sequence[Sequence[str]]) -> np.ndarray:
     The words count by how often they occur in it and how rare they are in the document (LexRank's measure without its
     threshold, Erkan and Radev 2004). The sum of cosines is one with the sum of vectors, so time and memory are linear.
     """
-    holders = Counter(word for words in contents for word in set(words))
+    holders = holders_of(contents)
     rarity = {word: math.log(len(contents) / count) + 1 for word, count in holders.items()}
     rows, total = [], Counter[str]()
     for words in contents:
@@ -128,7 +139,7 @@ def clues(document: Sentences, worth: np.ndarray) -> np.ndarray:
         standardised(worth[:, 2]),
     ]
     own = np.stack([np.asarray(column, np.float32) for column in columns], axis=1)
-    return np.concatenate([own, np.repeat(kind_of_text(document)[None], len(own), axis=0)], axis=1)
+    return np.concatenate([own, np.repeat(document.kind[None], len(own), axis=0)], axis=1)
 
 
 def _place_clues(document: Sentences) -> list[np.ndarray]:
@@ -148,10 +159,7 @@ def _place_clues(document: Sentences) -> list[np.ndarray]:
 def _length_clues(document: Sentences, length: np.ndarray) -> list[np.ndarray]:
     kinds = np.array([len(set(words)) for words in document.contents], np.float32)
     log = np.log1p(length)
-    holders: dict[str, int] = {}
-    for words in document.contents:
-        for word in set(words):
-            holders[word] = holders.get(word, 0) + 1
+    holders = holders_of(document.contents)
     common = np.array(
         [np.mean([np.log1p(holders[word]) for word in set(words)]) if words else 0 for words in document.contents]
     )
@@ -173,7 +181,7 @@ def _vector_clues(document: Sentences) -> list[np.ndarray]:
     headings = mean if named is None or not len(named) else named.mean(0)
     beside = (vectors[1:] * vectors[:-1]).sum(1)
     near = np.maximum(np.r_[0, beside], np.r_[beside, 0])
-    found = [vectors @ mean, *centrality(vectors), (vectors * sections[document.sections]).sum(1), vectors @ lead]
+    found = [vectors @ mean, *document.centrality, (vectors * sections[document.sections]).sum(1), vectors @ lead]
     return [standardised(values) for values in (*found, vectors @ title, vectors @ headings, near)]
 
 
@@ -215,7 +223,7 @@ def kind_of_text(document: Sentences) -> np.ndarray:
             sum('"' in sentence or "“" in sentence for sentence in document.texts) / count,
             sum(map(str.isdigit, text)) / (len(text) + 1),
             share_of_fillers(text),
-            centrality(document.vectors)[0].mean(),
+            document.centrality[0].mean(),
             len(document.headings) / count,
             np.mean(document.spoken),
             len(_HE_SHE.findall(text)) / words,

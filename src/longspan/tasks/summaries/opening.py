@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from longspan.data.text.words import holders_of
+
 STRETCH = 150
 """Words of a stretch, about: an abstract has as many, or more."""
 COMPARED = 12
@@ -45,7 +47,7 @@ def signs_of_an_abstract(texts: Sequence[str], contents: Sequence[Sequence[str]]
     stretches = _stretches(texts)
     if len(stretches) < FEWEST:
         return None
-    holders = Counter(word for words in contents for word in set(words))
+    holders = holders_of(contents)
     common = [word for word, _ in holders.most_common(COMMONEST)]
     # The one after the beginning may still be a part of it.
     others = stretches[2 :: max(1, len(stretches) // COMPARED)]
@@ -60,7 +62,7 @@ def _numbers(
     holders: Counter[str],
     common: Sequence[str],
 ) -> list[float]:
-    inside = Counter(word for index in stretch for word in set(contents[index]))
+    inside = holders_of(contents[index] for index in stretch)
     again = np.array([holders[word] - times for word, times in inside.items()] or [0])
     text = " ".join(texts[index] for index in stretch)
     words = max(len(text.split()), 1)

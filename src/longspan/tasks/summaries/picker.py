@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from longspan.errors import InputError
 from longspan.tasks.summaries.clues import (
     Sentences,
     clues,
-    kind_of_text,
     share_of_fillers,
     standardised,
     word_centrality,
@@ -49,6 +48,20 @@ NAMES = (
     *("hidden.weight", "hidden.bias", "score.weight", "score.bias", "mix"),
     *("kinds.mean", "kinds.spread", "opening.mean", "opening.spread", "opening.weight"),
 )
+
+
+class Order(NamedTuple):
+    """In what order the sentences of a document enter a summary.
+
+    Attributes:
+        indices: N, the best first.
+        scores: `(N,)`, between 0 and 1, which fall in this order.
+        opening: how many at the beginning were taken for the document's own abstract, though nothing says so.
+    """
+
+    indices: list[int]
+    scores: np.ndarray
+    opening: int
 
 
 @dataclass(frozen=True)
@@ -110,7 +123,7 @@ class Picker:
         kind of the fit (root mean square of 13 numbers, each at most 5).
         """
         of = self.weights
-        apart = np.abs(kind_of_text(document) - of["kinds.mean"]) / of["kinds.spread"]
+        apart = np.abs(document.kind - of["kinds.mean"]) / of["kinds.spread"]
         unlike = float(np.sqrt((np.minimum(apart, BOUND) ** 2).mean(1)).min())
         talk = share_of_fillers(" ".join(document.texts)) / TALK
         return float(np.clip((unlike - KNOWN) / (FOREIGN - KNOWN), 0, 1) * np.clip(1.5 * (1 - talk), 0, 1))
@@ -124,25 +137,20 @@ class Picker:
         signs = signs_of_an_abstract(document.texts, document.contents)
         if signs is None:
             return 0
-        known = (np.concatenate([signs, kind_of_text(document)]) - of["opening.mean"]) / of["opening.spread"]
+        known = (np.concatenate([signs, document.kind]) - of["opening.mean"]) / of["opening.spread"]
         logit = np.clip(known, -BOUND, BOUND) @ of["opening.weight"][:-1] + of["opening.weight"][-1]
         return end_of_opening(document.texts, document.paragraphs, document.sections) if logit > OPENING else 0
 
-    def order(
-        self, document: Sentences, words: int, relevance: np.ndarray | None = None
-    ) -> tuple[list[int], np.ndarray]:
+    def order(self, document: Sentences, words: int, relevance: np.ndarray | None = None) -> Order:
         """The sentences of a document in the order in which they enter a summary, and a score for each.
 
         Args:
             document: its sentences.
             words: how long the summary is to be.
             relevance: `(N,)`, how near each sentence is to a query, in standard deviations; None asks for no query.
-
-        Returns:
-            N indices, the best first; `(N,)` scores between 0 and 1 that fall in this order.
         """
         if not len(document):
-            return [], np.zeros(0)
+            return Order([], np.zeros(0), 0)
         table = word_table(document)
         chances = self.chances(with_length(table, words))
         found = clues(document, worth_of_sentences(document, table, chances[:, 0]))
@@ -154,14 +162,13 @@ class Picker:
         lengths = np.array([len(text.split()) for text in document.texts], float)
         needs = antecedents(document.texts)
         worth = self.weights["mix"].item() * own - withheld(document.texts, needs)
-        first = range(self.opening(document)) if relevance is None else ()
-        order = cover(
-            table, chances, worth, lengths, [before or () for before in needs], document.vectors, words, first
-        )
+        opening = self.opening(document) if relevance is None else 0
+        before = [each or () for each in needs]
+        order = cover(table, chances, worth, lengths, before, document.vectors, words, range(opening))
         scores = np.empty(len(own))
         # The place in the order says how early a sentence is wanted; how much, the scorer.
         scores[order] = np.sort(1 / (1 + np.exp(1 - 1.5 * own)))[::-1]
-        return order, scores
+        return Order(order, scores, opening)
 
 
 def withheld(sentences: Sequence[str], needs: Sequence[tuple[int, ...] | None]) -> np.ndarray:

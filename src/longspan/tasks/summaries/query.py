@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 
 import numpy as np
 
-from longspan.data.text.words import contents_of
+from longspan.data.text.words import contents_of, holders_of
 from longspan.tasks.summaries.clues import Sentences, standardised
 
 AROUND = 3
@@ -33,7 +32,7 @@ def relevance(document: Sentences, query: str, vector: np.ndarray) -> np.ndarray
 def _shared(document: Sentences, query: str) -> np.ndarray:
     """The words that each sentence shares with the query, the rarer in the document the more, `(N,)`."""
     count = len(document)
-    holders = Counter(word for words in document.contents for word in set(words))
+    holders = holders_of(document.contents)
     asked = {word for word in contents_of(query) if word not in GIST} or set(contents_of(query))
     rarity = {word: math.log(1 + count / holders[word]) for word in asked if holders[word]}
     return np.array([sum(rarity.get(word, 0.0) for word in set(words)) for words in document.contents], float)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -38,23 +39,28 @@ def choose(
             as others are left. (Trigram blocking, Paulus et al. 2018, passes over it for a single one; that cost 2
             points of ROUGE-2 on biomedical papers, which repeat their terms.)
     """
+    return sorted(islice(preferred(sentences, scores, block_repeats=block_repeats), count))
+
+
+def preferred(
+    sentences: Sequence[str], scores: Sequence[float] | np.ndarray, *, block_repeats: bool = True
+) -> Iterator[int]:
+    """All sentences, those first that `choose` takes first; arguments as there."""
     words = [split_words(sentence) for sentence in sentences]
     order = ranking(scores)
-    taken: list[int] = []
+    taken: set[int] = set()
     seen: set[tuple[str, ...]] = set()
     # Whole, new sentences first; where the summary is still too short then, new pieces of any kind, then any at all.
     for wants_whole, wants_new in ((True, block_repeats), (False, block_repeats), (False, False)):
         for index in order:
-            if len(taken) >= count:
-                break
             if index in taken or (wants_whole and not is_whole(sentences[index], words[index])):
                 continue
             triples = _triples(words[index])
             if wants_new and _repeats(triples, seen):
                 continue
-            taken.append(index)
+            taken.add(index)
             seen |= triples
-    return sorted(taken)
+            yield index
 
 
 def is_whole(sentence: str, words: Sequence[str]) -> bool:

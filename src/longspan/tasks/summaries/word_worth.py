@@ -49,7 +49,7 @@ def word_table(document: Sentences) -> WordTable:
     times: Counter[str] = Counter()
     for index, words in enumerate(document.contents):
         times.update(words)
-        for word in set(words):
+        for word in dict.fromkeys(words):
             places.setdefault(word, []).append(index)
     in_headings = {word for heading in document.headings for word in contents_of(heading)}
     in_title = set(contents_of(document.title))

@@ -78,12 +78,7 @@ def is_roadmap(sentence: str) -> bool:
 
 def is_fragment(sentence: str) -> bool:
     """Whether a piece is no sentence of prose, or promises what comes after it."""
-    return sentence.rstrip().endswith(":") or not whole(sentence)
-
-
-def whole(sentence: str) -> bool:
-    """Whether a piece reads as prose, see `is_whole`."""
-    return is_whole(sentence, split_words(sentence))
+    return sentence.rstrip().endswith(":") or not is_whole(sentence, split_words(sentence))
 
 
 def antecedents(sentences: Sequence[str]) -> list[tuple[int, ...] | None]:
