@@ -17,16 +17,17 @@ import gzip
 import json
 import lzma
 import os
-import random
 import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import torch
 
+from longspan.data.taught import BODY, texts_of
 from longspan.data.text.sentences import split_sentences
 from longspan.progress import progress_bar
 
@@ -37,6 +38,15 @@ LONGEST = 192
 """Tokens of a text that the teacher reads."""
 ENTRIES = 32_768
 """Of the vocabulary."""
+SHORTEST_PASSAGE, LONGEST_PASSAGE = 40, 120
+"""Words of a passage: each has its own limit between them."""
+ASKED = (
+    *("What is", "What are", "What was", "What does", "What did", "What happens to", "What happened to"),
+    *("Why is", "Why did", "Why does", "How is", "How did", "How does", "How many", "How much", "How long"),
+    *("Who is", "Who", "Whose", "When did", "When is", "Where is", "Where did", "Which", "Can", "Does", "Is"),
+    *("What did they say about", "What does the text say about", "What do we know about", "Is there any"),
+)
+"""How a question may begin."""
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 NEW: dict[str, Any] = {
     "hidden_size": 256,
@@ -93,7 +103,7 @@ def documents() -> list[tuple[str, str, dict[str, Any]]]:
             split = "validation" if path.name.startswith("validation") else "train"
             with opened(path, "rt", encoding="utf-8") as lines:
                 found += [(name, split, json.loads(line)) for line in lines]
-    random.Random(0).shuffle(found)
+    Random(0).shuffle(found)
     return found
 
 
@@ -124,24 +134,56 @@ def parts(name: str, row: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
         yield "text", sentences(row["text"])
 
 
+def passages(found: list[tuple[str, list[str]]], random: Random) -> list[tuple[int, int]]:
+    """Runs of sentences of one section that are read as one text, as (first, end) among the texts of the body."""
+    runs: list[tuple[int, int]] = []
+    first = place = words = 0
+    most = random.randint(SHORTEST_PASSAGE, LONGEST_PASSAGE)
+    for kind, texts in found:
+        for text in texts if kind in BODY else ():
+            length = len(text.split())
+            if kind == "heading" or words + length > most:
+                runs.append((first, place))
+                first, words = place + (kind == "heading"), 0
+                most = random.randint(SHORTEST_PASSAGE, LONGEST_PASSAGE)
+            words += length * (kind != "heading")
+            place += 1
+    return [(first, end) for first, end in [*runs, (first, place)] if end > first]
+
+
+def questions(passage: list[str], random: Random) -> Iterator[str]:
+    """Two that pass for questions on a passage: a beginning and some words in a row.
+
+    Few of our texts ask anything; what the teacher says of these tells how it reads a question.
+    """
+    words = " ".join(passage).split()
+    for _ in range(2):
+        first = random.randrange(len(words))
+        some = " ".join(words[first : first + random.randint(1, 7)]).strip(".,;:!?()[]\"'")
+        yield f"{random.choice(ASKED)} {some}?"
+
+
 def sentences(text: str) -> list[str]:
     """The sentences of an English text."""
     return [sentence.text for sentence in split_sentences(text, "en")] if text.strip() else []
 
 
-def teach_texts(teacher: Teacher, folder: Path) -> None:
+def teach_texts(teacher: Teacher, folder: Path, most: int | None) -> None:
     """Write the shards that are missing."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = documents()
+    rows = documents()[:most]
     for first in progress_bar(range(0, len(rows), SHARD), doing="asking the teacher"):
         base = folder / f"shard-{first // SHARD:05d}"
         if base.with_suffix(".npy").exists():
             continue
-        shard = []
+        shard, random = [], Random(first)
         for name, split, row in rows[first : first + SHARD]:
             found = [(kind, kept) for kind, texts in parts(name, row) if (kept := [t for t in texts if t.strip()])]
-            shard.append({"source": name, "split": split, "parts": found})
-        vectors = teacher.embed([text for document in shard for _, texts in document["parts"] for text in texts])
+            runs = passages(found, random)
+            body = [text for kind, texts in found if kind in BODY for text in texts]
+            found.append(("question", [one for first, end in runs for one in questions(body[first:end], random)]))
+            shard.append({"source": name, "split": split, "parts": found, "passages": runs})
+        vectors = teacher.embed([text for document in shard for text in texts_of(document)])
         base.with_suffix(".json").write_text(json.dumps(shard, ensure_ascii=False), encoding="utf-8")
         with open(partial := base.with_suffix(".partial"), "wb") as file:
             np.save(file, vectors)
@@ -212,8 +254,9 @@ if __name__ == "__main__":
     parser.add_argument("what", choices=["texts", "start"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("output", type=Path, nargs="?")
+    parser.add_argument("--documents", type=int, help="texts of so many documents alone, drawn once")
     options = parser.parse_args()
     if options.what == "texts":
-        teach_texts(Teacher(options.teacher), options.folder)
+        teach_texts(Teacher(options.teacher), options.folder, options.documents)
     else:
         make_start(Teacher(options.teacher), options.folder, options.output)

@@ -121,7 +121,8 @@ def test_with_fitted_weights_english_is_ranked_by_meaning(monkeypatch: pytest.Mo
         def embed(self, texts: list[str]) -> np.ndarray:
             return np.array([[0.0, 1.0] if "burrow" in text or "foe" in text else [1.0, 0.0] for text in texts])
 
-        embed_document = embed
+        def embed_document(self, sentences: list[str], firsts: Sequence[int]) -> np.ndarray:
+            return self.embed([*sentences, *(sentences[first] for first in firsts)])
 
     words = load_weights()["words"]
     meaning = dataclasses.replace(words, rank={"nearest": 1.0})

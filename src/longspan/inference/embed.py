@@ -172,11 +172,16 @@ class Encoder:
         found[[not text.strip() for text in texts]] = 0
         return found
 
-    def embed_document(self, sentences: Sequence[str]) -> np.ndarray:
-        """Vectors `(N, D)` of a document's sentences, each read in its document; N may be 0."""
-        return self.read_document(sentences)[0]
+    def embed_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> np.ndarray:
+        """Vectors `(N + P, D)` of a document's sentences, each read in its document, and behind them of its passages.
 
-    def read_document(self, sentences: Sequence[str]) -> tuple[np.ndarray, int]:
+        Args:
+            sentences: N, in order; there may be none.
+            firsts: P rising indices of the sentences with which passages begin; each ends where the next begins.
+        """
+        return self.read_document(sentences, firsts)[0]
+
+    def read_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> tuple[np.ndarray, int]:
         """As `embed_document`, and how many tokens were read."""
         import torch
 
@@ -186,7 +191,8 @@ class Encoder:
         lengths = torch.tensor([len(ids) for ids in encoded], dtype=torch.long)
         tokens = torch.tensor([token for ids in encoded for token in ids], dtype=torch.long)
         places = torch.arange(len(encoded)).repeat_interleave(lengths)
-        return self.model.embed_document(tokens, places).float().numpy(), len(tokens)
+        owners = torch.searchsorted(torch.tensor(firsts), torch.arange(len(encoded)), right=True) - 1
+        return self.model.embed_document(tokens, places, owners if len(firsts) else None).float().numpy(), len(tokens)
 
 
 def mean_vector(vectors: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ weights are in `bundled/answers.json`; `recipes/answer_weights.py` fits them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,8 +31,7 @@ WORDS = ("words",)
 """What words say of a passage: BM25 as a share of the most that the question's words can bring, so that words which
 stand nowhere weigh little and leave the ranking to what follows."""
 MEANING = ("nearest", "passage")
-"""What an encoder adds: the cosine to the question of the nearest sentence, and of the passage, which lies at
-the mean of its sentences, each counted by its length."""
+"""What an encoder adds: the cosine to the question of the nearest sentence, and of the passage."""
 
 
 class Encoder(Protocol):
@@ -42,8 +41,9 @@ class Encoder(Protocol):
         """Unit vectors `(N, D)` of loose texts, such as questions."""
         ...
 
-    def embed_document(self, sentences: list[str]) -> np.ndarray:
-        """Unit vectors `(N, D)` of the sentences of one document, in order."""
+    def embed_document(self, sentences: list[str], firsts: Sequence[int] = ()) -> np.ndarray:
+        """Unit vectors `(N + P, D)` of the sentences of one document, in order, and behind them of its passages, which
+        begin with the sentences `firsts`."""
         ...
 
 
@@ -76,27 +76,20 @@ class PassageIndex:
 
     def __init__(self, documents: Sequence[Document], language: str, encoder: Encoder | None = None) -> None:
         self.language = language
-        self.encoder = encoder
         self.passages: list[Passage] = []
         self.owners: list[int] = []
-        vectors: list[np.ndarray] = []
+        vectors: list[tuple[np.ndarray, np.ndarray]] = []
         for number, document in enumerate(documents):
             units = units_of(document)
             found = passages_of(document, units)
             self.passages += found
             self.owners += [number] * len(found)
             if encoder is not None:
-                vectors.append(encoder.embed_document([unit.text for unit in units]))
-        self._sentences = np.concatenate(vectors) if vectors else np.zeros((0, 0))
+                both = encoder.embed_document([unit.text for unit in units], [one.first for one in found])
+                vectors.append((both[: len(units)], both[len(units) :]))
         self._firsts = np.cumsum([0, *(len(one.sentences) for one in self.passages)])
-        self._whole = self._means() if encoder is not None else None
         self._words = WordIndex([self._searched(one) for one in self.passages], language)
-
-    def _means(self) -> np.ndarray:
-        """Where each passage lies, `(N, D)`: reading it once more by itself would cost twice and rank no better."""
-        lengths = np.array([[len(sentence.text)] for one in self.passages for sentence in one.sentences], np.float32)
-        sums = np.add.reduceat(self._sentences * lengths, self._firsts[:-1])
-        return sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-6)
+        self._cosines = None if encoder is None else _cosines_to(encoder, vectors)
 
     @staticmethod
     def _searched(passage: Passage) -> str:
@@ -106,10 +99,9 @@ class PassageIndex:
         """What is known of every passage in the light of a question."""
         asked = list(dict.fromkeys(asked_of(question, self.language)))
         columns = {"words": self._words.scores(asked) / (sum(map(self._words.rarity, asked)) or 1.0)}
-        if self.encoder is not None and self._whole is not None:
-            vector = self.encoder.embed([question])[0]
-            columns["nearest"] = np.maximum.reduceat(self._cosines(vector), self._firsts[:-1])
-            columns["passage"] = (self._whole @ vector).astype(np.float64)
+        if self._cosines is not None:
+            sentences, columns["passage"] = self._cosines(question)
+            columns["nearest"] = np.maximum.reduceat(sentences, self._firsts[:-1])
         return Evidence(tuple(columns), np.stack(list(columns.values()), axis=1), len(asked))
 
     def sentence(self, question: str, number: int) -> int:
@@ -117,14 +109,23 @@ class PassageIndex:
         asked = asked_of(question, self.language)
         sentences = self.passages[number].sentences
         near = np.array([self._words.share(asked, set(stems_of(one.text, self.language))) for one in sentences])
-        if self.encoder is not None:
-            cosines = self._cosines(self.encoder.embed([question])[0])
-            near += cosines[self._firsts[number] : self._firsts[number + 1]]
+        if self._cosines is not None:
+            near += self._cosines(question)[0][self._firsts[number] : self._firsts[number + 1]]
         return int(near.argmax())
 
-    def _cosines(self, vector: np.ndarray) -> np.ndarray:
-        """Of every sentence of all documents."""
-        return (self._sentences @ vector).astype(np.float64)
+
+def _cosines_to(
+    encoder: Encoder, vectors: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> Callable[[str], tuple[np.ndarray, np.ndarray]]:
+    """What tells how near a question is to the sentences and to the passages of all documents; the last is kept."""
+    sentences, passages = (np.concatenate(each) for each in zip(*vectors, strict=True))
+
+    @lru_cache(maxsize=1)
+    def cosines(question: str) -> tuple[np.ndarray, np.ndarray]:
+        vector = encoder.embed([question])[0]
+        return (sentences @ vector).astype(np.float64), (passages @ vector).astype(np.float64)
+
+    return cosines
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,24 @@ def test_a_vector_is_the_weighted_sum_of_its_tokens_projected_and_scaled() -> No
             torch.testing.assert_close(found[row], vector / vector.norm())
 
 
+def test_a_passage_is_embedded_as_one_sentence_of_all_its_tokens() -> None:
+    """Of five sentences the first two are a passage and the last two; rows with fewer sentences have fewer passages."""
+    model = make()
+    ids = torch.randint(3, 37, (2, 15), generator=torch.Generator().manual_seed(1))
+    sentence_ids = torch.tensor([[i // 3 for i in range(15)], [*([0] * 5), *([1] * 4), *([-1] * 6)]])
+    passage_ids = torch.tensor([[0, 0, -1, 1, 1], [0, 0, -1, -1, -1]])
+    with torch.no_grad():
+        found = model(ids, sentence_ids=sentence_ids, passage_ids=passage_ids)
+        alone = model(ids, sentence_ids=sentence_ids).embeddings
+        joined = torch.tensor([[*([0] * 6), *([-1] * 3), *([1] * 6)], [*([0] * 9), *([-1] * 6)]])
+        passages = model(ids, sentence_ids=joined).embeddings
+    torch.testing.assert_close(found.embeddings, torch.cat([alone, passages], dim=1))
+    assert found.sentence_mask.tolist() == [[True] * 7, [True, True, False, False, False, True, False]]
+    labels = torch.zeros(2, 6, 5)
+    with pytest.raises(InputError, match="passage_ids counts 2 passages"):
+        model(ids, sentence_ids=sentence_ids, passage_ids=passage_ids, labels=labels)
+
+
 def test_a_document_in_pieces_is_the_document_in_one(monkeypatch: pytest.MonkeyPatch) -> None:
     model = make()
     ids = torch.randint(3, 37, (211,), generator=torch.Generator().manual_seed(1))
@@ -57,6 +75,10 @@ def test_a_document_in_pieces_is_the_document_in_one(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(segments, "SEGMENT", segment)
         torch.testing.assert_close(light.embed_document(ids, sentence_ids), whole, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(model.embed_document(ids, sentence_ids), whole, atol=1e-5, rtol=1e-5)
+        owners = torch.arange(31) // 4
+        with torch.no_grad():
+            both = model(ids[None], sentence_ids=sentence_ids[None], passage_ids=owners[None]).embeddings[0]
+        torch.testing.assert_close(light.embed_document(ids, sentence_ids, owners), both, atol=1e-5, rtol=1e-5)
     assert light.embed_document(ids[:0], sentence_ids[:0]).shape == (0, 5)
 
 

@@ -1,4 +1,4 @@
-"""A vector per sentence of a document, each read in its document: search, clusters and summaries start here."""
+"""A vector per sentence and passage of a document, read in the document: search, clusters and summaries start here."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from longspan.models.losses import distillation_loss
 
 @dataclass
 class SentenceEmbeddingOutput(ModelOutput):
-    """Vectors of a document's sentences.
+    """Vectors of a document's sentences and, behind them, of its passages.
 
     Attributes:
-        loss: scalar, see `distillation_loss`, over the sentences that have a label.
-        embeddings: `(B, N, D)` of length 1; 0 for sentences that a row does not have.
-        sentence_mask: `(B, N)` bool, True where the row has that sentence.
+        loss: scalar, see `distillation_loss`, over those that have a label.
+        embeddings: `(B, N + P, D)` of length 1; 0 for what a row does not have.
+        sentence_mask: `(B, N + P)` bool, True where the row has that sentence or passage.
         hidden_states: per layer `(B, T, E)`, when asked for.
     """
 
@@ -33,7 +33,7 @@ class SentenceEmbeddingOutput(ModelOutput):
 
 
 class LongspanForSentenceEmbedding(EmbedsSentences, LongspanWithHead):
-    """Embed each sentence by the weighted sum of its tokens' states, projected and scaled to length 1."""
+    """Embed a sentence or a passage by the weighted sum of its tokens' states, projected and scaled to length 1."""
 
     spec = SentenceEmbedding
 
@@ -43,23 +43,32 @@ class LongspanForSentenceEmbedding(EmbedsSentences, LongspanWithHead):
         attention_mask: Tensor | None,
         *,
         sentence_ids: Tensor | None = None,
+        passage_ids: Tensor | None = None,
         labels: Tensor | None = None,
         max_sentences: int | None = None,
     ) -> SentenceEmbeddingOutput:
-        """Vectors `(B, N, D)`, and the loss when `labels` are given.
+        """Vectors `(B, N + P, D)`, and the loss when `labels` are given.
 
         Args:
             sentence_ids: `(B, T)` int64, the index of the sentence that each token belongs to, −1 = none.
-            labels: `(B, N, D)` float, a teacher's vectors of length 1; 0 = none.
-            max_sentences: N. `None` means as many as `labels` has, or else the largest index plus one.
+            passage_ids: `(B, N)` int64, the index of the passage that each sentence belongs to, −1 = none. Without
+                them P is 0; with them it is what `labels` have beyond N, or else the largest index plus one.
+            labels: `(B, N + P, D)` float, a teacher's vectors of length 1; 0 = none.
+            max_sentences: N. `None` means as many as `passage_ids` or `labels` have, or else the largest index plus
+                one.
 
         Raises:
-            InputError: no `sentence_ids`, another shape than the input, or an index of at least N.
+            InputError: no `sentence_ids`, another shape than the input, or an index of at least N or P.
         """
         hidden = encoded.last_hidden_state
-        most = max_sentences if labels is None else labels.shape[1]
-        sentence_ids, count = checked_ids("sentence", sentence_ids, hidden, attention_mask, most)
-        embeddings, exists = self.embed(hidden, sentence_ids, count)
+        given = passage_ids if passage_ids is not None else labels
+        most = max_sentences if given is None else given.shape[1]
+        sentence_ids, sentences = checked_ids("sentence", sentence_ids, hidden, attention_mask, most)
+        passages = 0
+        if passage_ids is not None:
+            most = None if labels is None else labels.shape[1] - sentences
+            passage_ids, passages = checked_ids("passage", passage_ids, passage_ids[..., None], None, most)
+        embeddings, exists = self.embed(hidden, sentence_ids, sentences, passage_ids, passages)
         return SentenceEmbeddingOutput(
             loss=None if labels is None else distillation_loss(embeddings, labels, exists),
             embeddings=embeddings,
