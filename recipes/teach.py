@@ -151,6 +151,12 @@ def passages(found: list[tuple[str, list[str]]], random: Random) -> list[tuple[i
     return [(first, end) for first, end in [*runs, (first, place)] if end > first]
 
 
+def alone(document: dict[str, Any]) -> list[bool]:
+    """Of the texts of a document, which are no sentences of its body, or end with a question mark."""
+    inside = [(kind in BODY, text) for kind, texts in document["parts"] for text in texts]
+    return [not body or text.endswith("?") for body, text in inside] + [True] * len(document["passages"])
+
+
 def questions(passage: list[str], random: Random) -> Iterator[str]:
     """Two that pass for questions on a passage: a beginning and some words in a row.
 
@@ -168,8 +174,8 @@ def sentences(text: str) -> list[str]:
     return [sentence.text for sentence in split_sentences(text, "en")] if text.strip() else []
 
 
-def teach_texts(teacher: Teacher, folder: Path, most: int | None) -> None:
-    """Write the shards that are missing."""
+def teach_texts(teacher: Teacher, folder: Path, most: int | None, by_sentence: int | None) -> None:
+    """Write the shards that are missing; from document `by_sentence` on, sentences of a body have the vector 0."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = documents()[:most]
     for first in progress_bar(range(0, len(rows), SHARD), doing="asking the teacher"):
@@ -183,7 +189,12 @@ def teach_texts(teacher: Teacher, folder: Path, most: int | None) -> None:
             body = [text for kind, texts in found if kind in BODY for text in texts]
             found.append(("question", [one for first, end in runs for one in questions(body[first:end], random)]))
             shard.append({"source": name, "split": split, "parts": found, "passages": runs})
-        vectors = teacher.embed([text for document in shard for text in texts_of(document)])
+        texts = [text for document in shard for text in texts_of(document)]
+        asked = np.ones(len(texts), dtype=bool)
+        if by_sentence is not None and first >= by_sentence:
+            asked[:] = np.concatenate([alone(document) for document in shard])
+        vectors = np.zeros((len(texts), teacher.model.config.hidden_size), np.float16)
+        vectors[asked] = teacher.embed([text for text, wanted in zip(texts, asked, strict=True) if wanted])
         base.with_suffix(".json").write_text(json.dumps(shard, ensure_ascii=False), encoding="utf-8")
         with open(partial := base.with_suffix(".partial"), "wb") as file:
             np.save(file, vectors)
@@ -254,9 +265,12 @@ if __name__ == "__main__":
     parser.add_argument("what", choices=["texts", "start"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("output", type=Path, nargs="?")
-    parser.add_argument("--documents", type=int, help="texts of so many documents alone, drawn once")
+    parser.add_argument("--documents", type=int, help="of so many documents alone, drawn once")
+    parser.add_argument(
+        "--by-sentence", type=int, help="of so many the sentences, of the others passages alone: half the time"
+    )
     options = parser.parse_args()
     if options.what == "texts":
-        teach_texts(Teacher(options.teacher), options.folder, options.documents)
+        teach_texts(Teacher(options.teacher), options.folder, options.documents, options.by_sentence)
     else:
         make_start(Teacher(options.teacher), options.folder, options.output)

@@ -7,7 +7,7 @@ A folder holds shards of two files. `NAME.json` is a list of documents,
 where parts of the kinds in `BODY` are the document in its order and the others (title, abstract, query …) belong to it.
 A document may have `"passages": [[0, 4], …]`: runs of texts of its body, as first and end, that were read as one text.
 `NAME.npy` has one vector per text, and of each document one per passage behind them, in the order of the file, `(N, D)`
-float16.
+float16; 0 where the teacher was not asked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class TaughtTexts:
 
     Attributes:
         texts: N texts.
-        vectors: `(N, D)` float16, of length 1.
+        vectors: `(N, D)` float16, of length 1; 0 where the teacher was not asked.
         document: whether the texts are a document in its order; else they are loose.
         passages: P runs of these texts that were read as one text, each as first and end; they do not overlap.
         passage_vectors: `(P, D)`, of these.

@@ -87,6 +87,21 @@ def test_questions_and_some_passages_of_a_document_are_loose_texts_too() -> None
     assert np.array_equal(found["How? Thus."], row.passage_vectors[1])
 
 
+def test_texts_that_the_teacher_was_not_asked_for_teach_nothing() -> None:
+    vectors = np.array([[1.0, 0], [0, 0], [0, 1]])
+    row = TaughtTexts(("One?", "Two?", "Three."), vectors, True, ((0, 2),), np.ones((1, 2)))
+    task = Distillation(loose_share=1, windows=1)
+    groups = task.groups([row], 0, words_of)
+    assert sorted(one.texts[0] for group in groups for one in group if len(one.texts) == 1) == [
+        "One?",
+        "One? Two?",
+        "Three.",
+    ]
+    tokenizer = train_tokenizer(row.texts, 400)
+    (inside,) = [group for group in groups if len(group[0].texts) == 3]
+    assert task.loss_weight(task.collator(tokenizer)([task.features(inside, tokenizer)])) == 3
+
+
 def test_loose_texts_of_a_group_are_alike_in_length_and_not_filled_up_to_more_than_the_windows() -> None:
     texts = tuple("word " * count for count in (1, 40, 2, 39, 3, 1, 38, 2))
     task = Distillation(window_words=40, windows=2, loose_texts=4)

@@ -192,9 +192,9 @@ class Distillation(Task):
 
 
 def _alone(texts: Sequence[str], vectors: np.ndarray) -> Iterator[Row]:
-    """Each text a row."""
-    for index, text in enumerate(texts):
-        yield Row((text,), vectors[index : index + 1])
+    """Each text that the teacher was asked for a row."""
+    for index in np.flatnonzero(vectors.any(-1)).tolist():
+        yield Row((texts[index],), vectors[index : index + 1])
 
 
 def _part(row: TaughtTexts, start: int, stop: int) -> Row:
