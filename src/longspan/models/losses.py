@@ -89,8 +89,12 @@ def binary_loss(logits: Tensor, labels: Tensor, exists: Tensor | None) -> Tensor
     return (losses * counted).sum() / counted.sum().clamp(min=1)
 
 
+PAIRS = 10
+"""How much more similarities count than cosines, whose errors are larger: both then weigh about the same."""
+
+
 def distillation_loss(vectors: Tensor, labels: Tensor, exists: Tensor) -> Tensor:
-    """How far vectors are from a teacher's, each by itself and in pairs: `mean(1 − s·t) + mean((s·s′ − t·t′)²)`.
+    """How far vectors are from a teacher's, each by itself and in pairs: `mean(1 − s·t) + 10 · mean((s·s′ − t·t′)²)`.
 
     The first part puts each vector where the teacher has it, the second keeps what search and centrality read, the
     similarity of two (Park et al. 2019, Relational Knowledge Distillation). Pairs are formed over the whole batch.
@@ -107,7 +111,7 @@ def distillation_loss(vectors: Tensor, labels: Tensor, exists: Tensor) -> Tensor
     single = (counted.float() - (students * teachers).sum(-1)).sum() / count
     # Those that do not count are 0, and so is what they add.
     pairs = (students @ students.T - teachers @ teachers.T).square().sum() / count**2
-    return single + pairs
+    return single + PAIRS * pairs
 
 
 def check_labels(labels: Tensor, predicted: torch.Size) -> None:

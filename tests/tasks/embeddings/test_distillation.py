@@ -159,7 +159,7 @@ def test_a_small_model_learns_the_vectors() -> None:
     model = LongspanForSentenceEmbedding(config)
     before = TASK.evaluate(model, tokenizer, rows, batch_size=1).scores
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
-    for _ in range(8):
+    for _ in range(16):
         for index in range(len(data)):
             batch = collate([data[index]])
             assert TASK.loss_weight(batch) == int((batch["labels"] != 0).any(-1).sum())
