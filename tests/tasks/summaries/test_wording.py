@@ -18,6 +18,9 @@ from longspan.tasks.summaries.wording import antecedents, hangs, is_fragment, is
         "In this case no fee is due.",
         "It froze in the night.",
         "Its members vote once a year.",
+        "Again, the vote was postponed.",
+        "Um, and we need two more samples.",
+        "Okay. Well, it depends on the price.",
     ],
 )
 def test_sentences_that_hang(sentence: str) -> None:
@@ -35,6 +38,10 @@ def test_sentences_that_hang(sentence: str) -> None:
         "Itching is the first symptom.",
         "The council met in June.",
         "Such as it was, the vote stood.",
+        "Well, Ann paid for all of them.",
+        "Again and again the wolves came back.",
+        "Erosion was seen at each site.",
+        "Right of way is given to trains.",
     ],
 )
 def test_sentences_that_stand_alone(sentence: str) -> None:

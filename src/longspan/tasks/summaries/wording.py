@@ -15,7 +15,8 @@ CONNECTIVE = re.compile(
     r"(?:but|and|or|nor|so|because|however|therefore|thus|hence|also|moreover|furthermore|then|next|finally|for example"
     r"|for instance|in addition|additionally|similarly|likewise|instead|otherwise|yet|still|nevertheless|nonetheless"
     r"|besides|meanwhile|that is|as a result|as such|in contrast|by contrast|conversely|consequently|accordingly"
-    r"|in (?:this|that|such a|each) (?:case|way|sense)|on the (?:other hand|contrary)|in other words|indeed)\b",
+    r"|in (?:this|that|such a|each) (?:case|way|sense)|on the (?:other hand|contrary)|in other words|indeed|again(?=,)"
+    r")\b",
     re.IGNORECASE,
 )
 """Beginnings that tie a sentence to the one before."""
@@ -25,6 +26,10 @@ PRONOUN = re.compile(
     re.IGNORECASE,
 )
 """Beginnings that stand for something named before."""
+_FILLED = re.compile(
+    r"(?:(?:um+|uh+|er+|erm|hm+|mm+|mm-hmm|well|oh|ah|okay|ok|yeah|right)\b[\s,.…—–-]*)+", re.IGNORECASE
+)
+"""What people say while they think of a beginning."""
 _OWN_SUBJECT = re.compile(
     r"this (?:paper|article|study|work|proposal|document|report|enhancement|section|chapter|thesis|review|survey|book|"
     r"standard|specification|[a-z]?[A-Z]{2,4})\b|it (?:is|was|has been|had been|will be) (?:\w+ ){1,2}(?:that|to)\b"
@@ -66,6 +71,8 @@ REACH = 2
 def hangs(sentence: str) -> bool:
     """Whether a sentence begins with a word that means something only after the sentence before."""
     begin = sentence.lstrip("\"'“”‘’(—–-… ")
+    filled = _FILLED.match(begin)
+    begin = begin[filled.end() :] if filled else begin
     if _OWN_SUBJECT.match(begin):
         return False
     return CONNECTIVE.match(begin) is not None or PRONOUN.match(begin) is not None
