@@ -1,24 +1,29 @@
-"""Put a trained encoder into the package: `python recipes/bundle.py runs/encoder-3`.
+"""Put a trained encoder into the package, or take the package's out to train it on.
+
+    python recipes/bundle.py runs/encoder             # into the package
+    python recipes/bundle.py --out runs/encoder       # out of it, in float32, for `model.from` of a recipe
 
 Weights are stored as float16, and the table of words, most of them, in 8 bits with a scale for each word: a third of
 the size in float32. The vectors hardly turn; `benchmarks/embed.py` measures by how much.
 The model card, README.md in the bundle, is written by hand and stays.
 """
 
+import argparse
 import shutil
 import sys
 from pathlib import Path
 
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from longspan.checkpoints.loading import load_model, load_tokenizer
-from longspan.inference.bundled import SCALE, in_eight_bits
+from longspan.inference.bundled import SCALE, in_eight_bits, restored
 
 BUNDLED = Path(__file__).parents[1] / "src" / "longspan" / "bundled" / "encoder"
 TABLE = "model.encoder.embeddings.token.weight"
 
-if __name__ == "__main__":
-    source = Path(sys.argv[1])
+
+def put_in(source: Path) -> None:
+    """Store the model and the tokenizer of a folder."""
     model = load_model(source)
     partial = BUNDLED.with_name("encoder.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -33,3 +38,21 @@ if __name__ == "__main__":
     partial.rmdir()
     size = sum(file.stat().st_size for file in BUNDLED.iterdir())
     sys.stdout.write(f"{BUNDLED}: {size / 2**20:.1f} MiB\n")
+
+
+def take_out(target: Path) -> None:
+    """Write the stored model and its tokenizer as a checkpoint."""
+    from longspan.models import LongspanConfig, LongspanForSentenceEmbedding
+
+    model = LongspanForSentenceEmbedding(LongspanConfig.from_pretrained(BUNDLED))
+    model.load_state_dict(restored(load_file(BUNDLED / "model.safetensors")))
+    model.save_pretrained(target)
+    load_tokenizer(BUNDLED).save_pretrained(target)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--out", action="store_true")
+    options = parser.parse_args()
+    (take_out if options.out else put_in)(options.folder)

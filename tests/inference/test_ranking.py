@@ -49,7 +49,6 @@ def test_passages_of_all_documents_compete() -> None:
 def test_words_find_what_shares_words_and_headings_count() -> None:
     evidence = index().evidence("Which enemies hunt marmots?")
     assert evidence.names == ("words",)
-    assert evidence.asked == 3
     words = evidence.column("words")
     assert words.argmax() == 1  # "Enemies" stands in its heading alone
     assert words[2] == 0
@@ -83,29 +82,29 @@ def test_meaning_finds_what_shares_none() -> None:
 
 
 def test_scores_order_and_probabilities_by_hand() -> None:
-    evidence = Evidence(("words", "nearest"), np.array([[0.25, 0.0], [0.5, 0.5], [0.0, 1.0]]), asked=4)
-    answer = {"bias": 0.0, "agreed": 2.0, "asked": 1.0, "share": 3.0, "top score": 0.5}
+    evidence = Evidence(("words", "nearest"), np.array([[0.25, 0.0], [0.5, 0.5], [0.0, 1.0], [0.05, 0.0]]))
+    answer = {"bias": 0.25, "agreed": 2.0, "best": 0.5, "above": 3.0}
     passage = {"bias": -1.0, "behind": 1.0, "agreed": 0.5}
     ranking = Weights({"words": 4.0}, passage, answer, 0.3).ranking(evidence)
-    assert ranking.order == (1, 0, 2)
-    assert ranking.scores.tolist() == [1.0, 2.0, 0.0]
-    expected = [1 / (1 + np.exp(1 - behind - 1 / 2)) for behind in (-1, 0, -2)]
+    assert ranking.order == (1, 0, 3, 2)
+    assert ranking.scores == pytest.approx([1.0, 2.0, 0.0, 0.2])
+    expected = [1 / (1 + np.exp(1 - behind - 1 / 2)) for behind in (-1, 0, -2, -1.8)]
     assert ranking.passage_probabilities.tolist() == pytest.approx(expected)
-    # The first has most words, four are asked, the three have all of the shares, and the best score is 2.
-    assert ranking.probability == pytest.approx(1 / (1 + np.exp(-(2 * 1.0 + np.log(5) + 3 * 0.0 + 0.5 * 2))))
+    # The first has most words, the best score is 2, and 1.4 above the median of 0, 0.2, 1 and 2.
+    assert ranking.probability == pytest.approx(1 / (1 + np.exp(-(0.25 + 2 * 1.0 + 0.5 * 2 + 3 * 1.4))))
 
 
-def test_the_share_of_what_is_shown_is_that_of_three() -> None:
-    evidence = Evidence(("words",), np.log([[1.0], [2.0], [3.0], [4.0]]), asked=1)
-    ranking = Weights({"words": 1.0}, {"bias": 0.0}, {"bias": 0.0, "share": 1.0}, 0.3).ranking(evidence)
-    assert ranking.order == (3, 2, 1, 0)
-    assert ranking.probability == pytest.approx(0.9 / 1.9)  # shares 4, 3 and 2 of 10; odds of 0.9
+def test_words_that_do_not_agree_tell_by_how_little() -> None:
+    """The best score is that of meaning; its passage has a quarter of the words of another."""
+    evidence = Evidence(("words", "nearest"), np.array([[0.1, 1.0], [0.4, 0.0]]))
+    ranking = Weights({"nearest": 1.0}, {"bias": 0.0}, {"bias": 0.0, "agreed": 4.0}, 0.3).ranking(evidence)
+    assert ranking.probability == pytest.approx(1 / (1 + np.exp(-1)))
 
 
 def test_one_passage_that_shares_nothing() -> None:
-    evidence = Evidence(("words",), np.array([[0.0]]), asked=1)
-    signs = {"bias": 0.0, "share": 1.0, "behind": 1.0, "agreed": 1.0, "size": 1.0}
-    ranking = Weights({"words": 1.0}, signs, {"bias": 0.0, "share": 1.0, "size": 1.0}, 0.3).ranking(evidence)
+    evidence = Evidence(("words",), np.array([[0.0]]))
+    signs = {"bias": 0.0, "behind": 1.0, "agreed": 1.0, "above": 1.0}
+    ranking = Weights({"words": 1.0}, signs, {"bias": 0.0, "best": 1.0, "above": 1.0}, 0.3).ranking(evidence)
     assert ranking.probability == 0.5
     assert ranking.passage_probabilities.tolist() == [0.5]
 

@@ -29,7 +29,7 @@ COLUMNS = ("words", "nearest")
 
 def asked(words: list[float], right: list[bool], source: str = "a") -> Asked:
     table = np.stack([words, np.linspace(1, 0, len(words))], 1)
-    return Asked(source, 0, Evidence(COLUMNS, table, 1), np.array(right))
+    return Asked(source, 0, Evidence(COLUMNS, table), np.array(right))
 
 
 def test_what_is_right_by_words_gets_its_weight_from_them() -> None:

@@ -54,12 +54,10 @@ class Evidence:
     Attributes:
         names: of the F columns.
         table: `(N, F)`.
-        asked: how many words the question is about.
     """
 
     names: tuple[str, ...]
     table: np.ndarray
-    asked: int
 
     def column(self, name: str) -> np.ndarray:
         """`(N,)`, zeros where that is not known."""
@@ -102,7 +100,7 @@ class PassageIndex:
         if self._cosines is not None:
             sentences, columns["passage"] = self._cosines(question)
             columns["nearest"] = np.maximum.reduceat(sentences, self._firsts[:-1])
-        return Evidence(tuple(columns), np.stack(list(columns.values()), axis=1), len(asked))
+        return Evidence(tuple(columns), np.stack(list(columns.values()), axis=1))
 
     def sentence(self, question: str, number: int) -> int:
         """Which sentence of a passage comes nearest to the question, counted in the passage."""
@@ -171,34 +169,24 @@ class Weights:
         scores = self.scores(evidence)
         order = np.argsort(-scores, kind="stable")
         found = signs(evidence, scores)
-        probability = self.probability(answer_signs(found, order))
-        return Ranking(tuple(order.tolist()), scores, logistic(self.passage, found), probability)
+        return Ranking(tuple(order.tolist()), scores, logistic(self.passage, found), self.probability(found))
 
     def probability(self, found: Mapping[str, np.ndarray]) -> float:
-        """That an answer is among the `SHOWN` best, by what `answer_signs` gave."""
+        """That an answer is among the `SHOWN` best, by what `signs` gave."""
         return float(logistic(self.answer, found)[0])
 
 
 def signs(evidence: Evidence, scores: np.ndarray) -> dict[str, np.ndarray]:
     """What tells of each passage whether it holds the answer, each `(N,)`.
 
-    share, behind: how its score stands among the others'.
-    size, asked, top score, agreed: the same for all, so that probabilities fall as scores do: how many passages there
-        are and how many words are asked (both as logs), the best score, and whether words alone agree with it: the
-        words of the best passage as a share of the most that any has.
+    behind: how far its score lies below the best.
+    best, above, agreed: the same for all, so that probabilities fall as scores do: the best score, how far it lies
+        above the median, and whether words alone agree with it: the words of the best passage as a share of the most
+        that any has.
     """
     best, words = scores.max(), evidence.column("words")
-    found = {"share": scores - best - np.log(np.exp(scores - best).sum()), "behind": scores - best}
-    same = {"size": np.log(len(scores)), "asked": np.log1p(evidence.asked), "top score": best}
-    same["agreed"] = words[scores.argmax()] / (words.max() or 1.0)
-    return found | {name: np.full(len(scores), value) for name, value in same.items()}
-
-
-def answer_signs(found: Mapping[str, np.ndarray], order: np.ndarray) -> dict[str, np.ndarray]:
-    """The same of what is shown, each `(1,)`: the first passage's, and the share of all that are shown together."""
-    kept = {name: values[order[:1]] for name, values in found.items() if name != "behind"}
-    kept["share"] = np.log(np.exp(found["share"][order[:SHOWN]]).sum(keepdims=True))
-    return kept
+    same = {"best": best, "above": best - np.median(scores), "agreed": words[scores.argmax()] / (words.max() or 1.0)}
+    return {"behind": scores - best} | {name: np.full(len(scores), value) for name, value in same.items()}
 
 
 def logistic(weights: Mapping[str, float], found: Mapping[str, np.ndarray]) -> np.ndarray:
