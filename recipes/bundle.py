@@ -1,6 +1,7 @@
 """Put a trained encoder into the package, or take the package's out to train it on.
 
     python recipes/bundle.py runs/encoder             # into the package
+    python recipes/bundle.py runs/encoder --mix 0.6   # six tenths of it and four of what is in the package
     python recipes/bundle.py --out runs/encoder       # out of it, in float32, for `model.from` of a recipe
 
 Weights are stored as float16, and the table of words, most of them, in 8 bits with a scale for each word: a third of
@@ -22,9 +23,17 @@ BUNDLED = Path(__file__).parents[1] / "src" / "longspan" / "bundled" / "encoder"
 TABLE = "model.encoder.embeddings.token.weight"
 
 
-def put_in(source: Path) -> None:
-    """Store the model and the tokenizer of a folder."""
+def put_in(source: Path, mix: float) -> None:
+    """Store the model and the tokenizer of a folder.
+
+    A model that was trained on from the package's, on other texts, forgets less where its weights are mixed with those
+    that it began with (Wortsman et al. 2022, Robust fine-tuning of zero-shot models).
+    """
     model = load_model(source)
+    if mix != 1:
+        before = restored(load_file(BUNDLED / "model.safetensors"))
+        mixed = {name: mix * weight.float() + (1 - mix) * before[name] for name, weight in model.state_dict().items()}
+        model.load_state_dict(mixed)
     partial = BUNDLED.with_name("encoder.partial")
     shutil.rmtree(partial, ignore_errors=True)
     load_tokenizer(source).save_pretrained(partial)
@@ -54,5 +63,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--out", action="store_true")
+    parser.add_argument("--mix", type=float, default=1.0, help="how much of it, from 0 to 1; the package's is the rest")
     options = parser.parse_args()
-    (take_out if options.out else put_in)(options.folder)
+    if options.out:
+        take_out(options.folder)
+    else:
+        put_in(options.folder, options.mix)
