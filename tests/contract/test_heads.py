@@ -144,8 +144,11 @@ def test_saved_and_loaded_it_is_the_same(spec: dict[str, Any], tmp_path) -> None
     assert loaded.config.head == head_spec(spec).to_dict()
     with torch.no_grad():
         wanted, found = (tensors(each(IDS, MASK, **given)) for each in (model, loaded))
+    weights = loaded.state_dict()
+    assert all(torch.equal(weights[name], weight) for name, weight in model.state_dict().items())
+    # Weights that lie elsewhere in memory may be multiplied by another kernel, which rounds differently.
     for name, value in wanted.items():
-        assert torch.equal(found[name], value)
+        torch.testing.assert_close(found[name], value)
 
 
 def test_it_exports_with_a_dynamic_length(spec: dict[str, Any]) -> None:
