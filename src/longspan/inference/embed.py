@@ -191,8 +191,10 @@ class Encoder:
         lengths = torch.tensor([len(ids) for ids in encoded], dtype=torch.long)
         tokens = torch.tensor([token for ids in encoded for token in ids], dtype=torch.long)
         places = torch.arange(len(encoded)).repeat_interleave(lengths)
-        owners = torch.searchsorted(torch.tensor(firsts), torch.arange(len(encoded)), right=True) - 1
-        return self.model.embed_document(tokens, places, owners if len(firsts) else None).float().numpy(), len(tokens)
+        owners = None
+        if len(firsts):
+            owners = torch.searchsorted(torch.tensor(firsts), torch.arange(len(encoded)), right=True) - 1
+        return self.model.embed_document(tokens, places, owners).float().numpy(), len(tokens)
 
 
 def mean_vector(vectors: np.ndarray) -> np.ndarray:

@@ -102,7 +102,7 @@ class Distillation(Task):
         groups = [pieces[first : first + self.windows] for first in range(0, len(pieces), self.windows)]
         loose = [one for row in rows if not row.document for one in _alone(row.texts, row.vectors)]
         for piece in pieces:
-            loose += [one for one in self._loose(piece, draw) if one.texts[0].strip()]
+            loose += self._loose(piece, draw)
         draw.shuffle(loose)
         for first in range(0, len(loose), POOL * self.loose_texts):
             near = loose[first : first + POOL * self.loose_texts]
