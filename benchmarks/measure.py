@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import platform
-import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +12,8 @@ from typing import Any
 
 import torch
 
+from longspan.compare.machine import forget_peak, resident
+from longspan.compare.machine import machine as machine  # for the benchmarks
 from longspan.tasks.metrics.bootstrap import Interval
 
 RESULTS = Path(__file__).parent / "results"
@@ -81,35 +81,11 @@ def _measure(send: Any, function: Callable[..., Any], arguments: tuple[Any, ...]
     torch.set_num_threads(os.cpu_count() or 1)
     steps = function(*arguments)
     next(steps)
-    Path("/proc/self/clear_refs").write_text("5")
-    before = _status("VmRSS")
+    forget_peak()
+    before = resident("VmRSS")
     for _ in steps:
         pass
-    send.send(_status("VmHWM") - before)
-
-
-def _status(field: str) -> int:
-    """Bytes of a memory field of this process, as Linux counts it."""
-    match = re.search(rf"{field}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert match is not None
-    return int(match[1]) * 1024
-
-
-def machine(device: str = "cpu") -> str:
-    """One line that says what the numbers were measured on."""
-    import transformers
-
-    versions = f"Python {platform.python_version()}, torch {torch.__version__}, transformers {transformers.__version__}"
-    if device == "cuda":
-        return f"{torch.cuda.get_device_name()}, {versions}"
-    names = re.findall(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-    model = names[0] if names else platform.processor()
-    return f"{model}, {os.cpu_count()} cores, {_threads()}, {versions}"
-
-
-def _threads() -> str:
-    count = torch.get_num_threads()
-    return "1 thread" if count == 1 else f"{count} threads"
+    send.send(resident("VmHWM") - before)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -15,7 +15,7 @@ from kept import kept
 from longspan.data.text.words import split_words
 from longspan.tasks.metrics.rouge import Rouge
 from longspan.tasks.summaries.selection import fill, ranking
-from peers import STOP_WORDS
+from summary_peers import STOP_WORDS
 from summary_sets import Case
 
 MEASURES = ("ROUGE-1", "ROUGE-2", "content words")

@@ -10,7 +10,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 from summary_weights import KINDS, MOST, Taught, fit, taught
 
-import peers
+import summary_peers as peers
 from kept import FOLDER, KeptEncoder, digest, kept
 from longspan.data.text.words import split_words
 from longspan.inference.embed import BUNDLED, load_encoder

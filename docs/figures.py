@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cluster_pictures import draw_routing, draw_sorted
 from curve_pictures import draw_costs, draw_reach, draw_seconds
 from level_pictures import draw_levels, draw_pools, draw_token
 from recipe_keys import recipe_keys
@@ -21,12 +23,13 @@ from rooms import draw_rooms
 from longspan.attention import PoolingformerConfig
 from longspan.attention.layers import layer_specs
 from longspan.attention.parts.reach import Layer
-from longspan.patterns import parse
+from longspan.patterns import Pattern, PerHead, parse
 from longspan.pictures.patterns import draw_pattern, save_picture
 from longspan.training.recipe_schema import recipe_schema
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor
 
 FOLDER = Path(__file__).parent / "img"
 ROOT = Path(__file__).parents[1]
@@ -36,6 +39,11 @@ PATTERNS = {
     "heads.png": ("per_head(window(64), window(64, 64, 2), window(32, 0, 4), causal & strided(64))", 512, True),
     "longformer.png": ("window(128) | first(1)", 1024, False),
     "bigbird.png": ("window(64) | first(64) | random_blocks(64, 3, 0)", 1024, False),
+    "sparse-heads.png": (
+        "per_head(fixed(64, 16) & causal, fixed(64, 16, 1) & causal, window(63, 0), strided(64) & causal)",
+        512,
+        True,
+    ),
     "sparse.png": ("causal & (window(64) | strided(64))", 512, False),
 }
 """File → pattern, tokens, a panel for each head."""
@@ -106,12 +114,26 @@ def _columns(table: str) -> dict[str, dict[int, float]]:
     return columns
 
 
+@dataclass(frozen=True)
+class Shifted(Pattern):
+    """A block of queries sees the block of keys so many further, of four."""
+
+    size: int
+    shift: int
+
+    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        return (query_index // self.size + self.shift) % 4 == key_index // self.size
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "poolingformer-levels.png": lambda: draw_levels(pooling(6, 24), 96),
     "poolingformer-token.png": lambda: draw_token(pooling(4, 16), tokens=57, token=27),
     "poolingformer-pools.png": lambda: draw_pools(PoolingformerConfig(), tokens=13),
+    "blockwise.png": lambda: draw_pattern(PerHead([Shifted(64, 0), Shifted(64, 1)]), 256, heads=True),
     "poolingformer-reach.png": reach,
     "poolingformer-costs.png": costs,
+    "routing.png": draw_routing,
+    "cluster.png": draw_sorted,
     "rooms.png": draw_rooms,
 }
 if (RESULTS / "lengths.md").is_file():

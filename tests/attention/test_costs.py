@@ -10,10 +10,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from longspan.attention import (
     AttentionConfig,
+    CompressedConfig,
     FullConfig,
     FusionConfig,
     LinearConfig,
+    LinformerConfig,
     LongformerConfig,
+    PerformerConfig,
     PoolingformerConfig,
 )
 from longspan.errors import InputError
@@ -22,13 +25,29 @@ WIDTH, HEADS = 12, 3
 POOLS = PoolingformerConfig(left_tokens=5, right_tokens=3, pooled_left_tokens=17, pooled_right_tokens=13)
 
 
-@pytest.mark.parametrize("config", [FullConfig(), LinearConfig()], ids=lambda config: config.mechanism)
+PERFORMERS = [PerformerConfig(features=10, hyperbolic=twice) for twice in (False, True)]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        FullConfig(),
+        LinearConfig(),
+        LinformerConfig(slots=7),
+        LinformerConfig(slots=7, compress_input=True),
+        LinformerConfig(slots=7, compress_input=True, sharing="layerwise"),
+        LinformerConfig(slots=7, sharing="none"),
+        *PERFORMERS,
+        CompressedConfig(),
+    ],
+    ids=lambda config: config.describe(),
+)
 def test_multiply_adds_are_those_that_pytorch_counts(config: AttentionConfig) -> None:
     module, hidden = config.build(width=WIDTH, heads=HEADS), torch.zeros(1, 131, WIDTH)
     with FlopCounterMode(display=False) as counter, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         module(hidden)
     cost = config.costs(length=131, width=WIDTH, heads=HEADS)
-    assert counter.get_total_flops() == 2 * (cost.projections + cost.mixing)
+    assert counter.get_total_flops() == 2 * (cost.projections + cost.mixing + cost.pooling)
 
 
 def test_pooling_by_hand() -> None:
@@ -39,6 +58,8 @@ def test_pooling_by_hand() -> None:
     each = replace(POOLS, windows="per_query").costs(length=53, width=WIDTH, heads=HEADS)
     assert each.pooling == 2 * 2 * 53 * 5 * 12
     assert FullConfig().costs(length=53, width=WIDTH, heads=HEADS).pooling == 0
+    blocks = LinformerConfig(projection="mean", slots=4, max_tokens=64).costs(length=53, width=WIDTH, heads=HEADS)
+    assert (blocks.scores, blocks.pooling) == (53 * 4, 2 * 53 * 12)  # blocks of 16 tokens
 
 
 def test_the_published_comparison() -> None:

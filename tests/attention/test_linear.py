@@ -11,11 +11,12 @@ from torch.autograd.graph import saved_tensors_hooks
 from transformers.cache_utils import DynamicLayer
 
 from longspan.attention import LinearConfig, Tokens
+from longspan.attention.linear import LinearAttention
 from longspan.checkpoints import lengthen
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.ops import linear
-from longspan.ops.linear import attend_linear, features
+from longspan.ops.linear import attend_linear, elu_features
 
 HALF, QUARTER = -math.log(2), -math.log(4)
 
@@ -24,17 +25,21 @@ def one_head(rows):
     return torch.tensor(rows, dtype=torch.float64)[None, None]
 
 
+def attend(query, key, value, **options):
+    return attend_linear(elu_features(query), elu_features(key), value, epsilon=LinearAttention.epsilon, **options)
+
+
 def test_numbers_worked_out_by_hand():
     """φ of the queries is (1, 2), (3, ¼), of the keys (1, 1), (2, ½); so the scores are 3, 3 and 3¼, 6⅛."""
     query, key, value = one_head([[0, 1], [2, QUARTER]]), one_head([[0, 0], [1, HALF]]), one_head([[3], [6]])
-    both, sums = attend_linear(query, key, value, causal=False)
+    both, sums = attend(query, key, value, causal=False)
     torch.testing.assert_close(both, one_head([[4.5], [4.96]]), rtol=0, atol=1e-5)
-    back, last = attend_linear(query, key, value, causal=True)
+    back, last = attend(query, key, value, causal=True)
     torch.testing.assert_close(back, one_head([[3], [4.96]]), rtol=0, atol=1e-5)
     for found in (sums, last):
         torch.testing.assert_close(found, one_head([[15, 3], [6, 1.5]]))
-    first, held = attend_linear(query[:, :, :1], key[:, :, :1], value[:, :, :1], causal=True)
-    second, held = attend_linear(query[:, :, 1:], key[:, :, 1:], value[:, :, 1:], causal=True, sums=held)
+    first, held = attend(query[:, :, :1], key[:, :, :1], value[:, :, :1], causal=True)
+    second, held = attend(query[:, :, 1:], key[:, :, 1:], value[:, :, 1:], causal=True, sums=held)
     torch.testing.assert_close(torch.cat([first, second], 2), back)
     torch.testing.assert_close(held, last)
 
@@ -56,7 +61,7 @@ def test_chunks_of_any_size_are_the_recurrence(length, chunk, monkeypatch):
     monkeypatch.setattr(linear, "CHUNK", chunk)
     inputs = [torch.randn(2, 3, length, 5, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     mask, upstream = torch.rand(2, length) < 0.8, torch.randn_like(inputs[0])
-    ours, _ = attend_linear(*inputs, causal=True, key_mask=mask)
+    ours, _ = attend(*inputs, causal=True, key_mask=mask)
     theirs = recurrence(*inputs, mask)
     torch.testing.assert_close(ours, theirs)
     for mine, other in zip(*(torch.autograd.grad(each, inputs, upstream) for each in (ours, theirs)), strict=True):
@@ -65,7 +70,7 @@ def test_chunks_of_any_size_are_the_recurrence(length, chunk, monkeypatch):
 
 def test_both_ways_every_query_reads_the_last_sum():
     query, key, value = (torch.randn(2, 3, 23, 5, dtype=torch.float64) for _ in range(3))
-    both, _ = attend_linear(query, key, value, causal=False)
+    both, _ = attend(query, key, value, causal=False)
     for token in range(23):
         moved = query[:, :, token : token + 1].expand(query.shape)
         last = recurrence(moved, key, value, torch.ones(2, 23))[:, :, -1]
@@ -74,9 +79,9 @@ def test_both_ways_every_query_reads_the_last_sum():
 
 def test_features_are_those_of_the_paper_and_never_round_to_zero():
     points = torch.tensor([-3.0, -0.5, 0.0, 0.5, 40.0], dtype=torch.float64)
-    torch.testing.assert_close(features(points), F.elu(points) + 1)
-    assert features(torch.tensor(-30.0)) == torch.tensor(-30.0).exp() > 0
-    assert features(torch.zeros(1, dtype=torch.bfloat16)).dtype == torch.float32
+    torch.testing.assert_close(elu_features(points), F.elu(points) + 1)
+    assert elu_features(torch.tensor(-30.0)) == torch.tensor(-30.0).exp() > 0
+    assert elu_features(torch.zeros(1, dtype=torch.bfloat16)).dtype == torch.float32
 
 
 def test_a_row_of_padding_gathers_nothing():
@@ -88,8 +93,8 @@ def test_a_row_of_padding_gathers_nothing():
 def test_dropout_takes_whole_keys_and_scales_the_rest():
     query, key = torch.randn(2, 1, 3, 40, 40, dtype=torch.float64)
     value = torch.eye(40, dtype=torch.float64).expand(1, 3, 40, 40)  # so that outputs are weights
-    weights, _ = attend_linear(query, key, value, causal=False)
-    dropped, _ = attend_linear(query, key, value, causal=False, dropout_prob=0.25)
+    weights, _ = attend(query, key, value, causal=False)
+    dropped, _ = attend(query, key, value, causal=False, dropout_prob=0.25)
     kept = (dropped != 0).any(2, keepdim=True)
     torch.testing.assert_close(dropped, weights * kept / 0.75)
     assert 60 < int(kept.sum()) < 115  # of 120; six standard deviations
@@ -104,7 +109,7 @@ def test_what_is_kept_for_the_backward_pass_holds_no_sum_per_token():
 
     inputs = [torch.randn(1, 1, length, width, requires_grad=True) for _ in range(3)]
     with saved_tensors_hooks(keep, lambda tensor: tensor):
-        attend_linear(*inputs, causal=True)
+        attend(*inputs, causal=True)
     assert max(sizes) <= length * linear.CHUNK
     assert sum(sizes) < length * width * width
 

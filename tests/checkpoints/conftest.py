@@ -62,6 +62,7 @@ SIZES: dict[str, dict[str, Any]] = {
     },
     "Bart": SEQUENCE,
     "MBart": SEQUENCE | {"scale_embedding": True, "decoder_start_token_id": 5},
+    "BigBirdPegasus": SEQUENCE | {"max_position_embeddings": 56, "block_size": 4, "num_random_blocks": 1},
     "LED": {key: value for key, value in SEQUENCE.items() if key != "max_position_embeddings"}
     | {"max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 29, "attention_window": [8, 4]},
 }

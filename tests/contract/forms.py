@@ -31,10 +31,11 @@ class Form:
         return ("none",) if self.causal or "globals" in self.config.exempt else GLOBALS
 
     def build(self, dtype: torch.dtype = torch.float64, **changes: Any) -> Attention:
-        """The module with every weight random and different, which its own start need not be."""
+        """The module with every weight random and different, which its own start need not be; those by which many
+        tokens are summed up are smaller."""
         module = replace(self.config, **changes).build(width=WIDTH, heads=HEADS, causal=self.causal)
         for parameter in module.parameters():
-            torch.nn.init.normal_(parameter, std=0.5)
+            torch.nn.init.normal_(parameter, std=0.5 * min(1.0, (8 / max(1, parameter.shape[-1])) ** 0.5))
         return module.to(dtype)
 
     def tokens(self, length: int, padding: str = "none", globals_: str = "none") -> Tokens:

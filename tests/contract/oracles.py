@@ -79,10 +79,87 @@ def with_ends(module: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
     return one_level(module, hidden, module.with_ends(hidden, tokens))
 
 
+def through_slots(module: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
+    """Linformer's `softmax(Q (E K)ᵀ) (F V) W_o`, each row by itself and without its padding."""
+    rows = []
+    for row, states in enumerate(hidden):
+        real = states if tokens.mask is None else states[tokens.mask[row]]
+        rows.append(row_through_slots(module, states, real, module.tables))
+    return module.output(torch.stack(rows) if rows else hidden)
+
+
+def row_through_slots(module: Any, queries: Tensor, real: Tensor, tables: Any) -> Tensor:
+    """What `(T, E)` queries gather from the slots of `(N, E)` real tokens, head after head: `(T, E)`."""
+    config, heads, gathered = module.config, range(module.heads), []
+    first, last = (None, None) if tables is None else (tables()[0], tables()[-1])
+
+    def slots(project: Any, table: Tensor | None) -> list[Tensor]:
+        vectors = real if config.compress_input else project(real)
+        parts = [shortened(config, each, table, head) for head, each in enumerate(vectors.chunk(module.heads, -1))]
+        return list(project(torch.cat(parts, -1)).chunk(module.heads, -1)) if config.compress_input else parts
+
+    keys, values = slots(module.key, first), slots(module.value, last)
+    for head, query in zip(heads, module.query(queries).chunk(module.heads, -1), strict=True):
+        seen = torch.ones(len(query), len(keys[head]), dtype=torch.bool)
+        weights = dense_weights(query, keys[head], seen, scale=module.scale)
+        gathered.append(weights.to(query.dtype) @ values[head])
+    return torch.cat(gathered, -1)
+
+
+def shortened(config: Any, vectors: Tensor, table: Tensor | None, head: int) -> Tensor:
+    """The slots of one head's `(N, D)` tokens."""
+    if table is not None:
+        table = table[head % len(table)]
+    if not config.pools:
+        assert table is not None
+        return table[:, : len(vectors)] @ vectors
+    if not len(vectors):
+        return vectors
+    found = []
+    for block in vectors.split(config.block_tokens):
+        if table is not None:
+            found.append((block * table[: len(block)]).sum(0))
+        else:
+            found.append(block.amax(0) if config.projection == "max" else block.mean(0))
+    return torch.stack(found)
+
+
+def through_blocks(module: Any, hidden: Tensor, tokens: Tokens) -> Tensor:
+    """Memory-compressed attention, each row by itself and without its padding, query after query."""
+    size, context = module.config.stride, torch.zeros_like(hidden)
+    for row, states in enumerate(hidden):
+        places = torch.arange(len(states)) if tokens.mask is None else tokens.mask[row].nonzero().flatten()
+        query, *vectors = (
+            module.split_heads(project(states[places])) for project in (module.query, module.key, module.value)
+        )
+        keys, values = (blocks_by_hand(module, *each) for each in zip(("key", "value"), vectors, strict=True))
+        for number, place in enumerate(places):
+            sees = 1 + (number + 1) // size if module.causal else keys.shape[1]
+            weights = dense_weights(
+                query[:, number : number + 1], keys[:, :sees], torch.ones(sees) > 0, scale=module.scale
+            )
+            context[row, place] = (weights.to(hidden.dtype) @ values[:, :sees]).flatten()
+    return module.output(context)
+
+
+def blocks_by_hand(module: Any, name: str, vectors: Tensor) -> Tensor:
+    """The null and the blocks of `(H, N, D)` keys or values, the last of which may be shorter: `(H, 1 + M, D)`."""
+    found = [getattr(module, f"null_{name}")]
+    for block in vectors.split(module.config.stride, dim=1) if vectors.shape[1] else ():
+        if module.config.pooling == "conv":
+            weight = getattr(module, f"pool_{name}_weight")[:, : block.shape[1]]
+            found.append(torch.einsum("hnd,hnde->he", block, weight) + getattr(module, f"pool_{name}_bias"))
+        else:
+            found.append(block.amax(1) if module.config.pooling == "max" else block.mean(1))
+    return torch.stack(found, 1)
+
+
 ORACLES: dict[str, Callable[[Any, Tensor, Tokens], Tensor]] = {
     "poolingformer": two_levels,
     "fusion": two_levels,
     "bigbird": with_ends,
+    "linformer": through_slots,
+    "compressed": through_blocks,
 }
 """Mechanism → its dense layer, where that is more than `one_level`."""
 

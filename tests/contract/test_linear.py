@@ -16,7 +16,8 @@ from .forms import WIDTH
 def run(form, length: int, learns: bool = True) -> None:
     """One forward pass, and one backward where it learns, globals included."""
     tokens = form.tokens(length, "right", "first" if len(form.globals) > 1 else "none").with_slots()
-    module, hidden = form.build(torch.float32), torch.randn(2, length, WIDTH)
+    longer = form.config.defaults_for(length, {})
+    module, hidden = form.build(torch.float32, **longer), torch.randn(2, length, WIDTH)
     with torch.set_grad_enabled(learns):
         output = module(hidden.requires_grad_(learns), tokens)
     if learns:
@@ -66,4 +67,6 @@ def test_time_grows_with_the_length(linear_form):
             start = time.process_time()
             run(linear_form, length)
             seconds[length] = min(seconds[length], time.process_time() - start)
-    assert exponent(*seconds.values(), times=16) <= 1.1
+    # What sorts its tokens takes T · log T, which over these lengths is an exponent of 1.10 by itself.
+    sorting = exponent(math.log(4096), math.log(65536), times=16) if "time" in linear_form.config.exempt else 0.0
+    assert exponent(*seconds.values(), times=16) <= 1.1 + sorting

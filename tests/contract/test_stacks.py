@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -10,44 +12,97 @@ import torch
 from longspan.attention import Tokens, attention_config
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForConditionalGeneration
-from longspan.stacks import STACKS, stack_config
+from longspan.stacks import STACKS, Sizes, stack_config
 from longspan.stacks.block import Block
 
 WIDTH = 6
 
 
-def block(layer: int) -> Block:
+def block(layer: int, *, pre: bool = True) -> Block:
     """A block whose window depends on its layer, with weights of its own."""
     attention = attention_config({"mechanism": "longformer", "left_tokens": layer, "right_tokens": 1})
-    options = {"activation_function": "gelu", "eps": 1e-5, "dropout": 0.0, "activation_dropout": 0.0, "pre": layer > 0}
+    options = {"activation_function": "gelu", "eps": 1e-5, "dropout": 0.0, "activation_dropout": 0.0, "pre": pre}
     return Block(attention.build(width=WIDTH, heads=2), inner=10, **options).double()
 
 
-def one_after_the_other(blocks, hidden, tokens):
+def one_after_the_other(stack, hidden, tokens):
     states = [hidden]
-    for each in blocks:
+    for each in stack:
         states.append(each(states[-1], tokens))
     return states
 
 
-BY_HAND = {"sequential": one_after_the_other}
+def two_streams(stack, hidden, tokens):
+    """arXiv 2001.04451, equation 9, with the LayerNorms of the authors' code."""
+    states, first, second = [], hidden, hidden
+    for each in stack:
+        states.append((first + second) / 2)
+        first = first + each.attention(each.attention_norm(second), tokens)
+        second = second + each.feed_forward(each.feed_forward_norm(first))
+    joined = torch.nn.functional.layer_norm(torch.cat([first, second], -1), (2 * WIDTH,))
+    return [*states, joined @ stack.join.weight.T + stack.join.bias]
+
+
+def star(stack, hidden, tokens):
+    """arXiv 1902.09113, algorithm 1, token by token; padded tokens are zeros."""
+    states, embedded = [hidden], hidden
+    relays = [row[real].mean(0) for row, real in zip(hidden, tokens.mask, strict=True)]
+    for step in stack:
+        rows = []
+        for row, count in enumerate(tokens.mask.sum(1).tolist()):
+            tokens_now, new = states[-1][row], torch.zeros_like(hidden[row])
+            for place in range(count):
+                near = [tokens_now[i] for i in (place - 1, place, place + 1) if 0 <= i < count]
+                context = torch.stack([*near, embedded[row, place], relays[row]])
+                new[place] = normalized(looked_up(step.ring, tokens_now[place], context).relu())
+            relays[row] = normalized(
+                looked_up(step.relay, relays[row], torch.stack([relays[row], *new[:count]])).relu()
+            )
+            rows.append(new)
+        states.append(torch.stack(rows))
+    return states
+
+
+def looked_up(weights, query, context, heads=2):
+    """Multi-head attention of one vector over some."""
+    found = []
+    for head in torch.arange(WIDTH).chunk(heads):
+        own = weights.query.weight[head] @ query
+        scores = torch.stack([weights.key.weight[head] @ each @ own for each in context]) / (WIDTH / heads) ** 0.5
+        found.append(
+            sum(s * (weights.value.weight[head] @ each) for s, each in zip(scores.softmax(0), context, strict=True))
+        )
+    return weights.output.weight @ torch.cat(found)
+
+
+def normalized(vector):
+    return (vector - vector.mean()) / (vector.var(correction=0) + 1e-5).sqrt()
+
+
+BY_HAND = {"sequential": one_after_the_other, "reversible": two_streams, "star": star}
 """Stack → the states before each block and after the last, from its definition."""
+FIELDS = {"reversible": {"normalization": "pre"}}
+"""Stack → fields of a model that it asks for."""
 
 
 @pytest.mark.parametrize("name", STACKS)
 @pytest.mark.parametrize("layers", [0, 1, 3])
 def test_a_stack_equals_its_blocks_applied_by_hand(name, layers):
-    stack, blocks, seen = STACKS[name]().build(block, layers), [block(layer) for layer in range(layers)], []
-    assert len(stack) == layers
-    for ours, theirs in zip(blocks, stack, strict=True):
-        ours.load_state_dict(theirs.state_dict())
+    stack, seen = STACKS[name]().build(block, layers, Sizes(width=WIDTH, heads=2)).double(), []
+    assert len(stack) == len(list(stack)) == layers
     hidden = torch.randn(2, 13, WIDTH, dtype=torch.float64, requires_grad=True)
     tokens = Tokens(mask=torch.arange(13) < torch.tensor([[13], [7]]))
-    states = BY_HAND[name](blocks, hidden, tokens)
+    states = BY_HAND[name](copy.deepcopy(stack), hidden, tokens)
     output = stack(hidden, tokens, seen=seen)
     torch.testing.assert_close([output, *seen], [states[-1], *states])
     (ours,), (theirs,) = (torch.autograd.grad(each.square().sum(), hidden) for each in (output, states[-1]))
     torch.testing.assert_close(ours, theirs)
+
+
+def test_blocks_that_normalize_sums_are_put_together_as_well():
+    stack = STACKS["sequential"]().build(partial(block, pre=False), 2, Sizes(width=WIDTH)).double()
+    hidden, tokens = torch.randn(2, 13, WIDTH, dtype=torch.float64), Tokens()
+    torch.testing.assert_close(stack(hidden, tokens), one_after_the_other(stack, hidden, tokens)[-1])
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -56,7 +111,7 @@ def test_a_stack_is_read_from_its_name_plain_data_or_itself(name):
     assert made.stack == name
     for spec in (name, {"stack": name}, json.loads(json.dumps(made.to_dict())), made):
         assert stack_config(spec) == made
-    assert LongspanConfig(stack=name).stack == made.to_dict()
+    assert LongspanConfig(stack=name, **FIELDS.get(name, {})).stack == made.to_dict()
     with pytest.raises(InputError, match=r"unknown key 'stack\.blocks'"):
         stack_config({"stack": name, "blocks": 3})
 

@@ -13,6 +13,7 @@ SMALL: dict[str, Any] = {
     "global_buckets": 3,
     "global_span": 17,
     "block_tokens": 32,
+    "slots": 5,
 }
 """Sizes for short inputs, given to every mechanism that has an option of the name."""
 
@@ -44,6 +45,41 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
             "separate_global_projections": True,
         },
     },
+    "routing": {
+        "plain": {"clusters": 3, "cluster_tokens": 5},
+        "balanced": {"clusters": 3, "selection": "balanced"},
+        "few": {"clusters": 2, "cluster_tokens": 2, "left_tokens": 0, "right_tokens": 0, "seed": 3},
+    },
+    "cluster": {
+        "plain": {"clusters": 3, "chunk_tokens": 6},
+        "neighbours": {"clusters": 5, "chunk_tokens": 4, "side_chunks": 1, "seed": 3},
+    },
+    "reformer": {
+        "plain": {"chunk_tokens": 32, "bucket_tokens": 32, "causal_tokens": 64},
+        "thrice": {"chunk_tokens": 16, "rounds": 6, "buckets": 2, "chunks_after": 2, "correct_duplicates": False},
+    },
+    "linformer": {
+        "plain": {},
+        "each-head": {"sharing": "none", "slots": 40},
+        "one": {"sharing": "layerwise"},
+        "input": {"sharing": "key_value", "compress_input": True},
+        "random": {"projection": "random", "compress_input": True, "slots": 31},
+        "mean": {"projection": "mean", "slots": 512},
+        "max": {"projection": "max", "slots": 512, "compress_input": True},
+        "conv": {"projection": "conv", "slots": 512},
+        "conv-each-head": {"projection": "conv", "sharing": "none", "slots": 300},
+    },
+    "compressed": {
+        "plain": {},
+        "mean": {"pooling": "mean", "stride": 4},
+        "max": {"pooling": "max", "stride": 2},
+        "each": {"stride": 1},
+    },
+    "sinkhorn": {
+        "plain": {"noise": 0.0},
+        "learned": {"noise": 0.0, "block_tokens": 5, "sort_net": "mlp", "most_blocks": 2000},
+        "linear": {"noise": 0.0, "block_tokens": 4, "sort_net": "linear", "most_blocks": 2000},
+    },
     "fusion": {
         "plain": {},
         "one-level": {"two_level": False, "separate_global_projections": True, "p2c_index": "paper"},
@@ -54,6 +90,34 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
             "tie_position_projections": True,
             "windows": "per_query",
         },
+    },
+    "performer": {
+        "plain": {"features": 7},
+        "hyperbolic": {"features": 8, "hyperbolic": True, "orthogonal": False},
+        "relu": {"kernel": "relu", "features": 23},
+    },
+    "synthesizer": {
+        "plain": {"max_tokens": 640},
+        "random": {"max_tokens": 640, "members": ("random",)},
+        "drawn": {"max_tokens": 640, "members": ("fixed_random", "factorised_random"), "rank": 3},
+        "factorised": {"max_tokens": 640, "members": ("factorised_dense",), "tile_tokens": 9},
+        "mixture": {"max_tokens": 640, "members": ("vanilla", "random", "dense", "factorised_dense")},
+        "vanilla": {"max_tokens": 640, "members": ("vanilla", "factorised_random")},
+    },
+    "blockwise": {
+        "plain": {},
+        "small": {"block_tokens": 5},
+        "shifted": {"block_tokens": 16, "least_blocks": 3, "shifts": (1, 2)},
+    },
+    "explicit_sparse": {
+        "plain": {"top_k": 3, "top_fraction": 0.7},
+        "local": {"top_k": 4, "top_fraction": 0.8, "local_budget": True},
+    },
+    "sparse": {
+        "plain": {"stride": 6, "summary_tokens": 2},
+        "sub-blocks": {"stride": 6, "summary_tokens": 2, "heads": "per_head", "sub_blocks": 2},
+        "strided": {"kind": "strided", "stride": 7},
+        "taking-turns": {"kind": "strided", "stride": 5, "heads": "per_head"},
     },
 }
 """Mechanism → name of the variant → options on top of `SMALL`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.ops import blocked_operator
+from longspan.ops import blocked
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, memory) -> list[int]:
     """The largest tensor of each half of the blocked operator, which a mode does not see from outside, call by call."""
     found = []
     for name in ("forward", "backward"):
-        original = getattr(blocked_operator.blocked, name)
+        original = getattr(blocked, name)
 
         def watching(*args, original=original):
             with memory() as made:
@@ -20,5 +20,5 @@ def watched(monkeypatch: pytest.MonkeyPatch, memory) -> list[int]:
             found.append(made.largest)
             return result
 
-        monkeypatch.setattr(blocked_operator.blocked, name, watching)
+        monkeypatch.setattr(blocked, name, watching)
     return found

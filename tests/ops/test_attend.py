@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longspan.errors import InputError
-from longspan.ops import attend, blocked_operator
+from longspan.ops import attend, blocked
 from longspan.ops.call import Call
 from longspan.ops.kept import KEPT
 from longspan.ops.slots import slots_of_mask
@@ -198,7 +198,7 @@ def test_a_line_of_bias_is_never_spread_over_all_queries(memory):
     with memory() as made:
         terms = (Bias(torch.zeros(1, 1, 1, 8192)),)
         slots = torch.tensor([[5]])
-        blocked_operator.blocked.forward(Call(query, query, query, Window(64, 64), 0.5, terms, slots=slots))
+        blocked.forward(Call(query, query, query, Window(64, 64), 0.5, terms, slots=slots))
     assert made.largest < 8192 * 8192 / 32
 
 
@@ -320,7 +320,7 @@ def test_the_largest_tensor_grows_no_faster_than_the_length(pattern, memory):
     def largest_at(length):
         query = torch.randn(1, 1, length, 4)
         with memory() as made:
-            blocked_operator.blocked.forward(Call(query, query, query, pattern, 0.5))
+            blocked.forward(Call(query, query, query, pattern, 0.5))
         return made.largest
 
     # A law of the design: exponent at most 1.1 from 4k to 64k tokens.

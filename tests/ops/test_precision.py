@@ -50,6 +50,16 @@ def assert_as_exact_as_sdpa(inputs: list[Tensor], seen: Tensor, bias: Tensor | N
 @halves
 @spreads
 @pytest.mark.parametrize("pattern", [Full(), Window(40, 40)], ids=str)
+@pytest.mark.parametrize("autocast", [False, True])
+def test_short_rows_err_no_more_in_any_way_of_half_precision(dtype, spread, pattern: Pattern, autocast):
+    inputs = [each.detach()[:, :, :50].requires_grad_() for each in problem(dtype, spread)]
+    with torch.autocast("cpu", dtype, enabled=autocast):
+        assert_as_exact_as_sdpa(inputs, pattern.dense(50), pattern=pattern)
+
+
+@halves
+@spreads
+@pytest.mark.parametrize("pattern", [Full(), Window(40, 40)], ids=str)
 @pytest.mark.parametrize("backend", ["blocked", "auto", "reference"])
 def test_no_backend_errs_more_than_pytorchs_kernel(dtype, spread, pattern: Pattern, backend):
     assert_as_exact_as_sdpa(problem(dtype, spread), pattern.dense(LENGTH), pattern=pattern, backend=backend)

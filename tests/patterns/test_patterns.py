@@ -25,6 +25,7 @@ from longspan.patterns import (
     parse,
 )
 from longspan.patterns.base import LARGEST_TILE
+from longspan.patterns.kinds import Columns, Without
 
 ORACLES = [
     (Full(), lambda i, j: True),
@@ -38,6 +39,9 @@ ORACLES = [
     (Blocks(5, 1, 0, 7), lambda i, j: (i + 3) // 5 - 1 <= (j + 3) // 5 <= (i + 3) // 5),
     (Strided(5), lambda i, j: (i - j) % 5 == 0),
     (Fixed(6, 2), lambda i, j: i // 6 == j // 6 or j % 6 in (4, 5)),
+    (Fixed(7, 2, 1), lambda i, j: i // 7 == j // 7 or j % 7 in (3, 4)),
+    (Columns(6, 1, 3), lambda i, j: j % 6 in (1, 2)),
+    (Without(Strided(4), Window(5, 3)), lambda i, j: (i - j) % 4 == 0 and not -5 <= j - i <= 3),
     (Fixed(4, 0), lambda i, j: i // 4 == j // 4),
     (PooledWindow(9, 8, 5, 4), lambda i, j: i - 9 <= 4 * j - 2 and 4 * j + 2 <= i + 8),
     (PooledWindow(6, 6, 4, 3), lambda i, j: i - 6 <= 3 * j - 2 and 3 * j + 1 <= i + 6),
@@ -79,6 +83,7 @@ def simple_patterns() -> st.SearchStrategy[Pattern]:
         st.builds(Strided, size),
         st.tuples(size, size).map(lambda pair: Fixed(max(pair), min(pair))),
         st.builds(RandomBlocks, size, st.integers(0, 3), small, small, st.integers(0, 2)),
+        st.tuples(size, size, size).map(lambda three: Fixed(sum(three), min(three), 1)),
         st.builds(PooledWindow, small, small, st.integers(1, 5), st.integers(1, 4)),
     )
 
@@ -94,7 +99,16 @@ def any_patterns() -> st.SearchStrategy[Pattern]:
     )
 
 
-@given(pattern=any_patterns(), queries=st.integers(1, 37), keys=st.integers(1, 37), size=st.integers(1, 9))
+def sets_apart() -> st.SearchStrategy[Pattern]:
+    """Patterns with parts that have no text, as operators make them."""
+    ends = st.tuples(st.integers(1, 9), st.integers(0, 8), st.integers(0, 9))
+    columns = ends.map(lambda three: Columns(three[0], min(*three), min(three[0], max(three[1:]))))
+    return st.builds(Without, any_patterns(), any_patterns()) | columns
+
+
+@given(
+    pattern=any_patterns() | sets_apart(), queries=st.integers(1, 37), keys=st.integers(1, 37), size=st.integers(1, 9)
+)
 def test_bounds_over_rectangles_never_contradict_the_predicate(pattern, queries, keys, size):
     dense = pattern.dense(queries, keys)
     for q0 in range(0, queries, size):
@@ -106,7 +120,7 @@ def test_bounds_over_rectangles_never_contradict_the_predicate(pattern, queries,
             assert not bool(pattern.every(span)) or tile.all()
 
 
-@given(pattern=any_patterns(), size=st.integers(1, 9))
+@given(pattern=any_patterns() | sets_apart(), size=st.integers(1, 9))
 def test_tiles_of_equal_phase_have_equal_masks(pattern, size):
     starts = torch.arange(0, 60, size)
     phases = torch.stack(

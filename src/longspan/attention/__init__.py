@@ -16,14 +16,25 @@ from typing import Any
 
 from longspan.attention.base import Attention, AttentionConfig
 from longspan.attention.bigbird import BigBirdConfig
+from longspan.attention.blockwise import BlockwiseConfig
+from longspan.attention.cluster import ClusterConfig
+from longspan.attention.compressed import CompressedConfig
+from longspan.attention.explicit_sparse import ExplicitSparseConfig
 from longspan.attention.full import FullConfig
 from longspan.attention.fusion import FusionConfig
 from longspan.attention.linear import LinearConfig
+from longspan.attention.linformer import LinformerConfig
 from longspan.attention.longformer import LongformerConfig
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.relative import RelativePositions, RelativeTables
 from longspan.attention.parts.tokens import Tokens
+from longspan.attention.performer import PerformerConfig
 from longspan.attention.poolingformer import PoolingformerConfig
+from longspan.attention.reformer import ReformerConfig
+from longspan.attention.routing import RoutingConfig
+from longspan.attention.sinkhorn import SinkhornConfig
+from longspan.attention.sparse import SparseConfig
+from longspan.attention.synthesizer import SynthesizerConfig
 from longspan.settings import from_spec
 
 __all__ = [
@@ -31,14 +42,25 @@ __all__ = [
     "Attention",
     "AttentionConfig",
     "BigBirdConfig",
+    "BlockwiseConfig",
+    "ClusterConfig",
+    "CompressedConfig",
+    "ExplicitSparseConfig",
     "FullConfig",
     "FusionConfig",
     "LinearConfig",
+    "LinformerConfig",
     "LongformerConfig",
+    "PerformerConfig",
     "PoolingformerConfig",
     "ProjectedAttention",
+    "ReformerConfig",
     "RelativePositions",
     "RelativeTables",
+    "RoutingConfig",
+    "SinkhornConfig",
+    "SparseConfig",
+    "SynthesizerConfig",
     "Tokens",
     "attention_config",
 ]
@@ -49,7 +71,18 @@ MECHANISMS: dict[str, type[AttentionConfig]] = {
     "poolingformer": PoolingformerConfig,
     "fusion": FusionConfig,
     "bigbird": BigBirdConfig,
+    "sparse": SparseConfig,
+    "blockwise": BlockwiseConfig,
+    "explicit_sparse": ExplicitSparseConfig,
+    "reformer": ReformerConfig,
+    "sinkhorn": SinkhornConfig,
+    "routing": RoutingConfig,
+    "cluster": ClusterConfig,
     "linear": LinearConfig,
+    "performer": PerformerConfig,
+    "linformer": LinformerConfig,
+    "compressed": CompressedConfig,
+    "synthesizer": SynthesizerConfig,
 }
 """Name → configuration, whose `build(width, heads)` makes the module."""
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention.parts.costs import AttentionCost
-from longspan.attention.parts.relative import RelativePositions
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
 from longspan.ops.slots import check_slots
@@ -37,17 +36,22 @@ class AttentionConfig:
     """Whether `state=` is supported for token-by-token decoding (causal builds only)."""
     sees_everything: ClassVar[bool] = False
     """Whether every token sees every token, or in the causal form all up to itself."""
+    chooses: ClassVar[bool] = False
+    """Whether the states decide what a query sees: `depends_on` is then an upper bound, and rounding can decide too."""
     cost: ClassVar[str]
     """Scores per token, as a formula over the fields."""
     source: ClassVar[str]
     """Paper and equation."""
     shared: ClassVar[tuple[str, ...]] = ()
     """Options on which all layers of an encoder must agree, because they share the tables of `build_positions`."""
+    tables: ClassVar[str] = "relative positions"
+    """What these tables are, in words."""
     trained: ClassVar[tuple[str, ...]] = ()
     """Options that trained weights decide, so that a longer model made from them cannot choose others."""
     exempt: ClassVar[Mapping[str, str]] = {}
     """Laws of `tests/contract` that do not apply, each with the reason, which stands in the refusal: `"bidirectional"`,
-    `"causal"`, `"state"`, `"globals"`, and `"linear"`, of which only the cost speaks."""
+    `"causal"`, `"state"`, `"globals"`, and two of which only the cost speaks: `"linear"`, and `"time"`, for what sorts
+    its tokens in T · log T and is linear otherwise."""
 
     dropout: Dropout = 0.0
     """Probability of dropping an attention weight during training."""
@@ -83,7 +87,8 @@ class AttentionConfig:
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         """The inputs of one layer, with its residual connection, that the `needed` ones of its outputs depend on.
 
-        Exact, over a text of T real tokens: `(T,)` bool all, `is_global` True at the global tokens.
+        Exact, or all that there can be where states decide (`chooses`), over a text of T real tokens: `(T,)` bool all,
+        `is_global` True at the global tokens.
 
         Raises:
             InputError: nobody has said for this mechanism.
@@ -91,6 +96,11 @@ class AttentionConfig:
         if self.sees_everything:  # all up to the last of them, or all if there is any
             return needed.flip(0).cumsum(0).flip(0) > 0 if causal else needed.any().expand(needed.shape)
         raise InputError(f"attention {self.mechanism!r} has no known receptive field; define its depends_on()")
+
+    @property
+    def longest(self) -> int | None:
+        """The most real tokens that a text may have; `None` where nothing bounds them."""
+        return None
 
     @property
     def reach(self) -> tuple[int, int] | None:
@@ -113,6 +123,10 @@ class AttentionConfig:
 
     def first_level(self) -> AttentionConfig:
         """The mechanism without further levels, whose weights are some of its own; itself where it has one level."""
+        return self
+
+    def exact(self) -> AttentionConfig:
+        """What the mechanism approximates, for the same weights; itself where it approximates nothing."""
         return self
 
     @property
@@ -138,12 +152,13 @@ class AttentionConfig:
         """Make the module: `width` is the model width E, `heads` the number of heads H (E = H·D)."""
         raise NotImplementedError
 
-    def build_positions(self, width: int) -> RelativePositions | None:
-        """Tables of relative positions that an encoder of `width` can share between its layers, `None` if there are
-        none: it calls `share_positions` of each layer's attention, and passes the tables in `Tokens(relative=…)`."""
+    def build_positions(self, width: int) -> nn.Module | None:
+        """Tables, of relative positions or others, that an encoder of `width` can share between its layers, `None` if
+        there are none: it calls `share_positions` of each layer's attention, and passes what the module gives, a tuple
+        of tensors, in `Tokens(relative=…)`."""
         return None
 
-    def start_positions(self, positions: RelativePositions, missing: Collection[str]) -> set[str]:
+    def start_positions(self, positions: Any, missing: Collection[str]) -> set[str]:
         """Start those tensors of the shared tables that are `missing` in a source, in place; the names of those that
         start from others.
 
@@ -167,10 +182,9 @@ class AttentionConfig:
         options = ", ".join(shown)
         return f"{self.mechanism}({options})" if options else self.mechanism
 
-    @classmethod
-    def since(cls, law: str) -> str:
+    def since(self, law: str) -> str:
         """Why a law does not apply, as the end of a clause; empty where no reason is given."""
-        return f", since {cls.exempt[law]}" if law in cls.exempt else ""
+        return f", since {self.exempt[law]}" if law in self.exempt else ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the mechanism's name first; `attention_config` reverses it."""
@@ -242,8 +256,12 @@ class Attention(nn.Module):
         self.load_state_dict(kept, strict=False)
         return {name: "from_local" if name.partition(".")[0] in self.starts_from else "new" for name in new}
 
+    def after_step(self, step: int) -> None:
+        """What changes between two steps of training but weights: training calls it when `step` of them are done. Here
+        nothing does."""
+
     def share_positions(self) -> None:
-        """Give up tables of relative positions of one's own, for those of `Tokens(relative=…)`; here there are none."""
+        """Give up tables of one's own that layers can share, for those of `Tokens(relative=…)`; here there are none."""
 
     def check_tokens(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> None:
         """Raise `InputError` where `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""

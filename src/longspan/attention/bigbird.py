@@ -13,9 +13,9 @@ from torch import Tensor
 
 from longspan.attention.base import Attention, AttentionConfig, State
 from longspan.attention.parts.costs import AttentionCost
+from longspan.attention.parts.counted import CountedAttention
 from longspan.attention.parts.projected import ProjectedAttention
-from longspan.attention.parts.tokens import Tokens, in_order, undone
-from longspan.attention.parts.windowed import WindowedAttention
+from longspan.attention.parts.tokens import Tokens, real_first
 from longspan.attention.parts.windows import shifted
 from longspan.errors import InputError
 from longspan.ops.attend import attend
@@ -129,7 +129,7 @@ PUBLISHED = {"side_blocks": 1, "global_blocks": 1, "extra_tokens": 0, "separate_
 """Options that the published form does not have."""
 
 
-class BigBirdAttention(WindowedAttention):
+class BigBirdAttention(CountedAttention):
     """The module of `BigBirdConfig` for `random="paper"`."""
 
     config: BigBirdConfig
@@ -146,22 +146,10 @@ class BigBirdAttention(WindowedAttention):
         return PerHead([window | RandomBlocks(size, config.random_blocks, seed, after, sides) for seed in seeds])
 
     def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
-        hidden, tokens, back = self._without_gaps(hidden, self.with_ends(hidden, tokens))
-        return in_order(self.window_context(hidden, tokens), back)
+        return super().context(hidden, self.with_ends(hidden, tokens), state)
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        hidden, tokens, back = self._without_gaps(hidden, self.with_ends(hidden, tokens))
-        return in_order(super().context_weights(hidden, tokens), back, 2, 3)
-
-    def _without_gaps(self, hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens, Tensor | None]:
-        """The same with all padding at the end, since blocks are counted without it, and the way back."""
-        if tokens.mask is None:
-            return hidden, tokens, None
-        order, slots = _real_first(tokens.mask), tokens.global_slots
-        back = undone(order)
-        if slots is not None:
-            slots = torch.where(slots < 0, -1, back.gather(1, slots.clamp(min=0)))
-        return in_order(hidden, order), replace(tokens, mask=in_order(tokens.mask, order), global_slots=slots), back
+        return super().context_weights(hidden, self.with_ends(hidden, tokens))
 
     def with_ends(self, hidden: Tensor, tokens: Tokens) -> Tokens:
         """What is known of the tokens of `hidden` `(B, T, E)`, with those that their place makes global."""
@@ -172,7 +160,7 @@ class BigBirdAttention(WindowedAttention):
             slots = self._end_slots(torch.full((batch, 1), length, device=hidden.device))
         else:
             slots = self._end_slots(tokens.mask.sum(1, keepdim=True))
-            slots = torch.where(slots < 0, -1, _real_first(tokens.mask).gather(1, slots.clamp(min=0)))
+            slots = torch.where(slots < 0, -1, real_first(tokens.mask).gather(1, slots.clamp(min=0)))
         if tokens.global_slots is not None:
             slots = torch.cat([tokens.global_slots, slots], 1)
         return replace(tokens, is_global=None, global_slots=slots if slots.shape[1] else None)
@@ -186,12 +174,6 @@ class BigBirdAttention(WindowedAttention):
         last = block_after * size + extra - each + torch.arange(each, device=count.device)
         slots = torch.cat([first, last], 1)
         return torch.where((slots >= 0) & (slots < count), slots, -1)
-
-
-def _real_first(mask: Tensor) -> Tensor:
-    """An order `(B, T)` of the places of a mask in which real tokens come first."""
-    places = torch.where(mask, mask.cumsum(1), mask.sum(1, keepdim=True) + (~mask).cumsum(1)) - 1
-    return undone(places)
 
 
 class PublishedBigBirdAttention(ProjectedAttention):

@@ -219,6 +219,7 @@ class FusionAttention(PoolingformerAttention):
                     "layers; give Tokens(relative=…) the encoder's tables"
                 )
             return self.positions()
+        tables = RelativeTables(*tables)
         for name, table, rows in zip(
             RelativeTables._fields, tables, (self.config.near_rows, self.config.global_buckets), strict=True
         ):

@@ -122,7 +122,7 @@ def parse_layers(given: Any, layers: int) -> list[int]:
 
 
 def check_shared_tables(configs: Sequence[AttentionConfig]) -> None:
-    """Raise `InputError` where layers that share one table of relative positions ask for different ones."""
+    """Raise `InputError` where layers that share tables ask for different ones."""
     sharing = [(layer, config) for layer, config in enumerate(configs) if config.shared]
     for layer, config in sharing[1:]:
         first_layer, first = sharing[0]
@@ -131,8 +131,19 @@ def check_shared_tables(configs: Sequence[AttentionConfig]) -> None:
             if asked != has:
                 raise InputError(
                     f"attention of layer {layer} has {name}={asked}, that of layer {first_layer} has {has}; all "
-                    f"{first.mechanism} layers share one table of relative positions, so give them the same"
+                    f"{first.mechanism} layers share one table of {first.tables}, so give them the same"
                 )
+
+
+def check_longest(configs: Sequence[AttentionConfig], tokens: int) -> None:
+    """Raise `InputError` where a layer cannot take the `tokens` of the longest input of its model."""
+    for layer, config in enumerate(configs):
+        if config.longest is not None and config.longest < tokens:
+            raise InputError(
+                f"attention of layer {layer} takes at most {config.longest} tokens, fewer than "
+                f"max_position_embeddings={tokens}; give {config.describe()} a longer maximum, or the model a shorter "
+                "one"
+            )
 
 
 def _is_list(spec: Any) -> bool:

@@ -26,10 +26,10 @@ def from_transformers(
 ) -> LongspanPreTrainedModel:
     """Load a published model into the matching Longspan class, with equal outputs.
 
-    BART, mBART and LED become `LongspanForConditionalGeneration`; BERT, BigBird, DistilBERT, RoBERTa, XLM-R, CamemBERT,
-    ELECTRA, Longformer and DeBERTa (all versions, by the mechanism `fusion`) become `LongspanModel`, `…ForMaskedLM`,
-    `…ForSequenceClassification`, `…ForTokenClassification` or `…ForQuestionAnswering`, by the class of the source;
-    ELECTRA's discriminator becomes `LongspanForReplacedTokens`.
+    BART, mBART, LED and BigBird-Pegasus become `LongspanForConditionalGeneration`; BERT, BigBird, DistilBERT, RoBERTa,
+    XLM-R, CamemBERT, ELECTRA, Longformer and DeBERTa (all versions, by the mechanism `fusion`) become
+    `LongspanModel`, `…ForMaskedLM`, `…ForSequenceClassification`, `…ForTokenClassification` or `…ForQuestionAnswering`,
+    by the class of the source; ELECTRA's discriminator becomes `LongspanForReplacedTokens`.
 
     Args:
         model_or_path: a transformers model, a directory written by `save_pretrained`, or a Hub name. Only safetensors

@@ -9,6 +9,7 @@ import longspan.models
 from longspan.checkpoints.architectures.bart import BART, MBART
 from longspan.checkpoints.architectures.bert import BERT
 from longspan.checkpoints.architectures.big_bird import BIG_BIRD
+from longspan.checkpoints.architectures.bigbird_pegasus import BIGBIRD_PEGASUS
 from longspan.checkpoints.architectures.deberta import DEBERTA
 from longspan.checkpoints.architectures.deberta_v2 import DEBERTA_V2
 from longspan.checkpoints.architectures.distilbert import DISTILBERT
@@ -27,6 +28,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         BART,
         BERT,
         BIG_BIRD,
+        BIGBIRD_PEGASUS,
         CAMEMBERT,
         DEBERTA,
         DEBERTA_V2,

@@ -33,6 +33,7 @@ COMMANDS = {
     "tokenizer": "Models",
     "evaluate": "Models",
     "lengthen": "Models",
+    "compare": "Attention",
     "draw": "Attention",
     "mechanisms": "Attention",
 }

@@ -28,8 +28,8 @@ def lengthen(
     ] = "poolingformer",
     max_tokens: Annotated[int, typer.Option(help="The longest input afterwards.")] = 16384,
 ) -> None:
-    """Make a published model read long documents: BART, mBART, LED, BERT, BigBird, DistilBERT, RoBERTa, DistilRoBERTa,
-    XLM-R, CamemBERT, ELECTRA, Longformer, DeBERTa, DeBERTa-v2 and v3, mDeBERTa.
+    """Make a published model read long documents: BART, mBART, LED, BERT, BigBird, BigBird-Pegasus, DistilBERT,
+    RoBERTa, DistilRoBERTa, XLM-R, CamemBERT, ELECTRA, Longformer, DeBERTa, DeBERTa-v2 and v3, mDeBERTa.
 
     Positions are tiled, global projections copied from the local ones, and a second level starts silent, so short
     inputs come out as before: the report says by how much they differ. DeBERTa needs `--attention fusion`, which keeps

@@ -59,7 +59,7 @@ def summarize(
         words: whole sentences with as near as possible to so many words, and at most a tenth more.
         query: what the summary is to be about: a question or some words. Only for the bundled model.
         model: None takes the bundled model, which picks sentences. Else the folder or name of a model (one trained
-            here, or a published LED, BART or mBART, which write), or what `load_summarizer` returned.
+            here, or a published LED, BART, mBART or BigBird-Pegasus, which write), or what `load_summarizer` returned.
         language: ISO 639-1 code for cutting sentences; None guesses by the script.
         decoding: beams and lengths of models that write; None keeps the model's own.
         raw: nothing is left out and nothing guessed: no headings, turns, references, boilerplate, abstract.

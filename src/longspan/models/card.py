@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.models.heads import HEADS
+from longspan.stacks import stack_config
 
 NAME = "README.md"
 MARK = "<!-- This card was written by Longspan when the model was saved; a card without this line is left alone. -->"
@@ -39,7 +40,11 @@ def model_card(model: Any) -> str:
     config = model.config
     name = type(model).__name__
     auto, task = KINDS.get(name, (None, None))
-    mechanisms = [config.layer_attention(layer).mechanism for layer in range(config.num_hidden_layers)]
+    stack = stack_config(config.stack)
+    mechanisms = [
+        stack.stack if stack.brings_attention else config.layer_attention(layer).mechanism
+        for layer in range(config.num_hidden_layers)
+    ]
     front = ["library_name: longspan"]
     front += [f"pipeline_tag: {task}"] if task else []
     front += [f"base_model: {json.dumps(config.source_name)}"] if config.source_name else []

@@ -36,22 +36,25 @@ class Encoder(EncoderNetwork):
         refuse_attentions(output_attentions, self.config.output_attentions)
         keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         seen: list[Tensor] | None = [] if keep else None
-        hidden = self.states(
-            input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, position_ids, seen
-        )
-        output = BaseModelOutput(last_hidden_state=hidden, hidden_states=None if seen is None else tuple(seen))
+        summary: list[Tensor] | None = [] if self.summarizes else None
+        inputs = (input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, position_ids)
+        hidden = self.states(*inputs, seen, summary=summary)
+        states = {"last_hidden_state": hidden, "hidden_states": None if seen is None else tuple(seen)}
+        output: Any = BaseModelOutput(**states)
+        if summary is not None:
+            output = BaseModelOutputWithPooling(**states, pooler_output=summary[0])
         return output.to_tuple() if return_dict is False else output
 
 
 class Pooler(nn.Module):
-    """`tanh(dense(first token))`: `(B, T, E)` → `(B, E)`."""
+    """`tanh(dense(first token))`: `(B, T, E)` → `(B, E)`; or of the vector that a stack sums each row up in."""
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.dense(first_token(hidden)).tanh()
+    def forward(self, hidden: Tensor, summary: Tensor | None = None) -> Tensor:
+        return self.dense(first_token(hidden) if summary is None else summary).tanh()
 
 
 class LongspanModel(LongspanPreTrainedModel):
@@ -96,7 +99,8 @@ class LongspanModel(LongspanPreTrainedModel):
             **others: further arguments of transformers' classes, as long as they ask for nothing.
 
         Returns:
-            `last_hidden_state` `(B, T, E)`, and `pooler_output` `(B, E)` when the configuration has a pooler.
+            `last_hidden_state` `(B, T, E)`, and `pooler_output` `(B, E)` when the configuration has a pooler, or a
+            stack that sums each row up in one vector, such as the relay of a star.
 
         Raises:
             InputError: a mask of another shape than the input; an input longer than `max_position_embeddings`.
@@ -112,5 +116,6 @@ class LongspanModel(LongspanPreTrainedModel):
             output_attentions,
             position_ids=position_ids,
         )
-        pooled = None if self.pooler is None else self.pooler(states.last_hidden_state)
-        return self.finish(BaseModelOutputWithPooling(**states, pooler_output=pooled), return_dict)
+        summary = states.get("pooler_output")
+        pooled = summary if self.pooler is None else self.pooler(states.last_hidden_state, summary)
+        return self.finish(BaseModelOutputWithPooling(**{**states, "pooler_output": pooled}), return_dict)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from longspan.attention import AttentionConfig, attention_config
-from longspan.attention.layers import check_shared_tables, plain_layers, spread
+from longspan.attention.layers import check_longest, check_shared_tables, plain_layers, spread
 from longspan.errors import InputError
 from longspan.models.heads import HeadSpec, head_spec
-from longspan.settings import Count, Dropout, Range, Whole, convert, hints_of
-from longspan.stacks import stack_config
+from longspan.settings import Count, Dropout, Range, Whole, convert, hints_of, show
+from longspan.stacks import StackConfig, stack_config
 
 Spec = TypeVar("Spec", bound=HeadSpec)
 
@@ -98,8 +98,14 @@ class ModelFields:
             self.decoder_attention = plain_layers(self.decoder_attention, self.decoder_layers)
         except InputError as error:  # the sentences name the field that both have in common
             raise InputError(str(error).replace("attention", "decoder_attention", 1)) from None
-        self.stack = stack_config(self.stack).to_dict()
-        check_shared_tables([self.layer_attention(layer) for layer in range(self.num_hidden_layers)])
+        stack = stack_config(self.stack)
+        _check_unused(self, stack)
+        stack.check_model(self)
+        self.stack = stack.to_dict()
+        layers = [self.layer_attention(layer) for layer in range(self.num_hidden_layers)]
+        check_shared_tables(layers)
+        if self.position_embedding == "learned":
+            check_longest(layers, self.max_position_embeddings)
         if self.head is not None:
             spec = head_spec(self.head)
             spec.check_model(self)
@@ -133,6 +139,16 @@ class ModelFields:
 
 FIELDS = hints_of(ModelFields)
 """Field → its type with its limits."""
+
+
+def _check_unused(config: ModelFields, stack: StackConfig) -> None:
+    """Raise `InputError` for the first field that has a value, but no meaning in this stack."""
+    for name, reason in stack.unused.items():
+        value, default = getattr(config, name), getattr(ModelFields, name)
+        if name == "attention":  # every option has been filled in
+            default = plain_layers(default, config.num_hidden_layers)
+        if value != default:
+            raise InputError(f"{name}={show(value)} means nothing in stack {stack.stack!r}, {reason}; leave it out")
 
 
 def _check_sizes(config: ModelFields) -> None:

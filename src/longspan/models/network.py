@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor, nn
 
-from longspan.attention import RelativePositions, Tokens
+from longspan.attention import Attention, Tokens
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
 from longspan.models.tokens import describe_tokens
-from longspan.stacks import stack_config
+from longspan.stacks import Sizes, stack_config
 from longspan.stacks.block import Block, Kept
 from longspan.stacks.cross_attention import CrossAttention
 
@@ -46,8 +46,21 @@ def make_block(
     )
 
 
+def sizes_of(config: ModelFields, *, decoder: bool = False, causal: bool = False) -> Sizes:
+    """What a stack makes layers of its own by; arguments as in `make_block`."""
+    heads = config.decoder_attention_heads if decoder else config.num_attention_heads
+    assert heads is not None
+    return Sizes(
+        width=config.hidden_size,
+        heads=heads,
+        eps=config.layer_norm_eps,
+        attention_dropout=config.attention_dropout,
+        causal=causal or decoder,
+    )
+
+
 class Network(nn.Module):
-    """Embeddings, a stack of blocks and, when pre-normalised, a final LayerNorm.
+    """Embeddings, a stack of blocks and, when pre-normalised, a final LayerNorm, unless the stack brings one.
 
     Args:
         config: the fields of the model.
@@ -62,10 +75,11 @@ class Network(nn.Module):
         self.config = config
         self.embeddings = Embeddings(config, decoder=decoder)
         block = partial(make_block, config, kind=self.block, decoder=decoder, causal=causal)
-        depth = config.decoder_layers if decoder else config.num_hidden_layers
-        self.layers = stack_config(config.stack).build(block, depth)
+        stack, depth = stack_config(config.stack), config.decoder_layers if decoder else config.num_hidden_layers
+        self.layers = stack.build(block, depth, sizes_of(config, decoder=decoder, causal=causal))
+        self.summarizes = stack.summarizes
         self.relative = _shared_positions(self.layers, config.hidden_size)
-        pre = config.normalization == "pre"
+        pre = config.normalization == "pre" and not stack.normalizes
         self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre else None
 
     def run(
@@ -76,10 +90,15 @@ class Network(nn.Module):
         source_mask: Tensor | None = None,
         kept: Sequence[Kept] | None = None,
         seen: list[Tensor] | None = None,
+        summary: list[Tensor] | None = None,
     ) -> Tensor:
-        """From the embeddings `(B, T, E)` to the final states `(B, T, E)`; arguments as in `Sequential.forward`."""
+        """From the embeddings `(B, T, E)` to the final states `(B, T, E)`; arguments as in `Sequential.forward`.
+
+        `summary` is for stacks that sum up: a list that is to receive a vector per row, `(B, E)`.
+        """
+        more = {} if summary is None else {"summary": summary}
         tables = () if self.relative is None else self.relative()
-        hidden = self.layers(hidden, tokens, source, source_mask, *tables, kept=kept, seen=seen)
+        hidden = self.layers(hidden, tokens, source, source_mask, *tables, kept=kept, seen=seen, **more)
         if self.final_norm is not None:
             hidden = self.final_norm(hidden)
             if seen:
@@ -87,14 +106,14 @@ class Network(nn.Module):
         return hidden
 
 
-def _shared_positions(layers: Any, width: int) -> RelativePositions | None:
-    """The one pair of tables for all layers with relative positions, as in DeBERTa; `None` if there are no such layers.
-    The configuration has checked that they ask for equal tables."""
+def _shared_positions(layers: nn.Module, width: int) -> nn.Module | None:
+    """The tables of all layers that share some, as those of relative positions in DeBERTa; `None` if there are no such
+    layers. The configuration has checked that they ask for equal tables."""
     shared = None
-    for block in layers:
-        tables = block.attention.config.build_positions(width)
+    for attention in (module for module in layers.modules() if isinstance(module, Attention)):
+        tables = attention.config.build_positions(width)
         if tables is not None:
-            block.attention.share_positions()
+            attention.share_positions()
             shared = shared or tables
     return shared
 
@@ -112,15 +131,16 @@ class EncoderNetwork(Network):
         position_ids: Tensor | None = None,
         seen: list[Tensor] | None = None,
         first_position: int = 0,
+        summary: list[Tensor] | None = None,
     ) -> Tensor:
         """The final states `(B, T, E)`; arguments as in `LongspanModel.forward`.
 
         `first_position` is where the input begins in a longer document of which it is a piece; `seen` is a list that
-        is to receive the states before each layer and after the last.
+        is to receive the states before each layer and after the last, and `summary` one as in `run`.
         """
         hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, position_ids)
         tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask)
-        return self.run(hidden, tokens, seen=seen)
+        return self.run(hidden, tokens, seen=seen, summary=summary)
 
 
 def first_token(hidden: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput
 
 from longspan.attention.base import Attention
+from longspan.attention.parts.length_tables import LengthTables
 from longspan.models.card import write_card
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import Embeddings
@@ -69,5 +70,5 @@ class LongspanPreTrainedModel(PreTrainedModel):
         super().initialize_weights()
         with initialization.guard_torch_init_functions():
             for module in self.modules():
-                if isinstance(module, Attention):
+                if isinstance(module, Attention | LengthTables):
                     module.init_extra_weights(self.config.init_std)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from longspan.stacks import stack_config
+
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
     from longspan.models.network import EncoderNetwork
@@ -23,8 +25,10 @@ SEGMENT = 16_384
 def reach_of(config: ModelFields) -> tuple[int, int] | None:
     """How many tokens to each side a final state can depend on, and the step by which pieces may start.
 
-    None where the reach is not bounded: global tokens, or a mechanism that looks anywhere.
+    None where the reach is not bounded: global tokens, or a mechanism or stack that looks anywhere.
     """
+    if stack_config(config.stack).brings_attention:
+        return None
     if config.global_tokens != "none" or config.position_embedding != "sinusoidal":
         return None
     reach, step = 0, 1

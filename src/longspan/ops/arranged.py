@@ -15,6 +15,7 @@ from longspan.ops.term_tiles import bounds
 from longspan.ops.terms import Bias, ContentToPosition, GlobalKeyBias, OffsetTerm, PositionToContent
 from longspan.ops.tiles import ONE_TILE, SCORE_COST, TILE_SIZES, least_cost
 from longspan.patterns import Blocks, Both, Causal, Full, Pattern, PerHead, Strided, Window
+from longspan.patterns.kinds import Without
 
 TOGETHER = 1.15
 """Heads with different patterns run in one pass if that computes at most so many times the scores of turns."""
@@ -44,11 +45,11 @@ def arrange(call: Call) -> list[tuple[list[int] | slice, Arranged]]:
     moved = _move(call)
     if moved is not None or call.pattern.heads is None:
         return [(slice(None), moved or _fill(call) or Arranged(call))]
-    shared = _by_pattern(call)
-    return [(heads, arrange(_heads_only(call, heads, each))[0][1]) for each, heads in shared.items()]
+    shared = by_pattern(call)
+    return [(heads, arrange(heads_only(call, heads, each))[0][1]) for each, heads in shared.items()]
 
 
-def _by_pattern(call: Call) -> dict[Pattern, list[int]]:
+def by_pattern(call: Call) -> dict[Pattern, list[int]]:
     """The heads that share each pattern."""
     shared: dict[Pattern, list[int]] = {}
     for index in range(call.query.shape[1]):
@@ -56,7 +57,7 @@ def _by_pattern(call: Call) -> dict[Pattern, list[int]]:
     return shared
 
 
-def _heads_only(call: Call, heads: list[int], pattern: Pattern) -> Call:
+def heads_only(call: Call, heads: list[int], pattern: Pattern) -> Call:
     """The same call for some heads; each set of heads draws its own dropout."""
     terms = tuple(term.of_heads(heads) for term in call.terms)
     query, key, value = (tensor[:, heads] for tensor in (call.query, call.key, call.value))
@@ -120,8 +121,8 @@ def _move(call: Call) -> _Moved | None:
     would compute much more than in turns. A bias has places of its own, and a table its heads: those take turns too."""
     if not call.is_square:
         return None
-    shared = {call.pattern: list(range(call.query.shape[1]))} if call.pattern.heads is None else _by_pattern(call)
-    folds = [_classes(each) for each in shared]
+    shared = {call.pattern: list(range(call.query.shape[1]))} if call.pattern.heads is None else by_pattern(call)
+    folds = [classes(each) for each in shared]
     if (len(shared) == 1 and (folds[0] is None or call.pattern.heads)) or not _serves(call, len(shared)):
         return None
     steps = [min(found[1], max(1, call.query.shape[2])) if found else 1 for found in folds]
@@ -186,11 +187,16 @@ def _moved_call(call: Call, pattern: Pattern, parts: list[_Part], step: int) -> 
     return replace(call, query=query, key=key, value=value, **options)
 
 
-def _classes(pattern: Pattern) -> tuple[Pattern, int] | None:
+def classes(pattern: Pattern) -> tuple[Pattern, int] | None:
     """What a dilated or strided pattern shows inside of a residue class, and how many of these there are."""
     if isinstance(pattern, Both) and pattern.second == Causal():
-        inner = _classes(pattern.first)
+        inner = classes(pattern.first)
         return None if inner is None else (inner[0] & Causal(), inner[1])
+    if isinstance(pattern, Without) and isinstance(pattern.hidden, Window) and pattern.hidden.dilation == 1:
+        inner, hidden = classes(pattern.shown), pattern.hidden
+        if inner is None:
+            return None
+        return Without(inner[0], Window(hidden.left // inner[1], hidden.right // inner[1])), inner[1]
     if isinstance(pattern, Window) and pattern.dilation > 1:
         return Window(pattern.left, pattern.right), pattern.dilation
     if isinstance(pattern, Strided) and pattern.stride > 1:

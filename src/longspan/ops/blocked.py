@@ -39,10 +39,21 @@ def forward(call: Call) -> Tensor:
     return _Run(call).forward()
 
 
-def backward(call: Call, grad: Tensor, wanted: Sequence[bool]) -> list[Tensor]:
+def forward_with_logs(call: Call) -> tuple[Tensor, Tensor]:
+    """Attention, and the logarithm of the sum of its softmax, `(B, H, T, 1)`: −∞ for queries that see nothing."""
+    run = _Run(call)
+    run.logs = call.query.new_empty(*run.tiles.query.shape[:-1], 1, dtype=run.buffers.wide)
+    return run.forward(), run.logs.flatten(2, 3)[:, :, : call.query.shape[2]]
+
+
+def backward(call: Call, grad: Tensor, wanted: Sequence[bool], grad_logs: Tensor | None = None) -> list[Tensor]:
     """Gradients of `forward` with respect to query, key and value, and to the tensors of the terms that are `wanted`,
-    empty where they are not. Those of keys are summed in at least float32."""
-    return _Run(call, wanted).backward(grad)
+    empty where they are not. Those of keys are summed in at least float32. `grad_logs` `(B, H, T, 1)` is the gradient
+    of the logarithms of `forward_with_logs`."""
+    run = _Run(call, wanted)
+    if grad_logs is not None:
+        run.logs = tiles_of(grad_logs, run.tiling.query_tiles, run.tiling.size)
+    return run.backward(grad)
 
 
 class _Run:
@@ -59,6 +70,8 @@ class _Run:
         self.hiding: tuple[object, Tensor | None, Tensor | None] | None = None
         self.hidden_tiles: list[int] | None = None
         self.terms = TermTiles(call, self.tiling, self.buffers, self.tiles.key, wanted)
+        self.logs: Tensor | None = None
+        """Tiles for the logarithms of the sums, or their gradients, where these are asked for."""
 
     def forward(self) -> Tensor:
         result = self.call.query.new_empty(*self.tiles.query.shape[:-1], self.tiles.value.shape[-1])
@@ -76,7 +89,7 @@ class _Run:
         buffers = self.buffers
         keys = self._take("key", chunk, buffers.wide)
         values = self._take("value", chunk, buffers.narrow)
-        weights, _ = self._weights(keys, chunk)
+        weights, _ = self._weights(keys, chunk, self.logs)
         kept = kept_weights(weights, chunk, self.call)
         if kept is not None:
             weights.mul_(kept)
@@ -89,7 +102,7 @@ class _Run:
         """Whether PyTorch's own kernel computes a chunk: half precision on a CPU, where it is faster than our steps."""
         query, value = self.call.query, self.call.value
         half = query.dtype in (torch.bfloat16, torch.float16) and not query.is_cuda
-        return half and not self.call.dropout_prob and query.shape[-1] == value.shape[-1]
+        return half and self.logs is None and not self.call.dropout_prob and query.shape[-1] == value.shape[-1]
 
     def _mix_in_kernel(self, chunk: Chunk) -> Tensor:
         """The same as `_mix` without dropout, in one call for each row of the batch that has a mask of its own."""
@@ -156,6 +169,8 @@ class _Run:
         weights = used if kept is None and precise == narrow else buffers.cast("precise weights", weights, precise)
         scores = buffers.take("grad scores", *weights.shape, dtype=precise)
         torch.ops.aten._softmax_backward_data.out(grad_weights, weights, -1, precise, grad_input=scores)
+        if self.logs is not None:  # whose derivative by a score is its weight
+            scores.addcmul_(weights, rows_of(self.logs, chunk).to(precise))
         self._backward_scores(chunk, buffers.cast("grad scores", scores, narrow), query, keys)
 
     def _backward_scores(self, chunk: Chunk, scores: Tensor, query: Tensor, keys: Tensor) -> None:
@@ -170,8 +185,9 @@ class _Run:
         put(self.grads.query, grad_query, chunk)
         add(self.grads.key, self.grads.global_key, grad_keys, chunk)
 
-    def _weights(self, keys: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
-        """Softmax weights `(b, h, n, size, L + G)` of a chunk, wide, and its queries `(b, h, n, size, D)`, narrow."""
+    def _weights(self, keys: Tensor, chunk: Chunk, logs: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Softmax weights `(b, h, n, size, L + G)` of a chunk, wide, and its queries `(b, h, n, size, D)`, narrow; the
+        logarithms of their sums go to `logs`."""
         buffers = self.buffers
         rows = rows_of(self.tiles.query, chunk)
         query = buffers.take("query", *rows.shape, dtype=buffers.narrow).copy_(rows)
@@ -187,7 +203,10 @@ class _Run:
         self._add_mask(scores, mask, chunk)
         if self.terms.may_hide and scores.shape[-1]:
             empty = _hidden_rows(scores)
+        highest = scores.amax(-1, keepdim=True) if logs is not None and scores.shape[-1] else None
         weights = torch.softmax(scores, dim=-1, out=scores)  # row by row, so in place
+        if logs is not None:
+            put(logs, _logarithms(highest, weights, empty), chunk)
         return (weights if empty is None else weights.masked_fill_(empty, 0.0)), query
 
     def _mask(self, chunk: Chunk) -> tuple[Tensor | None, Tensor | None]:
@@ -243,6 +262,14 @@ class _Run:
                     for h in range(0, heads, head_step):
                         yield Chunk(group, slice(b, b + batch_step), slice(h, h + head_step), r, last, number)
                         number += 1
+
+
+def _logarithms(highest: Tensor | None, weights: Tensor, empty: Tensor | None) -> Tensor:
+    """`(…, 1)`: ln Σ exp(scores), from the highest score of a row and the weight that it has."""
+    if highest is None:
+        return weights.new_full((*weights.shape[:-1], 1), -math.inf)
+    logs = highest - weights.amax(-1, keepdim=True).log_()
+    return logs if empty is None else logs.masked_fill_(empty, -math.inf)
 
 
 def _hidden_rows(scores: Tensor) -> Tensor | None:

@@ -12,12 +12,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from longspan.ops import blocked
-from longspan.ops.arranged import arrange
 from longspan.ops.call import Call
 from longspan.ops.dense_terms import column_terms, row_terms
 from longspan.ops.eager import run
 from longspan.ops.slots import gather_slots, mask_of_slots, put_slots
+from longspan.ops.split import split
 from longspan.ops.terms import Bias, GlobalKeyBias, Term, of_heads, pack, unpack
 from longspan.patterns import Full, parse
 from longspan.patterns.text import text_of
@@ -65,7 +64,7 @@ def blocked_kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
     query, value = call.query, call.value
     if not query.numel() or not value.shape[2]:
         return query.new_zeros(*query.shape[:-1], value.shape[-1])
-    parts = [(heads, each.output(blocked.forward(each.call))) for heads, each in arrange(call)]
+    parts = [(heads, each.output()) for heads, each in split(call)]
     if len(parts) == 1:
         return parts[0][1].contiguous()  # never a view of working memory
     result = query.new_empty(*query.shape[:-1], value.shape[-1])
@@ -88,17 +87,17 @@ def _backward_kernel(grad: Tensor, wanted: list[bool], *arguments) -> list[Tenso
     """Gradients with respect to query, key, value, and the tensors of the terms that are wanted (else empty)."""
     call, parts = _tiled_call(*arguments), []
     if call.query.numel() and call.value.shape[2]:
-        parts = arrange(call)
+        parts = split(call)
     grads: list[Tensor] = []
-    for heads, arranged in parts:
-        found = arranged.gradients(blocked.backward(arranged.call, arranged.upstream(grad[:, heads]), wanted))
+    for heads, each in parts:
+        found = each.gradients(grad[:, heads], wanted)
         if isinstance(heads, slice):
             return [each.contiguous() for each in found]
         grads = grads or _zeros(wanted, *arguments)
         axes = [1, 1, 1, *(term.head_axis for term in call.terms for _ in term.tensors)]
-        for total, each, axis in zip(grads, found, axes, strict=True):
+        for total, own, axis in zip(grads, found, axes, strict=True):
             if total.numel():
-                total[of_heads(total, heads, axis)] += each
+                total[of_heads(total, heads, axis)] += own
     return grads or _zeros(wanted, *arguments)
 
 

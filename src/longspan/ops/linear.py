@@ -1,7 +1,8 @@
 """Linear attention: features in place of the softmax, so that one sum over the keys serves every query.
 
-`y_i = φ(q_i) Σ_j φ(k_j)ᵀ v_j / (φ(q_i) · Σ_j φ(k_j) + ε)` with `φ(x) = elu(x) + 1`, where j runs over all real keys, or
-in the causal form over those up to i (Katharopoulos et al. 2020, arXiv 2006.16236, sections 3.2 and 3.3).
+`y_i = φ(q_i) Σ_j φ(k_j)ᵀ v_j / (φ(q_i) · Σ_j φ(k_j) + ε)`, where j runs over all real keys, or in the causal form over
+those up to i (Katharopoulos et al. 2020, arXiv 2006.16236, sections 3.2 and 3.3). The operator takes the features as
+they are; here stands the map of that paper, in `longspan.ops.random_features` the one that approximates the softmax.
 """
 
 from __future__ import annotations
@@ -12,33 +13,37 @@ from torch import Tensor
 
 from longspan.ops.reference import full_precision
 
-EPSILON = 1e-6
-"""What the published code adds to the denominator; a query without any real key gives zeros."""
 CHUNK = 64
-"""Queries and keys of a piece within which the causal form makes scores."""
+"""Queries and keys of a piece within which the causal form makes scores; with many features twice as many, since their
+sums would else take more memory than the scores."""
 
 
-def features(tensor: Tensor) -> Tensor:
+def elu_features(tensor: Tensor) -> Tensor:
     """`φ(x) = elu(x) + 1`, in at least float32, and above 0 for every x whose exponential is: adding 1 to `exp(x) − 1`
     would round it away."""
     wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
     return wide.relu() + wide.clamp(max=0).exp()
 
 
-def linear_weights(query: Tensor, key: Tensor, *, causal: bool, key_mask: Tensor | None = None) -> Tensor:
-    """The dense reference: the weight `(B, H, T, S)` of every key `(B, H, S, D)` for every query `(B, H, T, D)`.
+def linear_weights(
+    query: Tensor, key: Tensor, *, causal: bool, key_mask: Tensor | None = None, epsilon: float = 0.0
+) -> Tensor:
+    """The dense reference: the weight `(B, H, T, S)` of every key for every query.
 
     Args:
+        query: features `(B, H, T, F)`, none below 0.
+        key: features `(B, H, S, F)`, none below 0.
         causal: a query sees the keys up to its own place; then T = S.
         key_mask: `(B, S)` bool, True where a key is real.
+        epsilon: added to the denominator. A query without any real key gives zeros, whatever it is.
     """
     with full_precision(query):
-        products = features(query) @ features(key).mT
+        products = query @ key.mT
     if causal:
         products = products.tril()
     if key_mask is not None:
         products = products.masked_fill(~key_mask[:, None, None, :], 0)
-    return products / (products.sum(-1, keepdim=True) + EPSILON)
+    return products / _divisor(products.sum(-1, keepdim=True), epsilon)
 
 
 def attend_linear(
@@ -50,8 +55,10 @@ def attend_linear(
     key_mask: Tensor | None = None,
     sums: Tensor | None = None,
     dropout_prob: float = 0.0,
+    epsilon: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """Linear attention of queries, keys and values `(B, H, T, D)`, in time and memory linear in T.
+    """Linear attention of features of queries and keys `(B, H, T, F)` over values `(B, H, T, D)`, in time and memory
+    linear in T.
 
     Args:
         causal: a query sees the keys up to its own place, and those of `sums`.
@@ -59,24 +66,31 @@ def attend_linear(
         sums: what an earlier call returned, which this one continues.
         dropout_prob: probability of dropping a key's weight, here for all queries of a head at once, since no weight is
             ever made; what is left is scaled up, and the denominator keeps them all.
+        epsilon: as in `linear_weights`, the dense reference.
 
     Returns:
-        The outputs `(B, H, T, D)`, and `Σ_j φ(k_j)ᵀ [v_j, 1]` over all keys so far, `(B, H, D, D + 1)` in at least
+        The outputs `(B, H, T, D)`, and `Σ_j φ(k_j)ᵀ [v_j, 1]` over all keys so far, `(B, H, F, D + 1)` in at least
         float32.
     """
     with full_precision(query):
-        phi_query, phi_key = features(query), features(key)
         if key_mask is not None:
-            phi_key = phi_key.masked_fill(~key_mask[:, None, :, None], 0)
-        wide = value.to(phi_key.dtype)
+            key = key.masked_fill(~key_mask[:, None, :, None], 0)
+        wide = value.to(key.dtype)
         ones = torch.ones_like(wide[..., :1])
-        extended = torch.cat([wide * F.dropout(ones, dropout_prob) if dropout_prob else wide, ones], dim=-1)
+        if dropout_prob:
+            wide = wide * F.dropout(ones, dropout_prob)
         if causal:
-            mixed, sums = _continued(phi_query, phi_key, extended, sums)
-        else:
-            sums = phi_key.mT @ extended
-            mixed = phi_query @ sums
-        return (mixed[..., :-1] / (mixed[..., -1:] + EPSILON)).to(value.dtype), sums
+            mixed, sums = _continued(query, key, torch.cat([wide, ones], dim=-1), sums)
+        else:  # positive numbers, which a sum adds up with less error than a product with ones
+            sums = torch.cat([key.mT @ wide, key.sum(2)[..., None]], dim=-1)
+            mixed = query @ sums
+        return (mixed[..., :-1] / _divisor(mixed[..., -1:], epsilon)).to(value.dtype), sums
+
+
+def _divisor(total: Tensor, epsilon: float) -> Tensor:
+    """What a sum of weights divides by: 1 where there is no weight at all, so that nothing becomes 0 / 0."""
+    total = total + epsilon
+    return total.masked_fill(total == 0, 1)
 
 
 def _continued(query: Tensor, key: Tensor, value: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -85,14 +99,17 @@ def _continued(query: Tensor, key: Tensor, value: Tensor, sums: Tensor | None) -
     Within a chunk by scores, everything before it by the running sum; of the sums only one per chunk is ever made.
     """
     length = query.shape[2]
+    size = CHUNK if query.shape[3] < 2 * CHUNK else 2 * CHUNK
     if torch.compiler.is_compiling():  # one graph serves every length, but not both one chunk and several
-        size, count = CHUNK, length // CHUNK + 2
+        count = length // size + 2
     else:  # a single step needs no whole chunk
-        size = max(1, min(CHUNK, length))
+        size = max(1, min(size, length))
         count = max(1, (length + size - 1) // size)
     extra = count * size - length
-    # Unfolding and padding back, where views and slices would hold an exported program to lengths of one kind.
-    query, key, value = (F.pad(each, (0, 0, 0, extra)).unfold(2, size, size).mT for each in (query, key, value))
+    if torch.compiler.is_compiling() or extra:
+        query, key, value = (F.pad(each, (0, 0, 0, extra)) for each in (query, key, value))
+    # Unfolding, and padding back, where views and slices would hold an exported program to lengths of one kind.
+    query, key, value = (each.unfold(2, size, size).mT for each in (query, key, value))
     added = key.mT @ value
     # The sums before each chunk, and after the last one.
     totals = F.pad(added, (0, 0, 0, 0, 1, 0)) if sums is None else torch.cat([sums[:, :, None], added], dim=2)

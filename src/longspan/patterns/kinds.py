@@ -188,39 +188,108 @@ class Strided(Pattern):
 
 @dataclass(frozen=True)
 class Fixed(Pattern):
-    """A query sees its own block of `stride` positions, and the last `summary` positions of every block.
+    """A query sees its own block of `stride` positions, and the last `summary` positions of every block; or, with a
+    `sub_block`, as many positions further to the front: sub-block 1 ends where sub-block 0 begins.
 
     Source: Sparse Transformer (Child et al. 2019, §4.3), fixed pattern, both sets merged: l = stride, c = summary;
-    combine with `Causal()` for its autoregressive form.
+    combine with `Causal()` for its autoregressive form. Heads of its §5.2 have different sub-blocks.
     """
 
     stride: int
     summary: int
+    sub_block: int = 0
 
     def __post_init__(self) -> None:
         whole(self, "stride", 1)
         whole(self, "summary", 0)
+        whole(self, "sub_block", 0)
         if self.summary > self.stride:
             raise InputError(
                 f"summary={self.summary} of pattern fixed exceeds stride={self.stride}; give at most the stride"
             )
+        if self.columns.first < 0:
+            raise InputError(
+                f"sub_block={self.sub_block} of pattern fixed lies before its block of stride={self.stride}; give one "
+                f"below {self.stride // self.summary}"
+            )
+
+    @property
+    def columns(self) -> Columns:
+        """The positions that all see."""
+        end = self.stride - self.sub_block * self.summary
+        return Columns(self.stride, end - self.summary, end)
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
-        own = query_index // self.stride == key_index // self.stride
-        return own | (key_index % self.stride >= self.stride - self.summary)
+        return self._either.visible(query_index, key_index)
 
     def some(self, span: Span) -> Tensor:
-        last_summary = span.k1 // self.stride * self.stride + self.stride - self.summary
-        reached = (span.k1 >= last_summary) | (span.k0 // self.stride < span.k1 // self.stride)
-        return Blocks(self.stride).some(span) | (reached & (self.summary > 0))
+        return self._either.some(span)
 
     def every(self, span: Span) -> Tensor:
-        same_block = span.k0 // self.stride == span.k1 // self.stride
-        all_summary = same_block & (span.k0 % self.stride >= self.stride - self.summary)
-        return Blocks(self.stride).every(span) | all_summary | (span.q0 != span.q0) | (self.summary == self.stride)
+        return self._either.every(span)
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
-        return [query_start % self.stride + 0 * key_start, key_start - query_start]
+        return self._either.phase(query_start, key_start)
+
+    @property
+    def _either(self) -> Pattern:
+        return Blocks(self.stride) | self.columns
+
+
+@dataclass(frozen=True)
+class Columns(Pattern):
+    """Every query sees positions `first` to `end` − 1 of every block of `stride` positions; a part of `Fixed`."""
+
+    stride: int
+    first: int
+    end: int
+
+    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        place = key_index % self.stride
+        return (place >= self.first) & (place < self.end) & (query_index == query_index)
+
+    def some(self, span: Span) -> Tensor:
+        place = span.k0 % self.stride
+        wait = torch.where(place < self.end, (self.first - place).clamp(min=0), self.stride - place + self.first)
+        return (span.k0 + wait <= span.k1) & (self.first < self.end) & (span.q0 == span.q0)
+
+    def every(self, span: Span) -> Tensor:
+        one_block = span.k0 // self.stride == span.k1 // self.stride
+        inside = one_block & self.visible(span.q0, span.k0) & self.visible(span.q1, span.k1)
+        return inside | (self.end - self.first == self.stride)
+
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [key_start % self.stride + 0 * query_start]
+
+    def places(self, length: int) -> Tensor:
+        """The positions of a text that all see, in order."""
+        place = torch.arange(length)
+        return place[self.visible(place, place)]
+
+    def count(self, length: int) -> int:
+        """How many they are."""
+        blocks, rest = divmod(length, self.stride)
+        return blocks * (self.end - self.first) + min(max(rest - self.first, 0), self.end - self.first)
+
+
+@dataclass(frozen=True)
+class Without(Pattern):
+    """What `shown` shows and `hidden` does not."""
+
+    shown: Pattern
+    hidden: Pattern
+
+    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        return self.shown.visible(query_index, key_index) & ~self.hidden.visible(query_index, key_index)
+
+    def some(self, span: Span) -> Tensor:
+        return self.shown.some(span) & ~self.hidden.every(span)
+
+    def every(self, span: Span) -> Tensor:
+        return self.shown.every(span) & ~self.hidden.some(span)
+
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [*self.shown.phase(query_start, key_start), *self.hidden.phase(query_start, key_start)]
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,6 @@ One file without scripts, addresses or anything else to load: links within the p
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 import os
 import textwrap
 from bisect import bisect_right
@@ -18,13 +15,15 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 
-from longspan.characters import shown
 from longspan.data.text.blocks import SPOKEN, Block, Document, Kind
 from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError
 from longspan.files import output_file, write_whole
 from longspan.inference.outline import Section
 from longspan.inference.results import ScoredSentence, Summary
+from longspan.pictures.frame import as_line as _line
+from longspan.pictures.frame import as_text as _text
+from longspan.pictures.frame import page_frame
 
 FOLDED: dict[Kind, str] = {
     "boilerplate": "Boilerplate",
@@ -75,27 +74,19 @@ def summary_page(document: Document, summary: Summary, title: str = "", sections
     """
     title = title or document.title or document.name
     layout = _Layout(document, summary, title, sections)
-    style = _style()
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     language = guess_language(document.text)
     # The script tells Chinese from Arabic, but no language with Latin letters from another.
     spoken = "" if language == "en" else f' lang="{_text(language)}"'
     pieces = [
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-{digest}'; ",
-        "base-uri 'none'; form-action 'none'\">\n",
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="referrer" ',
-        'content="no-referrer">\n<meta name="color-scheme" content="light dark">\n',
-        f"<title>{_line(title)}: summary</title>\n<style>{style}</style>\n</head>\n<body>\n",
         '<a class="skip" href="#document">Skip to the document</a>\n',
         f'<header>\n<h1 dir="auto"{spoken}>{_line(title)}</h1>\n{_counts(document, summary, title)}</header>\n',
         f'<main>\n<nav id="summary" aria-label="Summary">\n{_panel(summary, layout, spoken)}',
         f"{_outline(sections, layout)}</nav>\n",
         f'<article id="document" aria-label="Document" dir="auto"{spoken}>\n',
         *layout.document_markup(),
-        '<a class="up" href="#summary">↑ Summary</a>\n</article>\n</main>\n</body>\n</html>\n',
+        '<a class="up" href="#summary">↑ Summary</a>\n</article>\n</main>\n',
     ]
-    return "".join(pieces)
+    return page_frame(f"{title}: summary", _style(), pieces)
 
 
 # The frame ------------------------------------------------------------------------------------------------------------
@@ -104,15 +95,6 @@ def summary_page(document: Document, summary: Summary, title: str = "", sections
 @cache
 def _style() -> str:
     return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
-
-
-def _text(text: str) -> str:
-    """Any text as it may stand in a page or an attribute."""
-    return html.escape(shown(text))
-
-
-def _line(text: str) -> str:
-    return _text(" ".join(text.split()))
 
 
 def _counts(document: Document, summary: Summary, title: str) -> str:

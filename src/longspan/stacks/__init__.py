@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from longspan.settings import from_spec
-from longspan.stacks.base import StackConfig
+from longspan.stacks.base import Sizes, StackConfig
+from longspan.stacks.reversible import ReversibleConfig
 from longspan.stacks.sequential import SequentialConfig
+from longspan.stacks.star import StarConfig
 
-__all__ = ["STACKS", "SequentialConfig", "StackConfig", "stack_config"]
+__all__ = ["STACKS", "ReversibleConfig", "SequentialConfig", "Sizes", "StackConfig", "StarConfig", "stack_config"]
 
-STACKS: dict[str, type[StackConfig]] = {"sequential": SequentialConfig}
-"""Name → configuration, whose `build(block, layers)` makes the module."""
+STACKS: dict[str, type[StackConfig]] = {kind.stack: kind for kind in (SequentialConfig, ReversibleConfig, StarConfig)}
+"""Name → configuration, whose `build(block, layers, sizes)` makes the module."""
 
 
 def stack_config(spec: str | Mapping[str, Any] | StackConfig) -> StackConfig:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from longspan.attention import Attention, RelativeTables, Tokens
+from longspan.attention import Attention, Tokens
 from longspan.attention.base import State
 from longspan.errors import InputError
 from longspan.stacks.cross_attention import CrossAttention
@@ -59,6 +59,14 @@ class FeedForward(nn.Module):
     def _narrow(self, wide: Tensor) -> Tensor:
         """Everything after `up`."""
         return self.down(self.dropout(self.activation(wide)))
+
+
+class Branch(NamedTuple):
+    """A residual branch of a block: what it does to its normalised input, and where its weights are."""
+
+    sublayer: Callable[[Tensor], Tensor]
+    norm: nn.Module
+    module: nn.Module
 
 
 class Kept(NamedTuple):
@@ -121,18 +129,31 @@ class Block(nn.Module):
     ) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`, continuing the sequence that `past_key_values` holds.
 
-        The source `(B', S, E)`, its mask `(B', S)` and the shared tables of relative positions are arguments of their
+        The source `(B', S, E)`, its mask `(B', S)` and the tables that layers share are arguments of their
         own, since reentrant checkpointing follows gradients through tensors that it is given, and through nothing that
         holds tensors. transformers' checkpointed layers know a state by the name `past_key_values` and leave it out.
         """
+        for branch in self.branches(tokens, source, source_mask, *tables, past_key_values=past_key_values):
+            hidden = self._branch(hidden, branch.sublayer, branch.norm)
+        return clamp_half(hidden)
+
+    def branches(
+        self,
+        tokens: Tokens,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        *tables: Tensor,
+        past_key_values: Kept | None = None,
+    ) -> list[Branch]:
+        """What `forward` applies one after the other, for stacks that put it together otherwise."""
         own, kept = past_key_values or (None, None)
         if tables:
-            tokens = replace(tokens, relative=RelativeTables(*tables))
-        hidden = self._branch(hidden, lambda x: self.attention(x, tokens, own), self.attention_norm)
+            tokens = replace(tokens, relative=tables)
+        found = [Branch(lambda x: self.attention(x, tokens, own), self.attention_norm, self.attention)]
         cross = self.cross_attention
         if cross is not None and source is not None:
-            hidden = self._branch(hidden, lambda x: cross(x, source, source_mask, kept), self.cross_attention_norm)
-        return clamp_half(self._branch(hidden, self.feed_forward, self.feed_forward_norm))
+            found.append(Branch(lambda x: cross(x, source, source_mask, kept), self.cross_attention_norm, cross))
+        return [*found, Branch(self.feed_forward, self.feed_forward_norm, self.feed_forward)]
 
     def _branch(self, hidden: Tensor, sublayer: Callable[[Tensor], Tensor], norm: nn.Module) -> Tensor:
         """`x + f(norm(x))` when pre-normalised, else `norm(x + f(x))`, with dropout on the branch."""

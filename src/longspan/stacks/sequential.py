@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from longspan.attention import Tokens
-from longspan.stacks.base import StackConfig
+from longspan.stacks.base import Sizes, StackConfig
 from longspan.stacks.block import Block, Kept
 
 
@@ -19,7 +19,7 @@ class SequentialConfig(StackConfig):
 
     stack: ClassVar[str] = "sequential"
 
-    def build(self, block: Callable[[int], Block], layers: int) -> Sequential:
+    def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Sequential:
         return Sequential(block(layer) for layer in range(layers))
 
 

@@ -12,6 +12,7 @@ import torch
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
 
+from longspan.attention import Attention
 from longspan.errors import InputError
 from longspan.extras import require
 from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints
@@ -271,7 +272,11 @@ class Borders(TrainerCallback):
             dataset.set_epoch(int((state.epoch or 0.0) + 1e-9))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Evaluate the last step too, whatever the interval, so that it can be the best one."""
+        """Tell every attention how many steps are done. Evaluate the last step too, whatever the interval, so that it
+        can be the best one."""
+        for module in self.trainer.accelerator.unwrap_model(self.trainer.model).modules():
+            if isinstance(module, Attention):
+                module.after_step(state.global_step)
         if state.global_step >= state.max_steps:
             control.should_log = control.should_evaluate = True
 

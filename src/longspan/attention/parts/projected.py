@@ -91,14 +91,14 @@ class ProjectedAttention(Attention):
         query among them.
         """
         query, key, value = self.project(hidden)
-        new, mask = hidden.shape[1], tokens.mask
+        new = hidden.shape[1]
         if state is not None:
             key, value = state.update(key, value)
             if state.is_compileable:  # a preallocated layer hands out places that are still empty
                 seen = int(state.get_seq_length())
                 key, value = key[:, :, :seen], value[:, :, :seen]
         offset = key.shape[2] - new
-        return query, key, value, mask if mask is None else mask[:, mask.shape[1] - new - offset :], offset
+        return query, key, value, tokens.last_mask(new + offset), offset
 
     def dense_weights(
         self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None = None, bias: Tensor | None = None

@@ -106,7 +106,7 @@ class WindowLayer(DynamicLayer):
 
 
 class RecurrentLayer(CacheLayerMixin):
-    """Tensors `(B, …)` of constant size that sum up the past, under names of the mechanism's choice.
+    """Tensors `(B, …)` that sum up the past, under names of the mechanism's choice: of constant size, or blocks of it.
 
     Attributes:
         tensors: what the last `advance` left; empty at the start of a sequence.
@@ -163,6 +163,17 @@ class RecurrentLayer(CacheLayerMixin):
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Every row `repeats` times."""
         self.tensors = {name: tensor.repeat_interleave(repeats, dim=0) for name, tensor in self.tensors.items()}
+
+
+def recurrent(state: CacheLayerMixin, what: str) -> RecurrentLayer:
+    """The state, if it is a `RecurrentLayer`, which holds `what`.
+
+    Raises:
+        InputError: it is another one.
+    """
+    if not isinstance(state, RecurrentLayer):
+        raise InputError(f"state is a {type(state).__name__}, which keeps no {what}; give attention.new_state()")
+    return state
 
 
 class SourceLayer(DynamicLayer):

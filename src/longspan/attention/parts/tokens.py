@@ -8,7 +8,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from longspan.attention.parts.relative import RelativeTables
 from longspan.errors import InputError
 from longspan.ops.slots import distinct_slots, mask_of_slots, slots_of_mask
 
@@ -23,14 +22,14 @@ class Tokens:
         is_global: `(B, T)` bool, True where a token attends everywhere and is attended by everyone; `None` means none.
         global_slots: `(B, G)` int64 positions of the global tokens, −1 in unused slots; one named twice counts once.
             Derived from `is_global` when absent; a model derives it once for all of its layers, with `with_slots`.
-        relative: tables of relative positions that an encoder shares between its layers; only mechanisms with relative
-            positions read it.
+        relative: tables that an encoder shares between its layers, of relative positions or whatever else these ask for
+            in `build_positions`; only mechanisms that share tables read it.
     """
 
     mask: Tensor | None = None
     is_global: Tensor | None = None
     global_slots: Tensor | None = None
-    relative: RelativeTables | None = None
+    relative: tuple[Tensor, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("mask", "is_global"):
@@ -77,6 +76,10 @@ class Tokens:
         slots = distinct_slots(self.global_slots)
         return slots if self.mask is None else torch.where(self.mask.gather(1, slots.clamp(min=0)), slots, -1)
 
+    def last_mask(self, count: int) -> Tensor | None:
+        """The mask of the last `count` places, `(B, count)`: with a state, of those that are new."""
+        return None if self.mask is None else self.mask[:, self.mask.shape[1] - count :]
+
     def places_from_the_first(self) -> Tensor | None:
         """`(B, T)` int64, each row's places from its first real token on, then those before it; `None` where every row
         begins with a real token, which a compiled program, that cannot look, leaves open."""
@@ -100,14 +103,15 @@ class Tokens:
 
 
 def in_order(tensor: Tensor, order: Tensor | None, *dims: int) -> Tensor:
-    """`(B, …)` with the T places along these dimensions, 1 by default, in another order `(B, T)` of each row; `None`
-    leaves them as they are."""
+    """`(B, …)` with the T places along these dimensions, 1 by default, in another order of each row, `(B, T)` or fewer;
+    `None` leaves them as they are."""
     if order is None:
         return tensor
     for dim in dims or (1,):
         shape = [1] * tensor.ndim
         shape[0], shape[dim] = order.shape
-        tensor = tensor.gather(dim, order.view(shape).expand_as(tensor))
+        sizes = [*tensor.shape[:dim], order.shape[1], *tensor.shape[dim + 1 :]]
+        tensor = tensor.gather(dim, order.view(shape).expand(sizes))
     return tensor
 
 
@@ -115,3 +119,19 @@ def undone(order: Tensor) -> Tensor:
     """The order `(B, T)` that undoes one, without a sort, which ONNX cannot express."""
     places = torch.arange(order.shape[1], device=order.device).expand_as(order)
     return torch.zeros_like(order).scatter(1, order, places)
+
+
+def real_first(mask: Tensor) -> Tensor:
+    """An order `(B, T)` of the places of a mask in which real tokens come first."""
+    places = torch.where(mask, mask.cumsum(1), mask.sum(1, keepdim=True) + (~mask).cumsum(1)) - 1
+    return undone(places)
+
+
+def rearranged(hidden: Tensor, tokens: Tokens, order: Tensor) -> tuple[Tensor, Tokens, Tensor]:
+    """`(B, T, E)` and what is known of its tokens, with each row's places in another order `(B, T)`, and the way back
+    for `in_order`. Global tokens are those of the slots."""
+    back, slots = undone(order), tokens.global_slots
+    if slots is not None:
+        slots = torch.where(slots < 0, -1, back.gather(1, slots.clamp(min=0)))
+    mask = None if tokens.mask is None else in_order(tokens.mask, order)
+    return in_order(hidden, order), replace(tokens, mask=mask, is_global=None, global_slots=slots), back

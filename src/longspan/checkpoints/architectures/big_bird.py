@@ -21,11 +21,12 @@ from longspan.errors import InputError
 def _read(config: Any) -> dict[str, Any]:
     return encoder.read(config) | {
         "scale_embedding": config.rescale_embeddings,
-        "attention": _read_attention(config),
+        "attention": read_attention(config),
     }
 
 
-def _read_attention(config: Any) -> str | list[dict[str, Any]]:
+def read_attention(config: Any) -> str | list[dict[str, Any]]:
+    """Our layers for theirs, each of which draws from a seed of its own."""
     if config.attention_type == "original_full":
         return "full"
     spec = {
@@ -39,17 +40,26 @@ def _read_attention(config: Any) -> str | list[dict[str, Any]]:
 
 
 def _write(config: Any) -> dict[str, Any]:
-    fields = encoder.write(config) | {"rescale_embeddings": config.scale_embedding, "use_bias": True}
+    fields = {"rescale_embeddings": config.scale_embedding, "use_bias": True}
+    return encoder.write(config) | fields | write_attention(config)
+
+
+def write_attention(config: Any) -> dict[str, Any]:
+    """Their fields for our attention.
+
+    Raises:
+        InputError: random blocks that are drawn as the paper has it.
+    """
     spec = config.layer_attention(0).to_dict()
     if spec["mechanism"] != "bigbird":
-        return fields | {"attention_type": "original_full"}
+        return {"attention_type": "original_full"}
     if spec["random"] != "transformers":
         raise InputError(
             f"random={spec['random']!r} draws other blocks than transformers' BigBird; only random='transformers' can "
             "be represented there"
         )
     sizes = {"block_size": spec["block_tokens"], "num_random_blocks": spec["random_blocks"]}
-    return fields | sizes | {"attention_type": "block_sparse"}
+    return sizes | {"attention_type": "block_sparse"}
 
 
 def _classifier(config: Any) -> dict[str, Any]:
@@ -57,14 +67,14 @@ def _classifier(config: Any) -> dict[str, Any]:
     return {"activation": config.hidden_act, "dropout": config.classifier_dropout}
 
 
-def _with_biases(state: Mapping[str, Tensor], config: Any) -> Mapping[str, Tensor]:
-    """Their tensors, with biases of 0 where the projections have none: ours always have them."""
+def with_biases(state: Mapping[str, Tensor], config: Any, projections: tuple[str, ...]) -> Mapping[str, Tensor]:
+    """Their tensors, with biases of 0 where `use_bias` leaves the projections without: ours always have them."""
     if config.use_bias:
         return state
     biases = {
         f"{name.removesuffix('weight')}bias": weight.new_zeros(len(weight))
         for name, weight in state.items()
-        if name.endswith(("self.query.weight", "self.key.weight", "self.value.weight"))
+        if name.endswith(tuple(f"{each}.weight" for each in projections))
     }
     return {**state, **biases}
 
@@ -83,5 +93,5 @@ BIG_BIRD = replace(
     names=encoder.NAMES + alike("sep_token_id"),
     read=_read,
     write=_write,
-    unpack=_with_biases,
+    unpack=lambda state, config: with_biases(state, config, ("self.query", "self.key", "self.value")),
 )

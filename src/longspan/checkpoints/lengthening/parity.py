@@ -43,8 +43,12 @@ def measure_parity(
     """
     tokens = _comparable_tokens(base.config, model.config)
     inputs = _random_inputs(model, tokens)
-    with _in_float32(source) as before, _in_float32(model) as after, _probing(after, base, tokens) as muted:
-        reference, changed = _outputs(before, inputs), _outputs(after, inputs)
+    with _in_float32(source) as before, _in_float32(model) as after:
+        reference = _outputs(before, inputs)
+        if any(_is_approximate(*pair) for pair in _pairs(base.config, model.config)):
+            report.approximation = _relative(reference["hidden"], _outputs(after, inputs)["hidden"])
+        with _probing(after, base, tokens) as muted:
+            changed = _outputs(after, inputs)
     report.parity_tokens, report.parity_first_level = tokens, muted
     scale = max(1.0, *(float(tensor.abs().max()) for tensor in reference.values()))
     report.parity_tolerance = ALLOWED * scale
@@ -63,13 +67,22 @@ def measure_parity(
 def _comparable_tokens(before: LongspanConfig, after: LongspanConfig) -> int:
     """The longest input that every layer of the source that changes covers, and its successor can be made to cover:
     there, windows of any width are equal. Layers that stay as they are set no limit."""
-    layers = range(before.num_hidden_layers)
-    pairs = [(before.layer_attention(layer), after.layer_attention(layer)) for layer in layers]
-    changed = [(old, new) for old, new in pairs if old != new]
+    changed = [(old, new) for old, new in _pairs(before, after) if old != new]
     tokens = min(before.max_position_embeddings, LONGEST)
     while tokens > 1 and not all(old.covers(tokens) and new.widened(tokens).covers(tokens) for old, new in changed):
         tokens -= 1
     return tokens
+
+
+def _pairs(before: LongspanConfig, after: LongspanConfig) -> list[tuple[AttentionConfig, AttentionConfig]]:
+    """The mechanism that each layer had, and the one that it has."""
+    layers = range(before.num_hidden_layers)
+    return [(before.layer_attention(layer), after.layer_attention(layer)) for layer in layers]
+
+
+def _is_approximate(old: AttentionConfig, new: AttentionConfig) -> bool:
+    """Whether a layer now approximates what it computed exactly before."""
+    return old.exact() == old and new.exact() != new
 
 
 def _random_inputs(model: LongspanPreTrainedModel, tokens: int) -> dict[str, Tensor]:
@@ -99,6 +112,11 @@ def _outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Ten
     return {name: tensor for name, tensor in found.items() if tensor is not None}
 
 
+def _relative(reference: Tensor, other: Tensor) -> float:
+    """How large the difference is on average, measured by the reference."""
+    return float((other.to(reference.device) - reference).norm() / reference.norm())
+
+
 def _difference(left: Tensor, right: Tensor) -> float:
     return float((left - right.to(left.device)).abs().max()) if left.numel() else 0.0
 
@@ -116,8 +134,8 @@ def _in_float32(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
 
 @contextmanager
 def _probing(model: nn.Module, base: LongspanPreTrainedModel, tokens: int) -> Iterator[bool]:
-    """Widen windows that do not cover `tokens` tokens, and take out second levels that are new and start active;
-    yields whether there were any of these."""
+    """Widen windows that do not cover `tokens` tokens, take out second levels that are new and start active, and put
+    what is approximated in the place of its approximation; yields whether there were such levels."""
     before = [base.config.layer_attention(layer) for layer in range(base.config.num_hidden_layers)]
     replaced: list[tuple[nn.Module, Attention]] = []
     muted = False
@@ -129,7 +147,8 @@ def _probing(model: nn.Module, base: LongspanPreTrainedModel, tokens: int) -> It
         config, old = attention.config, before[int(place[1])]
         active = config.starts_active and old.first_level() == old
         muted = muted or active
-        config = (config.first_level() if active else config).widened(tokens)
+        config = config.first_level() if active else config
+        config = (config.exact() if _is_approximate(old, config) else config).widened(tokens)
         if config != attention.config:
             replaced.append((layer, attention))
             layer.attention = _sharing(attention, config)

@@ -10,6 +10,7 @@ from longspan.attention.layers import layer_specs, plain_spec, spread
 from longspan.checkpoints.lengthening.shared_tables import as_spec, check_trained, first_sharing
 from longspan.errors import InputError
 from longspan.models import LongspanConfig
+from longspan.stacks import stack_config
 
 Spec = dict[str, Any]
 
@@ -18,9 +19,16 @@ def plan_attention(config: LongspanConfig, attention: Any, max_tokens: int, opti
     """One attention spec per encoder layer, as `lengthen` describes its arguments.
 
     Raises:
-        InputError: an unknown mechanism, option or layer; options beside a list of mechanisms; a mechanism without
-            relative positions where the source has them, or with another number of them.
+        InputError: a stack with attention of its own; an unknown mechanism, option or layer; options beside a list of
+            mechanisms; a mechanism without relative positions where the source has them, or with another number of
+            them.
     """
+    stack = stack_config(config.stack)
+    if stack.brings_attention:
+        raise InputError(
+            f"the source has the stack {stack.stack!r}, which brings its own attention, so that there is none to "
+            "exchange; to read more tokens, train it with position_embedding='sinusoidal'"
+        )
     own = layer_specs(config.attention, config.num_hidden_layers)
     plan = _plan(config, own, attention, max_tokens, options)
     present = first_sharing(own, len(own))
@@ -30,8 +38,8 @@ def plan_attention(config: LongspanConfig, attention: Any, max_tokens: int, opti
         elif attention_config(before).shared:
             given = attention if isinstance(attention, str) else after["mechanism"]
             raise InputError(
-                f"attention={given!r} leaves layer {layer} without the relative positions with which this source was "
-                f"trained; choose attention={before['mechanism']!r}"
+                f"attention={given!r} leaves layer {layer} without the {attention_config(before).tables} with which "
+                f"this source was trained; choose attention={before['mechanism']!r}"
             )
     return plan
 

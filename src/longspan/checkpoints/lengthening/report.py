@@ -39,6 +39,9 @@ class LengthenReport:
         parity_hidden: largest difference of the encoder's last states.
         parity_logits: largest difference of the logits; `None` for a model without a head.
         parity_tolerance: difference beyond which `lengthen` raises: float32 rounding at the size of the values.
+        approximation: where layers now approximate what they computed before, how far the states on that input are from
+            the source's, as a share of their size; the other numbers are then those of the exact computation, with the
+            same weights. `None` where nothing is approximated.
         parity_first_level: the comparison left out second levels that start active (`init` other than "zero_value").
     """
 
@@ -56,6 +59,7 @@ class LengthenReport:
     parity_logits: float | None = None
     parity_tolerance: float = 0.0
     parity_first_level: bool = False
+    approximation: float | None = None
 
     def __str__(self) -> str:
         lines = {
@@ -93,6 +97,8 @@ class LengthenReport:
         if self.parity_logits is not None:
             parts.append(f"logits {self.parity_logits:.1e}")
         level = ", first level only" if self.parity_first_level else ""
+        if self.approximation is not None:
+            level += f", computed exactly; as approximated, states differ by {self.approximation:.0%} of their size"
         return (
             f"equal on {self.parity_tokens} random tokens{level}: largest difference of {', '.join(parts)} "
             f"(allowed {self.parity_tolerance:.1e})"

@@ -35,8 +35,8 @@ def _with_own_options(attention: Any, present: AttentionConfig) -> Any:
     if spec.get("mechanism") != present.mechanism:
         attention_config({"mechanism": spec.get("mechanism")})  # a misspelt name comes first
         raise InputError(
-            f"attention={spec['mechanism']!r} has no relative positions, with which this source was trained; choose "
-            f"attention={present.mechanism!r}"
+            f"attention={spec['mechanism']!r} has no {present.tables}, with which this source was trained; "
+            f"choose attention={present.mechanism!r}"
         )
     spec = spec if isinstance(attention, AttentionConfig) else present.handed_on() | spec
     check_trained(spec, present)
@@ -68,8 +68,8 @@ def check_trained(wanted: Spec, present: AttentionConfig) -> None:
         asked, has = wanted.get(name, getattr(type(present), name)), getattr(present, name)
         if asked != has:
             raise InputError(
-                f"{name}={asked} does not fit the source, whose table of relative positions has {name}={has}; leave it "
-                "out"
+                f"{name}={asked} does not fit the source, whose table of {present.tables} has {name}={has}; leave "
+                "it out"
             )
 
 

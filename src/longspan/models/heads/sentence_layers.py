@@ -49,7 +49,7 @@ class SentenceLayers(nn.Module):
         # The model's own sizes, with the layers and the mechanism of the head.
         options, width = config.head_options(SentenceScoring), config.hidden_size
         data: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(ModelFields)}
-        data.update(num_hidden_layers=options.layers, attention=options.attention, head=None)
+        data.update(num_hidden_layers=options.layers, attention=options.attention, stack="sequential", head=None)
         inner = ModelFields(**data)
         self.place = nn.Linear(4 * WAVES + 1, width)
         self.layers = nn.ModuleList(make_block(inner, layer, kind=block) for layer in range(options.layers))

@@ -11,7 +11,7 @@ from sumy.summarizers.lsa import LsaSummarizer
 from sumy.summarizers.text_rank import TextRankSummarizer
 from sumy.utils import get_stop_words
 
-import peers
+import summary_peers as peers
 
 TEXT = """\
 The council met on Tuesday to vote on the new bridge across the river. Two designs were on the table. An arched bridge

@@ -1,0 +1,207 @@
+"""Blockwise attention: a text is cut into blocks, and each head pairs every block of queries with one block of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from longspan.attention.base import AttentionConfig, State
+from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.parts.tokens import Tokens, real_first
+from longspan.errors import InputError
+from longspan.ops.attend import attend
+from longspan.ops.reference import dense_weights
+from longspan.ops.slots import gather_slots, mask_of_slots, put_slots
+from longspan.patterns import Full
+from longspan.settings import Count, Whole
+
+WIDE = 4096
+"""Blocks of at most so many tokens have their full size in compiled graphs, which do not know how long a text is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockwiseConfig(AttentionConfig):
+    """Block i of a text sees block `(i + shift) mod m`, by a shift of each head: 0 keeps to the own block.
+
+    The m blocks of a row are counted in its real tokens and as equal as can be, so that none is left empty: a document
+    gives the same alone, padded and in company. Tokens that are marked as global see and are seen by all.
+
+    Attributes:
+        block_tokens: most tokens of a block. A text of T tokens has as few blocks as that allows.
+        least_blocks: fewest blocks, for texts that have as many tokens. The published models have 2 or 3, at any
+            length: `least_blocks=2` and a `block_tokens` that no text exceeds.
+        shifts: how many blocks further each head looks, one number for each head, modulo the number of blocks. Left
+            empty, the last sixth of the heads (one at least, of several) looks one block further, the others keep to
+            their own: 10 and 2 of 12, as published for two blocks.
+    """
+
+    mechanism: ClassVar[str] = "blockwise"
+    cost: ClassVar[str] = "block_tokens, or T / least_blocks where that is less; + 2G"
+    source: ClassVar[str] = "Qiu et al. 2020, arXiv 1911.02972, section 3"
+    exempt: ClassVar[Mapping[str, str]] = {
+        "causal": "its blocks are cut by the length of the whole text, which a token cannot know before the end",
+        "state": "it has no causal form",
+    }
+
+    block_tokens: Count = 256
+    least_blocks: Count = 1
+    shifts: tuple[Whole, ...] = ()
+
+    def blocks_of(self, tokens: int) -> int:
+        """How many blocks m a text of so many tokens has."""
+        return min(tokens, max(self.least_blocks, -(-tokens // self.block_tokens)))
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        """Edges are counted; with heads as for six of them where `shifts` is left empty. With globals, every query sees
+        them and they see every key; a global in a block that is seen counts for both."""
+        if not length:
+            return 0.0
+        edges = torch.arange(self.blocks_of(length) + 1) * length // self.blocks_of(length)
+        sizes, shifts = edges.diff(), self.shifts or (0, 0, 0, 0, 0, 1)
+        pairs = sum(int((sizes * sizes.roll(-shift)).sum()) for shift in shifts)
+        return min(float(length), pairs / len(shifts) / length + 2 * global_tokens)
+
+    def covers(self, tokens: int) -> bool:
+        return self.blocks_of(tokens) <= 1
+
+    def widened(self, tokens: int) -> Self:
+        return replace(self, block_tokens=max(self.block_tokens, tokens), least_blocks=1)
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        if not needed.any() or (is_global is not None and bool((needed & is_global).any())):
+            return needed.any().expand(needed.shape)
+        blocks = self.blocks_of(len(needed))
+        block = ((torch.arange(len(needed)) + 1) * blocks - 1) // len(needed)
+        seen = torch.zeros(blocks, dtype=torch.bool)
+        for shift in set(self.shifts) or {0, 1}:
+            seen[(block[needed] + shift) % blocks] = True
+        seen = needed | seen[block]
+        return seen if is_global is None else seen | is_global
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> BlockwiseAttention:
+        return BlockwiseAttention(self, width=width, heads=heads, causal=causal)
+
+
+class BlockwiseAttention(ProjectedAttention):
+    """The module of `BlockwiseConfig`."""
+
+    config: BlockwiseConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    pattern = Full()
+
+    def __init__(self, config: BlockwiseConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal)
+        moved = max(1, round(heads / 6)) if heads > 1 else 0
+        self.shifts = config.shifts or (0,) * (heads - moved) + (1,) * moved
+        if len(self.shifts) != heads:
+            raise InputError(
+                f"shifts has {len(self.shifts)} numbers and the attention {heads} heads; give one for each head"
+            )
+
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+        if not (hidden.shape[0] and hidden.shape[1]):
+            return hidden
+        slots = tokens.with_slots().real_slots()
+        query, key, value = self.project(hidden)
+        cut = Cut(self.config, tokens.mask, hidden)
+        context = self._blocks_context(query, key, value, cut, slots)
+        if slots is not None:
+            rows = self._attend(gather_slots(query, slots), key, value, tokens.mask)
+            context = put_slots(context, rows, slots)
+        merged = self.merge_heads(context)
+        return merged if tokens.mask is None else merged.masked_fill(~tokens.mask[:, :, None], 0)
+
+    def _blocks_context(self, query: Tensor, key: Tensor, value: Tensor, cut: Cut, slots: Tensor | None) -> Tensor:
+        """What `(B, H, T, D)` queries gather from the block that they see, and from global keys beside it."""
+        seen = cut.paired(torch.tensor(self.shifts, device=query.device))
+        near = [_gathered(each, seen) for each in (key, value)]
+        real = seen.flatten(0, 2) >= 0
+        if slots is not None:
+            beside = ~mask_of_slots(slots, query.shape[2])[:, None].expand(-1, self.heads, -1)
+            real = real & _gathered(beside, seen)[:, 0]
+            places = slots[:, None, None].expand(*seen.shape[:3], -1)
+            near = [
+                torch.cat([each, _gathered(all_, places)], 2) for each, all_ in zip(near, (key, value), strict=True)
+            ]
+            real = torch.cat([real, places.flatten(0, 2) >= 0], 1)
+        mask = None if cut.is_even and slots is None else real
+        context = self._attend(_gathered(query, cut.blocks[:, None].expand(seen.shape)), near[0], near[1], mask)
+        context = context[:, 0].unflatten(0, (*seen.shape[:2], -1)).flatten(2, 3)
+        return context.gather(2, cut.slots[:, None, :, None].expand(-1, self.heads, -1, self.head_width))
+
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        return attend(query, key, value, pattern=self.pattern, key_mask=mask, dropout_prob=self.dropout_prob)
+
+    def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        query, key, _ = self.project(hidden)
+        cut = Cut(self.config, tokens.mask, hidden)
+        shift = torch.tensor(self.shifts, device=hidden.device)[None, :, None, None]
+        block = cut.block[:, None]
+        seen = block[:, :, None] == (block[..., None] + shift) % cut.count[:, None, None, None]
+        is_global = tokens.global_mask(hidden.shape[1])
+        if is_global is not None:
+            seen = seen | is_global[:, None, None] | is_global[:, None, :, None]
+        real = cut.mask[:, None]
+        return dense_weights(query, key, seen & real[:, :, None] & real[..., None], scale=self.scale)
+
+
+class Cut:
+    """The blocks of each row of a batch.
+
+    Attributes:
+        mask: `(B, T)` bool, True where a token is real.
+        count: `(B,)` how many blocks a row has, one at least.
+        block: `(B, T)` the block of each real token.
+        blocks: `(B, M, W)` the places of the tokens of each block, −1 where there are fewer.
+        slots: `(B, T)` where each real token stands among the M·W.
+        is_even: whether no place is −1, known without looking at the data.
+    """
+
+    def __init__(self, config: BlockwiseConfig, mask: Tensor | None, hidden: Tensor) -> None:
+        batch, length, device = *hidden.shape[:2], hidden.device
+        size, least = config.block_tokens, config.least_blocks
+        if torch.compiler.is_compiling():  # one graph for every length: no least and greatest, never one block alone
+            most = (length + size - 1) // size + least
+            width = size if size <= WIDE else (length + least - 1) // least
+        else:
+            most = max(1, config.blocks_of(length))
+            width = -(-length // most) if mask is None else min(size, -(-length // least))
+        self.is_even = mask is None and not torch.compiler.is_compiling() and most * width == length
+        self.mask = torch.ones(batch, length, dtype=torch.bool, device=device) if mask is None else mask
+        tokens = self.mask.sum(1)
+        self.count = torch.minimum(tokens, ((tokens + size - 1) // size).clamp(min=least)).clamp(min=1)
+        total, count = tokens.clamp(min=1)[:, None], self.count[:, None]
+        place = (self.mask.cumsum(1) - 1).clamp(min=0)
+        self.block = ((place + 1) * count - 1) // total
+        self.slots = self.block * width + place - self.block * total // count
+        # Where each block begins, and the place in the padded row of each of its tokens.
+        number, inside = torch.arange(most, device=device), torch.arange(width, device=device)
+        first = torch.minimum(number * total // count, tokens[:, None])
+        last = torch.minimum((number + 1) * total // count, tokens[:, None])
+        counted = first[:, :, None] + inside
+        taken = counted.clamp(max=length - 1)
+        if mask is not None:
+            rows = torch.arange(batch, device=device)[:, None, None]
+            taken = real_first(mask)[rows, taken]
+        self.blocks = torch.where(counted < last[:, :, None], taken, -1)
+
+    def paired(self, shifts: Tensor) -> Tensor:
+        """`(B, H, M, W)`: the places of the keys that each block of queries sees, by `(H,)` shifts."""
+        number = torch.arange(self.blocks.shape[1], device=shifts.device)
+        other = (number + shifts[:, None]) % self.count[:, None, None]
+        rows = torch.arange(self.blocks.shape[0], device=shifts.device)[:, None, None]
+        return self.blocks[rows, other]
+
+
+def _gathered(tensor: Tensor, places: Tensor) -> Tensor:
+    """`(B, H, T, …)` at places `(B, H, M, W)`, −1 for any: `(B·H·M, 1, W, …)`.
+
+    Gathered as W·M, since a compiled graph can divide by W, which it knows, and not by M.
+    """
+    index, width = places.clamp(min=0).transpose(2, 3).flatten(2), places.shape[3]
+    if tensor.ndim == 4:
+        index = index[..., None].expand(-1, -1, -1, tensor.shape[3])
+    return tensor.gather(2, index).unflatten(2, (width, -1)).transpose(2, 3).flatten(0, 2)[:, None]

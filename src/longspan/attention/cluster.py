@@ -1,0 +1,124 @@
+"""Cluster: tokens are sorted by the centroid nearest to their state, and see the chunk in which they then stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from longspan.attention.base import AttentionConfig, State
+from longspan.attention.parts.centroids import Centroids, normal
+from longspan.attention.parts.costs import AttentionCost
+from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.parts.tokens import Tokens, in_order, rearranged
+from longspan.attention.parts.windows import pairs_within
+from longspan.ops.attend import attend
+from longspan.ops.clusters import sorted_by_cluster
+from longspan.patterns import Blocks
+from longspan.settings import Count, Seed, Share, Whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterConfig(AttentionConfig):
+    """Tokens of similar states see each other, wherever they stand: the layers between those with a window.
+
+    All real tokens of a text are sorted by cluster, those of a cluster in the order of the text, and cut into chunks; a
+    large cluster fills several, and small ones share one. Centroids are buffers that follow the states of training
+    batches without gradients, see `Centroids`.
+
+    Attributes:
+        clusters: centroids, which all heads share (paper: k).
+        chunk_tokens: tokens of a chunk; only real ones are counted.
+        side_chunks: chunks that are seen on each side, besides a token's own; the published form has none.
+        decay: share of a centroid that stays at each step of training.
+        first_iterations: rounds of k-means on the first training batch; 0 keeps the draw of the seed as the start.
+        seed: start of what is drawn for the centroids.
+    """
+
+    mechanism: ClassVar[str] = "cluster"
+    chooses: ClassVar[bool] = True
+    cost: ClassVar[str] = "(2·side_chunks + 1)·chunk_tokens + 2G"
+    source: ClassVar[str] = "Wang et al. 2021, Cluster-Former, arXiv 2009.06097, section 3"
+    exempt: ClassVar[Mapping[str, str]] = {
+        "causal": "where a chunk begins depends on how many later tokens are sorted before it",
+        "state": "it has no causal form",
+    }
+
+    clusters: Count = 64
+    chunk_tokens: Count = 256
+    side_chunks: Whole = 0
+    decay: Share = 0.999
+    first_iterations: Whole = 10
+    seed: Seed = 0
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        """Edges are counted."""
+        size, chunks = self.chunk_tokens, -(-length // self.chunk_tokens)
+        sides = min(self.side_chunks, max(chunks - 1, 0))
+        pairs = size**2 * pairs_within(chunks, -sides, sides)
+        if chunks:  # the last one is not full
+            last = length - (chunks - 1) * size
+            pairs += (2 * sides * size + last + size) * (last - size)
+        return min(float(length), pairs / max(length, 1) + 2 * global_tokens)
+
+    def covers(self, tokens: int) -> bool:
+        return tokens <= self.chunk_tokens * (1 + self.side_chunks)
+
+    def widened(self, tokens: int) -> Self:
+        return replace(self, chunk_tokens=max(self.chunk_tokens, tokens))
+
+    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
+        """The products of states and centroids are part of `mixing`."""
+        cost = super().costs(length=length, width=width, heads=heads, causal=causal)
+        return replace(cost, mixing=cost.mixing + width * self.clusters * length)
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        return needed.any().expand(needed.shape)
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> ClusterAttention:
+        return ClusterAttention(self, width=width, heads=heads, causal=causal)
+
+
+class ClusterAttention(ProjectedAttention):
+    """The module of `ClusterConfig`."""
+
+    config: ClusterConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __init__(self, config: ClusterConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal)
+        self.pattern = Blocks(config.chunk_tokens, config.side_chunks, config.side_chunks)
+        follow = {"decay": config.decay, "iterations": config.first_iterations, "seed": config.seed}
+        self.centroids = Centroids(1, config.clusters, width, **follow)
+
+    @torch.no_grad()
+    def init_extra_weights(self, std: float = 0.02) -> None:
+        super().init_extra_weights(std)
+        self.centroids.restart()
+
+    def after_step(self, step: int) -> None:
+        self.centroids.learn()
+
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+        hidden, tokens, back = self._sorted(hidden, tokens.with_slots())
+        slots = tokens.real_slots() if hidden.shape[1] else None
+        options = {"key_mask": tokens.mask, "globals": slots, "dropout_prob": self.dropout_prob}
+        context = self.merge_heads(attend(*self.project(hidden), pattern=self.pattern, **options))
+        return in_order(context, back)
+
+    def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        hidden, tokens, back = self._sorted(hidden, tokens.with_slots())
+        query, key, _ = self.project(hidden)
+        weights = self.dense_weights(query, key, tokens, tokens.global_mask(hidden.shape[1]))
+        return in_order(weights, back, 2, 3)
+
+    def _sorted(self, hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens, Tensor]:
+        """The same with the tokens sorted by cluster, padding at the end, and the way back."""
+        unit = normal(hidden)[1][:, None]
+        self.centroids.note(unit, tokens.mask)
+        clusters = self.centroids.nearest(unit)[:, 0]
+        if tokens.mask is not None:
+            clusters = clusters.masked_fill(~tokens.mask, -1)
+        return rearranged(hidden, tokens, sorted_by_cluster(clusters, self.config.clusters))

@@ -1,0 +1,105 @@
+"""Explicit sparse attention: each query keeps the keys that it scores highest, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from torch import Tensor
+
+from longspan.attention.base import AttentionConfig, State
+from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.parts.tokens import Tokens
+from longspan.ops.reference import full_precision
+from longspan.ops.top_scores import Budget, attend_top, top_weights
+from longspan.settings import Count, Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplicitSparseConfig(AttentionConfig):
+    """A query attends to the `top_k` keys with the highest scores in each head; what ties with the last of them stays.
+
+    All pairs are scored: this is a method for quality, not for long texts. Memory is linear all the same, since scores
+    are computed for some queries at a time and never kept. Global tokens change nothing here, because every token may
+    attend everywhere.
+
+    Attributes:
+        top_k: how many keys a query keeps (paper: k), all where there are fewer.
+        top_fraction: a query keeps at least this share of the keys that it may see, if that is more.
+        local_budget: half of the keys that are kept are the nearest, the other half the highest of the rest. Places
+            are counted in real tokens.
+    """
+
+    mechanism: ClassVar[str] = "explicit_sparse"
+    causal: ClassVar[bool] = True
+    incremental: ClassVar[bool] = True
+    cost: ClassVar[str] = "T (causal: (T + 1) / 2), of which top_k are used"
+    source: ClassVar[str] = "Zhao et al. 2019, arXiv 1912.11637, section 2.2"
+    exempt: ClassVar[Mapping[str, str]] = {
+        "linear": "every pair is scored before the highest are known",
+    }
+
+    top_k: Count = 8
+    top_fraction: Share = 0.0
+    local_budget: bool = False
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        return (length + 1) / 2 if causal else float(length)
+
+    def covers(self, tokens: int) -> bool:
+        return tokens <= max(1, self.top_k) or self.top_fraction == 1
+
+    def widened(self, tokens: int) -> Self:
+        return replace(self, top_k=max(self.top_k, tokens))
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        """All that may be kept: which keys are, their scores decide."""
+        return needed.flip(0).cumsum(0).flip(0) > 0 if causal else needed.any().expand(needed.shape)
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> ExplicitSparseAttention:
+        return ExplicitSparseAttention(self, width=width, heads=heads, causal=causal)
+
+
+class ExplicitSparseAttention(ProjectedAttention):
+    """The module of `ExplicitSparseConfig`."""
+
+    config: ExplicitSparseConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @property
+    def budget(self) -> Budget:
+        """How many keys a query keeps."""
+        config = self.config
+        return Budget(config.top_k, config.top_fraction, config.local_budget)
+
+    def new_state(self) -> State:
+        """Keys and values of every position so far, where the form is causal."""
+        if not self.causal:
+            return super().new_state()
+        from transformers.cache_utils import DynamicLayer
+
+        return DynamicLayer()
+
+    def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys without autocast: a rounded score would choose other keys."""
+        with full_precision(hidden):
+            wide = hidden.to(self.query.weight.dtype)
+            query, key = self.split_heads(self.query(wide)), self.split_heads(self.key(wide))
+        return query, key, self.split_heads(self.value(hidden)).to(query.dtype)
+
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+        query, key, value, key_mask, _ = self.remember(hidden, tokens, state)
+        context = attend_top(
+            query,
+            key,
+            value,
+            self.budget,
+            causal=self.causal,
+            key_mask=key_mask,
+            dropout_prob=self.dropout_prob,
+        )
+        return self.merge_heads(context)
+
+    def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        query, key, _ = self.project(hidden)
+        return top_weights(query, key, self.budget, causal=self.causal, key_mask=tokens.mask)

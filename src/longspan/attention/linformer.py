@@ -1,0 +1,299 @@
+"""Linformer: keys and values are shortened along the length to a fixed number of slots, which every query sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longspan.attention.base import AttentionConfig, State
+from longspan.attention.parts.costs import AttentionCost
+from longspan.attention.parts.length_tables import LengthTables
+from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.parts.tokens import Tokens, in_order, real_first
+from longspan.errors import InputError
+from longspan.ops.attend import attend
+from longspan.ops.block_pools import block_mask, block_shares, pool_blocks
+from longspan.ops.reference import dense_weights
+from longspan.patterns import Full
+from longspan.settings import Count, Seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinformerConfig(AttentionConfig):
+    """Every token sees every token through `slots` sums of them: `softmax(Q (E K)ᵀ/√D) (F V)`.
+
+    A row's real tokens are counted, from its first: token number t has column t of E and F, so a shorter text uses the
+    leading columns, wherever its padding stands. Global tokens change nothing here, because every slot holds every
+    token (or, in pools, every token is in a slot that every query sees).
+
+    Attributes:
+        slots: number of slots (paper: k), for pools the most that there can be; more than there are tokens are allowed.
+        max_tokens: the most real tokens of a text (paper: n).
+        projection: what makes slots: `"linear"`, learned sums of all tokens; `"random"`, sums drawn once from N(0, 1/k)
+            by `seed` and never trained; or blocks of ⌈max_tokens / slots⌉ tokens side by side, each pooled: `"mean"`,
+            `"max"`, or `"conv"`, a learned factor for each place of a block and each channel, at first a mean.
+        sharing: what is learned or drawn: two for each head, `"none"`; one for keys and one for values, `"headwise"`;
+            one for both, `"key_value"`; or one for both in all layers of an encoder, `"layerwise"`.
+        compress_input: shorten the layer's input and project what is left to keys and values, as fairseq does; cheaper,
+            and with another weight of the projections' biases.
+        seed: start of the draws of `"random"`.
+    """
+
+    mechanism: ClassVar[str] = "linformer"
+    sees_everything: ClassVar[bool] = True
+    cost: ClassVar[str] = "slots, or in pools T / ⌈max_tokens / slots⌉"
+    source: ClassVar[str] = "Wang et al. 2020, arXiv 2006.04768, equation 7 and section 4"
+    exempt: ClassVar[Mapping[str, str]] = {
+        "causal": "a slot holds tokens of the whole text, later ones too",
+        "state": "it has no causal form",
+    }
+    tables: ClassVar[str] = "projections along the length"
+    trained: ClassVar[tuple[str, ...]] = ("slots", "max_tokens", "projection", "seed")
+
+    slots: Count = 256
+    max_tokens: Count = 4096
+    projection: Literal["linear", "random", "mean", "max", "conv"] = "linear"
+    sharing: Literal["none", "headwise", "key_value", "layerwise"] = "headwise"
+    compress_input: bool = False
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.compress_input and self.sharing == "none":
+            raise InputError(
+                "sharing='none' gives each head a projection of its own, but compress_input=True shortens before there "
+                "are heads; choose sharing='headwise' or compress_input=False"
+            )
+        if self.sharing == "layerwise" and self.projection == "conv":
+            raise InputError(
+                "sharing='layerwise' has no tables of projection='conv', whose factors belong to the channels of a "
+                "layer; choose sharing='key_value' or projection='linear'"
+            )
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens of a pooled block."""
+        return -(-self.max_tokens // self.slots)
+
+    @property
+    def pools(self) -> bool:
+        """Whether slots are blocks of tokens, not sums of all."""
+        return self.projection in ("mean", "max", "conv")
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether something is learned or drawn."""
+        return self.projection not in ("mean", "max")
+
+    @property
+    def compresses_once(self) -> bool:
+        """Whether keys and values come from the same slots of the input."""
+        return self.compress_input and (not self.has_tables or self.sharing in ("key_value", "layerwise"))
+
+    @property
+    def shared(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return (*self.trained, "sharing") if self.sharing == "layerwise" and self.has_tables else ()
+
+    @property
+    def longest(self) -> int:
+        return self.max_tokens
+
+    @property
+    def projections(self) -> tuple[str, ...]:
+        return ("query", "output") if self.compress_input else super().projections
+
+    @property
+    def idle(self) -> frozenset[str]:
+        idle = set() if self.has_tables else {"sharing"}
+        return frozenset(idle if self.projection == "random" else {*idle, "seed"})
+
+    @classmethod
+    def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {"max_tokens": tokens}
+
+    def handed_on(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in (*self.trained, "sharing", "compress_input")}
+
+    def slots_of(self, length: int) -> int:
+        """Slots of a text of so many tokens."""
+        return min(self.slots, -(-length // self.block_tokens)) if self.pools else self.slots
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        return float(self.slots_of(length))
+
+    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
+        """Keys and values are each shortened: a slot costs E for each token in it."""
+        cost = super().costs(length=length, width=width, heads=heads, causal=causal)
+        slots = self.slots_of(length)
+        each = (length if self.pools else slots * length) * width
+        projected = 2 * slots * width**2 if self.compress_input else 0
+        times = 1 if self.compresses_once else 2
+        return replace(cost, pooling=times * each, projections=cost.projections + projected)
+
+    def build_positions(self, width: int) -> LengthTables | None:
+        return self.make_tables(heads=1) if self.shared else None
+
+    def make_tables(self, *, heads: int, head_width: int = 1) -> LengthTables:
+        """What is learned or drawn for one layer, or for all."""
+        count = heads if self.sharing == "none" else 1
+        shape = (self.block_tokens, head_width) if self.projection == "conv" else (self.slots, self.max_tokens)
+        apart = self.sharing in ("none", "headwise")
+        seed = self.seed if self.projection == "random" else None
+        return LengthTables((count, *shape), apart=apart, seed=seed, mean=self.projection == "conv")
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> LinformerAttention:
+        return LinformerAttention(self, width=width, heads=heads, causal=causal)
+
+
+class LinformerAttention(ProjectedAttention):
+    """The module of `LinformerConfig`.
+
+    What is learned or drawn is in `tables`, until an encoder that holds it for all layers calls `share_positions` and
+    passes it in `Tokens(relative=…)`.
+    """
+
+    config: LinformerConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    tables: LengthTables | None
+
+    def __init__(self, config: LinformerConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal)
+        has = config.has_tables
+        self.tables = config.make_tables(heads=heads, head_width=self.head_width) if has else None
+
+    def init_extra_weights(self, std: float = 0.02) -> None:
+        """The tables start by themselves."""
+        if self.tables is not None:
+            self.tables.init_extra_weights(std)
+
+    def share_positions(self) -> None:
+        """Give up the module's own tables, if it is one of those that share them."""
+        if self.config.shared:
+            self.tables = None
+
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+        key, value, key_mask, _ = self.shortened(hidden, tokens)
+        query = self.split_heads(self.query(hidden))
+        options = {"pattern": Full(), "key_mask": key_mask, "dropout_prob": self.dropout_prob}
+        return self.merge_heads(attend(query, key, value, **options))
+
+    def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """What a query takes of each token: its weights of the slots times the tokens' shares in these. Sums may make
+        it negative, and of `"max"` and `"conv"`, which take each channel by itself, it is a mean."""
+        key, _, key_mask, shares = self.shortened(hidden, tokens, dense=True)
+        query = self.split_heads(self.query(hidden))
+        seen = torch.ones(1, 1, 1, key.shape[2], dtype=torch.bool, device=key.device)
+        weights = dense_weights(query, key, seen if key_mask is None else key_mask[:, None, None], scale=self.scale)
+        weights = weights @ shares.to(weights.dtype)
+        order, _ = self._order(hidden, tokens.mask)
+        if order is None:
+            return weights
+        places = order[:, None, None].expand(-1, *weights.shape[1:3], -1)
+        return weights.new_zeros(*weights.shape[:3], hidden.shape[1]).scatter(3, places, weights)
+
+    def shortened(
+        self, hidden: Tensor, tokens: Tokens, *, dense: bool = False
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        """Keys and values of the slots, `(B, H, M, D)` each, which slots hold a token `(B, M)`, and the values
+        again; where `dense`, in their place the share of each token in each slot, `(B, H, M, T)`."""
+        order, mask = self._order(hidden, tokens.mask)
+        hidden, tables = in_order(hidden, order), self._tables(tokens)
+        seen = None
+        if self.config.pools:
+            seen = block_mask(mask, hidden.shape[1], self.config.block_tokens, hidden.device)
+            seen = None if seen is None else seen.expand(hidden.shape[0], -1)
+        if not self.config.compress_input:
+            vectors = [self.split_heads(project(hidden)) for project in (self.key, self.value)]
+            key, value = (self._shorten(each, mask, table) for each, table in zip(vectors, tables, strict=True))
+        else:
+            inputs, vectors = self.split_heads(hidden), [self.split_heads(hidden)] * 2
+            first = self._shorten(inputs, mask, tables[0])
+            second = first if self.config.compresses_once else self._shorten(inputs, mask, tables[1])
+            key, value = self.key(self.merge_heads(first)), self.value(self.merge_heads(second))
+            key, value = self.split_heads(key), self.split_heads(value)
+        shares = self._shares(vectors[1], mask, tables[1]) if dense else value
+        return key, value, seen, shares
+
+    def _order(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """An order in which real tokens come first, as many places of it as there are columns, and its mask.
+
+        Raises:
+            InputError: a row has more real tokens than there are columns.
+        """
+        length, most = hidden.shape[1], self.config.max_tokens
+        if length > most:
+            self._check_count(length if mask is None else mask.sum(1))
+        if mask is None:
+            return None, None
+        order = real_first(mask)
+        order = order[:, :most] if length > most else order
+        return order, in_order(mask, order)
+
+    def _check_count(self, count: Tensor | int) -> None:
+        """Raise unless every row's count `(B,)` has its columns; a compiled program asserts it."""
+        most = self.config.max_tokens
+        if isinstance(count, Tensor) and torch.compiler.is_compiling():
+            torch._assert_async((count <= most).all(), "max_tokens is fewer than the real tokens of a row")
+            return
+        found = count if isinstance(count, int) else int(count.max()) if len(count) else 0
+        if found > most:
+            raise InputError(
+                f"a text of {found} tokens is longer than max_tokens={most} of attention 'linformer', whose "
+                "projections have a column for each token; shorten it, or build with a larger max_tokens"
+            )
+
+    def _tables(self, tokens: Tokens) -> tuple[Tensor | None, Tensor | None]:
+        """What shortens keys and what values: the module's own, or those of `tokens`.
+
+        Raises:
+            InputError: there are none, or they have another shape than the configuration says.
+        """
+        config = self.config
+        if not config.has_tables:
+            return None, None
+        if not config.shared or tokens.relative is None:
+            if self.tables is None:
+                raise InputError(
+                    "relative=None of Tokens leaves this layer without the projection along the length, which its "
+                    "encoder holds for all layers; give Tokens(relative=…) the encoder's"
+                )
+            tables = self.tables()
+            return tables[0], tables[-1]
+        shapes, wanted = [tuple(each.shape) for each in tokens.relative], (1, config.slots, config.max_tokens)
+        if shapes != [wanted]:
+            raise InputError(
+                f"relative has tables of shapes {shapes}; attention 'linformer' with these options needs [{wanted}]"
+            )
+        return tokens.relative[0], tokens.relative[0]
+
+    def _shorten(self, hidden: Tensor, mask: Tensor | None, table: Tensor | None) -> Tensor:
+        """`(B, H, T, D)` → `(B, H, M, D)`; padding counts nothing."""
+        if self.config.pools:
+            options = {"size": self.config.block_tokens, "pooling": self.config.projection, "weight": table}
+            return pool_blocks(hidden, mask=mask, **options)
+        assert table is not None
+        if mask is not None:
+            hidden = hidden.masked_fill(~mask[:, None, :, None], 0)
+        columns = _leading(table, hidden.shape[2])
+        if table.shape[0] > 1:
+            return columns @ hidden
+        return self.split_heads(columns @ self.merge_heads(hidden))  # all heads at once
+
+    def _shares(self, hidden: Tensor, mask: Tensor | None, table: Tensor | None) -> Tensor:
+        """How much of each token is in each slot, `(B, H, M, T)`, for pictures."""
+        if self.config.pools:
+            options = {"size": self.config.block_tokens, "pooling": self.config.projection, "weight": table}
+            return block_shares(hidden, mask=mask, **options)
+        assert table is not None
+        columns = _leading(table, hidden.shape[2]).expand(hidden.shape[0], self.heads, -1, -1)
+        return columns if mask is None else columns.masked_fill(~mask[:, None, None], 0)
+
+
+def _leading(table: Tensor, length: int) -> Tensor:
+    """The columns `(H or 1, k, T)` of the first tokens, by padding back: a slice would hold an exported program to
+    lengths below the longest."""
+    return F.pad(table, (0, length - table.shape[2]))

@@ -1,0 +1,112 @@
+"""Centroids that follow the vectors of training batches, without gradients: online k-means on the unit sphere.
+
+A forward pass only reads them, so that it depends on nothing that ran before, and a pass that gradient checkpointing
+repeats finds what the first one found. In training it leaves its vectors behind; `learn`, called once after each step
+of the optimiser (`Attention.after_step`), moves the centroids towards them.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from longspan.ops.clusters import nearest
+from longspan.ops.reference import full_precision
+
+
+class Centroids(nn.Module):
+    """C unit vectors for each of H sets of heads, as buffers that are saved with the weights.
+
+    Args:
+        sets: how many sets H of centroids there are, one for each head or one for all.
+        count: centroids C of a set.
+        width: numbers D of a vector.
+        decay: share λ of a centroid that stays: `μ ← unit(λ μ + (1 − λ) m)`, m being the unit mean of its vectors.
+        iterations: rounds of k-means on the first batch.
+        seed: start of what is drawn: the centroids before the first batch, and the vectors that k-means starts from.
+    """
+
+    centres: Tensor
+    batches: Tensor
+
+    def __init__(self, sets: int, count: int, width: int, *, decay: float, iterations: int, seed: int) -> None:
+        super().__init__()
+        self.decay, self.iterations, self.seed = decay, iterations, seed
+        self.register_buffer("centres", torch.empty(sets, count, width))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+        self._noted: tuple[Tensor, Tensor | None] | None = None
+        self.restart()
+
+    @torch.no_grad()
+    def restart(self) -> None:
+        """Back to the draw of the seed, where the centroids were not loaded."""
+        if not getattr(self.centres, "_is_hf_initialized", False):
+            generator = torch.Generator().manual_seed(self.seed)
+            drawn = torch.randn(self.centres.shape, generator=generator, dtype=torch.float64)
+            self.centres.copy_(F.normalize(drawn, dim=-1))
+        if not getattr(self.batches, "_is_hf_initialized", False):
+            self.batches.zero_()
+
+    def nearest(self, vectors: Tensor) -> Tensor:
+        """The centroid of each vector, `(B, H, T, D)` → `(B, H, T)` int64."""
+        return nearest(vectors, self.centres)
+
+    def note(self, vectors: Tensor, real: Tensor | None = None) -> None:
+        """Leave the unit vectors of a batch, `(B, H, T, D)`, for `learn`; in evaluation nothing is left.
+
+        The last batch before a step counts: a pass that is repeated for its gradients leaves the same once more.
+        """
+        if self.training:
+            self._noted = vectors.detach(), real
+
+    @torch.no_grad()
+    def learn(self) -> None:
+        """Move towards the batch that was noted last; at the first one, start from its vectors by k-means.
+
+        A centroid that is nearest to no vector stays. Processes that train together learn from all of their batches.
+        """
+        if self._noted is None:
+            return
+        vectors, real = self._noted
+        self._noted = None
+        if real is None:
+            real = torch.ones(vectors.shape[0], vectors.shape[2], dtype=torch.bool, device=vectors.device)
+        wide = torch.promote_types(self.centres.dtype, torch.float32)
+        pool = vectors.to(wide).transpose(0, 1)[:, real]
+        with full_precision(pool):
+            if self.iterations and int(self.batches) == 0:
+                self._begin(pool)
+                for _ in range(self.iterations):
+                    self._move(pool, 0.0)
+            else:
+                self._move(pool, self.decay)
+        self.batches += 1
+
+    def _begin(self, pool: Tensor) -> None:
+        """Start at vectors of the batch `(H, n, D)`, drawn without repetition; where they are too few, some stay."""
+        generator = torch.Generator().manual_seed(self.seed)
+        drawn = torch.randperm(pool.shape[1], generator=generator)[: self.centres.shape[1]].to(pool.device)
+        self.centres[:, : len(drawn)] = pool[:, drawn].to(self.centres.dtype)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.broadcast(self.centres, 0)
+
+    def _move(self, pool: Tensor, decay: float) -> None:
+        """One step: each centroid towards the unit mean of the vectors `(H, n, D)` that it is nearest to."""
+        own = nearest(pool, self.centres)
+        sums = pool.new_zeros(self.centres.shape).scatter_add(1, own[..., None].expand_as(pool), pool)
+        counts = pool.new_zeros(self.centres.shape[:2]).scatter_add(1, own, torch.ones_like(own, dtype=pool.dtype))
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            for each in (sums, counts):
+                torch.distributed.all_reduce(each)
+        moved = decay * self.centres + (1 - decay) * F.normalize(sums, dim=-1)
+        self.centres.copy_(torch.where(counts[..., None] > 0, F.normalize(moved, dim=-1), self.centres))
+
+
+def normal(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """`LayerNorm` without weights over the last dimension, as attention and as the centroids read it: of length √D in
+    the type of the input, and of length 1 in float32 at least, without gradients."""
+    wide = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    with full_precision(vectors):
+        normal = F.layer_norm(wide, wide.shape[-1:])
+        return normal.to(vectors.dtype), F.normalize(normal.detach(), dim=-1)

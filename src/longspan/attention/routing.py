@@ -1,0 +1,256 @@
+"""Routing: some heads see a window, the others the tokens of their own cluster, found by online k-means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from longspan.attention.base import AttentionConfig, State
+from longspan.attention.parts.centroids import Centroids, normal
+from longspan.attention.parts.costs import AttentionCost
+from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.parts.tokens import Tokens
+from longspan.attention.parts.windows import pairs_within
+from longspan.errors import InputError
+from longspan.ops.attend import attend
+from longspan.ops.balanced import attend_balanced, balanced_weights
+from longspan.ops.cluster_steps import LastOfClusters, continue_clusters
+from longspan.ops.clusters import attend_clusters, cluster_mask
+from longspan.ops.reference import dense_mask, dense_weights
+from longspan.patterns import Window
+from longspan.settings import Count, Range, Seed, Share, Whole
+
+if TYPE_CHECKING:
+    from longspan.attention.parts.state import RecurrentLayer
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutingConfig(AttentionConfig):
+    """Local heads see a window; routing heads see tokens of the same cluster, wherever these stand.
+
+    Queries and keys of routing heads are normalised, `q = LayerNorm(x W_q)` without weights. Centroids are buffers that
+    follow the vectors of training batches without gradients, see `Centroids`.
+
+    Attributes:
+        left_tokens: tokens before a query that the local heads see; the token itself is not counted.
+        right_tokens: tokens after it, both ways only.
+        routing_share: share of the heads that route; the others are local.
+        clusters: centroids of each routing head (paper: k).
+        selection: "nearest" puts every token into the cluster of its nearest centroid, where it sees the nearest
+            `cluster_tokens` others; queries are their own keys. "balanced" is published: every centroid takes as many
+            queries, and as many keys, ⌈n / clusters⌉ of n real tokens, so that a token may be in several clusters or in
+            none. That choice depends on the whole text, hence it has no causal form here.
+        cluster_tokens: tokens of its cluster that a query sees before itself and, both ways, after itself; only with
+            "nearest" (paper: w, which is n / k there).
+        decay: share of a centroid that stays at each step of training (paper: λ).
+        first_iterations: rounds of k-means on the first training batch; 0 keeps the draw of the seed as the start.
+        seed: start of what is drawn for the centroids.
+    """
+
+    mechanism: ClassVar[str] = "routing"
+    causal: ClassVar[bool] = True
+    incremental: ClassVar[bool] = True
+    chooses: ClassVar[bool] = True
+    cost: ClassVar[str] = (
+        "(1 − routing_share)·(left_tokens + 1 + right_tokens) + routing_share·2·cluster_tokens (balanced: T / clusters)"
+    )
+    source: ClassVar[str] = "Roy et al. 2021, arXiv 2003.05997, section 4 and algorithm 1"
+
+    left_tokens: Whole = 256
+    right_tokens: Whole = 256
+    routing_share: Annotated[float, Range(0, below=1)] = 0.5
+    clusters: Count = 32
+    selection: Literal["nearest", "balanced"] = "nearest"
+    cluster_tokens: Count = 128
+    decay: Share = 0.999
+    first_iterations: Whole = 10
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.selection == "balanced":
+            # Of these options, not of all; `getattr` finds what stands in the instance before what the class says.
+            for name, value in {"causal": False, "incremental": False, "exempt": BALANCED}.items():
+                object.__setattr__(self, name, value)
+
+    @property
+    def idle(self) -> frozenset[str]:
+        return frozenset({"cluster_tokens"} if self.selection == "balanced" else ())
+
+    def covers(self, tokens: int) -> bool:
+        sides = [self.left_tokens, self.right_tokens]
+        if self.selection == "nearest" and self.routing_share:
+            sides.append(self.cluster_tokens)
+        return tokens <= 1 or min(sides) >= tokens - 1
+
+    def widened(self, tokens: int) -> Self:
+        wide = {name: max(getattr(self, name), tokens) for name in ("left_tokens", "right_tokens", "cluster_tokens")}
+        return replace(self, **wide)
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        """Counted for clusters of equal size; those with centroids are not among them."""
+        near = pairs_within(length, -self.left_tokens, 0 if causal else self.right_tokens) / max(length, 1)
+        near = min((length + 1) / 2 if causal else float(length), near + 2 * global_tokens)
+        each, more = divmod(length, self.clusters)
+        sizes = ((each + 1, more), (each, self.clusters - more))
+        if self.selection == "balanced":
+            far = float(self.clusters * (each + bool(more)) ** 2)
+        else:
+            far = float(sum(many * self._seen_in(size, causal) for size, many in sizes))
+        return (1 - self.routing_share) * near + self.routing_share * far / max(length, 1)
+
+    def _seen_in(self, size: int, causal: bool) -> int:
+        """Scores in a cluster of so many tokens; a token that sees no other sees itself."""
+        reach = min(self.cluster_tokens, size)
+        pairs = pairs_within(size, -reach, 0 if causal else reach) - size
+        return pairs + (min(size, 1) if causal else size == 1)
+
+    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
+        """The products with the centroids are part of `mixing`, twice where queries and keys are two."""
+        cost = super().costs(length=length, width=width, heads=heads, causal=causal)
+        times = 2 if self.selection == "balanced" else 1
+        products = times * round(self.routing_share * heads) * (width // heads) * self.clusters * length
+        return replace(cost, mixing=cost.mixing + products)
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        if not causal:
+            return needed.any().expand(needed.shape)
+        return needed.flip(0).cumsum(0).flip(0) > 0
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> RoutingAttention:
+        return RoutingAttention(self, width=width, heads=heads, causal=causal)
+
+
+BALANCED: Mapping[str, str] = {
+    "causal": "balanced clusters choose their members from the whole text, later tokens included",
+    "state": "it has no causal form",
+    "linear": "balanced clusters grow with the text",
+}
+"""What balanced clusters are exempt from."""
+
+
+class RoutingAttention(ProjectedAttention):
+    """The module of `RoutingConfig`. Its first heads are local, the others route."""
+
+    config: RoutingConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __init__(self, config: RoutingConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal)
+        routing = config.routing_share * heads
+        if not float(routing).is_integer():
+            raise InputError(
+                f"routing_share={config.routing_share} of heads={heads} are no whole heads; choose a share that is"
+            )
+        self.near = heads - int(routing)
+        self.pattern = Window(config.left_tokens, 0 if causal else config.right_tokens)
+        self.left, self.right = config.cluster_tokens, 0 if causal else config.cluster_tokens
+        follow = {"decay": config.decay, "iterations": config.first_iterations, "seed": config.seed}
+        self.centroids = Centroids(int(routing), config.clusters, self.head_width, **follow)
+
+    @torch.no_grad()
+    def init_extra_weights(self, std: float = 0.02) -> None:
+        super().init_extra_weights(std)
+        self.centroids.restart()
+
+    def after_step(self, step: int) -> None:
+        self.centroids.learn()
+
+    def new_state(self) -> State:
+        """The window of the local heads and the last tokens of every cluster, of constant size, in the causal form."""
+        if not self.causal:
+            return super().new_state()
+        from longspan.attention.parts.state import RecurrentLayer
+
+        return RecurrentLayer()
+
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+        query, key, value = self.project(hidden)
+        if state is not None:
+            from longspan.attention.parts.state import recurrent
+
+            return self.merge_heads(self._continued(query, key, value, tokens.mask, recurrent(state, "clusters")))
+        near = (each[:, : self.near] for each in (query, key, value))
+        slots = tokens.with_slots().real_slots() if hidden.shape[1] else None
+        options = {"key_mask": tokens.mask, "globals": slots, "dropout_prob": self.dropout_prob}
+        found = [attend(*near, pattern=self.pattern, **options)]
+        if self.near < self.heads:
+            query, key, value = (each[:, self.near :] for each in (query, key, value))
+            found.append(self._routed(query, key, value, tokens.mask))
+        return self.merge_heads(torch.cat(found, 1))
+
+    def _routed(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """What the routing heads gather: `(B, H', T, D)`."""
+        query, unit = normal(query)
+        if self.config.selection == "nearest":
+            clusters = self._clusters(unit, mask)
+            self.centroids.note(unit, mask)
+            limits = {"left": self.left, "right": self.right, "dropout_prob": self.dropout_prob}
+            return attend_clusters(query, query, value, clusters, self.config.clusters, **limits)
+        key, unit_key = normal(key)
+        twice = None if mask is None else torch.cat([mask, mask], 1)
+        self.centroids.note(torch.cat([unit, unit_key], 2), twice)
+        real = _real(query, mask)
+        return attend_balanced(query, key, value, self.centroids.centres, real, dropout_prob=self.dropout_prob)
+
+    def _clusters(self, unit: Tensor, mask: Tensor | None) -> Tensor:
+        """The cluster of each token in each head, `(B, H', T)`, −1 where it is padded."""
+        clusters = self.centroids.nearest(unit)
+        return clusters if mask is None else clusters.masked_fill(~mask[:, None], -1)
+
+    def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        query, key, _ = self.project(hidden)
+        sizes = {"queries": hidden.shape[1], "keys": hidden.shape[1], "query_offset": 0, "device": hidden.device}
+        seen = dense_mask(self.pattern, key_mask=tokens.mask, is_global=tokens.global_mask(hidden.shape[1]), **sizes)
+        near = dense_weights(query[:, : self.near], key[:, : self.near], seen, scale=self.scale)
+        (query, unit), (key, _) = (normal(each[:, self.near :]) for each in (query, key))
+        if self.config.selection == "nearest":
+            clusters = self._clusters(unit, tokens.mask)
+            seen = cluster_mask(clusters, self.config.clusters, left=self.left, right=self.right)
+            far = dense_weights(query, query, seen, scale=self.scale)
+        else:
+            far = balanced_weights(query, key, self.centroids.centres, _real(query, tokens.mask))
+        return torch.cat([near, far.to(near.dtype)], 1)
+
+    def _continued(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, state: RecurrentLayer
+    ) -> Tensor:
+        """T new tokens `(B, H, T, D)` behind those of the state, which is brought up to date."""
+        held, new = state.tensors, query.shape[2]
+        near_query, keys, values = (each[:, : self.near] for each in (query, key, value))
+        if held:
+            keys, values = torch.cat([held["near_keys"], keys], 2), torch.cat([held["near_values"], values], 2)
+        seen = None if mask is None else mask[:, mask.shape[1] - keys.shape[2] :]
+        options = {"key_mask": seen, "query_offset": keys.shape[2] - new, "dropout_prob": self.dropout_prob}
+        found = [attend(near_query, keys, values, pattern=self.pattern, **options)]
+        first = max(0, keys.shape[2] - self.config.left_tokens)
+        # A view would keep all of them.
+        kept = {"near_keys": keys[:, :, first:].clone(), "near_values": values[:, :, first:].clone()}
+        if self.near < self.heads:
+            query, unit = normal(query[:, self.near :])
+            real = None if mask is None else mask[:, mask.shape[1] - new :]
+            self.centroids.note(unit, real)
+            mixed, last = continue_clusters(
+                query,
+                query,
+                value[:, self.near :],
+                self._clusters(unit, real),
+                self.config.clusters,
+                LastOfClusters(*(held[name] for name in LastOfClusters._fields)) if held else None,
+                size=self.left,
+                dropout_prob=self.dropout_prob,
+            )
+            found.append(mixed)
+            kept |= last._asdict()
+        state.advance(new, **kept)
+        return torch.cat(found, 1)
+
+
+def _real(query: Tensor, mask: Tensor | None) -> Tensor:
+    """The mask `(B, T)`, or that all tokens are real."""
+    if mask is not None:
+        return mask
+    return torch.ones(query.shape[0], query.shape[2], dtype=torch.bool, device=query.device)

@@ -1,0 +1,218 @@
+"""Sparse Sinkhorn attention: a block of tokens attends to itself and to what a learned sorting of the blocks gives
+it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from longspan.attention.base import AttentionConfig, State
+from longspan.attention.parts.costs import AttentionCost
+from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.parts.tokens import Tokens, real_first, undone
+from longspan.errors import InputError
+from longspan.ops.reference import full_precision
+from longspan.ops.sinkhorn import NOTHING, attend_blocks, block_means, block_weights, earlier, means_so_far, sinkhorn
+from longspan.settings import Count, Range
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkhornConfig(AttentionConfig):
+    """Every block of tokens gets one mixture of all blocks besides itself, sorted for it by a matrix that is nearly
+    doubly stochastic. Blocks are counted over the real tokens of each row.
+
+    Attributes:
+        block_tokens: tokens of a block, b.
+        sort_net: what says how well block j suits block i. "bilinear" has no weights: the mean query of i times the
+            mean key of j, over √D. "linear" and "mlp" make a number for each place among `most_blocks` from the mean
+            query and key of block i; "mlp" by way of a layer of width 2D.
+        most_blocks: with "linear" and "mlp", blocks of the longest text.
+        iterations: how often columns and rows are normalised.
+        temperature: what logits are divided by, τ.
+        noise: in training, so much Gumbel noise is added to the logits; 0 for none.
+        hard_sort: each block gets the one block that suits it best, whole; gradients are those of the mixture.
+    """
+
+    mechanism: ClassVar[str] = "sinkhorn"
+    causal: ClassVar[bool] = True
+    incremental: ClassVar[bool] = True
+    cost: ClassVar[str] = "2·block_tokens + T / block_tokens"
+    source: ClassVar[str] = "Tay et al. 2020, arXiv 2002.11296, section 3"
+    exempt: ClassVar[Mapping[str, str]] = {
+        "linear": "sorting mixes every block with every other",
+        "globals": "what a token sees is the affair of its block",
+    }
+
+    block_tokens: Count = 64
+    sort_net: Literal["bilinear", "linear", "mlp"] = "bilinear"
+    most_blocks: Count = 64
+    iterations: Annotated[int, Range(1, 1000)] = 7
+    temperature: Annotated[float, Range(above=0, maximum=1000)] = 0.75
+    noise: Annotated[float, Range(0, 1000)] = 1.0
+    hard_sort: bool = False
+
+    @property
+    def idle(self) -> frozenset[str]:
+        """Options that mean nothing beside the values of the others."""
+        return frozenset({"most_blocks"} if self.sort_net == "bilinear" else ())
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        """Those of a block's own tokens and of as many sorted ones, and the work of sorting: a pair of blocks is mixed
+        by as many multiply-adds as b scores take."""
+        return 2.0 * self.block_tokens + self._blocks(length) ** 2 * self.block_tokens / max(length, 1)
+
+    def _blocks(self, length: int) -> int:
+        return -(-length // self.block_tokens)
+
+    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
+        """Scores, with the mixing of blocks among them; the sort net's own products are on top."""
+        cost, blocks = super().costs(length=length, width=width, heads=heads, causal=causal), self._blocks(length)
+        descriptor, columns = 2 * width // heads, self.most_blocks
+        nets = {
+            "bilinear": width * blocks**2,
+            "linear": heads * blocks * descriptor * columns,
+            "mlp": heads * blocks * descriptor * (descriptor + columns),
+        }
+        full = 2 * self.block_tokens * blocks * self.block_tokens + blocks**2 * self.block_tokens
+        return replace(cost, mixing=2 * width * full + nets[self.sort_net] + heads * blocks**2 * self.block_tokens)
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        if not causal:  # every block is mixed with every other, and changes how they are mixed
+            return needed.any().expand(needed.shape)
+        return needed.flip(0).cumsum(0).flip(0) > 0
+
+    def covers(self, tokens: int) -> bool:
+        return tokens <= self.block_tokens
+
+    def widened(self, tokens: int) -> Self:
+        return replace(self, block_tokens=max(self.block_tokens, tokens))
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> SinkhornAttention:
+        return SinkhornAttention(self, width=width, heads=heads, causal=causal)
+
+
+class SinkhornAttention(ProjectedAttention):
+    """The module of `SinkhornConfig`."""
+
+    config: SinkhornConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __init__(self, config: SinkhornConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal)
+        pair = 2 * self.head_width
+        if config.sort_net == "mlp":
+            self.sort_inner = nn.Parameter(torch.empty(heads, pair, pair))
+        if config.sort_net != "bilinear":
+            self.sort_outer = nn.Parameter(torch.empty(heads, pair, config.most_blocks))
+        self.init_extra_weights()
+
+    @torch.no_grad()
+    def init_extra_weights(self, std: float = 0.02) -> None:
+        """N(0, std) for the sort net, so that a block is at first a mixture of all."""
+        for name in ("sort_inner", "sort_outer"):
+            if hasattr(self, name):
+                nn.init.normal_(getattr(self, name), std=std)
+
+    def new_state(self) -> State:
+        """Queries, beside the keys, and values of every position so far, where the form is causal."""
+        if not self.causal:
+            return super().new_state()
+        from transformers.cache_utils import DynamicLayer
+
+        return DynamicLayer()
+
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+        new, size = hidden.shape[1], self.config.block_tokens
+        query, key, value = self.project(hidden)
+        if state is not None:
+            both, value = state.update(torch.cat([query, key], -1), value)
+            if state.is_compileable:  # a preallocated layer hands out places that are still empty
+                seen = int(state.get_seq_length())
+                both, value = both[:, :, :seen], value[:, :, :seen]
+            query, key = both.split(self.head_width, -1)
+        if not new:
+            return hidden
+        mask = tokens.last_mask(key.shape[2])
+        query, key, value, real, place = self._blocks(query, key, value, mask)
+        order, first, place = self.order(query, key, real), 0, place[:, place.shape[1] - new :]
+        if state is not None:
+            first = int(place.min()) // size
+        context = attend_blocks(
+            query[:, :, first:],
+            key,
+            value,
+            real,
+            order[:, :, first:],
+            scale=self.scale,
+            causal=self.causal,
+            dropout_prob=self.dropout_prob,
+        )
+        rows = torch.arange(len(hidden), device=hidden.device)[:, None]
+        context = context.permute(0, 2, 3, 1, 4)[rows, place // size - first, place % size]
+        return context.flatten(2)
+
+    def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        if not hidden.shape[1]:
+            return hidden.new_zeros(hidden.shape[0], self.heads, 0, 0)
+        query, key, value = self.project(hidden)
+        blocks = self._blocks(query, key, value, tokens.mask)
+        matrix, place = self.order(blocks[0], blocks[1], blocks[3]), blocks[4]
+        if tokens.mask is not None:
+            place = torch.where(tokens.mask, place, -1)
+        size = self.config.block_tokens
+        return block_weights(query, key, place, matrix, size=size, scale=self.scale, causal=self.causal)
+
+    def _blocks(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+        """Queries, keys and values `(B, H, T, D)` as blocks `(B, H, N, b, D)`, real tokens first; which are real,
+        `(B, N, b)`; and the place of every token among them, `(B, T)`."""
+        (batch, _, length), size = query.shape[:3], self.config.block_tokens
+        # One graph serves every length, but not both one block and several, nor one before the last.
+        blocks = length // size + 3 if torch.compiler.is_compiling() else (length + size - 1) // size
+        first = torch.arange(blocks, device=query.device) * size
+        places = first[:, None] + torch.arange(size, device=query.device)
+        index = places.clamp(max=length - 1).expand(batch, -1, -1)
+        count = torch.full((batch,), length, device=query.device)
+        place = torch.arange(length, device=query.device).expand(batch, -1)
+        rows = torch.arange(batch, device=query.device)[:, None]
+        if mask is not None:
+            order = real_first(mask)
+            index, count, place = order[rows[..., None], index], mask.sum(1), undone(order)
+        parts = (each.transpose(1, 2)[rows[..., None], index].permute(0, 3, 1, 2, 4) for each in (query, key, value))
+        return (*parts, places < count[:, None, None], place)
+
+    def order(self, query: Tensor, key: Tensor, real: Tensor) -> Tensor:
+        """The sorting of blocks `(B, H, N, b, D)`: `(B, H, N, N)`, a row for what each block gets."""
+        wide, config, blocks = torch.promote_types(query.dtype, torch.float32), self.config, real[:, :, 0]
+        query, key = query.to(wide), key.to(wide)
+        means = means_so_far if self.causal else block_means
+        with full_precision(query):
+            logits = self._logits(means(query, real), means(key, real), block_means(key, real))
+        logits = (logits.relu() + NOTHING).log()
+        if self.training and config.noise:
+            uniform = torch.rand_like(logits).clamp(min=torch.finfo(wide).tiny, max=1 - torch.finfo(wide).eps)
+            logits = logits - config.noise * (-uniform.log()).log()
+        logits = logits / config.temperature
+        order = earlier(logits, blocks) if self.causal else sinkhorn(logits, blocks, config.iterations)
+        if not config.hard_sort or not order.numel():
+            return order
+        best = torch.zeros_like(order).scatter(-1, order.argmax(-1, keepdim=True), 1)
+        best = best.masked_fill(order.sum(-1, keepdim=True) == 0, 0)
+        return best + (order - order.detach())
+
+    def _logits(self, query: Tensor, key: Tensor, other: Tensor) -> Tensor:
+        """How well each block suits each, `(B, H, N, N)`, from means `(B, H, N, D)` of the one, keys of the other."""
+        if self.config.sort_net == "bilinear":
+            return query @ other.mT * self.scale
+        count, most = query.shape[2], self.config.most_blocks
+        if count > most:
+            raise InputError(
+                f"the text has {count} blocks of block_tokens={self.config.block_tokens}, but most_blocks={most}; "
+                "raise one of them, or choose sort_net='bilinear'"
+            )
+        described = torch.cat([query, key], -1)
+        if self.config.sort_net == "mlp":
+            described = (described @ self.sort_inner.to(described.dtype)).relu()
+        return (described @ self.sort_outer.to(described.dtype))[..., :count]

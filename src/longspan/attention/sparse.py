@@ -1,0 +1,158 @@
+"""Sparse Transformer: a token sees what is near, and one place in every stride of what is far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from longspan.attention.base import AttentionConfig
+from longspan.attention.parts.counted import CountedAttention
+from longspan.attention.parts.windows import pairs_within, shifted
+from longspan.errors import InputError
+from longspan.patterns import Causal, Fixed, Pattern, PerHead, Strided, Window
+from longspan.settings import Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseConfig(AttentionConfig):
+    """Two sets of keys for each query, by which every token reaches every other in two steps.
+
+    Places are counted in real tokens of a row: a document gives the same alone, padded and in company.
+
+    Attributes:
+        kind: "fixed" for text: the own block of `stride` tokens, and the last `summary_tokens` of every block.
+            "strided" for what repeats itself, such as images and music: the nearest `stride` tokens, itself among them,
+            and every `stride`-th token.
+        stride: tokens of a block, or between two places of a column (paper: l). About √T makes the cost T·√T in all;
+            with a stride that stays the same, it grows with the square of the length.
+        summary_tokens: with "fixed", how many places of a block all tokens see (paper: c).
+        heads: "merged": every head sees both sets. "per_head": with "strided", heads take turns between the two; with
+            "fixed", each head sees other `summary_tokens` of the blocks, besides its own block.
+        sub_blocks: with "fixed" and "per_head", how many sub-blocks of `summary_tokens` heads take in turns, counted
+            from the end of a block.
+        separate_global_projections: global queries use `global_query`, `global_key`, `global_value`.
+    """
+
+    mechanism: ClassVar[str] = "sparse"
+    causal: ClassVar[bool] = True
+    incremental: ClassVar[bool] = True
+    cost: ClassVar[str] = "stride + summary_tokens·T / stride + 2G (strided: 2·stride + T / stride; causal: half)"
+    source: ClassVar[str] = "Child et al. 2019, arXiv 1904.10509, sections 4.2 and 4.3"
+    exempt: ClassVar[Mapping[str, str]] = {"linear": "every token sees a share of all others"}
+
+    kind: Literal["fixed", "strided"] = "fixed"
+    stride: Count = 128
+    summary_tokens: Count = 32
+    heads: Literal["merged", "per_head"] = "merged"
+    sub_blocks: Count = 4
+    separate_global_projections: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind == "strided":
+            return
+        if self.summary_tokens > self.stride:
+            raise InputError(
+                f"summary_tokens={self.summary_tokens} are more than the stride={self.stride} of a block; give at most "
+                "the stride"
+            )
+        if self.parts * self.summary_tokens > self.stride:
+            raise InputError(
+                f"sub_blocks={self.sub_blocks} of summary_tokens={self.summary_tokens} do not fit into a block of "
+                f"stride={self.stride}; give at most {self.stride // self.summary_tokens}"
+            )
+
+    @property
+    def parts(self) -> int:
+        """How many patterns heads take in turns."""
+        return 1 if self.heads == "merged" else 2 if self.kind == "strided" else self.sub_blocks
+
+    @property
+    def period(self) -> int:
+        return self.stride
+
+    @property
+    def idle(self) -> frozenset[str]:
+        strided = {"summary_tokens", "sub_blocks"} if self.kind == "strided" else set()
+        return frozenset(strided | ({"sub_blocks"} if self.heads == "merged" else set()))
+
+    @classmethod
+    def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        """For inputs so long that the published stride costs more than the power of two next to their root."""
+        stride = 1 << max(0, round(tokens**0.5).bit_length() - 1)
+        return {"stride": stride} if stride > cls.stride else {}
+
+    def covers(self, tokens: int) -> bool:
+        return tokens <= (1 if self.kind == "strided" and self.heads == "per_head" else self.stride)
+
+    def widened(self, tokens: int) -> Self:
+        return replace(self, stride=max(self.stride, tokens))
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        """Edges are counted. With globals, every query sees them and they see every key; a global that is seen anyway
+        counts for both."""
+        counts = [self._pairs(length, part, causal) for part in range(self.parts)]
+        most = (length + 1) / 2 if causal else float(length)
+        return min(most, sum(counts) / self.parts / max(length, 1) + 2 * global_tokens)
+
+    def _pairs(self, length: int, part: int, causal: bool) -> int:
+        """How many pairs a head sees that takes this part."""
+        stride, count, (blocks, rest) = self.stride, self.summary_tokens, divmod(length, self.stride)
+        before = stride * blocks * (blocks - 1) // 2 + rest * blocks  # whole blocks before a token, over all tokens
+        if self.kind == "strided":
+            near = pairs_within(length, 1 - stride, 0 if causal else stride - 1)
+            far = before if causal else 2 * before
+            return near + far if self.heads == "merged" else near if part == 0 else far + length
+        if causal:
+            return (blocks * stride * (stride + 1) + rest * (rest + 1)) // 2 + count * before
+        last = min(max(rest - stride + (part + 1) * count, 0), count)  # columns of the last block, cut by the end
+        own = blocks * stride * (stride - count) + rest * (rest - last)
+        return own + length * (blocks * count + last)
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        """With fewer heads than `sub_blocks` an upper bound."""
+        if not needed.any() or (is_global is not None and bool((needed & is_global).any())):
+            return needed.any().expand(needed.shape)
+        place = torch.arange(len(needed))
+        if self.kind == "strided":
+            last = _last_in_class(needed, place % self.stride)
+            near = shifted(needed, 1 - self.stride, 0 if causal else self.stride - 1)
+        else:
+            last = _last_in_class(needed, place // self.stride)
+            columns = place % self.stride >= self.stride - self.parts * self.summary_tokens
+            near = columns & (place <= place[needed].max()) if causal else columns
+        seen = needed | near | (place <= last if causal else last >= 0)
+        return seen if is_global is None else seen | is_global
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> SparseAttention:
+        return SparseAttention(self, width=width, heads=heads, causal=causal)
+
+
+def _last_in_class(needed: Tensor, kind: Tensor) -> Tensor:
+    """For each place of `(T,)` the last needed one of its kind, −1 where there is none."""
+    last = torch.full((int(kind.max()) + 1,), -1)
+    return last.scatter_reduce(0, kind[needed], needed.nonzero()[:, 0], "amax")[kind]
+
+
+class SparseAttention(CountedAttention):
+    """The module of `SparseConfig`."""
+
+    config: SparseConfig
+
+    def make_pattern(self) -> Pattern:
+        """What each head sees of the places of real tokens."""
+        parts = [self._part(part) for part in range(self.config.parts)]
+        return parts[0] if len(parts) == 1 else PerHead([parts[head % len(parts)] for head in range(self.heads)])
+
+    def _part(self, part: int) -> Pattern:
+        config = self.config
+        if config.kind == "fixed":
+            fixed = Fixed(config.stride, config.summary_tokens, part)
+            return fixed & Causal() if self.causal else fixed
+        near = Window(config.stride - 1, 0 if self.causal else config.stride - 1)
+        far = Strided(config.stride) & Causal() if self.causal else Strided(config.stride)
+        return near | far if config.heads == "merged" else (near, far)[part]

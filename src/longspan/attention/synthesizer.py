@@ -1,0 +1,294 @@
+"""Synthesizer: attention weights without comparing tokens, predicted from each token or learned for each place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from longspan.attention.base import AttentionConfig, State
+from longspan.attention.full import FullAttention
+from longspan.attention.parts.costs import AttentionCost
+from longspan.attention.parts.places import Places
+from longspan.attention.parts.tokens import Tokens
+from longspan.errors import InputError
+from longspan.ops.attend import attend
+from longspan.ops.reference import dense_mask, dense_weights
+from longspan.ops.terms import Bias
+from longspan.settings import Count, Range
+
+Member = Literal["vanilla", "dense", "random", "fixed_random", "factorised_dense", "factorised_random"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SynthesizerConfig(AttentionConfig):
+    """Weights of the softmax over scores that no two tokens are compared for: `softmax(B) V`, with B from `members`.
+
+    A row's real tokens are counted, from its first: token number t has row and column t of every table, so a shorter
+    text uses their beginning, wherever its padding stands. Global tokens change nothing here, because every token
+    already attends everywhere.
+
+    Attributes:
+        members: where scores come from. `"dense"` predicts the scores of a token from itself, `W₂ relu(W₁ x + b₁) +
+            b₂`; `"random"` learns a table for all texts, `"fixed_random"` draws it once; `"factorised_dense"` predicts
+            two shorter vectors, of which one is tiled, the other repeated, and multiplies them; `"factorised_random"`
+            learns a table of a rank; `"vanilla"` compares tokens, `QKᵀ/√D`. Several are mixed by learned shares that
+            start equal.
+        max_tokens: the most real tokens of a text (paper: N).
+        rank: of `"factorised_random"` (paper: k).
+        tile_tokens: length of the tiled vector of `"factorised_dense"` (paper: a); the repeated one is as long as it
+            takes. `None` takes √max_tokens, rounded up.
+        seed: start of the draws of `"fixed_random"`.
+    """
+
+    mechanism: ClassVar[str] = "synthesizer"
+    causal: ClassVar[bool] = True
+    incremental: ClassVar[bool] = True
+    sees_everything: ClassVar[bool] = True
+    cost: ClassVar[str] = "T (causal: (T + 1) / 2)"
+    source: ClassVar[str] = "Tay et al. 2021, arXiv 2005.00743, section 3"
+    exempt: ClassVar[Mapping[str, str]] = {"linear": "every token has a score for every place"}
+
+    members: tuple[Member, ...] = ("dense",)
+    max_tokens: Count = 512
+    rank: Count = 8
+    tile_tokens: Count | None = None
+    seed: Annotated[int, Range(0, 2**20)] = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.members or len(set(self.members)) < len(self.members):
+            raise InputError(f"members={self.members} must name at least one source of scores, and each of them once")
+
+    @property
+    def longest(self) -> int:
+        """The most real tokens of a text."""
+        return self.max_tokens
+
+    @property
+    def factors(self) -> tuple[int, int]:
+        """Lengths of the tiled and of the repeated vector of `"factorised_dense"`."""
+        tiled = self.tile_tokens or math.isqrt(self.max_tokens - 1) + 1
+        return tiled, -(-self.max_tokens // tiled)
+
+    @property
+    def idle(self) -> frozenset[str]:
+        belongs = {"rank": "factorised_random", "tile_tokens": "factorised_dense", "seed": "fixed_random"}
+        return frozenset(name for name, member in belongs.items() if member not in self.members)
+
+    @property
+    def projections(self) -> tuple[str, ...]:
+        own = {"vanilla": ("query", "key"), "dense": ("dense",), "factorised_dense": ("tiled", "repeated")}
+        return ("value", "output", *(name for member in self.members for name in own.get(member, ())))
+
+    @classmethod
+    def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:
+        return {"max_tokens": tokens}
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        return (length + 1) / 2 if causal else float(length)
+
+    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
+        """A score costs D in each head for the sum over values, and what its members take: D where tokens are compared,
+        D + 1 where it is predicted, the rank, one product of factors, or nothing."""
+        cost = super().costs(length=length, width=width, heads=heads, causal=causal)
+        head_width = width // heads
+        each = {"vanilla": head_width, "dense": head_width + 1, "factorised_random": self.rank, "factorised_dense": 1}
+        mixing = heads * cost.scores * (head_width + sum(each.get(member, 0) for member in self.members))
+        if "factorised_dense" in self.members:
+            mixing += width * sum(self.factors) * length
+        return replace(cost, mixing=mixing)
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> SynthesizerAttention:
+        return SynthesizerAttention(self, width=width, heads=heads, causal=causal)
+
+
+class SynthesizerAttention(FullAttention):
+    """The module of `SynthesizerConfig`; `query` and `key` are there for `"vanilla"` only.
+
+    Its tables have a row for each place: those that scores are products with become keys, so that attention over them
+    never makes a score per pair of tokens at once; of the others the scores are biases.
+    """
+
+    config: SynthesizerConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    dense: nn.Linear
+    dense_weight: Tensor
+    dense_bias: Tensor
+    random_left: Tensor
+    random_right: Tensor
+    mixture: Tensor
+
+    def __init__(self, config: SynthesizerConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal)  # pyright: ignore[reportArgumentType]
+        if "vanilla" not in config.members:
+            del self.query, self.key
+        for name in config.projections:
+            if not hasattr(self, name):
+                self.add_module(name, nn.Linear(width, width))
+        for name, shape in self._shapes().items():
+            if name == "fixed_random":
+                self.register_buffer(name, torch.empty(shape))
+            else:
+                self.register_parameter(name, nn.Parameter(torch.empty(shape)))
+        self.init_extra_weights()
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every weight besides the projections, with its shape."""
+        config, heads, width = self.config, self.heads, self.head_width
+        most, rank, (tiled, repeated) = config.max_tokens, config.rank, config.factors
+        members: dict[str, dict[str, tuple[int, ...]]] = {
+            "dense": {"dense_weight": (heads, most, width), "dense_bias": (heads, most)},
+            "random": {"random": (heads, most, most)},
+            "fixed_random": {"fixed_random": (heads, most, most)},
+            "factorised_random": {"random_left": (heads, most, rank), "random_right": (heads, most, rank)},
+            "factorised_dense": {
+                "tiled_weight": (heads, tiled, width),
+                "tiled_bias": (heads, tiled),
+                "repeated_weight": (heads, repeated, width),
+                "repeated_bias": (heads, repeated),
+            },
+        }
+        shapes = {name: shape for member in config.members for name, shape in members.get(member, {}).items()}
+        return shapes | ({"mixture": (len(config.members),)} if len(config.members) > 1 else {})
+
+    def init_extra_weights(self, std: float = 0.02) -> None:
+        """Predicted scores start near 0, as the model's matrices do, those of tables with variance 1, shares equal."""
+        super().init_extra_weights(std)
+        for name in set(self.config.projections) & {"dense", "tiled", "repeated"}:
+            nn.init.normal_(getattr(self, name).weight, std=std)
+            nn.init.zeros_(getattr(self, name).bias)
+        for name in self._shapes():
+            weight = getattr(self, name)
+            if name.endswith("_bias") or name == "mixture":
+                nn.init.zeros_(weight)
+            elif name == "fixed_random":
+                if not getattr(weight, "_is_hf_initialized", False):
+                    generator = torch.Generator().manual_seed(self.config.seed)
+                    weight.copy_(torch.randn(weight.shape, generator=generator, device="cpu"))
+            else:
+                tables = {
+                    "random": 1.0,
+                    "random_left": self.config.rank**-0.25,
+                    "random_right": self.config.rank**-0.25,
+                }
+                nn.init.normal_(weight, std=tables.get(name, std))
+
+    def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys of `"vanilla"`; without it a state holds one number of each value in place of a key, since
+        it counts tokens by its keys."""
+        if "vanilla" in self.config.members:
+            return super().project(hidden)
+        value = self.split_heads(self.value(hidden))
+        return value[..., :1], value[..., :1], value
+
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+        query, key, value, key_mask, offset = self.remember(hidden, tokens, state)
+        places = self._places(key_mask, hidden, key.shape[2])
+        queries, keys = self._products(hidden, query, key, places)
+        biases = self._biases(hidden, places)
+        width = max(queries.shape[-1], value.shape[-1])  # the kernels of linear memory want one width for all
+        queries, keys, wide = (
+            F.pad(each.to(value.dtype), (0, width - each.shape[-1])) for each in (queries, keys, value)
+        )
+        context = attend(
+            queries,
+            keys,
+            wide,
+            pattern=self.pattern,
+            terms=[Bias(sum(biases[1:], biases[0]))] if biases else [],
+            key_mask=key_mask,
+            scale=1.0,
+            dropout_prob=self.dropout_prob,
+            query_offset=offset,
+        )
+        return self.merge_heads(context[..., : value.shape[-1]])
+
+    def _places(self, mask: Tensor | None, hidden: Tensor, keys: int) -> Places:
+        config = self.config
+        options = {"mechanism": config.mechanism, "device": hidden.device}
+        return Places(mask, hidden.shape[1], keys, config.max_tokens, **options)
+
+    def _shares(self) -> dict[str, Tensor | float]:
+        """Member → its share of the mixture."""
+        members = self.config.members
+        if len(members) == 1:
+            return {members[0]: 1.0}
+        return dict(zip(members, self.mixture.softmax(0), strict=True))
+
+    def _products(self, hidden: Tensor, query: Tensor, key: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+        """Queries `(B, H, T, C)` and keys `(B, H, S, C)` whose products are the scores of all members that are such."""
+        shares, queries, keys = self._shares(), [], []
+        if "vanilla" in shares:
+            queries.append(query * (shares["vanilla"] * self.scale))
+            keys.append(key)
+        if "dense" in shares:
+            predicted = self.split_heads(self.dense(hidden)).relu()
+            queries += [predicted * shares["dense"], torch.ones_like(predicted[..., :1]) * shares["dense"]]
+            keys += [places.of_keys(self.dense_weight), places.of_keys(self.dense_bias[..., None])]
+        if "factorised_random" in shares:
+            queries.append(places.of_queries(self.random_left) * shares["factorised_random"])
+            keys.append(places.of_keys(self.random_right))
+        if not queries:
+            return torch.zeros_like(query[..., :1]), torch.zeros_like(key[..., :1])
+        queries, keys = ([each.expand(query.shape[0], -1, -1, -1) for each in parts] for parts in (queries, keys))
+        return torch.cat(queries, -1), torch.cat(keys, -1)
+
+    def _biases(self, hidden: Tensor, places: Places) -> list[Tensor]:
+        """Scores `(B or 1, H, T, S)` of the members that are tables, or products of factors."""
+        shares, biases = self._shares(), []
+        for name in ("random", "fixed_random"):
+            if name in shares:
+                biases.append(places.of_pairs(getattr(self, name)) * shares[name])
+        if "factorised_dense" in shares:
+            tiled, repeated = self._factors(hidden)
+            size = tiled.shape[-1]
+            tiled, repeated = (
+                places.of_columns(tiled, lambda place: place % size),
+                places.of_columns(repeated, lambda place: place // size),
+            )
+            biases.append(tiled * repeated * shares["factorised_dense"])
+        return biases
+
+    def _factors(self, hidden: Tensor) -> list[Tensor]:
+        """The two vectors that a token predicts in each head, `(B, H, T, a)` and `(B, H, T, b)`."""
+        factors = []
+        for name in ("tiled", "repeated"):
+            inner = self.split_heads(getattr(self, name)(hidden)).relu()
+            factors.append(inner @ getattr(self, f"{name}_weight").mT + getattr(self, f"{name}_bias")[:, None])
+        return factors
+
+    def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """Every member's scores for all N places by its definition, of which a text takes its own."""
+        query, key, _ = self.project(hidden)
+        length, shares = hidden.shape[1], self._shares()
+        places = self._places(tokens.mask, hidden, length)
+        scores = torch.zeros((), device=hidden.device)
+        for member, share in shares.items():
+            if member == "vanilla":
+                found = self.scale * (query @ key.mT)
+            else:
+                found = places.of_columns(self._table(member, hidden, places))
+            scores = scores + share * found
+        seen = dense_mask(
+            self.pattern, length, length, key_mask=tokens.mask, is_global=None, query_offset=0, device=hidden.device
+        )
+        nothing = torch.zeros_like(query[..., :1])
+        scores = scores.expand(hidden.shape[0], self.heads, length, length)
+        return dense_weights(nothing, nothing, seen, scale=1.0, bias=scores)
+
+    def _table(self, member: str, hidden: Tensor, places: Places) -> Tensor:
+        """Scores `(B, H, T, N)` of each token for all places."""
+        if member == "dense":
+            inner = self.split_heads(self.dense(hidden)).relu()
+            return inner @ self.dense_weight.mT + self.dense_bias[:, None]
+        if member == "factorised_dense":
+            tiled, repeated = self._factors(hidden)
+            return (repeated[..., :, None] * tiled[..., None, :]).flatten(-2)[..., : self.config.max_tokens]
+        if member == "factorised_random":
+            return places.of_queries(self.random_left @ self.random_right.mT)
+        return places.of_queries(getattr(self, member))

@@ -1,0 +1,91 @@
+"""`longspan compare`: attention mechanisms under equal conditions."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longspan.cli.terminal import say, say_json
+
+
+def compare(
+    options: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MECHANISM.OPTION=VALUE]...", help="Such as longformer.left_tokens=64."),
+    ] = None,
+    mechanisms: Annotated[
+        str, typer.Option(help="Names with commas between them.", show_default="all that `longspan mechanisms` lists")
+    ] = "all",
+    task: Annotated[
+        str,
+        typer.Option(help="recall, duplication, listops, bytes, matching, novels, images or paths; see the guide."),
+    ] = "recall",
+    tokens: Annotated[int, typer.Option(help="Length of the task's rows.")] = 1024,
+    lengths: Annotated[
+        str, typer.Option(help="Lengths for speed and memory besides: 512,4096, or powers of two as 512-65536.")
+    ] = "512,2048,8192",
+    budget: Annotated[
+        str | None, typer.Option(help="Time for all of it, such as 90s, 5m or 1h30m.", show_default="5m")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Updates of the weights, instead of a budget.")] = None,
+    seeds: Annotated[int, typer.Option(help="Trainings of each mechanism.")] = 1,
+    batch_size: Annotated[int, typer.Option(help="Rows in a batch of training.")] = 4,
+    held_out: Annotated[int, typer.Option(help="Rows that are scored.")] = 128,
+    learning_rate: Annotated[float, typer.Option(help="Of AdamW, the same for all.")] = 3e-3,
+    width: Annotated[int, typer.Option(help="Model width.")] = 64,
+    heads: Annotated[int, typer.Option(help="Heads.")] = 4,
+    layers: Annotated[int, typer.Option(help="Blocks.")] = 2,
+    feed_forward: Annotated[int, typer.Option(help="Feed-forward width; adjusted so that weights are equal.")] = 512,
+    stack: Annotated[str, typer.Option(help="How blocks are put together.")] = "sequential",
+    device: Annotated[str | None, typer.Option(help="cpu or cuda.", show_default="cuda where there is one")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for results and report.", show_default="runs/compare-TASK-TOKENS")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print all results as JSON instead of the table.")] = False,
+) -> None:
+    """Compare attention mechanisms under equal conditions: the same skeleton, number of weights, rows, steps and seeds.
+
+    Trains each on a small task that is made up here, and measures speed and memory by length. Writes `report.html`,
+    `table.md`, `cells.csv` and plots into the output folder. Every cell runs in a process of its own; the same command
+    goes on where it was interrupted, and one that fails is a row with its reason.
+    """
+    from longspan.compare.settings import Comparison, lengths_of, names_of, options_of, seconds_of
+    from longspan.compare.skeleton import Skeleton
+
+    comparison = Comparison(
+        mechanisms=() if mechanisms == "all" else names_of(mechanisms, "mechanisms"),
+        options=options_of(options or []),
+        task=task,
+        tokens=tokens,
+        lengths=lengths_of(lengths),
+        budget=None if budget is None else seconds_of(budget),
+        steps=steps,
+        seeds=seeds,
+        rows=batch_size,
+        held_out=held_out,
+        learning_rate=learning_rate,
+        skeleton=Skeleton(width=width, heads=heads, layers=layers, feed_forward=feed_forward, stack=stack),
+        device=device or "",  # pyright: ignore[reportArgumentType] (one of the two, or refused there)
+    )
+
+    from longspan.compare.report import write_report
+    from longspan.compare.run import compare as run
+    from longspan.progress import logs_beside_bars, without_file_bars
+
+    folder = output or Path("runs") / f"compare-{task}-{tokens}"
+    with logs_beside_bars(), without_file_bars():
+        run(comparison, folder, tell=_tell)
+        report = write_report(folder)
+    if json:
+        say_json(report.data)
+        return
+    say(report.text)
+    say(f"report: {report.folder / 'report.html'}")
+
+
+def _tell(line: str) -> None:
+    """A finished cell, on a line of its own above the bar."""
+    from tqdm import tqdm
+
+    with tqdm.external_write_mode():
+        say(line, error=True)

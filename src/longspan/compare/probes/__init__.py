@@ -1,0 +1,18 @@
+"""Probes: small tasks, made up here or from documents that lie here, each of which asks attention for one thing.
+
+`PROBES` names each one; its docstring says what it asks for.
+"""
+
+from __future__ import annotations
+
+from longspan.compare.probes.base import Probe, Row
+from longspan.compare.probes.documents import Bytes, Matching, Novels
+from longspan.compare.probes.drawings import Images, Paths
+from longspan.compare.probes.symbols import Duplication, ListOps, Recall
+
+__all__ = ["PROBES", "Probe", "Row"]
+
+PROBES: dict[str, type[Probe]] = {
+    probe.name: probe for probe in (Recall, Duplication, ListOps, Bytes, Matching, Novels, Images, Paths)
+}
+"""Name → probe."""

@@ -1,0 +1,185 @@
+"""What a comparison is told: checked before anything runs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from longspan.attention import MECHANISMS, attention_config
+from longspan.compare.cells import Cell
+from longspan.compare.probes import PROBES
+from longspan.compare.skeleton import Skeleton
+from longspan.errors import InputError
+from longspan.plain_yaml import read_yaml
+from longspan.plugins import load_plugins
+from longspan.settings import BatchSize, Count, Range, check, entry, show, show_key
+from longspan.stacks import stack_config
+
+Steps = Annotated[int, Range(1, 100_000_000)]
+Seeds = Annotated[int, Range(1, 1000)]
+BUDGET = 300.0
+"""Seconds, where neither a budget nor a number of steps is given."""
+LENGTHS = (512, 2048, 8192)
+"""Lengths at which speed and memory are measured besides the task's own, where none are given."""
+MOST_TOKENS = 2**24
+_TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+_SECONDS = (3600, 60, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One comparison: several mechanisms on one task.
+
+    Attributes:
+        mechanisms: names; empty means all that there are.
+        options: mechanism → its options, where they differ from its defaults.
+        task: a probe, by its name.
+        tokens: length of the task's rows.
+        lengths: at which speed and memory are measured, besides the task's own.
+        seeds: how many trainings each mechanism gets: seeds 1, 2, …
+        steps: updates of the weights, the same for all; `None` lets the budget decide.
+        budget: seconds for all of it; `None` with `steps` given means as long as it takes.
+        rows: in a batch of training.
+        learning_rate: of AdamW.
+        held_out: rows that are scored.
+        skeleton: what surrounds the attention.
+        device: "cpu" or "cuda"; empty takes CUDA where there is one.
+    """
+
+    mechanisms: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    task: str = "recall"
+    tokens: Annotated[int, Range(1, MOST_TOKENS)] = 1024
+    lengths: tuple[Annotated[int, Range(1, MOST_TOKENS)], ...] = LENGTHS
+    seeds: Seeds = 1
+    steps: Steps | None = None
+    budget: Annotated[float, Range(1, 1e8)] | None = None
+    rows: BatchSize = 4
+    learning_rate: Annotated[float, Range(above=0, maximum=10)] = 3e-3
+    held_out: Count = 128
+    skeleton: Skeleton = field(default_factory=Skeleton)
+    device: Literal["", "cpu", "cuda"] = ""
+
+    def __post_init__(self) -> None:
+        """Fill in mechanisms, budget and device; refuse what is unknown, and tokens that are too few for the task."""
+        load_plugins()
+        check(self)
+        entry(PROBES, self.task, "task")(self.tokens)
+        stack_config(self.skeleton.stack)
+        self._choose_device()
+        if self.steps is not None and self.budget is not None:
+            raise InputError("steps and budget both say how long to train; give one of them")
+        if self.steps is None and self.budget is None:
+            object.__setattr__(self, "budget", BUDGET)
+        object.__setattr__(self, "mechanisms", tuple(dict.fromkeys(self.mechanisms)) or tuple(MECHANISMS))
+        for name in self.mechanisms:
+            entry(MECHANISMS, name, "mechanisms")
+        for name, options in self.options.items():
+            if name not in self.mechanisms:
+                raise InputError(
+                    f"options are given for {show(name)}, which is not compared; name it in mechanisms too"
+                )
+            attention_config({"mechanism": name, **options})
+
+    def _choose_device(self) -> None:
+        import torch
+
+        has = torch.cuda.is_available()
+        if self.device == "cuda" and not has:
+            raise InputError("device is 'cuda', but torch sees no CUDA device here; leave it out, or choose 'cpu'")
+        object.__setattr__(self, "device", self.device or ("cuda" if has else "cpu"))
+
+    def curve_lengths(self) -> list[int]:
+        """The lengths of the curves of speed and memory, rising, as long as the task has rows of them."""
+        least = PROBES[self.task].least
+        return sorted({length for length in (*self.lengths, self.tokens) if length >= least})
+
+    def speed(self, mechanism: str, tokens: int, rows: int) -> Cell:
+        """The cell that measures a mechanism at a length."""
+        return Cell(kind="speed", tokens=tokens, rows=rows, **self._shared(mechanism))
+
+    def quality(self, mechanism: str, seed: int, steps: int) -> Cell:
+        """The cell that trains a mechanism."""
+        return Cell(
+            kind="quality",
+            tokens=self.tokens,
+            rows=self.rows,
+            seed=seed,
+            steps=steps,
+            learning_rate=self.learning_rate,
+            held_out=self.held_out,
+            **self._shared(mechanism),
+        )
+
+    def _shared(self, mechanism: str) -> dict[str, Any]:
+        return {
+            "task": self.task,
+            "mechanism": mechanism,
+            "options": self.options.get(mechanism, {}),
+            "skeleton": self.skeleton,
+            "device": self.device,
+        }
+
+
+def seconds_of(budget: str) -> float:
+    """`"5m"`, `"90s"`, `"1h30m"` or a number of seconds.
+
+    Raises:
+        InputError: something else, or no time at all.
+    """
+    found = _TIME.fullmatch(budget.strip().lower())
+    parts = [float(part) if part else 0.0 for part in found.groups()] if found else []
+    seconds = sum(part * unit for part, unit in zip(parts, _SECONDS, strict=False))
+    if not 1 <= seconds <= 1e8:
+        raise InputError(f"budget is {show(budget)}; give a time such as 90s, 5m or 1h30m")
+    return seconds
+
+
+def names_of(text: str, what: str) -> tuple[str, ...]:
+    """`"a,b"` → the names.
+
+    Raises:
+        InputError: there are none.
+    """
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise InputError(f"{what} is {show(text)} and names nothing; give names with commas between them")
+    return names
+
+
+def lengths_of(text: str) -> tuple[int, ...]:
+    """`"512,2048"` → the lengths; `512-65536` means each power of two from the one to the other.
+
+    Raises:
+        InputError: something else.
+    """
+    found: list[int] = []
+    for part in names_of(text, "lengths"):
+        first, dash, last = (piece.strip() for piece in part.partition("-"))
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 20 or not int(first):
+            raise InputError(f"lengths is {show(text)}; give tokens such as 512,4096 or 512-65536")
+        end = min(int(last), MOST_TOKENS) if dash else int(first)
+        length = int(first)
+        while length <= end:
+            found.append(length)
+            length *= 2
+    if not found:
+        raise InputError(f"lengths is {show(text)}, an empty range; write the lower number first")
+    return tuple(found)
+
+
+def options_of(changes: list[str]) -> dict[str, dict[str, Any]]:
+    """`["longformer.left_tokens=64"]` → mechanism → options.
+
+    Raises:
+        InputError: another form.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for change in changes:
+        key, equals, text = change.partition("=")
+        mechanism, dot, option = key.partition(".")
+        if not (equals and dot and mechanism and option):
+            raise InputError(f"option {show(change)} is not of the form MECHANISM.OPTION=VALUE")
+        found.setdefault(mechanism, {})[option] = read_yaml(text, f"the value of {show_key(key)}")
+    return found

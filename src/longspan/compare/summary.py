@@ -1,0 +1,182 @@
+"""From the results of all cells to a row for each mechanism; as a table in Markdown, and all cells as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from longspan.compare.cells import Result
+from longspan.compare.probes import PROBES
+from longspan.compare.settings import Comparison
+from longspan.compare.skeleton import NEAR
+
+COLUMNS = (
+    *(
+        "task",
+        "kind",
+        "mechanism",
+        "tokens",
+        "rows",
+        "seed",
+        "steps",
+        "status",
+        "score",
+        "accuracy",
+        "bits",
+        "train_loss",
+    ),
+    *("train_tokens_per_second", "inference_tokens_per_second", "train_bytes", "inference_bytes"),
+    *("parameters", "target_parameters", "feed_forward", "form", "global_tokens", "options", "wall", "reason"),
+)
+"""Of the CSV."""
+MEBI = 2**20
+
+
+@dataclass
+class Line:
+    """What was found of one mechanism."""
+
+    mechanism: str
+    scores: list[float] = field(default_factory=list)
+    """Of each seed."""
+    as_trained: Result | None = None
+    """Speed and memory of the batches of training."""
+    curve: dict[int, Result] = field(default_factory=dict)
+    """Length → speed and memory of one row."""
+    by_distance: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Upper end of a range of distances → right answers and answers of all seeds."""
+    notes: list[str] = field(default_factory=list)
+    """What went otherwise than with the others."""
+
+    @property
+    def score(self) -> float | None:
+        """The mean over the seeds."""
+        return statistics.fmean(self.scores) if self.scores else None
+
+    @property
+    def spread(self) -> float | None:
+        """The standard deviation over the seeds, where there are several."""
+        return statistics.stdev(self.scores) if len(self.scores) > 1 else None
+
+    def number(self, name: str) -> float | None:
+        """A number of the cell as trained."""
+        done = self.as_trained is not None and self.as_trained.status == "done"
+        return self.as_trained.numbers.get(name) if done and self.as_trained is not None else None
+
+
+def lines_of(comparison: Comparison, results: Sequence[Result]) -> list[Line]:
+    """A line for each mechanism: those with the best scores first, those without any last."""
+    lines = {name: Line(name) for name in comparison.mechanisms}
+    for result in results:
+        _add(lines[result.cell.mechanism], result, comparison)
+    for line in lines.values():
+        _note(line, PROBES[comparison.task].forms[0])
+    sign = 1 if PROBES[comparison.task].score != "accuracy" else -1
+    return sorted(lines.values(), key=lambda line: (line.score is None, sign * (line.score or 0.0)))
+
+
+def _add(line: Line, result: Result, comparison: Comparison) -> None:
+    cell = result.cell
+    if result.status in ("refused", "failed"):
+        what = f"seed {cell.seed}" if cell.kind == "quality" else f"{cell.tokens:,} tokens"
+        line.notes.append(result.reason if result.status == "refused" else f"{what} failed: {result.reason}")
+    if cell.kind == "quality":
+        if result.status == "done":
+            line.scores.append(result.numbers["score"])
+            for end, (right, asked) in result.by_distance.items():
+                before = line.by_distance.get(int(end), (0, 0))
+                line.by_distance[int(end)] = (before[0] + right, before[1] + asked)
+        return
+    if (cell.tokens, cell.rows) == (comparison.tokens, comparison.rows):
+        line.as_trained = result
+    if cell.rows == 1:
+        line.curve[cell.tokens] = result
+
+
+def _note(line: Line, form: str) -> None:
+    """Add what the reader must know of a line that was run."""
+    found = line.as_trained
+    line.notes = list(dict.fromkeys(line.notes))
+    if found is None or found.status != "done":
+        return
+    numbers = found.numbers
+    more = numbers["parameters"] / numbers["target_parameters"] - 1
+    if abs(more) > NEAR:
+        line.notes.append(f"{more:+.0%} weights, as its own are too many for the feed-forward layers to make up for")
+    if found.words["form"] != form:
+        line.notes.append(f"run in its {found.words['form']} form, as it has no other")
+    out = [length for length, result in line.curve.items() if result.status == "left out"]
+    if out:
+        line.notes.append(f"{', '.join(f'{length:,}' for length in out)} tokens left out, for want of time")
+
+
+HEADER = (
+    *("mechanism", "score", "± over seeds", "tokens/s training", "tokens/s inference", "MiB training", "MiB inference"),
+    *("weights", "feed-forward", "form", "notes"),
+)
+
+
+def table_of(lines: Sequence[Line], score: str) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of the main table."""
+    header = [score if name == "score" else name for name in HEADER]
+    return header, [_cells(line) for line in lines]
+
+
+def _cells(line: Line) -> list[str]:
+    def whole(name: str, unit: int = 1) -> str:
+        value = line.number(name)
+        return "–" if value is None else f"{value / unit:,.0f}"
+
+    words = line.as_trained.words if line.as_trained is not None else {}
+    return [
+        line.mechanism,
+        "–" if line.score is None else f"{line.score:.3f}",
+        "–" if line.spread is None else f"{line.spread:.3f}",
+        whole("train_tokens_per_second"),
+        whole("inference_tokens_per_second"),
+        whole("train_bytes", MEBI),
+        whole("inference_bytes", MEBI),
+        whole("parameters"),
+        whole("feed_forward"),
+        words.get("form", "–"),
+        "; ".join(line.notes),
+    ]
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def plain(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table for a terminal; notes stand below it."""
+    *names, _ = header
+    shown = [names, *(row[:-1] for row in rows)]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(names))]
+    text = [
+        "  ".join(
+            cell.ljust(width) if not at else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in shown
+    ]
+    return "\n".join([*text, *(f"{row[0]}: {row[-1]}" for row in rows if row[-1])])
+
+
+def as_csv(results: Sequence[Result]) -> str:
+    """All cells, one on a line."""
+    written = io.StringIO()
+    writer = csv.DictWriter(written, COLUMNS, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    for result in results:
+        cell: dict[str, Any] = dict(result.cell.__dict__)
+        options = " ".join(f"{name}={value}" for name, value in cell["options"].items())
+        found = {**result.numbers, "form": result.words.get("form", "")}
+        found |= {"global_tokens": result.words.get("global_tokens", ""), "wall": round(result.wall, 3)}
+        writer.writerow({**cell, **found, "options": options, "status": result.status, "reason": result.reason})
+    return written.getvalue()

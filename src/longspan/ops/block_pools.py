@@ -1,0 +1,98 @@
+"""Shortening along the length: blocks of tokens that lie side by side become one slot each.
+
+Slot m stands for the tokens m·n to m·n + n − 1 of n tokens a block, so that every token is in one slot. What lies on
+padding or beyond the end is left out. `ops.pooling` has the pools that overlap; here there is nothing to gather, and a
+block of any size is one step.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def pool_blocks(
+    hidden: Tensor, *, size: int, pooling: str, mask: Tensor | None = None, weight: Tensor | None = None
+) -> Tensor:
+    """Shorten `(B, H, T, D)` to `(B, H, M, D)` with M = ⌈T / n⌉ (see `in_blocks`); slots without a real token are 0.
+
+    Args:
+        size: tokens of a block, n.
+        pooling: `"mean"` or `"max"` over the real tokens of a block; or `"conv"`, the sum over its places of each real
+            token times the weight of its place.
+        mask: `(B, T)` bool, True where a token is real.
+        weight: for `"conv"`: `(H or 1, n, D)`, a factor for each channel, or `(H, n, D, D)`, a matrix.
+    """
+    length, wide = hidden.shape[2], torch.promote_types(hidden.dtype, torch.float32)
+    real = _real(mask, length, size, hidden.device)
+    real = None if real is None else real[:, None, :, :, None]
+    blocks = in_blocks(hidden, size, 2)  # (B, H, M, n, D)
+    if pooling == "max":
+        if real is None:
+            return blocks.amax(3)
+        return blocks.masked_fill(~real, -torch.inf).amax(3).masked_fill(~real.any(3), 0)
+    if real is not None:
+        blocks = blocks.masked_fill(~real, 0)
+    if pooling == "mean":
+        count = size if real is None else real.sum(3).clamp(min=1)
+        return (blocks.sum(3, dtype=wide) / count).to(hidden.dtype)
+    assert weight is not None
+    if weight.ndim == 3:
+        return (blocks.to(wide) * weight[:, None].to(wide)).sum(3).to(hidden.dtype)
+    return blocks.flatten(3) @ weight.flatten(1, 2)
+
+
+def block_shares(
+    hidden: Tensor, *, size: int, pooling: str, mask: Tensor | None = None, weight: Tensor | None = None
+) -> Tensor:
+    """How much of each token is in each slot, `(B, H, M, T)`, for pictures: quadratic, so never part of a forward pass.
+
+    For `"max"` a token's share is the fraction of channels in which it is the largest of its block; for `"conv"`
+    that of the weight of its place in the norms of the weights of all places that count.
+    """
+    length = hidden.shape[2]
+    mask = hidden.new_ones((hidden.shape[0], length), dtype=torch.bool) if mask is None else mask
+    real = in_blocks(mask, size, 1)[:, None]  # (B, 1, M, n)
+    if pooling == "max":
+        won = in_blocks(hidden, size, 2).masked_fill(~real[..., None], -torch.inf).argmax(3)
+        share = F.one_hot(won, size).to(hidden.dtype).mean(-2) * real
+    elif pooling == "mean":
+        share = real.to(hidden.dtype)
+    else:
+        assert weight is not None
+        share = weight.flatten(2).norm(dim=-1)[:, None] * real
+    share = share / share.sum(-1, keepdim=True).clamp(min=torch.finfo(hidden.dtype).tiny)
+    share = share.expand(-1, hidden.shape[1], -1, -1)
+    place = torch.arange(length, device=hidden.device)
+    own = place // size == torch.arange(share.shape[2], device=hidden.device)[:, None]
+    return share.flatten(2).index_select(2, place)[:, :, None] * own
+
+
+def block_mask(mask: Tensor | None, length: int, size: int, device: torch.device) -> Tensor | None:
+    """`(B or 1, M)` bool: which slots hold a real token of `mask` `(B, T)`; `None` means that all do."""
+    real = _real(mask, length, size, device)
+    return None if real is None or (mask is None and not torch.compiler.is_compiling()) else real.any(-1)
+
+
+def in_blocks(tensor: Tensor, size: int, dim: int) -> Tensor:
+    """The T places along a dimension as M = ⌈T / n⌉ blocks and the n places of each; zeros beyond the end.
+
+    A compiled graph serves every length, one block and several, by M = ⌊T / n⌋ + 2 blocks, of which the last are empty;
+    and it gathers, because reshaping would hold an exported program to lengths of one kind.
+    """
+    length, around = tensor.shape[dim], [0, 0] * (tensor.ndim - 1 - dim)
+    if not torch.compiler.is_compiling():
+        return F.pad(tensor, [*around, 0, -length % size]).unflatten(dim, (-1, size))
+    first = torch.arange(0, length + size + 1, size, device=tensor.device)
+    places = first[:, None] + torch.arange(size, device=tensor.device)
+    return F.pad(tensor, [*around, 0, 2 * size])[(slice(None),) * dim + (places,)]
+
+
+def _real(mask: Tensor | None, length: int, size: int, device: torch.device) -> Tensor | None:
+    """`(B or 1, M, n)` bool, the mask in blocks; `None` where every place of every block is real."""
+    if mask is None:
+        if not torch.compiler.is_compiling() and length % size == 0:
+            return None
+        mask = torch.ones(1, length, dtype=torch.bool, device=device)
+    return in_blocks(mask, size, 1)

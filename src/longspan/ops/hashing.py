@@ -1,0 +1,90 @@
+"""Hashing of directions by random rotations: near vectors fall into one bucket, far ones seldom.
+
+`h(x) = argmax([xR; −xR])`, the nearest of b directions, for every round with another rotation R (Andoni et al. 2015;
+Kitaev et al. 2020, arXiv 2001.04451, section 2). Many buckets are made of two hashes, `h₁ + b₁·h₂`, each with few
+directions.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from longspan.ops.reference import full_precision
+
+MOST_PER_HASH = 128
+"""Buckets of one hash; more are the product of two."""
+MOST_BUCKETS = MOST_PER_HASH**2
+NOWHERE = -1
+"""The bucket of padding."""
+
+
+def draw_rotations(heads: int, rounds: int, width: int, generator: torch.Generator | None = None) -> Tensor:
+    """Directions for any number of buckets: `(H, R, 2, D, 64)`, normal numbers, of which few buckets take the first."""
+    return torch.randn(heads, rounds, 2, width, MOST_PER_HASH // 2, generator=generator, device="cpu")
+
+
+def even_share(count: Tensor, size: int) -> Tensor:
+    """How many buckets hold `size` of `count` tokens on average: one for so few, else an even number."""
+    halves = torch.div(count + 2 * size - 1, 2 * size, rounding_mode="floor")
+    return torch.where(count <= size, 1, (2 * halves).clamp(max=MOST_BUCKETS))
+
+
+def most_buckets(count: int, exact: bool) -> int:
+    """A bound on what `split` makes of up to `count` buckets, by arithmetic alone; `exact` for up to 128."""
+    return count if exact and count <= MOST_PER_HASH else count + count // 4 + 8
+
+
+def split(buckets: Tensor) -> tuple[Tensor, Tensor]:
+    """The buckets of the first and of the second hash: two even numbers near the root for more than 128, else all and
+    1."""
+    many = buckets > MOST_PER_HASH
+    first = 2 * torch.div(buckets.double().sqrt().ceil() + 1, 2, rounding_mode="floor").long()
+    first = torch.where(many, first, buckets)
+    second = 2 * torch.div(buckets + 2 * first - 1, 2 * first, rounding_mode="floor")
+    return first, torch.where(many, second, 1)
+
+
+def second_directions(most: int) -> int:
+    """How many columns of the rotations the second hash of up to `most` buckets needs."""
+    return min(MOST_PER_HASH // 2, math.isqrt(most) // 2 + 3)
+
+
+@torch.no_grad()
+def buckets_of(
+    vectors: Tensor, rotations: Tensor, buckets: Tensor, most: int, key_mask: Tensor | None = None
+) -> Tensor:
+    """The bucket of every vector in every round.
+
+    Args:
+        vectors: `(B, H, T, D)`; their length does not matter.
+        rotations: `(H, R, 2, D, 64)`.
+        buckets: how many, `(B,)` or `(1,)` int64: one, or an even number of up to 16,384.
+        most: a bound on them, known without looking; up to 128, the second hash is left out.
+        key_mask: `(B, T)` bool, True where a token is real; padding is in bucket −1.
+
+    Returns:
+        `(B, H, R, T)` int64, below the product of `split(buckets)`.
+    """
+    first, second = split(buckets)
+    few = not torch.compiler.is_compiling() and most <= MOST_PER_HASH
+    columns = max(1, most // 2) if few else MOST_PER_HASH // 2  # a shorter row may have up to 128 in its first hash
+    found = _nearest(vectors, rotations[:, :, 0, :, :columns], first)
+    if not few:
+        columns = columns if torch.compiler.is_compiling() else second_directions(most)
+        found = found + first[:, None, None, None] * _nearest(vectors, rotations[:, :, 1, :, :columns], second)
+    return found if key_mask is None else found.masked_fill(~key_mask[:, None, None, :], NOWHERE)
+
+
+def _nearest(vectors: Tensor, directions: Tensor, count: Tensor) -> Tensor:
+    """Which of `count` directions, half of them the others turned round, is nearest: `(B, H, R, T)`."""
+    wide = torch.promote_types(vectors.dtype, torch.float32)
+    with full_precision(vectors):
+        along = vectors.to(wide)[:, :, None] @ directions.to(wide)
+    half = torch.div(count, 2, rounding_mode="floor")
+    left_out = torch.arange(along.shape[-1], device=along.device) >= half[:, None]
+    nearest = along.abs().masked_fill(left_out[:, None, None, None], -1).argmax(-1)
+    turned = along.gather(-1, nearest[..., None])[..., 0] < 0
+    return nearest + turned * half[:, None, None, None]

@@ -1,0 +1,216 @@
+"""Sums that can be undone: one step of a reversible stack, and the autograd that rebuilds inputs from outputs.
+
+A step takes two streams `(older, newer)` to `(newer, older + branch(newer))`. So `older` is the sum less what the
+branch makes of `newer`, which is there: nothing of a step needs to be kept but its random state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from longspan.attention import Tokens
+from longspan.stacks.block import Block, Kept, clamp_half
+
+Streams = tuple[Tensor, Tensor]
+"""Both `(B, T, E)`: the one written earlier, and the one written last."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One branch of a block, as a function of the stream that it reads and of other tensors with gradients.
+
+    Attributes:
+        block: of which it is a branch.
+        branch: its number.
+        tokens: without shared tables, which come as tensors.
+        source_mask: of the source, which comes as a tensor.
+        has_source: whether the first of the other tensors is a source.
+        kept: the block's state, where it continues one.
+        dtype: in which the branch reads the stream.
+    """
+
+    block: Block
+    branch: int
+    tokens: Tokens
+    source_mask: Tensor | None
+    has_source: bool
+    kept: Kept | None
+    dtype: torch.dtype
+
+    def __call__(self, newer: Tensor, *given: Tensor) -> Tensor:
+        """What is added to the other stream, `(B, T, E)`; `given` are the source, if there is one, and the tables."""
+        source, tables = (given[0], given[1:]) if self.has_source else (None, given)
+        branches = self.block.branches(self.tokens, source, self.source_mask, *tables, past_key_values=self.kept)
+        branch = branches[self.branch]
+        return self.block.dropout(branch.sublayer(branch.norm(clamp_half(newer.to(self.dtype)))))
+
+    def learned(self, *given: Tensor) -> list[nn.Parameter]:
+        """Those of its weights that get gradients."""
+        branch = self.block.branches(self.tokens, given[0] if self.has_source else None)[self.branch]
+        found = [*branch.norm.parameters(), *branch.module.parameters()]
+        return [parameter for parameter in found if parameter.requires_grad]
+
+
+def steps_of(
+    block: Block,
+    tokens: Tokens,
+    source: Tensor | None,
+    source_mask: Tensor | None,
+    kept: Kept | None,
+    dtype: torch.dtype,
+) -> list[Step]:
+    """The steps of a block, in their order; arguments as in `Block.branches` and `Step`."""
+    count = len(block.branches(tokens, source))
+    return [Step(block, number, tokens, source_mask, source is not None, kept, dtype) for number in range(count)]
+
+
+class Surroundings:
+    """The random numbers and autocast as they are now, to compute something again exactly as it would be now.
+
+    Args:
+        device: of the streams.
+        before: those of the step before, whose memory is shared where nothing was drawn since.
+    """
+
+    def __init__(self, device: torch.device, before: Surroundings | None = None) -> None:
+        self.device = device
+        accelerated = device.type not in ("cpu", "meta")
+        self.module = torch.get_device_module(device) if accelerated else None
+        self.random = [torch.get_rng_state()]
+        if self.module:
+            self.random.append(self.module.get_rng_state(device))
+        # A state on the CPU has 5 kB: steps between which nothing is drawn share one.
+        if before is not None and all(map(torch.equal, self.random, before.random)):
+            self.random = before.random
+        self.autocasts = [
+            (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+            for kind in dict.fromkeys(("cpu", device.type))
+            if torch.amp.is_autocast_available(kind)
+        ]
+
+    @contextmanager
+    def autocast(self) -> Iterator[None]:
+        """Autocast as it was, but for its cache: weights that were cast while a step was computed without gradients
+        have none, and would be handed to steps that are to have some."""
+        with ExitStack() as stack:
+            for kind, dtype, enabled in self.autocasts:
+                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False))
+            yield
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """Random numbers and autocast as they were; afterwards the random numbers go on as if nothing had been."""
+        devices = [self.device] if self.module else []
+        with torch.random.fork_rng(devices, device_type=self.device.type if devices else "cuda"), self.autocast():
+            torch.set_rng_state(self.random[0])
+            if self.module:
+                self.module.set_rng_state(self.random[1], self.device)
+            yield
+
+
+class Taken(NamedTuple):
+    """A step that was taken, with its weights that learn."""
+
+    step: Step
+    weights: list[nn.Parameter]
+    surroundings: Surroundings
+
+    def again(self, newer: Tensor, given: list[Tensor]) -> Tensor:
+        """What the step added.
+
+        Raises:
+            RuntimeError: its weights are other tensors by now, so that gradients would silently be wrong.
+        """
+        weights = self.step.learned(*given)
+        if len(weights) != len(self.weights) or any(a is not b for a, b in zip(weights, self.weights, strict=True)):
+            raise RuntimeError(
+                "weights of a reversible stack were exchanged between forward and backward, as by "
+                "torch.func.functional_call; set its recompute to False"
+            )
+        with self.surroundings.again():
+            return self.step(newer, *given)
+
+
+class Trail:
+    """The steps that were taken, and how far they have been taken back.
+
+    Args:
+        given: the source and the tables that every step reads.
+    """
+
+    def __init__(self, given: list[Tensor]) -> None:
+        # Not the tensors themselves: a graph that reaches itself through what it keeps would never be freed.
+        self.given = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in given]
+        self.steps: list[Taken] = []
+        self.end: tuple[int, Tensor, Tensor] | None = None
+        self.at: tuple[int, Tensor, Tensor] | None = None
+
+    def take(self, given: list[Tensor], step: Step, older: Tensor, newer: Tensor) -> Tensor:
+        """The sum `(B, T, E)` that a step writes."""
+        before = self.steps[-1].surroundings if self.steps else None
+        taken = Taken(step, step.learned(*given), Surroundings(newer.device, before))
+        self.steps.append(taken)
+        written: Any = Rebuilt.apply(self, len(self.steps) - 1, older, newer, *given, *taken.weights)
+        return written
+
+    def finish(self, older: Tensor, newer: Tensor) -> None:
+        """Keep the last two streams, from which all others follow."""
+        self.end = (len(self.steps), older.detach(), newer.detach())
+        self.versions = older._version, newer._version
+
+    def back_to(self, level: int) -> Streams:
+        """The streams before step `level`."""
+        assert self.end is not None
+        if self.at is None or self.at[0] < level:  # the first time, or backward runs once more
+            if (self.end[1]._version, self.end[2]._version) != self.versions:
+                raise RuntimeError("a stream of the reversible stack was changed in place, so it cannot be taken back")
+            self.at = self.end
+        while self.at[0] > level:  # steps that no gradient came through
+            number, newer, written = self.at
+            with torch.no_grad():
+                older = written - self.steps[number - 1].again(newer, self.given)
+            self.at = (number - 1, older, newer)
+        return self.at[1:]
+
+    def undo(self, number: int, gradient: Tensor, sources: tuple[Tensor, ...]) -> list[Tensor | None]:
+        """Take back one step: the gradients of the stream that it read, of the given tensors and of its weights."""
+        newer, written = self.back_to(number + 1)
+        read = newer.detach().requires_grad_()
+        with torch.enable_grad():
+            added = self.steps[number].again(read, self.given)
+        self.at = (number, written - added.detach(), newer)
+        wanted = [read, *self.given, *sources[len(self.given) :]]
+        found: list[Tensor | None] = [None] * len(wanted)
+        places = [place for place, tensor in enumerate(wanted) if tensor.requires_grad and added.requires_grad]
+        if places:
+            chosen = [wanted[place] for place in places]
+            gradients = torch.autograd.grad(added, chosen, gradient.to(added.dtype), allow_unused=True)
+            for place, each in zip(places, gradients, strict=True):
+                found[place] = each
+        return found
+
+
+class Rebuilt(torch.autograd.Function):
+    """`older + step(newer)`, of which nothing is kept but what every step shares."""
+
+    @staticmethod
+    def forward(ctx: Any, trail: Trail, number: int, older: Tensor, newer: Tensor, *sources: Tensor) -> Tensor:
+        """`sources` are the given tensors and the step's weights, named here so that gradients arrive there."""
+        ctx.trail, ctx.number = trail, number
+        ctx.save_for_backward(*sources)
+        taken = trail.steps[number]
+        with taken.surroundings.autocast():
+            return older + taken.step(newer, *sources[: len(trail.given)])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The sum hands its gradient on to `older` as it is."""
+        return None, None, gradient, *ctx.trail.undo(ctx.number, gradient, ctx.saved_tensors)

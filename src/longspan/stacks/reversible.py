@@ -1,0 +1,141 @@
+"""The reversible stack: two streams, whose inputs follow from their outputs, so that training keeps none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from longspan.attention import Tokens
+from longspan.errors import InputError
+from longspan.ops.transforms import needs_reference
+from longspan.stacks.base import Layers, Sizes, StackConfig
+from longspan.stacks.block import Block, Kept
+from longspan.stacks.rebuilding import Step, Streams, Trail, steps_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReversibleConfig(StackConfig):
+    """Two streams: `Y1 = X1 + Attention(LN(X2))`, `Y2 = X2 + FeedForward(LN(Y1))` (Kitaev et al. 2020, "Reformer",
+    arXiv 2001.04451, section 3; Gomez et al. 2017, arXiv 1707.04585).
+
+    Attributes:
+        join: how both streams become one at the end: "concat", a LayerNorm over both side by side and a linear layer
+            back to the model's width, or "average", which has no weights.
+    """
+
+    stack: ClassVar[str] = "reversible"
+
+    join: Literal["concat", "average"] = "concat"
+
+    @property
+    def normalizes(self) -> bool:
+        return self.join == "concat"
+
+    def check_model(self, config: Any) -> None:
+        """Refuse to normalise sums, which cannot be undone."""
+        if config.normalization != "pre":
+            raise InputError(
+                f"normalization={config.normalization!r} does not go with stack 'reversible', which takes its sums "
+                "back, and cannot once they are normalised; set it to 'pre'"
+            )
+
+    def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Reversible:
+        return Reversible([block(layer) for layer in range(layers)], self, sizes)
+
+
+class Reversible(Layers):
+    """The module of `ReversibleConfig`.
+
+    Every branch of a block reads the stream that was written last, and its output is added to the other one. Training
+    keeps the last two streams alone: backward takes each branch away from the sum again, from the last to the first,
+    and computes anew what its gradients need. Streams are in float32 at least, so that this loses nothing.
+
+    Attributes:
+        recompute: False keeps every activation instead, with the same gradients.
+    """
+
+    _rebuilding: ClassVar[Any] = None
+    """`_keeping_none` outside of any compiled graph."""
+
+    def __init__(self, blocks: list[Block], config: ReversibleConfig, sizes: Sizes) -> None:
+        super().__init__(blocks)
+        self.recompute = True
+        if Reversible._rebuilding is None:  # made here, since it imports PyTorch's whole compiler
+            reason = "a reversible stack rebuilds its activations, which no graph can say"
+            Reversible._rebuilding = torch.compiler.disable(Reversible._keeping_none, reason=reason)
+        joins = config.join == "concat"
+        self.join_norm = nn.LayerNorm(2 * sizes.width, eps=sizes.eps) if joins else None
+        self.join = nn.Linear(2 * sizes.width, sizes.width) if joins else None
+
+    def forward(
+        self,
+        hidden: Tensor,
+        tokens: Tokens,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        *tables: Tensor,
+        kept: Sequence[Kept] | None = None,
+        seen: list[Tensor] | None = None,
+    ) -> Tensor:
+        """`(B, T, E)` → `(B, T, E)`; arguments as in `Sequential.forward`.
+
+        States that are `kept` change as they are read, so that with them every activation is stored. `seen` receives
+        the mean of both streams before each block, and the output.
+        """
+        given = [tensor for tensor in (source, *tables) if tensor is not None]
+        stored = kept is not None or not self.recompute or not torch.is_grad_enabled()
+        stored = stored or torch.compiler.is_exporting() or needs_reference(hidden, *given)
+        run: Any = self._keeping_all if stored else self._rebuilding
+        older, newer = run(given, hidden, tokens, source, source_mask, kept, seen)
+        joined = self._joined(older, newer, hidden)
+        if seen is not None:
+            seen.append(joined)
+        return joined
+
+    def _keeping_all(self, given: list[Tensor], *inputs: Any) -> Streams:
+        """The last two streams by plain sums, with every activation left to autograd."""
+        return self._streams(lambda step, older, newer: older + step(newer, *given), *inputs)
+
+    def _keeping_none(self, given: list[Tensor], *inputs: Any) -> Streams:
+        """The last two streams, from which backward rebuilds all others."""
+        trail = Trail(given)
+        streams = self._streams(partial(trail.take, given), *inputs)
+        trail.finish(*streams)
+        return streams
+
+    def _streams(
+        self,
+        take: Callable[[Step, Tensor, Tensor], Tensor],
+        hidden: Tensor,
+        tokens: Tokens,
+        source: Tensor | None,
+        source_mask: Tensor | None,
+        kept: Sequence[Kept] | None,
+        seen: list[Tensor] | None,
+    ) -> Streams:
+        """The last two streams, every sum of which `take` makes; other arguments as in `forward`."""
+        older = newer = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+        for layer, block in enumerate(self):
+            assert isinstance(block, Block)
+            if seen is not None:
+                seen.append(_mean(older, newer, hidden))
+            state = None if kept is None else kept[layer]
+            for step in steps_of(block, tokens, source, source_mask, state, hidden.dtype):
+                older, newer = newer, take(step, older, newer)
+        return older, newer
+
+    def _joined(self, older: Tensor, newer: Tensor, hidden: Tensor) -> Tensor:
+        """One state `(B, T, E)` of both streams, in the type of `hidden`."""
+        if self.join is None or self.join_norm is None:
+            return _mean(older, newer, hidden)
+        return self.join(self.join_norm(torch.cat([older, newer], dim=-1).to(hidden.dtype)))
+
+
+def _mean(older: Tensor, newer: Tensor, hidden: Tensor) -> Tensor:
+    """Of both streams, in the type of `hidden`."""
+    return ((older + newer) / 2).to(hidden.dtype)

@@ -1,0 +1,211 @@
+"""The star: every token sees its two neighbours, itself and a relay, and the relay sees every token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from longspan.attention import Tokens
+from longspan.errors import InputError
+from longspan.ops import attend
+from longspan.ops.ring import Neighbours, attend_few
+from longspan.patterns import Full
+from longspan.stacks.base import Sizes, StackConfig
+from longspan.stacks.block import Block, Kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class StarConfig(StackConfig):
+    """Satellites and a relay (Guo et al. 2019, "Star-Transformer", arXiv 1902.09113, section 3).
+
+    Attributes:
+        variant: "paper", each step followed by ReLU and LayerNorm, without biases, tokens at the ends of a text having
+            one neighbour; or "fastnlp", as the authors' library computes it: LayerNorm before the tokens' attention and
+            none on the relay, LeakyReLU, biases, and at the ends a neighbour of zeros that takes its share of the
+            softmax.
+        cyclic: whether the last token and the first are neighbours, as in the paper's drawing.
+    """
+
+    stack: ClassVar[str] = "star"
+    causal: ClassVar[bool] = False
+    summarizes: ClassVar[bool] = True
+    unused: ClassVar[Mapping[str, str]] = {
+        "attention": "which brings its own",
+        "normalization": "whose variant says where it normalises",
+        "intermediate_size": "which has no feed-forward layers",
+        "activation_function": "which has no feed-forward layers",
+        "activation_dropout": "which has no feed-forward layers",
+        "global_tokens": "whose relay already sees every token and is seen by each",
+        "decoder_layers": "which has no causal form, since its relay gathers every token and hands it to all",
+    }
+
+    variant: Literal["paper", "fastnlp"] = "paper"
+    cyclic: bool = False
+
+    @property
+    def normalizes(self) -> bool:
+        return True
+
+    def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Star:
+        if sizes.causal:
+            raise InputError(
+                f"stack 'star' cannot write text: it is one {self.unused['decoder_layers']}; choose another stack"
+            )
+        return Star([StarStep(self, sizes) for _ in range(layers)], self)
+
+
+class Projections(nn.Module):
+    """Queries, keys, values and the output of one attention."""
+
+    def __init__(self, sizes: Sizes, *, bias: bool) -> None:
+        super().__init__()
+        self.heads, self.dropout = sizes.heads, sizes.attention_dropout
+        self.query, self.key, self.value, self.output = (
+            nn.Linear(sizes.width, sizes.width, bias=bias) for _ in range(4)
+        )
+
+    @property
+    def dropout_prob(self) -> float:
+        """Probability of dropping a weight now."""
+        return self.dropout if self.training else 0.0
+
+    def heads_of(self, projection: nn.Module, hidden: Tensor) -> Tensor:
+        """`(B, T, E)` → `(B, H, T, D)`."""
+        return projection(hidden).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+    def merged(self, context: Tensor) -> Tensor:
+        """`(B, H, T, D)` → `(B, T, E)`."""
+        return self.output(context.transpose(1, 2).flatten(2))
+
+
+class StarStep(nn.Module):
+    """One step: the tokens read their neighbours and the relay, then the relay reads the tokens."""
+
+    def __init__(self, config: StarConfig, sizes: Sizes) -> None:
+        super().__init__()
+        self.published = config.variant == "fastnlp"
+        self.ring = Projections(sizes, bias=self.published)
+        self.relay = Projections(sizes, bias=self.published)
+        self.ring_norm = nn.LayerNorm(sizes.width, eps=sizes.eps)
+        self.relay_norm = None if self.published else nn.LayerNorm(sizes.width, eps=sizes.eps)
+
+    def forward(
+        self, hidden: Tensor, relay: Tensor, embedded: Tensor, real: Tensor, neighbours: Neighbours
+    ) -> tuple[Tensor, Tensor]:
+        """Tokens `(B, T, E)` and relay `(B, 1, E)` after the step; `embedded` `(B, T, E)` are the tokens before all
+        steps, `real` `(B, T)` bool."""
+        hidden = self._around(hidden, relay, embedded, neighbours)
+        hidden = self._after(hidden, None if self.published else self.ring_norm)
+        hidden = hidden.masked_fill(~real[..., None], 0)
+        return hidden, self._after(self._gathered(hidden, relay, real), self.relay_norm)
+
+    def _around(self, hidden: Tensor, relay: Tensor, embedded: Tensor, neighbours: Neighbours) -> Tensor:
+        """What each token gathers from the one before it, itself, the one after it, its embedding and the relay."""
+        ring, hidden = self.ring, self.ring_norm(hidden) if self.published else hidden
+
+        def contexts(projection: nn.Module) -> tuple[Tensor, ...]:
+            own, first, star = (ring.heads_of(projection, each) for each in (hidden, embedded, relay))
+            before, after = neighbours.of(own)
+            return before, own, after, first, star
+
+        before, after = neighbours.seen
+        context = attend_few(
+            ring.heads_of(ring.query, hidden),
+            contexts(ring.key),
+            contexts(ring.value),
+            (before, None, after, None, None),
+            missing="zero" if self.published else "masked",
+            dropout_prob=ring.dropout_prob,
+        )
+        return ring.merged(context)
+
+    def _gathered(self, hidden: Tensor, relay: Tensor, real: Tensor) -> Tensor:
+        """What the relay gathers from itself and every real token, `(B, 1, E)`."""
+        star, all_of_them = self.relay, torch.cat([relay, hidden], dim=1)
+        context = attend(
+            star.heads_of(star.query, relay),
+            star.heads_of(star.key, all_of_them),
+            star.heads_of(star.value, all_of_them),
+            pattern=Full(),
+            key_mask=functional.pad(real, (1, 0), value=True),
+            dropout_prob=star.dropout_prob,
+        )
+        return star.merged(context)
+
+    def _after(self, hidden: Tensor, norm: nn.Module | None) -> Tensor:
+        """The activation, and a LayerNorm where there is one."""
+        hidden = functional.leaky_relu(hidden) if self.published else functional.relu(hidden)
+        return hidden if norm is None else norm(hidden)
+
+
+class Star(nn.ModuleList):
+    """The module of `StarConfig`: a list of its steps.
+
+    Attributes:
+        gradient_checkpointing: whether training keeps the states between steps alone; transformers sets it, and the
+            function that does it, where it is asked to.
+    """
+
+    gradient_checkpointing = False
+    _gradient_checkpointing_func: Callable[..., tuple[Tensor, Tensor]]
+
+    def __init__(self, steps: list[StarStep], config: StarConfig) -> None:
+        super().__init__(steps)
+        self.config = config
+
+    def forward(
+        self,
+        hidden: Tensor,
+        tokens: Tokens,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        *tables: Tensor,
+        kept: Sequence[Kept] | None = None,
+        seen: list[Tensor] | None = None,
+        summary: list[Tensor] | None = None,
+    ) -> Tensor:
+        """`(B, T, E)` → `(B, T, E)`; arguments as in `Sequential.forward`, of which it reads `hidden` and the mask.
+
+        The relay starts as the mean of the real tokens. `summary` is a list that is to receive `(B, E)`, the greatest
+        of the tokens in each place plus the relay, or half of this in the variant "fastnlp".
+
+        Raises:
+            InputError: global tokens.
+        """
+        if tokens.is_global is not None or tokens.global_slots is not None:
+            reason = self.config.unused["global_tokens"]
+            raise InputError(f"stack 'star' takes no global tokens: it is one {reason}; pass none")
+        shape, device = hidden.shape[:2], hidden.device
+        real = torch.ones(shape, dtype=torch.bool, device=device) if tokens.mask is None else tokens.mask
+        neighbours = Neighbours(real, cyclic=self.config.cyclic)
+        embedded = hidden
+        count = real.sum(1).clamp(min=1)[:, None, None]
+        relay = (hidden.masked_fill(~real[..., None], 0).sum(1, keepdim=True) / count).to(hidden.dtype)
+        for step in self:
+            if seen is not None:
+                seen.append(hidden)
+            run = partial(self._gradient_checkpointing_func, step) if self._checkpoints else step
+            hidden, relay = run(hidden, relay, embedded, real, neighbours)
+        if seen is not None:
+            seen.append(hidden)
+        if summary is not None:
+            summary.append(self._summed_up(hidden, relay, real))
+        return hidden
+
+    @property
+    def _checkpoints(self) -> bool:
+        """Whether steps are computed again in backward."""
+        return self.gradient_checkpointing and self.training
+
+    def _summed_up(self, hidden: Tensor, relay: Tensor, real: Tensor) -> Tensor:
+        """`(B, E)`; the relay alone for a row without a token."""
+        lowest = torch.full_like(relay, -torch.inf)
+        greatest = torch.cat([hidden.masked_fill(~real[..., None], -torch.inf), lowest], dim=1).amax(1)
+        both = greatest.masked_fill(~real.any(1, keepdim=True), 0) + relay[:, 0]
+        return both / 2 if self.config.variant == "fastnlp" else both

@@ -1,0 +1,159 @@
+"""Sparse Sinkhorn attention: matrices worked out by hand, sorted blocks against plain attention, noise, nets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+from longspan.attention import SinkhornConfig, Tokens
+from longspan.checkpoints import lengthen
+from longspan.errors import InputError
+from longspan.models import LongspanConfig, LongspanModel
+from longspan.ops.sinkhorn import attend_blocks, block_means, earlier, means_so_far, sinkhorn, sorted_blocks
+
+WIDTH, HEADS = 12, 3
+SMALL = SinkhornConfig(block_tokens=4, noise=0.0)
+
+
+def build(config=SMALL, causal=False, **changes):
+    torch.manual_seed(1)
+    module = replace(config, **changes).build(width=WIDTH, heads=HEADS, causal=causal).double().eval()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return module
+
+
+def real(*rows):
+    return torch.tensor(rows, dtype=torch.bool)
+
+
+def test_one_turn_worked_out_by_hand():
+    """Columns of [[1, 3], [1, 1]] sum to 2 and 4: [[½, ¾], [½, ¼]]; then rows to 5/4 and 3/4."""
+    logits = torch.tensor([[1.0, 3], [1, 1]], dtype=torch.float64).log()[None, None]
+    once = torch.tensor([[0.4, 0.6], [2 / 3, 1 / 3]], dtype=torch.float64)
+    torch.testing.assert_close(sinkhorn(logits, real([1, 1]), 1)[0, 0], once)
+    padded = torch.nn.functional.pad(logits, (0, 1, 0, 1), value=9.0)
+    expected = torch.nn.functional.pad(once, (0, 1, 0, 1))
+    torch.testing.assert_close(sinkhorn(padded, real([1, 1, 0]), 1)[0, 0], expected)
+
+
+def test_many_turns_make_it_doubly_stochastic_and_keep_a_permutation():
+    order = sinkhorn(torch.randn(2, 3, 9, 9, dtype=torch.float64), real([1] * 9, [1] * 6 + [0] * 3), 50)
+    for dim in (-1, -2):
+        expected = torch.tensor([[1.0] * 9, [1.0] * 6 + [0.0] * 3], dtype=torch.float64)
+        torch.testing.assert_close(order.sum(dim), expected[:, None].expand(2, 3, 9), atol=1e-6, rtol=0)
+    moved = torch.eye(5, dtype=torch.float64)[[3, 1, 4, 0, 2]]
+    found = sinkhorn((moved * 40)[None, None], real([1] * 5), 7)
+    torch.testing.assert_close(found[0, 0], moved, atol=1e-12, rtol=0)
+
+
+def test_earlier_blocks_worked_out_by_hand():
+    logits = torch.tensor([[9.0, 9, 9], [1, 9, 9], [1, 3, 9]], dtype=torch.float64).log()[None, None]
+    expected = torch.tensor([[0, 0, 0], [1, 0, 0], [0.25, 0.75, 0]], dtype=torch.float64)
+    torch.testing.assert_close(earlier(logits, real([1, 1, 1]))[0, 0], expected)
+
+
+def test_means_worked_out_by_hand():
+    blocks = torch.tensor([[1.0, 3], [5, 7], [10, 99]])[None, None, :, :, None]
+    flags = real([[1, 1], [1, 1], [1, 0]])
+    assert block_means(blocks, flags).flatten().tolist() == [2, 6, 10]
+    assert means_so_far(blocks, flags).flatten().tolist() == [1, 3, 5.199999809265137]  # 26 / 5 in float32
+
+
+def test_a_place_is_the_mean_of_what_is_real_there():
+    """Block 2 has one token: the second place holds three quarters of block 0 and one quarter of nothing."""
+    blocks = torch.tensor([[2.0, 4], [6, 99]])[None, None, :, :, None]
+    order = torch.tensor([[0.75, 0.25], [0.0, 1.0]])[None, None]
+    sorted_, share = sorted_blocks(blocks, real([[1, 1], [1, 0]]), order)
+    assert sorted_.flatten().tolist() == [3, 4, 6, 0]
+    assert share.flatten().tolist() == [1, 0.75, 1, 0]
+
+
+def test_the_identity_is_attention_within_blocks_and_a_permutation_takes_whole_blocks():
+    query, key, value = (torch.randn(2, HEADS, 5, 4, 7, dtype=torch.float64) for _ in range(3))
+    everything, flags = {"scale": 0.3, "causal": False}, torch.ones(2, 5, 4, dtype=torch.bool)
+    same = torch.eye(5, dtype=torch.float64).expand(2, HEADS, 5, 5)
+    within = (query @ key.mT * 0.3).softmax(-1) @ value
+    torch.testing.assert_close(attend_blocks(query, key, value, flags, same, **everything), within)
+    places = [3, 1, 4, 0, 2]
+    keys, values = (torch.cat([each, each[:, :, places]], 3) for each in (key, value))
+    expected = (query @ keys.mT * 0.3).softmax(-1) @ values
+    order = torch.eye(5, dtype=torch.float64)[places].expand(2, HEADS, 5, 5)
+    torch.testing.assert_close(attend_blocks(query, key, value, flags, order, **everything), expected)
+
+
+def test_a_hard_sort_takes_whole_blocks_and_learns_as_the_mixture():
+    module, hidden = build(hard_sort=True), torch.randn(2, 19, WIDTH, dtype=torch.float64, requires_grad=True)
+    query, key, _, flags, _ = module._blocks(*module.project(hidden), None)
+    order = module.order(query, key, flags)
+    assert set(order.unique().tolist()) == {0.0, 1.0}
+    assert torch.equal(order.sum(-1), torch.ones(2, HEADS, 5).double())
+    mixture = build()
+    ours, theirs = (
+        torch.autograd.grad((each.order(query, key, flags) * torch.arange(5.0)).sum(), hidden, retain_graph=True)[0]
+        for each in (module, mixture)
+    )
+    torch.testing.assert_close(ours, theirs)
+    assert not torch.allclose(module(hidden), mixture(hidden))
+    weights = module.weights(hidden) @ module.split_heads(module.value(hidden))
+    torch.testing.assert_close(module(hidden), module.output(module.merge_heads(weights)))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("hard", [False, True])
+def test_padding_changes_nothing_with_either_sort(hard, causal):
+    module, hidden = build(causal=causal, hard_sort=hard), torch.randn(1, 40, WIDTH, dtype=torch.float64)
+    mask = torch.rand(1, 40) < 0.6
+    torch.testing.assert_close(module(hidden, Tokens(mask=mask))[mask], module(hidden[mask][None])[0])
+
+
+def test_noise_is_for_training_only_and_the_same_when_recomputed():
+    module, hidden = build(noise=1.0), torch.randn(2, 19, WIDTH, dtype=torch.float64, requires_grad=True)
+    assert torch.equal(module(hidden), module(hidden))
+    module.train()
+    assert not torch.equal(module(hidden), module(hidden))
+    results = []
+    for run in (module, lambda each: checkpoint(module, each, use_reentrant=False)):
+        torch.manual_seed(5)
+        output = run(hidden)
+        results.append((output, *torch.autograd.grad(output.square().sum(), (hidden, *module.parameters()))))
+    torch.testing.assert_close(*results)
+
+
+def test_the_first_block_of_a_causal_layer_sees_nothing_but_itself():
+    module, hidden = build(causal=True), torch.randn(1, 19, WIDTH, dtype=torch.float64)
+    torch.testing.assert_close(module(hidden)[:, :4], module(hidden[:, :4]))
+    weights = module.weights(hidden)[0]
+    assert not weights[:, :4, 4:].any()
+    assert (weights[:, 4:, :4] > 0).all()
+
+
+@pytest.mark.parametrize("net", ["linear", "mlp"])
+def test_a_sort_net_learns_and_refuses_longer_texts(net):
+    module, hidden = build(sort_net=net, most_blocks=5), torch.randn(1, 20, WIDTH, dtype=torch.float64)
+    module(hidden).square().sum().backward()
+    assert all(parameter.grad.abs().sum() > 0 for name, parameter in module.named_parameters() if "sort" in name)
+    with pytest.raises(InputError, match=r"the text has 6 blocks of block_tokens=4, but most_blocks=5; raise one"):
+        module(torch.randn(1, 21, WIDTH, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("net", ["bilinear", "linear", "mlp"])
+def test_multiply_adds_are_those_that_pytorch_counts(net):
+    config = SinkhornConfig(block_tokens=16, sort_net=net, most_blocks=10)
+    module, hidden = config.build(width=WIDTH, heads=HEADS).eval(), torch.zeros(1, 131, WIDTH)
+    with FlopCounterMode(display=False) as counter:
+        module(hidden)
+    cost = config.costs(length=131, width=WIDTH, heads=HEADS)
+    assert counter.get_total_flops() == 2 * (cost.projections + cost.mixing)
+
+
+def test_a_published_encoder_whose_texts_are_one_block_keeps_its_outputs():
+    sizes = {"vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 2, "intermediate_size": 40, "init_std": 0.4}
+    source = LongspanModel(LongspanConfig(attention="full", num_attention_heads=2, max_position_embeddings=32, **sizes))
+    longer = lengthen(source, {"mechanism": "sinkhorn", "block_tokens": 32}, max_tokens=128)
+    assert longer.report.parity_hidden <= 1e-5
+    assert longer(torch.randint(61, (1, 128)))[0].shape == (1, 128, 24)

@@ -1,0 +1,104 @@
+"""What a comparison is told, and how its time is divided: numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from longspan.attention import MECHANISMS
+from longspan.compare.budget import Clock, expected_seconds, steps_within, training_seconds, work_of
+from longspan.compare.cells import Cell, Result
+from longspan.compare.settings import Comparison, lengths_of, names_of, options_of, seconds_of
+from longspan.compare.skeleton import Skeleton
+from longspan.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5m", 300), ("90s", 90), ("90", 90), ("1h30m", 5400), ("1.5m", 90), ("1h1m1s", 3661)]
+)
+def test_budgets(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5m", "0s", "5 minutes", "m", "1e9", "nan", "5m3h"])
+def test_budgets_that_are_none(text: str) -> None:
+    with pytest.raises(InputError, match="give a time such as 90s, 5m or 1h30m"):
+        seconds_of(text)
+
+
+def test_lengths() -> None:
+    assert lengths_of("64, 100") == (64, 100)
+    assert lengths_of("512-4096") == (512, 1024, 2048, 4096)
+    for text in ("", "a", "0", "10-5", "-5", "5-", "1.5"):
+        with pytest.raises(InputError):
+            lengths_of(text)
+
+
+def test_names_and_options() -> None:
+    assert names_of("a, b,,", "mechanisms") == ("a", "b")
+    assert options_of(["longformer.left_tokens=4", "longformer.dilation=[1, 2]"]) == {
+        "longformer": {"left_tokens": 4, "dilation": [1, 2]}
+    }
+    for change in ("longformer=4", "left_tokens", "longformer.=4"):
+        with pytest.raises(InputError, match=r"not of the form MECHANISM.OPTION=VALUE"):
+            options_of([change])
+
+
+def test_what_is_not_said_is_filled_in() -> None:
+    comparison = Comparison(tokens=2048, lengths=(512, 2048, 16))
+    assert comparison.mechanisms == tuple(MECHANISMS)
+    assert comparison.budget == 300
+    assert comparison.curve_lengths() == [512, 2048]  # 16 tokens are too few for the task
+    assert Comparison(steps=3).budget is None
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mechanisms": ("longfromer",)}, "did you mean 'longformer'"),
+        ({"task": "recal"}, "did you mean 'recall'"),
+        ({"tokens": 0}, "tokens is 0; it must be at least 1"),
+        ({"tokens": 20}, "too short for 'recall'"),
+        ({"steps": 5, "budget": 60.0}, "give one of them"),
+        ({"options": {"linear": {}}, "mechanisms": ("full",)}, "which is not compared"),
+        ({"options": {"longformer": {"left": 3}}}, "unknown key"),
+        ({"device": "tpu"}, "device is 'tpu'"),
+        ({"skeleton": Skeleton(stack="heap")}, "stack"),
+        ({"seeds": 0}, "seeds is 0"),
+        ({"learning_rate": float("nan")}, "finite"),
+    ],
+)
+def test_mistakes(options: dict, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Comparison(**options)
+
+
+def test_heads_divide_the_width() -> None:
+    with pytest.raises(InputError, match="heads=4 does not divide width=62"):
+        Skeleton(width=62)
+
+
+def measured(mechanism: str, train: float, inference: float, tokens: int = 1024) -> Result:
+    cell = Cell(kind="speed", task="recall", mechanism=mechanism, tokens=tokens, rows=4)
+    return Result(cell=cell, status="done", numbers={"train_wall": train, "inference_wall": inference})
+
+
+def test_steps_are_those_that_fit_for_all() -> None:
+    clock = Clock(1000.0, starts=[10.0, 6.0])
+    both = [measured("full", 0.494, 0.25), measured("linear", 0.194, 0.125)]
+    # 850 s are planned with; of them two starts of 8 s and 32 batches of scoring each, for two seeds: 56 s. A step of
+    # both mechanisms and both seeds takes 2 × (0.5 + 0.2) s. The clock has run for a moment.
+    assert steps_within(both, 2, 128, clock) in (566, 567)
+    assert steps_within(both, 2, 128, Clock(1.0)) == 10
+    assert steps_within([], 2, 128, clock) == 10
+    assert training_seconds(both[0], 100, 128, 8.0) == pytest.approx(8 + 100 * 0.5 + 32 * 0.25)
+
+
+def test_quadratic_costs_are_expected_to_grow_so() -> None:
+    def growth(name: str) -> float:
+        cells = [Cell(kind="speed", task="recall", mechanism=name, tokens=tokens, rows=1) for tokens in (1024, 65_536)]
+        return work_of(cells[1]) / work_of(cells[0])
+
+    assert growth("linear") == pytest.approx(64)
+    assert 1500 < growth("full") < 4096
+    long = Cell(kind="speed", task="recall", mechanism="full", tokens=65_536, rows=4)
+    assert expected_seconds(long, measured("full", 0.5, 0.25), 8.0) == pytest.approx(8 + 2 + growth("full") * 0.75 + 8)

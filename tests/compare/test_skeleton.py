@@ -1,0 +1,51 @@
+"""The skeleton: every mechanism gets as many weights, or the report says that it cannot."""
+
+from __future__ import annotations
+
+import pytest
+
+from longspan.attention import MECHANISMS
+from longspan.compare.probes import PROBES
+from longspan.compare.skeleton import Skeleton, build, form_of, refusal, spec_of, takes_globals
+
+PROBE = PROBES["recall"](128)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("task", ["recall", "duplication", "novels"])
+def test_every_mechanism_has_as_many_weights_or_a_reason(name: str, task: str) -> None:
+    form = form_of(name, PROBES[task])
+    if form is None:
+        assert refusal(name, PROBES[task]).startswith(("has no causal form", "is causal only"))
+        return
+    built = build(Skeleton(), spec_of(name, {}, 128), PROBE, form, 128)
+    assert built.is_matched or built.feed_forward == 8  # the narrowest: nothing is left to take from
+    if task == "recall":  # at so few tokens no table is too large
+        assert built.is_matched
+    assert built.parameters == sum(weight.numel() for weight in built.model.parameters())
+    assert built.description.startswith(name)
+
+
+def test_the_target_is_that_of_four_projections() -> None:
+    built = build(Skeleton(), spec_of("full", {}, 128), PROBE, "both ways", 128)
+    assert (built.parameters, built.feed_forward) == (built.target, 512)
+    # Embeddings and their norm; two blocks of four projections, two layers and two norms; a last norm; the head.
+    block = 4 * (64 * 64 + 64) + (2 * 64 * 512 + 512 + 64) + 4 * 64
+    assert built.target == 169 * 64 + 128 + 2 * block + 128 + (64 * 169 + 169)
+
+
+def test_tables_that_layers_share_count_as_the_mechanisms_own() -> None:
+    built = build(Skeleton(), spec_of("linformer", {"sharing": "layerwise"}, 128), PROBE, "both ways", 128)
+    assert built.target == build(Skeleton(), spec_of("full", {}, 128), PROBE, "both ways", 128).target
+    assert built.is_matched
+
+
+def test_more_weights_than_can_be_made_up_for_are_said() -> None:
+    narrow = Skeleton(feed_forward=16)
+    assert not build(narrow, spec_of("poolingformer", {}, 128), PROBE, "both ways", 128).is_matched
+
+
+def test_who_asks_is_global_where_that_is_allowed() -> None:
+    for name, kind in MECHANISMS.items():
+        assert takes_globals(name, "both ways") == ("globals" not in kind.exempt)
+        assert not takes_globals(name, "causal")
