@@ -11,11 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.ops.causal_sums import continued
 from longspan.ops.reference import full_precision
-
-CHUNK = 64
-"""Queries and keys of a piece within which the causal form makes scores; with many features twice as many, since their
-sums would else take more memory than the scores."""
 
 
 def elu_features(tensor: Tensor) -> Tensor:
@@ -80,7 +77,7 @@ def attend_linear(
         if dropout_prob:
             wide = wide * F.dropout(ones, dropout_prob)
         if causal:
-            mixed, sums = _continued(query, key, torch.cat([wide, ones], dim=-1), sums)
+            mixed, sums = continued(query, key, torch.cat([wide, ones], dim=-1), sums)
         else:  # positive numbers, which a sum adds up with less error than a product with ones
             sums = torch.cat([key.mT @ wide, key.sum(2)[..., None]], dim=-1)
             mixed = query @ sums
@@ -91,29 +88,3 @@ def _divisor(total: Tensor, epsilon: float) -> Tensor:
     """What a sum of weights divides by: 1 where there is no weight at all, so that nothing becomes 0 / 0."""
     total = total + epsilon
     return total.masked_fill(total == 0, 1)
-
-
-def _continued(query: Tensor, key: Tensor, value: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`Σ_{j ≤ i} (φ(q_i) · φ(k_j)) [v_j, 1]` in chunks, and the sums after the last.
-
-    Within a chunk by scores, everything before it by the running sum; of the sums only one per chunk is ever made.
-    """
-    length = query.shape[2]
-    size = CHUNK if query.shape[3] < 2 * CHUNK else 2 * CHUNK
-    if torch.compiler.is_compiling():  # one graph serves every length, but not both one chunk and several
-        count = length // size + 2
-    else:  # a single step needs no whole chunk
-        size = max(1, min(size, length))
-        count = max(1, (length + size - 1) // size)
-    extra = count * size - length
-    if torch.compiler.is_compiling() or extra:
-        query, key, value = (F.pad(each, (0, 0, 0, extra)) for each in (query, key, value))
-    # Unfolding, and padding back, where views and slices would hold an exported program to lengths of one kind.
-    query, key, value = (each.unfold(2, size, size).mT for each in (query, key, value))
-    added = key.mT @ value
-    # The sums before each chunk, and after the last one.
-    totals = F.pad(added, (0, 0, 0, 0, 1, 0)) if sums is None else torch.cat([sums[:, :, None], added], dim=2)
-    totals = totals.cumsum(2)
-    mixed = (query @ key.mT).tril_() @ value + query @ totals[:, :, :-1]
-    # A view would keep the sums of every chunk.
-    return F.pad(mixed.flatten(2, 3), (0, 0, 0, -extra)), totals[:, :, -1].clone()
