@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from longspan.ops import blocked
+from longspan.ops.biased import Biased
 
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch, memory) -> list[int]:
     """The largest tensor of each half of the blocked operator, which a mode does not see from outside, call by call."""
     found = []
-    for name in ("forward", "backward"):
-        original = getattr(blocked, name)
+    halves = [(blocked, "forward"), (blocked, "backward"), (Biased, "output"), (Biased, "gradients")]
+    for owner, name in halves:
+        original = getattr(owner, name)
 
         def watching(*args, original=original):
             with memory() as made:
@@ -20,5 +22,5 @@ def watched(monkeypatch: pytest.MonkeyPatch, memory) -> list[int]:
             found.append(made.largest)
             return result
 
-        monkeypatch.setattr(blocked, name, watching)
+        monkeypatch.setattr(owner, name, watching)
     return found

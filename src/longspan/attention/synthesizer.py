@@ -191,9 +191,10 @@ class SynthesizerAttention(FullAttention):
         places = self._places(key_mask, hidden, key.shape[2])
         queries, keys = self._products(hidden, query, key, places)
         biases = self._biases(hidden, places)
-        width = max(queries.shape[-1], value.shape[-1])  # the kernels of linear memory want one width for all
+        # The kernels that take no bias want one width for all.
+        width = 0 if biases else max(queries.shape[-1], value.shape[-1])
         queries, keys, wide = (
-            F.pad(each.to(value.dtype), (0, width - each.shape[-1])) for each in (queries, keys, value)
+            F.pad(each.to(value.dtype), (0, max(0, width - each.shape[-1]))) for each in (queries, keys, value)
         )
         context = attend(
             queries,
@@ -234,7 +235,7 @@ class SynthesizerAttention(FullAttention):
             queries.append(places.of_queries(self.random_left) * shares["factorised_random"])
             keys.append(places.of_keys(self.random_right))
         if not queries:
-            return torch.zeros_like(query[..., :1]), torch.zeros_like(key[..., :1])
+            return query[..., :0], key[..., :0]
         queries, keys = ([each.expand(query.shape[0], -1, -1, -1) for each in parts] for parts in (queries, keys))
         return torch.cat(queries, -1), torch.cat(keys, -1)
 
@@ -243,15 +244,12 @@ class SynthesizerAttention(FullAttention):
         shares, biases = self._shares(), []
         for name in ("random", "fixed_random"):
             if name in shares:
-                biases.append(places.of_pairs(getattr(self, name)) * shares[name])
+                table = places.of_pairs(getattr(self, name))
+                biases.append(table if len(shares) == 1 else table * shares[name])
         if "factorised_dense" in shares:
             tiled, repeated = self._factors(hidden)
-            size = tiled.shape[-1]
-            tiled, repeated = (
-                places.of_columns(tiled, lambda place: place % size),
-                places.of_columns(repeated, lambda place: place // size),
-            )
-            biases.append(tiled * repeated * shares["factorised_dense"])
+            repeated = repeated if len(shares) == 1 else repeated * shares["factorised_dense"]
+            biases.append(places.of_columns((repeated[..., :, None] * tiled[..., None, :]).flatten(-2)))
         return biases
 
     def _factors(self, hidden: Tensor) -> list[Tensor]:

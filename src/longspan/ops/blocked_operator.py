@@ -62,7 +62,7 @@ def blocked_kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
     """`(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`; the arguments are `ARGUMENTS`."""
     call = _tiled_call(*arguments)
     query, value = call.query, call.value
-    if not query.numel() or not value.shape[2]:
+    if not query.shape[:3].numel() or not value.shape[2]:
         return query.new_zeros(*query.shape[:-1], value.shape[-1])
     parts = [(heads, each.output()) for heads, each in split(call)]
     if len(parts) == 1:
@@ -86,7 +86,7 @@ def _(query, key, value, *rest):  # type: ignore[no-untyped-def]
 def _backward_kernel(grad: Tensor, wanted: list[bool], *arguments) -> list[Tensor]:  # type: ignore[no-untyped-def]
     """Gradients with respect to query, key, value, and the tensors of the terms that are wanted (else empty)."""
     call, parts = _tiled_call(*arguments), []
-    if call.query.numel() and call.value.shape[2]:
+    if call.query.shape[:3].numel() and call.value.shape[2]:
         parts = split(call)
     grads: list[Tensor] = []
     for heads, each in parts:

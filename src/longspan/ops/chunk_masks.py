@@ -95,9 +95,14 @@ def seen_by_row(chunk: Chunk, tiling: Layout, call: Call) -> Tensor | None:
 
 
 def kept_weights(weights: Tensor, chunk: Chunk, call: Call) -> Tensor | None:
-    """Dropout of a chunk: 1/(1 − p) where a weight is kept, else 0; the same again for the same seed and chunk."""
+    """Dropout of a chunk, as `drawn_weights`."""
+    return drawn_weights(weights, chunk.number, call)
+
+
+def drawn_weights(weights: Tensor, number: int, call: Call) -> Tensor | None:
+    """Dropout: 1/(1 − p) where a weight is kept, else 0; the same again for the same seed and number."""
     if call.dropout_prob == 0.0:
         return None
-    generator = torch.Generator(device=weights.device).manual_seed((call.seed + chunk.number * 0x9E3779B1) % 2**63)
+    generator = torch.Generator(device=weights.device).manual_seed((call.seed + number * 0x9E3779B1) % 2**63)
     kept = torch.empty_like(weights).bernoulli_(1 - call.dropout_prob, generator=generator)
     return kept.div_(1 - call.dropout_prob) if call.dropout_prob < 1 else kept

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from longspan.ops import blocked
 from longspan.ops.arranged import Arranged, arrange, by_pattern, classes, heads_only
+from longspan.ops.biased import Biased
 from longspan.ops.call import Call
 from longspan.ops.kept import kept
 from longspan.ops.tiles import TILE_SIZES, least_cost
@@ -109,8 +110,10 @@ class Apart:
         return whole.to(outputs[0].dtype), outputs, shares
 
 
-def split(call: Call) -> list[tuple[list[int] | slice, Whole | Apart]]:
-    """The call as tiles serve it best: some heads at a time, and the sets of their keys together or apart."""
+def split(call: Call) -> list[tuple[list[int] | slice, Whole | Apart | Biased]]:
+    """The call as it is served best: some heads at a time, sets of their keys together or apart, in tiles or not."""
+    if Biased.serves(call):
+        return [(slice(None), Biased(call))]
     sets = _sets_of(call)
     if sets is not None:
         return [(slice(None), Apart(_parts(call, sets)))]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -13,7 +11,8 @@ from longspan.errors import InputError
 class Places:
     """The places of T queries and S keys in tables of so many entries, the queries being the last of the keys.
 
-    Without padding, tables are cut, not gathered; a compiled program, which serves every length, gathers.
+    Without padding, or with padding at the end alone, which nobody reads, tables are cut, not gathered; a compiled
+    program, which serves every length, gathers.
 
     Args:
         mask: `(B, S)` bool, True where a key is real; `None` means all are.
@@ -32,6 +31,9 @@ class Places:
     ) -> None:
         self.first, self.keys, self.index = keys - queries, keys, None
         compiling = torch.compiler.is_compiling()
+        ends = mask is not None and keys <= most and not compiling and not mask.is_cuda
+        if ends and bool((mask[:, 1:] <= mask[:, :-1]).all()):
+            return
         if mask is not None or compiling:
             places = torch.arange(keys, device=device)[None] if mask is None else (mask.cumsum(1) - 1).clamp(min=0)
             self.index = places.clamp(max=most - 1)
@@ -55,15 +57,16 @@ class Places:
     def of_pairs(self, table: Tensor) -> Tensor:
         """Entries `(B or 1, H, T, S)` of a table `(H, N, N)`."""
         if self.index is None:
-            return table[None, :, self.first : self.keys, : self.keys]
+            whole = table.shape[1] == self.keys and not self.first  # the gradient of a cut would be copied
+            return table[None] if whole else table[None, :, self.first : self.keys, : self.keys]
         return table[:, self.index[:, self.first :, None], self.index[:, None, :]].transpose(0, 1)
 
-    def of_columns(self, rows: Tensor, entry: Callable[[Tensor], Tensor] = lambda place: place) -> Tensor:
-        """For every query the `entry` of each key's place, `(B, H, T, S)`, from `(B or 1, H, T, N)`."""
+    def of_columns(self, rows: Tensor) -> Tensor:
+        """For every query the entry of each key's place, `(B, H, T, S)`, from `(B or 1, H, T, N)`."""
         if self.index is None:
-            return rows[..., entry(torch.arange(self.keys, device=rows.device))]
+            return rows[..., : self.keys]
         rows = rows.expand(self.index.shape[0] if rows.shape[0] == 1 else -1, -1, -1, -1)
-        index = entry(self.index)[:, None, None].expand(*rows.shape[:3], -1)
+        index = self.index[:, None, None].expand(*rows.shape[:3], -1)
         return rows.gather(3, index)
 
 
