@@ -96,3 +96,20 @@ def test_columns_do_not_cost_all_pairs():
 
     assert scores("strided", 65536) / scores("strided", 16384) < 8.5
     assert scores("strided", 16384) < 0.1 * 16384**2
+
+
+@pytest.mark.parametrize("pattern", [Fixed(32, 8) & Causal(), Window(31, 0) | Strided(32) & Causal()], ids=str)
+def test_training_computes_each_set_once_forward(pattern, monkeypatch):
+    calls, original = [], blocked.forward_with_logs
+    monkeypatch.setattr(blocked, "forward_with_logs", lambda call: calls.append(call) or original(call))
+    inputs = [torch.randn(1, 2, LENGTH, 5, requires_grad=True) for _ in range(3)]
+    attend(*inputs, pattern=pattern, backend="blocked").sum().backward()
+    assert len(calls) == 2
+
+
+def test_the_operator_that_keeps_its_logarithms_is_one_of_pytorch():
+    query, key, value = (torch.randn(1, 2, LENGTH, 5, requires_grad=True) for _ in range(3))
+    args = (query, key, value, [], None, None, None, "", [0], "fixed(32, 8) & causal()", 0.5, 0.0)
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    found = torch.library.opcheck(torch.ops.longspan.kept_attention.default, args, test_utils=tests)
+    assert set(found.values()) == {"SUCCESS"}

@@ -17,7 +17,7 @@ from longspan.attention.parts.tokens import Tokens, in_order, rearranged
 from longspan.attention.parts.windows import pairs_within
 from longspan.ops.attend import attend
 from longspan.ops.clusters import sorted_by_cluster
-from longspan.patterns import Blocks
+from longspan.patterns import Blocks, Full
 from longspan.settings import Count, Seed, Share, Whole
 
 
@@ -102,11 +102,20 @@ class ClusterAttention(ProjectedAttention):
         self.centroids.learn()
 
     def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+        if not torch.compiler.is_compiling() and self.config.covers(hidden.shape[1]):
+            return self._unsorted(hidden, tokens)
         hidden, tokens, back = self._sorted(hidden, tokens.with_slots())
         slots = tokens.real_slots() if hidden.shape[1] else None
         options = {"key_mask": tokens.mask, "globals": slots, "dropout_prob": self.dropout_prob}
         context = self.merge_heads(attend(*self.project(hidden), pattern=self.pattern, **options))
         return in_order(context, back)
+
+    def _unsorted(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """The context of a text so short that every token sees every other, in whatever order they stand."""
+        if self.training:
+            self.centroids.note(normal(hidden)[1][:, None], tokens.mask)
+        options = {"key_mask": tokens.mask, "dropout_prob": self.dropout_prob}
+        return self.merge_heads(attend(*self.project(hidden), pattern=Full(), **options))
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         hidden, tokens, back = self._sorted(hidden, tokens.with_slots())

@@ -35,6 +35,10 @@ class Arranged:
         """The gradient of the result in the order of the tiles."""
         return grad
 
+    def moved(self, tensor: Tensor) -> Tensor:
+        """What belongs to the queries `(B, H, T, …)` in the order of the tiles."""
+        return tensor
+
     def gradients(self, grads: list[Tensor]) -> list[Tensor]:
         """Those of query, key, value and the tensors of the terms, in the order of the caller."""
         return grads
@@ -98,8 +102,11 @@ class _Moved(Arranged):
         whole = found[0] if len(found) == 1 else torch.cat(found, dim=1)
         return whole if bool((order[1:] > order[:-1]).all()) else whole[:, order.argsort()]
 
+    def moved(self, tensor: Tensor) -> Tensor:
+        return _moved(tensor, self.parts)
+
     def upstream(self, grad: Tensor) -> Tensor:
-        moved = _moved(grad, self.parts)
+        moved = self.moved(grad)
         for part, own in self._by_part(moved):
             if not bool(part.real.all()):
                 own.mul_(part.real[:, None])

@@ -98,8 +98,8 @@ def _choose(call: Call) -> str:
     """What `auto` takes: the cheapest that serves the call."""
     if has_tangent(*call.tensors):  # PyTorch's own kernels have no forward mode either
         return "reference"
-    plain = call.slots is None and len(call.terms) == 0
-    if plain and full_serves(call):
+    plain = len(call.terms) == 0
+    if plain and call.slots is None and full_serves(call):
         return "full"
     if flex_serves(call):
         chosen = "flex"

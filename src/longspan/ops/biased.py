@@ -79,8 +79,10 @@ class Biased:
             block.of(result)[block.rows] = weights @ block.of(call.value)[: block.keys].to(self.wide)
         return result
 
-    def gradients(self, grad: Tensor, wanted: Sequence[bool]) -> list[Tensor]:
-        """Those of query, key, value and the `wanted` biases; the others are empty.
+    def gradients(
+        self, grad: Tensor, wanted: Sequence[bool], kept: tuple[Tensor, Tensor] | None = None
+    ) -> list[Tensor]:
+        """Those of query, key, value and the `wanted` biases; the others are empty. Nothing is kept for them.
 
         With weights P, outputs O = PV: dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP − rowsum(P∘dP)), dQ = dS K, dK = dSᵀQ.
         """

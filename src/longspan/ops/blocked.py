@@ -46,13 +46,19 @@ def forward_with_logs(call: Call) -> tuple[Tensor, Tensor]:
     return run.forward(), run.logs.flatten(2, 3)[:, :, : call.query.shape[2]]
 
 
-def backward(call: Call, grad: Tensor, wanted: Sequence[bool], grad_logs: Tensor | None = None) -> list[Tensor]:
+def backward(
+    call: Call, grad: Tensor, wanted: Sequence[bool], whole: tuple[Tensor, Tensor] | None = None
+) -> list[Tensor]:
     """Gradients of `forward` with respect to query, key and value, and to the tensors of the terms that are `wanted`,
-    empty where they are not. Those of keys are summed in at least float32. `grad_logs` `(B, H, T, 1)` is the gradient
-    of the logarithms of `forward_with_logs`."""
+    empty where they are not. Those of keys are summed in at least float32.
+
+    Where the call is a part of a softmax over more keys, `whole` are the logarithms L of all of its sums and the
+    products Δ = dO·O of its outputs and their gradients, `(B, H, T, 1)` each. Then P = exp(S − L), dS = P∘(dP − Δ).
+    """
     run = _Run(call, wanted)
-    if grad_logs is not None:
-        run.logs = tiles_of(grad_logs, run.tiling.query_tiles, run.tiling.size)
+    if whole is not None:
+        logs, products = (tiles_of(each, run.tiling.query_tiles, run.tiling.size) for each in whole)
+        run.whole = logs, products
     return run.backward(grad)
 
 
@@ -71,7 +77,9 @@ class _Run:
         self.hidden_tiles: list[int] | None = None
         self.terms = TermTiles(call, self.tiling, self.buffers, self.tiles.key, wanted)
         self.logs: Tensor | None = None
-        """Tiles for the logarithms of the sums, or their gradients, where these are asked for."""
+        """Tiles for the logarithms of the sums, where these are asked for."""
+        self.whole: tuple[Tensor, Tensor] | None = None
+        """Tiles of what `backward` says."""
 
     def forward(self) -> Tensor:
         result = self.call.query.new_empty(*self.tiles.query.shape[:-1], self.tiles.value.shape[-1])
@@ -167,10 +175,11 @@ class _Run:
         torch.bmm(used.flatten(0, 2).transpose(1, 2), grad.flatten(0, 2), out=grad_values.flatten(0, 2))
         add(grads.value, grads.global_value, grad_values, chunk)
         weights = used if kept is None and precise == narrow else buffers.cast("precise weights", weights, precise)
-        scores = buffers.take("grad scores", *weights.shape, dtype=precise)
-        torch.ops.aten._softmax_backward_data.out(grad_weights, weights, -1, precise, grad_input=scores)
-        if self.logs is not None:  # whose derivative by a score is its weight
-            scores.addcmul_(weights, rows_of(self.logs, chunk).to(precise))
+        if self.whole is not None:
+            scores = grad_weights.sub_(rows_of(self.whole[1], chunk)).mul_(weights)
+        else:
+            scores = buffers.take("grad scores", *weights.shape, dtype=precise)
+            torch.ops.aten._softmax_backward_data.out(grad_weights, weights, -1, precise, grad_input=scores)
         self._backward_scores(chunk, buffers.cast("grad scores", scores, narrow), query, keys)
 
     def _backward_scores(self, chunk: Chunk, scores: Tensor, query: Tensor, keys: Tensor) -> None:
@@ -201,6 +210,8 @@ class _Run:
         scores.flatten(0, 2).baddbmm_(left, right, beta=int(self.terms.starts), alpha=self.call.scale)
         mask, empty = self._mask(chunk)
         self._add_mask(scores, mask, chunk)
+        if self.whole is not None:
+            return scores.sub_(rows_of(self.whole[0], chunk)).exp_(), query
         if self.terms.may_hide and scores.shape[-1]:
             empty = _hidden_rows(scores)
         highest = scores.amax(-1, keepdim=True) if logs is not None and scores.shape[-1] else None

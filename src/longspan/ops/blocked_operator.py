@@ -16,7 +16,7 @@ from longspan.ops.call import Call
 from longspan.ops.dense_terms import column_terms, row_terms
 from longspan.ops.eager import run
 from longspan.ops.slots import gather_slots, mask_of_slots, put_slots
-from longspan.ops.split import split
+from longspan.ops.split import Apart, has_sets, split
 from longspan.ops.terms import Bias, GlobalKeyBias, Term, of_heads, pack, unpack
 from longspan.patterns import Full, parse
 from longspan.patterns.text import text_of
@@ -55,6 +55,8 @@ def _operate(
     tensors, kinds, firsts = pack(terms)
     options = (kinds, [query_offset, *firsts], pattern, call.scale, call.dropout_prob)
     inputs = (query, call.key, call.value, tensors, call.key_mask, slots, seed)
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling() and not terms and has_sets(call.pattern):
+        return kept_attention(*inputs, *options)[0]
     return run(blocked_attention, blocked_kernel, *inputs, *options)
 
 
@@ -73,6 +75,32 @@ def blocked_kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
     return result
 
 
+def _kept_kernel(*arguments) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
+    """The same, and the logarithms of its sums `(B, H, T, 1)` where sets of keys are computed apart, else zeros."""
+    call = _tiled_call(*arguments)
+    query, value = call.query, call.value
+    result = query.new_zeros(*query.shape[:-1], value.shape[-1])
+    logs = query.new_zeros(*query.shape[:-1], 1, dtype=torch.promote_types(query.dtype, torch.float32))
+    for heads, each in split(call) if query.shape[:3].numel() and value.shape[2] else []:
+        if isinstance(each, Apart):
+            result[:, heads], logs[:, heads] = each.output_with_logs()
+        else:
+            result[:, heads] = each.output()
+    return result, logs
+
+
+kept_attention = torch.library.custom_op(
+    "longspan::kept_attention", _kept_kernel, mutates_args=(), schema=f"({ARGUMENTS}) -> (Tensor, Tensor)"
+)
+"""What trains on sets of keys apart: its results spare computing them again on the way back."""
+
+
+@kept_attention.register_fake
+def _(query, key, value, *rest):  # type: ignore[no-untyped-def]
+    logs = query.new_empty(*query.shape[:-1], 1, dtype=torch.promote_types(query.dtype, torch.float32))
+    return query.new_empty(*query.shape[:-1], value.shape[-1]), logs
+
+
 blocked_attention = torch.library.custom_op(
     "longspan::blocked_attention", blocked_kernel, mutates_args=(), schema=f"({ARGUMENTS}) -> Tensor"
 )
@@ -83,14 +111,17 @@ def _(query, key, value, *rest):  # type: ignore[no-untyped-def]
     return query.new_empty(*query.shape[:-1], value.shape[-1])
 
 
-def _backward_kernel(grad: Tensor, wanted: list[bool], *arguments) -> list[Tensor]:  # type: ignore[no-untyped-def]
-    """Gradients with respect to query, key, value, and the tensors of the terms that are wanted (else empty)."""
+def _backward_kernel(  # type: ignore[no-untyped-def]
+    grad: Tensor, kept: list[Tensor], wanted: list[bool], *arguments
+) -> list[Tensor]:
+    """Gradients with respect to query, key, value, and the tensors of the terms that are wanted (else empty); `kept`
+    is the result and the logarithms of its sums, or nothing."""
     call, parts = _tiled_call(*arguments), []
     if call.query.shape[:3].numel() and call.value.shape[2]:
         parts = split(call)
     grads: list[Tensor] = []
     for heads, each in parts:
-        found = each.gradients(grad[:, heads], wanted)
+        found = each.gradients(grad[:, heads], wanted, (kept[0][:, heads], kept[1][:, heads]) if kept else None)
         if isinstance(heads, slice):
             return [each.contiguous() for each in found]
         grads = grads or _zeros(wanted, *arguments)
@@ -113,12 +144,12 @@ blocked_attention_backward = torch.library.custom_op(
     "longspan::blocked_attention_backward",
     _backward_kernel,
     mutates_args=(),
-    schema=f"(Tensor grad, bool[] wanted, {ARGUMENTS}) -> Tensor[]",
+    schema=f"(Tensor grad, Tensor[] kept, bool[] wanted, {ARGUMENTS}) -> Tensor[]",
 )
 
 
 @blocked_attention_backward.register_fake
-def _(grad, wanted, query, key, value, terms, *rest):  # type: ignore[no-untyped-def]
+def _(grad, kept, wanted, query, key, value, terms, *rest):  # type: ignore[no-untyped-def]
     # Contiguous, as the operator itself returns them: compiled code relies on the strides that are promised here.
     found = [tensor.new_empty(tensor.shape) for tensor in (query, key, value)]
     return found + [each.new_empty(each.shape if need else 0) for each, need in zip(terms, wanted, strict=True)]
@@ -131,15 +162,31 @@ def _setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
 
 
 def _gradient(ctx, grad):  # type: ignore[no-untyped-def]
-    query, key, value, *rest = ctx.saved_tensors  # gradient checkpointing gives them once
+    return _gradients(ctx, grad, [], *ctx.saved_tensors)  # gradient checkpointing gives them once
+
+
+def _setup_kept(ctx, inputs, output):  # type: ignore[no-untyped-def]
+    query, key, value, terms, *masks = inputs[:7]
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*output, query, key, value, *masks, *terms)
+    ctx.options = inputs[7:]
+
+
+def _kept_gradient(ctx, grad, _):  # type: ignore[no-untyped-def]
+    result, logs, *inputs = ctx.saved_tensors
+    return _gradients(ctx, grad, [result, logs], *inputs)
+
+
+def _gradients(ctx, grad, kept, query, key, value, *rest):  # type: ignore[no-untyped-def]
     wanted = list(ctx.needs_input_grad[3])
     inputs = (query, key, value, rest[3:], *rest[:3])
-    found = blocked_attention_backward(grad.contiguous(), wanted, *inputs, *ctx.options)
+    found = blocked_attention_backward(grad.contiguous(), kept, wanted, *inputs, *ctx.options)
     terms = [each if need else None for each, need in zip(found[3:], wanted, strict=True)]
     return *found[:3], terms, *([None] * 8)
 
 
 blocked_attention.register_autograd(_gradient, setup_context=_setup_context)
+kept_attention.register_autograd(_kept_gradient, setup_context=_setup_kept)
 
 
 def call_of(*arguments) -> Call:  # type: ignore[no-untyped-def]

@@ -122,8 +122,29 @@ def _attend_whole(
     query: Tensor, key: Tensor, value: Tensor, clusters: Tensor, count: int, left: int, right: int, dropout_prob: float
 ) -> Tensor:
     """As `attend_clusters`, with a mask of all pairs: for short texts."""
-    rank, _ = ranks(clusters, count)
-    length, hidden = query.shape[2], (clusters < 0)[..., None]
+    rank, sizes = ranks(clusters, count)
+    most = min(left, right) if right else left
+    if not sizes.numel() or int(sizes.max()) - 1 <= most:  # no window ends inside of a cluster
+        seen = _whole_clusters(rank, sizes, clusters, causal=not right)
+    else:
+        seen = _windows_of_clusters(rank, clusters, count, left, right)
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen, dropout_p=dropout_prob)
+    return mixed.masked_fill((clusters < 0)[..., None], 0)
+
+
+def _whole_clusters(rank: Tensor, sizes: Tensor, clusters: Tensor, *, causal: bool) -> Tensor:
+    """What each token sees, `(B, H, T, T)` bool, of all others of its cluster; padding sees what nobody reads."""
+    own = clusters.to(torch.int32)
+    seen = own[..., :, None] == own[..., None, :]
+    alone = rank == 0 if causal else sizes.gather(-1, clusters.clamp(min=0)) == 1
+    seen = seen.tril_(-1) if causal else seen
+    seen.diagonal(dim1=-2, dim2=-1).copy_(alone | (clusters < 0))
+    return seen
+
+
+def _windows_of_clusters(rank: Tensor, clusters: Tensor, count: int, left: int, right: int) -> Tensor:
+    """The same where a token sees only so many others of its cluster."""
+    length = clusters.shape[-1]
     # One number for cluster and rank, so far apart that no window spans two clusters; padding is in reach of nothing.
     apart = length + max(left, right) + 1
     place = torch.where(clusters < 0, torch.arange(count + 1, count + 1 + length, device=rank.device) * apart, rank)
@@ -134,8 +155,7 @@ def _attend_whole(
     others = (offset <= left) & (offset >= -right)
     others.diagonal(dim1=-2, dim2=-1).zero_()
     others.diagonal(dim1=-2, dim2=-1).logical_or_(~others.any(-1))
-    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=others, dropout_p=dropout_prob)
-    return mixed.masked_fill(hidden, 0)
+    return others
 
 
 def _places(clusters: Tensor, count: int, size: int, chunks: int) -> Tensor:

@@ -12,7 +12,9 @@ from torch import Tensor
 from longspan.ops.call import Call
 from longspan.ops.kept import kept
 from longspan.ops.reference import full_precision
-from longspan.ops.tiles import best_layout
+from longspan.ops.slots import mask_of_slots
+from longspan.ops.split import two_sets
+from longspan.ops.tiles import best_layout, least_cost
 from longspan.patterns import Causal, Full, Pattern
 
 DENSE_PAIRS = 1 << 20
@@ -22,8 +24,16 @@ MASK_PAIRS = 1 << 16
 HIDING = 2.0**12
 """The square of it, scaled, is what hidden keys score less: enough for weights of 0, and little enough that the scores
 of a query that sees nothing keep the digits by which its gradients are finite."""
-DENSE_SHARE = 0.6
-"""Share of the pairs that the tiles would compute, from which the dense kernel is cheaper."""
+MASK_NUMBERS = 1 << 23
+"""Most numbers of a mask that rows or heads have for themselves."""
+SCORE_COST, TILE_COST, APART_COST, CALL_COST = 1.4, 180, 500, 40_000
+"""What tiles cost in pairs of the dense kernel: a score of theirs, the steps for a query where its keys are one set or
+two sets, and for a call; fitted to windows and to patterns of two sets, of 256 to 1,024 tokens."""
+STRIP = 256
+"""Queries of a run in which the dense kernel leaves out the keys before the first and after the last that it sees."""
+MIXED_SHARE = 0.3
+"""Share of the pairs that tiles would compute, from which the dense kernel is cheaper where heads have tiles of their
+own, or global keys and rows come besides."""
 SHORT = 160
 """Up to so many keys the kernel of the CPU goes back faster in float32 than in half precision: 3 times as fast at 16,
 1.6 times at 100."""
@@ -89,13 +99,54 @@ def _attend_causal(call: Call, key_mask: Tensor) -> Tensor:
 
 
 def attend_dense(call: Call) -> Tensor:
-    """Attention with the whole mask of a pattern, for short inputs, without terms, globals and dropout."""
-    query, key_mask = call.query, call.key_mask
+    """Attention with the whole mask of a pattern and of the global tokens, for short inputs, without terms and
+    dropout."""
+    query, slots, key_mask = call.query, call.slots, call.key_mask
+    alike = slots is None or (len(slots) > 0 and bool((slots == slots[:1]).all()))
+    named = () if slots is None or not alike else tuple(slots[0].tolist())
     sizes = (query.shape[2], call.key.shape[2], call.query_offset)
-    mask, seen, some_empty = _mask_of(call.pattern, *sizes, query.dtype, query.device)
-    if key_mask is None and not some_empty:
-        return scaled(query, call.key, call.value, attn_mask=mask, scale=call.scale)
+    mask, seen, some_empty = _mask_of(call.pattern, named, call.global_rows, *sizes, query.dtype, query.device)
+    if alike and key_mask is None and not some_empty:
+        strips = [_WHOLE] if slots is not None else _strips_of(call.pattern, *sizes)
+        found = [_attend_strip(call, mask, *strip) for strip in strips]
+        return found[0] if len(found) == 1 else torch.cat(found, 2)
+    if not alike:
+        seen = _with_globals(seen, slots, call.global_rows)
     return _attend_seen(call, seen if key_mask is None else seen & key_mask[:, None, None, :])
+
+
+def _attend_strip(call: Call, mask: Tensor | None, rows: slice, keys: slice) -> Tensor:
+    """What some queries gather of the keys that one of them sees."""
+    own = None if mask is None else mask[:, :, rows, keys]
+    return scaled(call.query[:, :, rows], call.key[:, :, keys], call.value[:, :, keys], attn_mask=own, scale=call.scale)
+
+
+_WHOLE = (slice(None), slice(None))
+
+
+@kept
+def _strips_of(pattern: Pattern, queries: int, keys: int, query_offset: int) -> list[tuple[slice, slice]]:
+    """Runs of queries, each with the keys from the first to the last that it sees: all in one, unless several save a
+    fifth of the pairs."""
+    if pattern.heads or queries <= STRIP:
+        return [_WHOLE]
+    seen, found = pattern.dense(queries, keys, query_offset=query_offset), []
+    for start in range(0, queries, STRIP):
+        columns = seen[start : start + STRIP].any(0).nonzero()[:, 0]
+        first, last = (int(columns[0]), int(columns[-1]) + 1) if len(columns) else (0, keys)
+        found.append((slice(start, min(start + STRIP, queries)), slice(first, last)))
+    return found if _pairs_of(found) <= 0.8 * queries * keys else [_WHOLE]
+
+
+def _pairs_of(strips: list[tuple[slice, slice]]) -> int:
+    return sum((rows.stop - rows.start) * (keys.stop - keys.start) for rows, keys in strips)
+
+
+def _with_globals(seen: Tensor, slots: Tensor, global_rows: bool) -> Tensor:
+    """What `(…, T, S)` shows, and what global tokens `(B or 1, G)` see and are seen by."""
+    is_global = mask_of_slots(slots, seen.shape[3])[:, None]
+    seen = seen | is_global[:, :, None, :]
+    return seen | is_global[..., None] if global_rows else seen
 
 
 def _attend_seen(call: Call, seen: Tensor) -> Tensor:
@@ -107,12 +158,26 @@ def _attend_seen(call: Call, seen: Tensor) -> Tensor:
 
 @kept
 def _mask_of(
-    pattern: Pattern, queries: int, keys: int, query_offset: int, dtype: torch.dtype, device: torch.device
-) -> tuple[Tensor, Tensor, bool]:
-    """The mask to add, the bool mask (both `(1, H or 1, T, S)`), and whether some row sees nothing."""
+    pattern: Pattern,
+    slots: tuple[int, ...],
+    global_rows: bool,
+    queries: int,
+    keys: int,
+    query_offset: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[Tensor | None, Tensor, bool]:
+    """The mask to add, or none where all is seen, the bool mask (both `(1, H or 1, T, S)`), and whether some row sees
+    nothing. With a mask for each head only the bool one is kept, a quarter as large."""
     seen = pattern.dense(queries, keys, query_offset=query_offset)
     seen = (seen if pattern.heads else seen[None])[None].to(device)
-    mask = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -math.inf)
+    if slots:
+        seen = _with_globals(seen, torch.tensor([slots], device=device), global_rows)
+    if bool(seen.all()):
+        return None, seen, False
+    mask = seen
+    if not pattern.heads:
+        mask = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -math.inf)
     return mask, seen, not bool(seen.any(dim=-1).all())
 
 
@@ -121,8 +186,26 @@ def dense_is_cheaper(call: Call) -> bool:
 
     A compiled graph must serve every length and keeps to the tiles.
     """
-    queries, keys = call.query.shape[2], call.key.shape[2]
-    if torch.compiler.is_compiling() or call.pattern.heads or not 0 < queries * keys <= DENSE_PAIRS:
+    (batch, _, queries), keys = call.query.shape[:3], call.key.shape[2]
+    pairs, heads = queries * keys, call.pattern.heads or 1
+    if torch.compiler.is_compiling() or not 0 < pairs <= DENSE_PAIRS:
         return False
-    tiling = best_layout(call.pattern, queries, keys, call.query_offset, call.query.device)
-    return tiling.scores >= DENSE_SHARE * queries * keys
+    rows = 1 if call.key_mask is None and call.slots is None else batch
+    if rows * heads * pairs > MASK_NUMBERS:
+        return False
+    if heads == 1 and call.slots is None:
+        sizes = (call.pattern, queries, keys, call.query_offset)
+        strips, tiling = _strips_of(*sizes), best_layout(*sizes, call.query.device)
+        computed = pairs if len(strips) == 1 or call.key_mask is not None else _pairs_of(strips)
+        fixed = APART_COST if two_sets(call.pattern) and call.is_square else TILE_COST
+        return SCORE_COST * tiling.scores + fixed * queries + CALL_COST >= computed
+    beside = call.beside * (queries + call.global_rows * keys)
+    return _tiles_of_heads(call.pattern, queries, keys, call.query_offset) + beside >= MIXED_SHARE * pairs
+
+
+@kept
+def _tiles_of_heads(pattern: Pattern, queries: int, keys: int, query_offset: int) -> float:
+    """What the tiles of a head cost on average."""
+    patterns = [pattern.head(index) for index in range(pattern.heads or 1)]
+    costs = {each: least_cost(each, queries, keys, query_offset) for each in set(patterns)}
+    return sum(costs[each] for each in patterns) / len(patterns)

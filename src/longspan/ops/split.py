@@ -23,6 +23,8 @@ from longspan.ops.tiles import TILE_SIZES, least_cost
 from longspan.patterns import Blocks, Both, Causal, Either, Fixed, Full, Pattern, Span, Strided, Window
 from longspan.patterns.kinds import Columns, Without
 
+NOTHING = 1e30
+"""For the logarithm of a sum of nothing."""
 CHEAPER = 0.8
 """Two sets are computed apart if their tiles cost at most so much of those for both at once."""
 
@@ -69,8 +71,10 @@ class Whole:
         """Attention `(B, H, T, Dv)`."""
         return self.part.output(blocked.forward(self.part.call))
 
-    def gradients(self, grad: Tensor, wanted: Sequence[bool]) -> list[Tensor]:
-        """Those of query, key, value and the `wanted` tensors of the terms."""
+    def gradients(
+        self, grad: Tensor, wanted: Sequence[bool], kept: tuple[Tensor, Tensor] | None = None
+    ) -> list[Tensor]:
+        """Those of query, key, value and the `wanted` tensors of the terms; nothing is kept for them."""
         part = self.part
         return part.gradients(blocked.backward(part.call, part.upstream(grad), wanted))
 
@@ -83,31 +87,31 @@ class Apart:
 
     def output(self) -> Tensor:
         """Attention `(B, H, T, Dv)` over all sets."""
-        return self._merged()[0]
+        return self.output_with_logs()[0]
 
-    def gradients(self, grad: Tensor, wanted: Sequence[bool]) -> list[Tensor]:
-        """Those of query, key and value.
-
-        With the share w of a set in the sum, its outputs O and those of all Ō: dO = w dŌ, d log(sum) = w dŌ·(O − Ō).
-        """
-        whole, outputs, shares = self._merged()
-        total: list[Tensor] = []
-        for part, output, share in zip(self.parts, outputs, shares, strict=True):
-            upstream = share * grad
-            logs = (upstream * (output - whole)).sum(-1, keepdim=True)
-            found = blocked.backward(part.call, part.upstream(upstream.to(grad.dtype)), wanted, part.upstream(logs))
-            found = part.gradients(found)
-            total = [each + more for each, more in zip(total, found, strict=True)] if total else found
-        return total
-
-    def _merged(self) -> tuple[Tensor, list[Tensor], Tensor]:
-        """What queries gather from all sets, from each by itself, and the shares of these `(sets, B, H, T, 1)`."""
+    def output_with_logs(self) -> tuple[Tensor, Tensor]:
+        """The same, and the logarithms of the sums of its softmax, `(B, H, T, 1)`; a large number instead of −∞, of
+        which every score is as good as −∞ below."""
         found = [blocked.forward_with_logs(part.call) for part in self.parts]
         outputs = [part.output(output) for part, (output, _) in zip(self.parts, found, strict=True)]
         logs = torch.stack([part.output(each) for part, (_, each) in zip(self.parts, found, strict=True)])
         shares = torch.softmax(logs, 0).nan_to_num_(0.0)  # a query that sees nothing at all gives zeros
         whole = sum((share * output for share, output in zip(shares, outputs, strict=True)), start=0 * shares[0])
-        return whole.to(outputs[0].dtype), outputs, shares
+        total = logs.logsumexp(0)
+        return whole.to(outputs[0].dtype), total.masked_fill_(total == -math.inf, NOTHING)
+
+    def gradients(
+        self, grad: Tensor, wanted: Sequence[bool], kept: tuple[Tensor, Tensor] | None = None
+    ) -> list[Tensor]:
+        """Those of query, key and value; `kept` is what `output_with_logs` gave."""
+        whole, logs = self.output_with_logs() if kept is None else kept
+        products = (grad.to(logs.dtype) * whole).sum(-1, keepdim=True)
+        total: list[Tensor] = []
+        for part in self.parts:
+            beside = part.moved(logs), part.upstream(products)  # what fills up classes asks for nothing
+            found = part.gradients(blocked.backward(part.call, part.upstream(grad), wanted, beside))
+            total = [each + more for each, more in zip(total, found, strict=True)] if total else found
+        return total
 
 
 def split(call: Call) -> list[tuple[list[int] | slice, Whole | Apart | Biased]]:
@@ -122,6 +126,11 @@ def split(call: Call) -> list[tuple[list[int] | slice, Whole | Apart | Biased]]:
         if any(_sets_of(each) for _, each in shared):
             return [(heads, split(each)[0][1]) for heads, each in shared]
     return [(heads, Whole(part)) for heads, part in arrange(call)]
+
+
+def has_sets(pattern: Pattern) -> bool:
+    """Whether some head has two sets of keys, which long inputs without terms compute apart."""
+    return any(two_sets(pattern.head(index)) is not None for index in range(pattern.heads or 1))
 
 
 def _parts(call: Call, sets: Sets) -> list[Arranged]:
