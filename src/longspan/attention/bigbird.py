@@ -213,8 +213,10 @@ class PublishedBigBirdAttention(ProjectedAttention):
         ends = attend(ends, key, value, pattern=self.pattern, key_mask=real)
         head = torch.arange(heads, device=query.device)[:, None, None]
         middle = query.unflatten(2, (blocks, size))[:, :, 1:-1].flatten(0, 2)[:, None]
-        near = [each.unflatten(2, (blocks, size))[:, head, table] for each in (key, value)]
-        near = [each.flatten(3, 4).flatten(0, 2)[:, None] for each in near]
+        # The gradient of a selection of rows is added up row by row, that of an index by pair number by number.
+        places = (head * blocks + table).flatten()
+        near = [each.unflatten(2, (blocks, size)).flatten(1, 2).index_select(1, places) for each in (key, value)]
+        near = [each.unflatten(1, table.shape).flatten(3, 4).flatten(0, 2)[:, None] for each in near]
         seen = real.unflatten(1, (blocks, size))[:, table] & present[..., None]
         context = attend(middle, *near, pattern=self.pattern, key_mask=seen.flatten(3).flatten(0, 2))
         context = context.reshape(batch, heads, -1, context.shape[-1])

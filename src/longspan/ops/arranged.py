@@ -50,7 +50,7 @@ def arrange(call: Call) -> list[tuple[list[int] | slice, Arranged]]:
     if moved is not None or call.pattern.heads is None:
         return [(slice(None), moved or _fill(call) or Arranged(call))]
     shared = by_pattern(call)
-    return [(heads, arrange(heads_only(call, heads, each))[0][1]) for each, heads in shared.items()]
+    return [(as_run(heads), arrange(heads_only(call, heads, each))[0][1]) for each, heads in shared.items()]
 
 
 def by_pattern(call: Call) -> dict[Pattern, list[int]]:
@@ -61,10 +61,15 @@ def by_pattern(call: Call) -> dict[Pattern, list[int]]:
     return shared
 
 
+def as_run(heads: list[int]) -> list[int] | slice:
+    """An index of these heads: a slice where they follow each other, which copies nothing."""
+    return slice(heads[0], heads[-1] + 1) if heads[-1] - heads[0] == len(heads) - 1 else heads
+
+
 def heads_only(call: Call, heads: list[int], pattern: Pattern) -> Call:
     """The same call for some heads; each set of heads draws its own dropout."""
     terms = tuple(term.of_heads(heads) for term in call.terms)
-    query, key, value = (tensor[:, heads] for tensor in (call.query, call.key, call.value))
+    query, key, value = (tensor[:, as_run(heads)] for tensor in (call.query, call.key, call.value))
     seed = call.seed + heads[0] * 1_000_003
     return replace(call, query=query, key=key, value=value, pattern=pattern, terms=terms, seed=seed)
 

@@ -122,11 +122,13 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
     grads: list[Tensor] = []
     for heads, each in parts:
         found = each.gradients(grad[:, heads], wanted, (kept[0][:, heads], kept[1][:, heads]) if kept else None)
-        if isinstance(heads, slice):
+        if len(parts) == 1:
             return [each.contiguous() for each in found]
         grads = grads or _zeros(wanted, *arguments)
-        axes = [1, 1, 1, *(term.head_axis for term in call.terms for _ in term.tensors)]
-        for total, own, axis in zip(grads, found, axes, strict=True):
+        for total, own in zip(grads[:3], found[:3], strict=True):
+            total[:, heads] = own
+        axes = [term.head_axis for term in call.terms for _ in term.tensors]
+        for total, own, axis in zip(grads[3:], found[3:], axes, strict=True):
             if total.numel():
                 total[of_heads(total, heads, axis)] += own
     return grads or _zeros(wanted, *arguments)

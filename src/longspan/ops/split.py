@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from longspan.ops import blocked
-from longspan.ops.arranged import Arranged, arrange, by_pattern, classes, heads_only
+from longspan.ops.arranged import Arranged, arrange, as_run, by_pattern, classes, heads_only
 from longspan.ops.biased import Biased
 from longspan.ops.call import Call
 from longspan.ops.kept import kept
@@ -124,7 +124,7 @@ def split(call: Call) -> list[tuple[list[int] | slice, Whole | Apart | Biased]]:
     if call.pattern.heads is not None:
         shared = [(heads, heads_only(call, heads, each)) for each, heads in by_pattern(call).items()]
         if any(_sets_of(each) for _, each in shared):
-            return [(heads, split(each)[0][1]) for heads, each in shared]
+            return [(as_run(heads), split(each)[0][1]) for heads, each in shared]
     return [(heads, Whole(part)) for heads, part in arrange(call)]
 
 
