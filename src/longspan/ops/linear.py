@@ -7,19 +7,38 @@ they are; here stands the map of that paper, in `longspan.ops.random_features` t
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.causal_sums import continued
 from longspan.ops.reference import full_precision
+from longspan.ops.transforms import has_tangent, is_transforming
 
 
 def elu_features(tensor: Tensor) -> Tensor:
     """`φ(x) = elu(x) + 1`, in at least float32, and above 0 for every x whose exponential is: adding 1 to `exp(x) − 1`
     would round it away."""
     wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-    return wide.relu() + wide.clamp(max=0).exp()
+    if torch.compiler.is_compiling() or is_transforming() or has_tangent(tensor):
+        return wide.relu() + wide.clamp(max=0).exp()
+    return _EluFeatures.apply(wide)  # pyright: ignore[reportReturnType]
+
+
+class _EluFeatures(torch.autograd.Function):
+    """The same; its derivative is φ up to 1, so that nothing but φ is kept."""
+
+    @staticmethod
+    def forward(ctx: Any, wide: Tensor) -> Tensor:
+        features = wide.clamp(max=0).exp_().add_(wide.relu())
+        ctx.save_for_backward(features)
+        return features
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # pyright: ignore
+        return ctx.saved_tensors[0].clamp(max=1) * grad
 
 
 def linear_weights(
