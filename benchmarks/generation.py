@@ -171,8 +171,9 @@ def agree(attention: Any, length: int) -> None:
     check_close(f"{attention}: in steps and in one pass", chosen, logits.amax(-1), 1e-3)
 
 
-def measure(marks: Sequence[int], file: Path | None) -> list[dict[str, Any]]:
-    """Every row; those that a file has are taken from there, and new ones are added to it."""
+def measure(marks: Sequence[int], file: Path | None, sides: Sequence[str]) -> list[dict[str, Any]]:
+    """Every row of some sides, softmax in both forms at once; those that a file has are taken from there, and new ones
+    are added to it."""
     rows: list[dict[str, Any]] = []
     if file is not None and file.is_file():
         rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
@@ -188,13 +189,13 @@ def measure(marks: Sequence[int], file: Path | None) -> list[dict[str, Any]]:
     def has(name: str, mark: int) -> bool:
         return any(each["side"] == name and each["tokens"] == mark for each in rows)
 
-    for mark in marks:
+    for mark in marks if CACHED in sides else ():
         if not has(CACHED, mark):
             add([cached(mark)])
         if mark <= LONGEST_UNCACHED and not has(UNCACHED, mark):
             add([uncached(mark)])
     for name in SIDES:
-        if not all(has(name, mark) for mark in marks):
+        if name in sides and not all(has(name, mark) for mark in marks):
             add(written(name, marks))
     return rows
 
@@ -284,14 +285,17 @@ def main() -> None:
     """Measure and write `results/generation.md`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="up to 3,000 tokens, and write no page")
-    quick = parser.parse_args().quick
+    parser.add_argument("--only", choices=[*SIDES, CACHED], help="measure this one alone, and write no page")
+    options = parser.parse_args()
+    quick = options.quick
     torch.set_num_threads(1)
     marks = [1000, 3000] if quick else [1000, 3000, 10_000, 30_000, 100_000]
     for attention in (*SIDES.values(), "full"):
         agree(attention, 400 if quick else 1500)
-    rows = measure(marks, None if quick else RESULTS / "generation.jsonl")
+    sides = (options.only,) if options.only else (CACHED, *SIDES)
+    rows = measure(marks, None if quick else RESULTS / "generation.jsonl", sides)
     rows = [each for each in rows if each["tokens"] in marks]
-    if quick:
+    if quick or options.only:
         return
     draw(rows, RESULTS / "generation.png")
     print(write_page("generation", f"Decoding to {marks[-1]:,} tokens", report(rows, marks)))
