@@ -1,19 +1,25 @@
-"""Decoding to 100,000 tokens: a window's state and its time per token stay as they are, full attention's grow.
+"""Decoding to 100,000 tokens: what a token costs and what is kept for it, by mechanism.
 
-    python benchmarks/generation.py            # a few minutes on one core
-    python benchmarks/generation.py --quick    # the same up to 4,000 tokens
+    python benchmarks/generation.py            # half an hour on one core; what is finished is not done again
+    python benchmarks/generation.py --quick    # the same up to 3,000 tokens, and no page
 
 A tiny language model with random weights writes by `generate()`, token by token; its sinusoidal positions have no end.
-Before anything is timed, its text is compared with that of a pass over everything, without a state, at every step.
+`linear` (Katharopoulos et al. 2020, arXiv 2006.16236, section 3.4), `performer` and a window keep a state of constant
+size, and write every token from the prompt to the last mark. Softmax attention keeps keys and values, a cache that is
+filled with noise up to each mark, or nothing at all, as in that paper's comparison. Before anything is timed, text
+written in steps is compared with one pass over all of it. Rows stand in `results/generation.jsonl`; remove those that
+are to be measured anew.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import re
+import json
+import math
 import statistics
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,127 +28,277 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.generation import BaseStreamer
 
+from curves import Curve, Panel, draw_curves
+from longspan.compare.machine import resident
 from longspan.models import LongspanConfig, LongspanForCausalLM
-from measure import machine, table, write_page
+from measure import RESULTS, check_close, machine, table, write_page
 
 WINDOW = 256
-LAST = 300
-"""The time per token is the median over so many tokens before a mark."""
+WIDTH, HEADS, LAYERS = 64, 4, 2
+PROMPT = 64
+LAST, STEPS, PASSES = 1000, 50, 3
+"""Tokens of which the fastest tenth tell a token's time: where all are written, behind a filled cache, without one."""
+SIDES: dict[str, Any] = {
+    "linear": "linear",
+    "performer": "performer",
+    f"window of {WINDOW}": {"mechanism": "longformer", "left_tokens": WINDOW},
+}
+"""Those that write every token."""
+CACHED, UNCACHED = "softmax, cached", "softmax, no cache"
+LONGEST_UNCACHED = 10_000
 
 
 def model(attention: Any) -> LongspanForCausalLM:
     """Two layers, 64 wide, 256 tokens: small enough to write 100,000 tokens in minutes."""
     torch.manual_seed(0)
     config = LongspanConfig(
-        vocab_size=256, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=256,
+        vocab_size=256, hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS, intermediate_size=256,
         attention=attention, position_embedding="sinusoidal", init_std=0.3, eos_token_id=None,
     )  # fmt: skip
     return LongspanForCausalLM(config).eval()
 
 
-def write(writer: LongspanForCausalLM, prompt: Tensor, count: int, **options: Any) -> Tensor:
+def prompt(length: int = PROMPT) -> Tensor:
+    """Random tokens `(1, T)`, the same at every call."""
+    return torch.randint(256, (1, length), generator=torch.Generator().manual_seed(1))
+
+
+def write(writer: LongspanForCausalLM, start: Tensor, count: int, **options: Any) -> Tensor:
     """`count` new tokens behind the prompt `(1, T)`, the likeliest each time."""
-    mask = torch.ones_like(prompt)
+    mask = torch.ones_like(start)
     return writer.generate(
-        prompt, attention_mask=mask, do_sample=False, max_new_tokens=count, eos_token_id=None, **options
+        start, attention_mask=mask, do_sample=False, max_new_tokens=count, eos_token_id=None, **options
     )
 
 
 class Clock(BaseStreamer):
-    """Notes the processor time of every token, and at some of them what the states hold."""
+    """Notes the processor time of every token, how much of it the model took, and at some lengths of the text what the
+    states and the process hold."""
 
-    def __init__(self, cache: DynamicCache, marks: list[int]) -> None:
+    def __init__(
+        self, writer: LongspanForCausalLM, cache: DynamicCache | None = None, marks: Sequence[int] = ()
+    ) -> None:
         self.cache, self.marks = cache, marks
         self.times: list[float] = []
+        self.starts: list[float] = []
+        self.ends: list[float] = []
+        writer.register_forward_pre_hook(lambda *_: self.starts.append(time.process_time()))
+        writer.register_forward_hook(lambda *_: self.ends.append(time.process_time()))
         self.states: dict[int, int] = {}
         self.process: dict[int, int] = {}
+        self.length = 0
 
     def put(self, value: Tensor) -> None:
+        self.length += value.numel()
         self.times.append(time.process_time())
-        if len(self.times) in self.marks:
-            self.states[len(self.times)] = held_bytes(self.cache)
-            self.process[len(self.times)] = resident_bytes()
+        if self.cache is not None and self.length in self.marks:
+            self.states[self.length] = held_bytes(self.cache)
+            self.process[self.length] = resident("VmRSS")
 
     def end(self) -> None: ...
 
-    def milliseconds(self, mark: int) -> float:
-        """Median time per token over the `LAST` before a mark."""
-        times = self.times[mark - LAST : mark]
-        return 1000 * statistics.median(after - before for before, after in itertools.pairwise(times))
+    def taken(self, last: int, before: int | None = None) -> dict[str, float]:
+        """Milliseconds for a token, and in the model, over the last ones before a length of the text, or its end."""
+        end = None if before is None else before - self.length
+        whole = [after - before for before, after in itertools.pairwise(self.times)]
+        inner = [after - before for before, after in zip(self.starts, self.ends, strict=True)]
+        return {"milliseconds": typical(whole[:end][-last:]), "model": typical(inner[:end][-last:])}
+
+
+def typical(seconds: Sequence[float]) -> float:
+    """In milliseconds, what nine in ten exceed, since whoever else is at the machine can only add to a time."""
+    return 1000 * sorted(seconds)[len(seconds) // 10]
 
 
 def held_bytes(cache: DynamicCache) -> int:
     """What the layers of a cache hold, whole buffers counted."""
+    found: dict[int, int] = {}
     layers: list[Any] = cache.layers
-    return sum(each.untyped_storage().nbytes() for layer in layers for each in (layer.keys, layer.values))
+    for layer in layers:
+        tensors = getattr(layer, "tensors", None) or {"keys": layer.keys, "values": layer.values}
+        storages = [each.untyped_storage() for each in tensors.values()]
+        found |= {storage.data_ptr(): storage.nbytes() for storage in storages}
+    return sum(found.values())
 
 
-def resident_bytes() -> int:
-    """Memory of this process, as Linux counts it."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+def written(name: str, marks: Sequence[int]) -> list[dict[str, Any]]:
+    """One text from the prompt to the last mark."""
+    writer, cache = model(SIDES[name]), DynamicCache()
+    clock = Clock(writer, cache, marks)
+    write(writer, prompt(), marks[-1] - PROMPT + 1, past_key_values=cache, streamer=clock)
+    return [row(name, mark, clock.taken(LAST, mark), clock.states[mark], process=clock.process[mark]) for mark in marks]
 
 
-def window_side(marks: list[int]) -> Clock:
-    """One text from the first token to the last mark."""
-    cache = DynamicCache()
-    clock = Clock(cache, marks)
-    window = {"mechanism": "longformer", "left_tokens": WINDOW}
-    write(model(window), torch.zeros(1, 1, dtype=torch.int64), marks[-1], past_key_values=cache, streamer=clock)
-    return clock
-
-
-def full_side(mark: int) -> tuple[float, int]:
-    """Milliseconds per token and bytes of the states at a mark, up to which the cache is filled with noise: what keys
-    and values say makes no difference to the time."""
+def filled(length: int) -> tuple[LongspanForCausalLM, DynamicCache]:
+    """Softmax attention whose cache holds noise: what keys and values say makes no difference to the time."""
     writer, cache = model("full"), DynamicCache()
-    for block in writer.decoder.layers:
+    blocks: Any = writer.decoder.layers
+    for block in blocks:
         layer = block.attention.new_state()
-        layer.update(torch.randn(1, 4, mark - 1, 16), torch.randn(1, 4, mark - 1, 16))
+        layer.update(*torch.randn(2, 1, HEADS, length, WIDTH // HEADS))
         cache.layers.append(layer)
-    clock = Clock(cache, [])
-    write(writer, torch.zeros(1, mark, dtype=torch.int64), 40, past_key_values=cache, streamer=clock)
-    steps = itertools.pairwise(clock.times[2:])
-    return 1000 * statistics.median(after - before for before, after in steps), held_bytes(cache)
+    return writer, cache
 
 
-def agree(length: int) -> None:
-    """Stop unless text written with states is the text written without, for the window and for full attention."""
-    for attention in ({"mechanism": "longformer", "left_tokens": WINDOW}, "full"):
-        writer, prompt = model(attention), torch.zeros(1, 1, dtype=torch.int64)
-        written = write(writer, prompt, length)
-        with torch.no_grad():
-            expected = writer(written[:, :-1]).logits.argmax(-1)
-        if not torch.equal(written[:, 1:], expected):
-            raise SystemExit(f"{attention}: text written in steps is not that of one pass; nothing is timed")
+def cached(mark: int) -> dict[str, Any]:
+    """A few tokens behind so many."""
+    writer, cache = filled(mark)
+    clock, held = Clock(writer), held_bytes(cache)
+    write(writer, prompt(mark + 1), STEPS + 2, past_key_values=cache, streamer=clock)
+    return row(CACHED, mark, clock.taken(STEPS), held)
+
+
+def uncached(mark: int) -> dict[str, Any]:
+    """A few tokens, each with a pass over everything before it."""
+    writer = model("full")
+    clock = Clock(writer)
+    write(writer, prompt(mark), PASSES + 1, use_cache=False, streamer=clock)
+    return row(UNCACHED, mark, clock.taken(PASSES), 0)
+
+
+def row(name: str, tokens: int, taken: Mapping[str, float], held: int, **more: Any) -> dict[str, Any]:
+    """What is kept of a measurement."""
+    return {"side": name, "tokens": tokens, **taken, "bytes": held, **more, "machine": machine()}
+
+
+def agree(attention: Any, length: int) -> None:
+    """Stop unless each token written with a state is the likeliest of a pass without one, but for rounding."""
+    writer = model(attention)
+    ids = write(writer, prompt(), length)
+    with torch.no_grad():
+        logits = writer(ids[:, :-1]).logits[:, PROMPT - 1 :]
+    chosen = logits.gather(-1, ids[:, PROMPT:, None])[..., 0]
+    check_close(f"{attention}: in steps and in one pass", chosen, logits.amax(-1), 1e-3)
+
+
+def measure(marks: Sequence[int], file: Path | None, sides: Sequence[str]) -> list[dict[str, Any]]:
+    """Every row of some sides, softmax in both forms at once; those that a file has are taken from there, and new ones
+    are added to it."""
+    rows: list[dict[str, Any]] = []
+    if file is not None and file.is_file():
+        rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+    def add(found: list[dict[str, Any]]) -> None:
+        rows.extend(found)
+        for each in found:
+            print(each["side"], each["tokens"], f"{each['model']:.2f} ms", each["bytes"], sep="\t", flush=True)
+        if file is not None:
+            with file.open("a", encoding="utf-8") as lines:
+                lines.writelines(json.dumps(each) + "\n" for each in found)
+
+    def has(name: str, mark: int) -> bool:
+        return any(each["side"] == name and each["tokens"] == mark for each in rows)
+
+    for mark in marks if CACHED in sides else ():
+        if not has(CACHED, mark):
+            add([cached(mark)])
+        if mark <= LONGEST_UNCACHED and not has(UNCACHED, mark):
+            add([uncached(mark)])
+    for name in SIDES:
+        if name in sides and not all(has(name, mark) for mark in marks):
+            add(written(name, marks))
+    return rows
+
+
+def growth(rows: Sequence[Mapping[str, Any]], name: str, what: str = "model", shortest: int = 0) -> float:
+    """The exponent with which something grows with the length: the slope of a line through the logarithms."""
+    points = [
+        (math.log(each["tokens"]), math.log(each[what]))
+        for each in rows
+        if each["side"] == name and each["tokens"] >= shortest
+    ]
+    return statistics.linear_regression(*zip(*points, strict=True)).slope
+
+
+def cells(rows: Sequence[Mapping[str, Any]], marks: Sequence[int], what: str, form: str) -> str:
+    """A table with a row for each length and a column for each side that has such numbers."""
+    names = [name for name in (*SIDES, CACHED, UNCACHED) if any(each[what] for each in rows if each["side"] == name)]
+    found = {(each["side"], each["tokens"]): format(each[what], form) for each in rows}
+    lines = [[f"{mark:,}", *(found.get((name, mark), "not run") for name in names)] for mark in marks]
+    return table(["tokens", *names], lines)
+
+
+def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Time and state, side by side."""
+    names = (*SIDES, CACHED, UNCACHED)
+
+    def curves(what: str, divisor: float) -> list[Curve]:
+        found = [(name, [(r["tokens"], r[what] / divisor) for r in rows if r["side"] == name]) for name in names]
+        return [Curve(name, points) for name, points in found]
+
+    panels = [
+        Panel("Time of the model for one token, ms", "tokens before it", curves("model", 1)),
+        Panel("State, KiB", "tokens before it", curves("bytes", 1024)),
+    ]
+    draw_curves(panels, path)
+
+
+def report(rows: Sequence[Mapping[str, Any]], marks: Sequence[int]) -> list[str]:
+    """The page's parts."""
+    process = {(each["side"], each["tokens"]): each["process"] for each in rows if "process" in each}
+    grown = ", ".join(f"{name} {(process[name, marks[-1]] - process[name, marks[0]]) / 2**20:.1f}" for name in SIDES)
+    flat = ", ".join(f"{name} {growth(rows, name):+.2f}" for name in SIDES)
+    return [
+        f"{rows[-1]['machine']}, which did other work as well.",
+        f"A language model of {LAYERS} layers, {WIDTH} wide, {HEADS} heads, float32, writes by `generate()` with "
+        f"greedy choice behind a prompt of {PROMPT} tokens. `linear`, `performer` and causal `longformer` with "
+        f"{WINDOW} tokens to the left write every one of {marks[-1]:,} tokens; the {LAST:,} before each length are "
+        f"timed. Softmax is `full`: with its cache, filled with noise up to each length and then used for {STEPS} "
+        f"tokens, and without one, every token a pass over all before it, {PASSES} of them, up to "
+        f"{LONGEST_UNCACHED:,} tokens. Processor time of one thread; nine in ten of the tokens took longer than what "
+        "is shown, since others at the machine can only add to it. Each token written in steps was first compared "
+        "with one pass over all of the text.",
+        f"**What it shows.** {shown(rows, marks[-1], max(m for m in marks if m <= LONGEST_UNCACHED))}",
+        "![time for a token and size of the state, by length](generation.png)",
+        "## Milliseconds for one token, in the model",
+        cells(rows, marks, "model", ".2f"),
+        f"Exponents of growth with the length (0 is constant, 1 linear, 2 quadratic), fitted over all rows: {flat}; "
+        f"{CACHED}, from 10,000 tokens on, {growth(rows, CACHED, shortest=10_000):+.2f}; {UNCACHED}, from 3,000 on, "
+        f"{growth(rows, UNCACHED, shortest=3000):+.2f}.",
+        "## Milliseconds for one token, with what `generate()` does besides",
+        cells(rows, marks, "milliseconds", ".2f"),
+        "transformers copies the text, its mask and its positions for every token that is appended, 24 bytes for each "
+        "token so far, whatever the model is.",
+        "## Bytes of the states, counted",
+        cells(rows, marks, "bytes", ",d"),
+        f"By hand for `linear`: {LAYERS} layers · {HEADS} heads · {WIDTH // HEADS} · ({WIDTH // HEADS} + 1) numbers of "
+        f"4 bytes; for softmax {LAYERS} layers · 2 · {WIDTH} numbers of 4 bytes for each token. The whole process, "
+        f"which also holds the text, grew from {marks[0]:,} to {marks[-1]:,} tokens by, MiB: {grown}.",
+    ]
+
+
+def shown(rows: Sequence[Mapping[str, Any]], last: int, long: int) -> str:
+    """Two sentences, at the last length and at the longest that goes without a cache."""
+    time_of = {(each["side"], each["tokens"]): each["model"] for each in rows}
+    held = next(each["bytes"] for each in rows if each["side"] == "linear")
+    ahead = time_of[CACHED, last] / time_of["linear", last]
+    cache, total = (time_of[UNCACHED, long] / time_of[name, long] for name in (CACHED, "linear"))
+    return (
+        f"With `linear` a token takes as long behind {last:,} tokens as behind a thousand, and the same {held:,} "
+        f"bytes, while softmax with a cache takes {ahead:.0f} times as long there. Most of what the paper reports, up "
+        f"to 4,000 times, is for the missing cache of its softmax: behind {long:,} tokens `linear` is {total:,.0f} "
+        f"times as fast as softmax without one, of which the cache alone is worth {cache:,.0f}."
+    )
 
 
 def main() -> None:
     """Measure and write `results/generation.md`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="up to 4,000 tokens, and write no page")
-    quick = parser.parse_args().quick
+    parser.add_argument("--quick", action="store_true", help="up to 3,000 tokens, and write no page")
+    parser.add_argument("--only", choices=[*SIDES, CACHED], help="measure this one alone, and write no page")
+    options = parser.parse_args()
+    quick = options.quick
     torch.set_num_threads(1)
-    marks = [1000, 2000, 4000] if quick else [1000, 10_000, 50_000, 100_000]
-    agree(700 if quick else 1500)
-    clock = window_side(marks)
-    rows = []
-    for mark in marks:
-        milliseconds, held = full_side(mark)
-        window = (clock.milliseconds(mark), clock.states[mark] / 2**20, clock.process[mark] / 2**20)
-        rows.append([f"{mark:,}", *(f"{value:.2f}" for value in (*window, milliseconds, held / 2**20))])
-        print(*rows[-1], sep="\t", flush=True)
-    names = ["tokens", "window: ms per token", "window: states, MiB", "window: process, MiB"]
-    lines = table([*names, "full: ms per token", "full: states, MiB"], rows)
-    if not quick:
-        about = (
-            f"A language model of two layers, 64 wide, writes by `generate()` with greedy choice: `window` is causal "
-            f"`longformer` with {WINDOW} tokens to the left, `full` is full attention. Processor time, median over "
-            f"{LAST} tokens. The process also holds the text so far and its mask, 16 bytes per token. Text written in "
-            f"steps is checked against one pass over all of it first."
-        )
-        print(write_page("generation", "Decoding to 100,000 tokens", [machine(), about, lines]))
+    marks = [1000, 3000] if quick else [1000, 3000, 10_000, 30_000, 100_000]
+    for attention in (*SIDES.values(), "full"):
+        agree(attention, 400 if quick else 1500)
+    sides = (options.only,) if options.only else (CACHED, *SIDES)
+    rows = measure(marks, None if quick else RESULTS / "generation.jsonl", sides)
+    rows = [each for each in rows if each["tokens"] in marks]
+    if quick or options.only:
+        return
+    draw(rows, RESULTS / "generation.png")
+    print(write_page("generation", f"Decoding to {marks[-1]:,} tokens", report(rows, marks)))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import statistics
@@ -86,6 +87,18 @@ def _measure(send: Any, function: Callable[..., Any], arguments: tuple[Any, ...]
     for _ in steps:
         pass
     send.send(resident("VmHWM") - before)
+
+
+def peak_allocated(run: Callable[[], Any]) -> int:
+    """What the tensors that `run()` makes take at most at once on the CPU, in bytes, as torch's allocator counts them.
+
+    What the libraries of a machine keep for themselves is not in it; the same at every call.
+    """
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        run()
+    events: Any = profile.profiler.kineto_results.events()  # type: ignore[union-attr]
+    changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    return max(itertools.accumulate((change for _, change in changes), initial=0))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
