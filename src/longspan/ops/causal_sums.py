@@ -21,11 +21,15 @@ else take more memory than the scores."""
 PIECE = 1 << 19
 """Numbers in all that is made of a piece: two megabytes, what the cache next to a core holds."""
 
+WHOLE = 1024
+"""Up to so many tokens the steps of pieces cost more than the cache saves."""
+
 
 def continued(query: Tensor, key: Tensor, value: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
     """What queries `(B, H, T, F)` gather of the values `(B, H, T, D)` up to their own place, and `Σ_j k_jᵀ v_j` after
     the last, `(B, H, F, D)`, both continuing the `sums` of an earlier call."""
-    if torch.compiler.is_compiling() or is_transforming() or has_tangent(query, key, value, sums):
+    whole = torch.compiler.is_compiling() or query.shape[2] <= WHOLE
+    if whole or is_transforming() or has_tangent(query, key, value, sums):
         return in_chunks(query, key, value, sums)
     if sums is None:
         sums = value.new_zeros(*key.shape[:2], key.shape[3], value.shape[3])
@@ -105,7 +109,7 @@ class _Continued(torch.autograd.Function):
         return mixed, starts[-1].clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, grad_sums: Tensor) -> tuple[Tensor, ...]:  # pyright: ignore
+    def backward(ctx: Any, grad: Tensor, grad_sums: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
         query, key, value, *starts = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient is to be differentiated again
             return _through_chunks((query, key, value, starts[0]), (grad, grad_sums))

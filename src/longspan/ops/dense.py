@@ -110,7 +110,7 @@ def attend_dense(call: Call) -> Tensor:
         strips = [_WHOLE] if slots is not None else _strips_of(call.pattern, *sizes)
         found = [_attend_strip(call, mask, *strip) for strip in strips]
         return found[0] if len(found) == 1 else torch.cat(found, 2)
-    if not alike:
+    if slots is not None and not alike:
         seen = _with_globals(seen, slots, call.global_rows)
     return _attend_seen(call, seen if key_mask is None else seen & key_mask[:, None, None, :])
 

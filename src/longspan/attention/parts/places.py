@@ -31,8 +31,8 @@ class Places:
     ) -> None:
         self.first, self.keys, self.index = keys - queries, keys, None
         compiling = torch.compiler.is_compiling()
-        ends = mask is not None and keys <= most and not compiling and not mask.is_cuda
-        if ends and bool((mask[:, 1:] <= mask[:, :-1]).all()):
+        fits = keys <= most and not compiling
+        if fits and mask is not None and not mask.is_cuda and bool((mask[:, 1:] <= mask[:, :-1]).all()):
             return
         if mask is not None or compiling:
             places = torch.arange(keys, device=device)[None] if mask is None else (mask.cumsum(1) - 1).clamp(min=0)
