@@ -1,4 +1,4 @@
-"""A tiny language model that writes by `generate()`, and a clock on it: with what the benchmark of generation measures."""
+"""A tiny language model that writes by `generate()`, and a clock on it: for the benchmark of generation."""
 
 from __future__ import annotations
 

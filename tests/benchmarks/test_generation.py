@@ -7,20 +7,8 @@ import torch
 from transformers import DynamicCache
 
 import generation
-from generation import (
-    CACHED,
-    SIDES,
-    UNCACHED,
-    cells,
-    filled,
-    growth,
-    held_bytes,
-    model,
-    prompt,
-    typical,
-    write,
-    written,
-)
+from decoding import PROMPT, filled, held_bytes, model, prompt, typical, write
+from generation import CACHED, SIDES, UNCACHED, cells, growth, written
 
 
 @pytest.mark.parametrize("tokens", [70, 131])
