@@ -191,7 +191,8 @@ def report(rows: Sequence[Mapping[str, Any]], marks: Sequence[int], in_turns: Ma
         cells(rows, marks, "bytes", ",d"),
         f"By hand for `linear`: {LAYERS} layers · {HEADS} heads · {WIDTH // HEADS} · ({WIDTH // HEADS} + 1) numbers of "
         f"4 bytes; for softmax {LAYERS} layers · 2 · {WIDTH} numbers of 4 bytes for each token. The whole process, "
-        f"which also holds the text and a hundred bytes of notes for each token, grew from {marks[0]:,} to {marks[-1]:,} tokens by, MiB: {grown}.",
+        "which also holds the text and a hundred bytes of notes for each token, grew from "
+        f"{marks[0]:,} to {marks[-1]:,} tokens by, MiB: {grown}.",
     ]
 
 
