@@ -52,8 +52,8 @@ FOLDER = Path(__file__).parents[1] / "runs" / "duplication"
 
 
 READING = """\
-**What it shows.** As published, more rounds in reading help every model, eight are as good as full attention, and
-models trained with hashing read better with few rounds than those trained with full attention. Two things differ.
+**What it shows.** As published, more rounds in reading help every model, and models trained with hashing read better
+with few rounds than those trained with full attention; with eight all are as good as they get. Two things differ.
 Models trained with hashing read full attention as well as before, where the published ones fall to guessing; here that
 is one bucket for everything, with the same shared queries and keys of length 1, and we do not know why theirs fall.
 And with one round in reading those trained with one or two are ahead of those trained with four, where the published
@@ -174,9 +174,9 @@ def cells(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def spread(values: Sequence[float]) -> str:
-    """The mean, and from lowest to highest where there are several."""
-    mean = f"{statistics.mean(values):.1f}"
-    return f"{mean} ({min(values):.1f} to {max(values):.1f})" if len(values) > 1 else mean
+    """The mean, and from lowest to highest where these differ."""
+    mean, low, high = (f"{value:.1f}" for value in (statistics.mean(values), min(values), max(values)))
+    return mean if low == high else f"{mean} ({low} to {high})"
 
 
 def main() -> None:

@@ -14,7 +14,6 @@ are to be measured anew.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 import statistics
@@ -24,18 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import DynamicCache
-from transformers.generation import BaseStreamer
 
 from curves import Curve, Panel, draw_curves
-from longspan.compare.machine import resident
-from longspan.models import LongspanConfig, LongspanForCausalLM
+from decoding import HEADS, LAYERS, PROMPT, WIDTH, Clock, filled, held_bytes, model, prompt, typical, write
 from measure import RESULTS, check_close, machine, table, write_page
 
 WINDOW = 256
-WIDTH, HEADS, LAYERS = 64, 4, 2
-PROMPT = 64
 LAST, STEPS, PASSES = 1000, 50, 3
 """Tokens of which the fastest tenth tell a token's time: where all are written, behind a filled cache, without one."""
 SIDES: dict[str, Any] = {
@@ -48,96 +42,12 @@ CACHED, UNCACHED = "softmax, cached", "softmax, no cache"
 LONGEST_UNCACHED = 10_000
 
 
-def model(attention: Any) -> LongspanForCausalLM:
-    """Two layers, 64 wide, 256 tokens: small enough to write 100,000 tokens in minutes."""
-    torch.manual_seed(0)
-    config = LongspanConfig(
-        vocab_size=256, hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS, intermediate_size=256,
-        attention=attention, position_embedding="sinusoidal", init_std=0.3, eos_token_id=None,
-    )  # fmt: skip
-    return LongspanForCausalLM(config).eval()
-
-
-def prompt(length: int = PROMPT) -> Tensor:
-    """Random tokens `(1, T)`, the same at every call."""
-    return torch.randint(256, (1, length), generator=torch.Generator().manual_seed(1))
-
-
-def write(writer: LongspanForCausalLM, start: Tensor, count: int, **options: Any) -> Tensor:
-    """`count` new tokens behind the prompt `(1, T)`, the likeliest each time."""
-    mask = torch.ones_like(start)
-    return writer.generate(
-        start, attention_mask=mask, do_sample=False, max_new_tokens=count, eos_token_id=None, **options
-    )
-
-
-class Clock(BaseStreamer):
-    """Notes the processor time of every token, how much of it the model took, and at some lengths of the text what the
-    states and the process hold."""
-
-    def __init__(
-        self, writer: LongspanForCausalLM, cache: DynamicCache | None = None, marks: Sequence[int] = ()
-    ) -> None:
-        self.cache, self.marks = cache, marks
-        self.times: list[float] = []
-        self.starts: list[float] = []
-        self.ends: list[float] = []
-        writer.register_forward_pre_hook(lambda *_: self.starts.append(time.process_time()))
-        writer.register_forward_hook(lambda *_: self.ends.append(time.process_time()))
-        self.states: dict[int, int] = {}
-        self.process: dict[int, int] = {}
-        self.length = 0
-
-    def put(self, value: Tensor) -> None:
-        self.length += value.numel()
-        self.times.append(time.process_time())
-        if self.cache is not None and self.length in self.marks:
-            self.states[self.length] = held_bytes(self.cache)
-            self.process[self.length] = resident("VmRSS")
-
-    def end(self) -> None: ...
-
-    def taken(self, last: int, before: int | None = None) -> dict[str, float]:
-        """Milliseconds for a token, and in the model, over the last ones before a length of the text, or its end."""
-        end = None if before is None else before - self.length
-        whole = [after - before for before, after in itertools.pairwise(self.times)]
-        inner = [after - before for before, after in zip(self.starts, self.ends, strict=True)]
-        return {"milliseconds": typical(whole[:end][-last:]), "model": typical(inner[:end][-last:])}
-
-
-def typical(seconds: Sequence[float]) -> float:
-    """In milliseconds, what nine in ten exceed, since whoever else is at the machine can only add to a time."""
-    return 1000 * sorted(seconds)[len(seconds) // 10]
-
-
-def held_bytes(cache: DynamicCache) -> int:
-    """What the layers of a cache hold, whole buffers counted."""
-    found: dict[int, int] = {}
-    layers: list[Any] = cache.layers
-    for layer in layers:
-        tensors = getattr(layer, "tensors", None) or {"keys": layer.keys, "values": layer.values}
-        storages = [each.untyped_storage() for each in tensors.values()]
-        found |= {storage.data_ptr(): storage.nbytes() for storage in storages}
-    return sum(found.values())
-
-
 def written(name: str, marks: Sequence[int]) -> list[dict[str, Any]]:
     """One text from the prompt to the last mark."""
     writer, cache = model(SIDES[name]), DynamicCache()
     clock = Clock(writer, cache, marks)
     write(writer, prompt(), marks[-1] - PROMPT + 1, past_key_values=cache, streamer=clock)
     return [row(name, mark, clock.taken(LAST, mark), clock.states[mark], process=clock.process[mark]) for mark in marks]
-
-
-def filled(length: int) -> tuple[LongspanForCausalLM, DynamicCache]:
-    """Softmax attention whose cache holds noise: what keys and values say makes no difference to the time."""
-    writer, cache = model("full"), DynamicCache()
-    blocks: Any = writer.decoder.layers
-    for block in blocks:
-        layer = block.attention.new_state()
-        layer.update(*torch.randn(2, 1, HEADS, length, WIDTH // HEADS))
-        cache.layers.append(layer)
-    return writer, cache
 
 
 def cached(mark: int) -> dict[str, Any]:
@@ -154,6 +64,21 @@ def uncached(mark: int) -> dict[str, Any]:
     clock = Clock(writer)
     write(writer, prompt(mark), PASSES + 1, use_cache=False, streamer=clock)
     return row(UNCACHED, mark, clock.taken(PASSES), 0)
+
+
+@torch.no_grad()
+def turns(marks: Sequence[int], steps: int = 400) -> dict[int, float]:
+    """The model's time for a token with `linear` behind texts of these lengths, in turns, and without a mask."""
+    writer, caches = model("linear"), {mark: DynamicCache() for mark in marks}
+    for mark, cache in caches.items():
+        writer(prompt(mark), past_key_values=cache, logits_to_keep=1)
+    runs: dict[int, list[float]] = {mark: [] for mark in marks}
+    for _ in range(steps):
+        for mark, cache in caches.items():
+            start = time.process_time()
+            writer(prompt(1), past_key_values=cache)
+            runs[mark].append(time.process_time() - start)
+    return {mark: typical(seconds) for mark, seconds in runs.items()}
 
 
 def row(name: str, tokens: int, taken: Mapping[str, float], held: int, **more: Any) -> dict[str, Any]:
@@ -233,7 +158,7 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     draw_curves(panels, path)
 
 
-def report(rows: Sequence[Mapping[str, Any]], marks: Sequence[int]) -> list[str]:
+def report(rows: Sequence[Mapping[str, Any]], marks: Sequence[int], in_turns: Mapping[int, float]) -> list[str]:
     """The page's parts."""
     process = {(each["side"], each["tokens"]): each["process"] for each in rows if "process" in each}
     grown = ", ".join(f"{name} {(process[name, marks[-1]] - process[name, marks[0]]) / 2**20:.1f}" for name in SIDES)
@@ -252,6 +177,9 @@ def report(rows: Sequence[Mapping[str, Any]], marks: Sequence[int]) -> list[str]
         "![time for a token and size of the state, by length](generation.png)",
         "## Milliseconds for one token, in the model",
         cells(rows, marks, "model", ".2f"),
+        "Long runs meet a machine that is now more, now less busy with other work. In turns, and without a mask that "
+        "has to be read, a token of `linear` took "
+        f"{' and '.join(f'{value:.2f} ms behind {mark:,} tokens' for mark, value in in_turns.items())}.",
         f"Exponents of growth with the length (0 is constant, 1 linear, 2 quadratic), fitted over all rows: {flat}; "
         f"{CACHED}, from 10,000 tokens on, {growth(rows, CACHED, shortest=10_000):+.2f}; {UNCACHED}, from 3,000 on, "
         f"{growth(rows, UNCACHED, shortest=3000):+.2f}.",
@@ -263,7 +191,8 @@ def report(rows: Sequence[Mapping[str, Any]], marks: Sequence[int]) -> list[str]
         cells(rows, marks, "bytes", ",d"),
         f"By hand for `linear`: {LAYERS} layers · {HEADS} heads · {WIDTH // HEADS} · ({WIDTH // HEADS} + 1) numbers of "
         f"4 bytes; for softmax {LAYERS} layers · 2 · {WIDTH} numbers of 4 bytes for each token. The whole process, "
-        f"which also holds the text, grew from {marks[0]:,} to {marks[-1]:,} tokens by, MiB: {grown}.",
+        "which also holds the text and a hundred bytes of notes for each token, grew from "
+        f"{marks[0]:,} to {marks[-1]:,} tokens by, MiB: {grown}.",
     ]
 
 
@@ -298,7 +227,9 @@ def main() -> None:
     if quick or options.only:
         return
     draw(rows, RESULTS / "generation.png")
-    print(write_page("generation", f"Decoding to {marks[-1]:,} tokens", report(rows, marks)))
+    print(
+        write_page("generation", f"Decoding to {marks[-1]:,} tokens", report(rows, marks, turns((marks[0], marks[-1]))))
+    )
 
 
 if __name__ == "__main__":

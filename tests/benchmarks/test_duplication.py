@@ -64,4 +64,4 @@ def test_the_table_is_shaped_as_published() -> None:
     assert lines[0][1:] == ["–"] * 5
     assert lines[2][1:] == ["51.0 (50.0 to 52.0)"] * 5
     assert lines[3][1:] == ["0.8", "100", "99.9", "99.4", "91.9"]
-    assert spread([12.345]) == "12.3"
+    assert spread([12.345]) == spread([12.345, 12.346]) == "12.3"

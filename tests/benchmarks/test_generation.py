@@ -7,26 +7,14 @@ import torch
 from transformers import DynamicCache
 
 import generation
-from generation import (
-    CACHED,
-    SIDES,
-    UNCACHED,
-    cells,
-    filled,
-    growth,
-    held_bytes,
-    model,
-    prompt,
-    typical,
-    write,
-    written,
-)
+from decoding import PROMPT, filled, held_bytes, model, prompt, typical, write
+from generation import CACHED, SIDES, UNCACHED, cells, growth, written
 
 
 @pytest.mark.parametrize("tokens", [70, 131])
 def test_the_state_of_a_sum_by_hand(tokens: int) -> None:
     cache = DynamicCache()
-    write(model("linear"), prompt(), tokens - generation.PROMPT + 1, past_key_values=cache)
+    write(model("linear"), prompt(), tokens - PROMPT + 1, past_key_values=cache)
     # Two layers of four heads, each with a sum of 16 features times 16 values and one for the denominator, in float32.
     assert held_bytes(cache) == 2 * 4 * 16 * 17 * 4
 
@@ -74,6 +62,12 @@ def test_the_exponent_of_growth_and_the_shape_of_a_table() -> None:
     assert lines[0] == f"| tokens | {CACHED} | {UNCACHED} |"
     assert lines[2:] == ["| 100 | 7.0 | 30000.0 |", "| 10,000 | 7.0 | not run |"]
     assert UNCACHED not in cells(rows, [100], "bytes", "d")
+
+
+def test_steps_in_turns_belong_to_their_lengths() -> None:
+    found = generation.turns((10, 30), steps=3)
+    assert list(found) == [10, 30]
+    assert all(milliseconds > 0 for milliseconds in found.values())
 
 
 def test_nine_in_ten_are_longer() -> None:
