@@ -66,7 +66,7 @@ def theirs(module, config: ReformerConfig, hidden: Tensor, mask: Tensor | None, 
     ).double()
     layer.eval()
     layer.query_key.weight, layer.value.weight = module.query.weight, module.value.weight
-    ids = module._hash(hidden, Tokens(mask=mask))[2]
+    ids = module.vectors(hidden, Tokens(mask=mask)).ids
     ids = torch.where(ids == NOWHERE, config.buckets, ids)
     offsets = torch.arange(config.rounds)[:, None] * (config.buckets + 1)
     return module.output(layer(hidden, attention_mask=mask, buckets=(ids + offsets).flatten(2)).hidden_states)
@@ -91,7 +91,7 @@ def test_the_published_form_is_what_transformers_computes(options, causal, padde
 
 def by_hand(module, config: ReformerConfig, hidden: Tensor) -> Tensor:
     """The published form query by query, one head after the other, from lists."""
-    query, value, ids, _ = module._hash(hidden, Tokens())
+    query, _, value, ids, _ = module.vectors(hidden, Tokens())
     size, length = config.chunk_tokens, hidden.shape[1]
     context = torch.zeros_like(value)
     for row in range(hidden.shape[0]):
