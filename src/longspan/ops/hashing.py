@@ -27,6 +27,19 @@ def draw_rotations(heads: int, rounds: int, width: int, generator: torch.Generat
     return torch.randn(heads, rounds, 2, width, MOST_PER_HASH // 2, generator=generator, device="cpu")
 
 
+@torch.library.custom_op("longspan::seeded_normals", mutates_args=())
+def seeded_normals(like: Tensor, seed: int, shape: Sequence[int]) -> Tensor:
+    """Normal numbers of the type and on the device of a tensor, as `torch.manual_seed` and `torch.randn` give them, but
+    leaving torch's own generator alone. An operator, since graphs know no generators."""
+    generator = torch.Generator(like.device).manual_seed(seed)
+    return torch.randn(shape, generator=generator, device=like.device, dtype=like.dtype)
+
+
+@seeded_normals.register_fake
+def _(like: Tensor, seed: int, shape: Sequence[int]) -> Tensor:
+    return like.new_empty(shape)
+
+
 def even_share(count: Tensor, size: int) -> Tensor:
     """How many buckets hold `size` of `count` tokens on average: one for so few, else an even number."""
     halves = torch.div(count + 2 * size - 1, 2 * size, rounding_mode="floor")

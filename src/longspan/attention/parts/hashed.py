@@ -19,6 +19,7 @@ from longspan.ops.hashing import (
     even_share,
     most_buckets,
     published_buckets,
+    seeded_normals,
     split,
 )
 from longspan.ops.reference import full_precision
@@ -104,8 +105,7 @@ class HashedAttention(ProjectedAttention):
 
     def _drawn(self, query: Tensor, factors: tuple[int, ...]) -> Tensor:
         """Rotations `(H, D, R, C)` of the published form, in the type of the queries, as transformers draws them."""
-        generator = None
-        if not (self.config.resample and self.training):
-            generator = torch.Generator(query.device).manual_seed(self.config.seed)
         shape = (self.heads, self.head_width, self.config.rounds, sum(factors) // 2)
-        return torch.randn(shape, generator=generator, device=query.device, dtype=query.dtype)
+        if self.config.resample and self.training:
+            return torch.randn(shape, device=query.device, dtype=query.dtype)
+        return seeded_normals(query, self.config.seed, shape)

@@ -43,7 +43,8 @@ NAMES: Pairs = (
     ("initializer_range", "init_std"),
     ("axial_norm_std", "axial_std"),
 )
-FIXED = encoder.FIXED | {
+FIXED = {
+    **{name: value for name, value in encoder.FIXED.items() if name not in ("activation_dropout", "attention")},
     "type_vocab_size": 0,
     "embedding_size": None,
     "embedding_norm": False,
