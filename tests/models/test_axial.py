@@ -84,7 +84,7 @@ def test_heads_read_both_streams_of_a_reversible_stack():
             {"pooler": True, "head": {"head": "sequence_classification", "layers": "pooler"}},
         ),
         (LongspanForMaskedLM, {}),
-        (LongspanForMaskedLM, {"head": {"head": "masked_lm", "layers": "linear"}, "tie_word_embeddings": False}),
+        (LongspanForMaskedLM, {"head": {"head": "masked_lm", "layers": "single"}, "tie_word_embeddings": False}),
         (LongspanForCausalLM, {"tie_word_embeddings": False}),
     ):
         model = kind(LongspanConfig(**SIZES | BOTH | more))
@@ -96,7 +96,7 @@ def test_heads_read_both_streams_of_a_reversible_stack():
     ("kind", "changes", "message"),
     [
         (LongspanForCausalLM, {}, "tie_word_embeddings=True ties a head that reads states of width 48 .* width 24"),
-        (LongspanForMaskedLM, {"head": {"head": "masked_lm", "layers": "linear"}}, "tie_word_embeddings=True ties"),
+        (LongspanForMaskedLM, {"head": {"head": "masked_lm", "layers": "single"}}, "tie_word_embeddings=True ties"),
         (LongspanForConditionalGeneration, {"decoder_layers": 1}, "stack.join='both' gives states of twice the width"),
     ],
 )

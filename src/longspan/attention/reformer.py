@@ -188,7 +188,7 @@ class ReformerConfig(AttentionConfig):
         if self.chunks == "published":
             return prod(self.factors(length))
         if self.local or isinstance(self.buckets, int):
-            return 1 if self.local else int(self.buckets or 1)
+            return self.buckets if isinstance(self.buckets, int) and not self.local else 1
         return int(even_share(torch.tensor(self.causal_tokens if causal else length), self.bucket_tokens))
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:

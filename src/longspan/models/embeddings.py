@@ -163,14 +163,16 @@ class Embeddings(nn.Module):
                 f"position_ids has shape {tuple(position_ids.shape)} but the input is {tuple(source.shape[:2])}; give "
                 "one per token"
             )
-        tables = isinstance(self.position, nn.Embedding | AxialPositions)
-        if torch.compiler.is_compiling() or not tables or not position_ids.numel():
+        table = self.position
+        if torch.compiler.is_compiling() or not isinstance(table, nn.Embedding | AxialPositions):
+            return
+        if not position_ids.numel():
             return
         lowest, highest = int(position_ids.min()), int(position_ids.max())
-        if lowest < 0 or highest >= self.position.num_embeddings:
+        if lowest < 0 or highest >= table.num_embeddings:
             raise InputError(
                 f"position_ids goes from {lowest} to {highest} but the table has rows 0 to "
-                f"{self.position.num_embeddings - 1}; stay within"
+                f"{table.num_embeddings - 1}; stay within"
             )
 
     def _types(self, token_type_ids: Tensor | None, hidden: Tensor) -> Tensor | float:

@@ -197,31 +197,34 @@ def _check_heads(config: ModelFields, layers: Sequence[AttentionConfig]) -> None
 
 def _check_axes(config: ModelFields) -> None:
     """Raise `InputError` for tables of axial positions that do not make up one; make plain lists of their sizes."""
-    for name in ("axial_shape", "axial_widths"):
-        sizes = getattr(config, name)
-        if config.position_embedding != "axial":
-            if sizes is not None:
-                raise InputError(
-                    f"{name}={show(sizes)} is for position_embedding='axial', not {config.position_embedding!r}; leave "
-                    "it out"
-                )
-            continue
-        if sizes is None or len(list(sizes)) != 2:
-            raise InputError(
-                f"{name} is {show(sizes)}, but position_embedding='axial' has two tables; give two numbers"
-            )
-        setattr(config, name, list(sizes))
-    if config.position_embedding != "axial":
+    shape, widths = (_two_sizes(config, name) for name in ("axial_shape", "axial_widths"))
+    if shape is None or widths is None:
         return
-    (rows, columns), places = config.axial_shape, config.max_position_embeddings + config.position_offset
-    if rows * columns < places:
+    config.axial_shape, config.axial_widths = shape, widths  # pyright: ignore[reportAttributeAccessIssue]
+    found, needed = shape[0] * shape[1], config.max_position_embeddings + config.position_offset
+    if found < needed:
         raise InputError(
-            f"axial_shape={show(config.axial_shape)} has {rows * columns} places, but max_position_embeddings="
-            f"{config.max_position_embeddings} with position_offset={config.position_offset} needs {places}; give "
+            f"axial_shape={show(shape)} has {found} places, but max_position_embeddings="
+            f"{config.max_position_embeddings} with position_offset={config.position_offset} needs {needed}; give "
             "numbers whose product is at least that"
         )
-    if sum(config.axial_widths) != config.embedding_width:
+    if sum(widths) != config.embedding_width:
         raise InputError(
-            f"axial_widths={show(config.axial_widths)} add up to {sum(config.axial_widths)}, but the embeddings are "
-            f"{config.embedding_width} wide; give two numbers with that sum"
+            f"axial_widths={show(widths)} add up to {sum(widths)}, but the embeddings are {config.embedding_width} "
+            "wide; give two numbers with that sum"
         )
+
+
+def _two_sizes(config: ModelFields, name: str) -> list[int] | None:
+    """The sizes of the two tables under a name; `None` where positions are not axial."""
+    sizes = getattr(config, name)
+    if config.position_embedding != "axial":
+        if sizes is not None:
+            raise InputError(
+                f"{name}={show(sizes)} is for position_embedding='axial', not {config.position_embedding!r}; leave it "
+                "out"
+            )
+        return None
+    if sizes is None or len(list(sizes)) != 2:
+        raise InputError(f"{name} is {show(sizes)}, but position_embedding='axial' has two tables; give two numbers")
+    return list(sizes)

@@ -188,7 +188,7 @@ REFORMER = Architecture(
         "ReformerForMaskedLM": Head(
             "LongspanForMaskedLM",
             alike("lm_head.decoder"),
-            options=lambda config: {"layers": "linear"},
+            options=lambda config: {"layers": "single"},
             refuse=_both_ways,
         ),
         "ReformerForSequenceClassification": replace(encoder.classifier(encoder.DENSE_CLASSIFIER), refuse=_both_ways),

@@ -22,7 +22,7 @@ class MaskedLMHead(nn.Module):
         super().__init__()
         options, width = config.head_options(MaskedLM), config.embedding_width
         self.dense = None
-        if options.layers == "linear":
+        if options.layers == "single":
             self.decoder = nn.Linear(config.states_width, config.vocab_size, bias=False)
             return
         self.dense = nn.Linear(config.states_width, width)

@@ -43,7 +43,7 @@ class MaskedLM(HeadSpec):
     """Predict masked tokens.
 
     Attributes:
-        layers: "dense" (dense-activation-norm-linear, all published encoders but one) or "linear" (one layer without
+        layers: "dense" (dense-activation-norm-linear, all published encoders but one) or "single" (one layer without
             bias: Reformer).
         activation: between its two layers, by its transformers name; None means the model's `activation_function`.
     """
@@ -53,12 +53,12 @@ class MaskedLM(HeadSpec):
     auto: ClassVar[str | None] = "AutoModelForMaskedLM"
     pipeline: ClassVar[str | None] = "fill-mask"
 
-    layers: Literal["dense", "linear"] = "dense"
+    layers: Literal["dense", "single"] = "dense"
     activation: str | None = None
 
     def check_model(self, config: Any) -> None:
         """Refuse to tie a layer to a token table of another width."""
-        width = config.states_width if self.layers == "linear" else config.embedding_width
+        width = config.states_width if self.layers == "single" else config.embedding_width
         if config.tie_word_embeddings and width != config.embedding_width:
             raise InputError(
                 f"tie_word_embeddings=True ties a head that reads states of width {width} to a token table of width "
