@@ -12,14 +12,16 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import ReformerConfig as TheirConfig
 from transformers.cache_utils import DynamicLayer
-from transformers.models.reformer.modeling_reformer import LSHSelfAttention
+from transformers.models.reformer.modeling_reformer import LocalSelfAttention, LSHSelfAttention
 
 from longspan.attention import ReformerConfig, Tokens
 from longspan.checkpoints import lengthen
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.ops import hashed
-from longspan.ops.hashing import NOWHERE
+from longspan.ops.attend import attend
+from longspan.ops.hashing import NOWHERE, seeded_normals
+from longspan.patterns import Blocks, Causal
 
 WIDTH, HEADS = 12, 3
 SMALL = ReformerConfig(chunk_tokens=8, bucket_tokens=8)
@@ -66,7 +68,7 @@ def theirs(module, config: ReformerConfig, hidden: Tensor, mask: Tensor | None, 
     ).double()
     layer.eval()
     layer.query_key.weight, layer.value.weight = module.query.weight, module.value.weight
-    ids = module._hash(hidden, Tokens(mask=mask))[2]
+    ids = module.vectors(hidden, Tokens(mask=mask)).ids
     ids = torch.where(ids == NOWHERE, config.buckets, ids)
     offsets = torch.arange(config.rounds)[:, None] * (config.buckets + 1)
     return module.output(layer(hidden, attention_mask=mask, buckets=(ids + offsets).flatten(2)).hidden_states)
@@ -91,7 +93,7 @@ def test_the_published_form_is_what_transformers_computes(options, causal, padde
 
 def by_hand(module, config: ReformerConfig, hidden: Tensor) -> Tensor:
     """The published form query by query, one head after the other, from lists."""
-    query, value, ids, _ = module._hash(hidden, Tokens())
+    query, _, value, ids, _ = module.vectors(hidden, Tokens())
     size, length = config.chunk_tokens, hidden.shape[1]
     context = torch.zeros_like(value)
     for row in range(hidden.shape[0]):
@@ -239,3 +241,104 @@ def test_only_a_model_trained_with_it_can_be_lengthened_with_it():
     assert longer.report.parity_hidden <= 1e-6
     first, second = (model.encoder.layers[0].attention.rotations for model in (source, longer))
     assert torch.equal(first, second)
+
+
+LOCAL = ReformerConfig(local=True, chunk_tokens=4, chunks_before=2, head_width=5, bias=False)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_local_layers_are_blocks_of_a_pattern(causal):
+    """Every chunk sees itself, two before and, both ways, one after it."""
+    module, hidden = build(LOCAL, causal), torch.randn(2, 39, WIDTH, dtype=torch.float64)
+    pattern = Blocks(4, 2, 0) & Causal() if causal else Blocks(4, 2, 1)
+    query, key, value = (module.split_heads(part(hidden)) for part in (module.query, module.key, module.value))
+    assert query.shape == (2, HEADS, 39, 5)
+    context = attend(query, key, value, pattern=pattern, backend="reference")
+    torch.testing.assert_close(module(hidden), module.output(module.merge_heads(context)))
+    assert torch.equal(module.weights(hidden) > 0, pattern.dense(39).expand(2, HEADS, -1, -1))
+    assert all(part.bias is None for part in (module.query, module.key, module.value, module.output))
+
+
+def test_local_layers_keep_constant_state():
+    module, hidden = build(LOCAL, True), torch.randn(1, 90, WIDTH, dtype=torch.float64)
+    state, steps = module.new_state(), []
+    with torch.no_grad():
+        for start in range(0, 90, 7):
+            steps.append(module(hidden[:, start : start + 7], state=state))
+        torch.testing.assert_close(torch.cat(steps, 1), module(hidden))
+    assert state.tensors["keys"].shape == (1, HEADS, 1, 1 + 1, 3 * 4, 5)
+    assert module.rotations is None
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("sides", [(1, 0), (0, 2), (1, 1), (3, 2)])
+@pytest.mark.parametrize("length", [3, 8, 12, 48])
+def test_published_local_layers_are_what_transformers_computes(length, sides, causal, padded):
+    """Chunks stand in a ring: in a short text, some are seen twice, and count twice; padding may stand anywhere."""
+    options = dict(zip(("chunks_before", "chunks_after"), sides, strict=True))
+    module = build(replace(LOCAL, chunks="published"), causal, **options)
+    config = TheirConfig(
+        hidden_size=WIDTH,
+        num_attention_heads=HEADS,
+        attention_head_size=5,
+        local_attn_chunk_length=4,
+        local_num_chunks_before=sides[0],
+        local_num_chunks_after=sides[1],
+        is_decoder=causal,
+    )
+    layer = LocalSelfAttention(config).double().eval()
+    layer.query.weight, layer.key.weight, layer.value.weight = (
+        module.query.weight,
+        module.key.weight,
+        module.value.weight,
+    )
+    hidden = torch.randn(2, length, WIDTH, dtype=torch.float64)
+    mask = None
+    if padded:
+        mask = torch.rand(2, length) < 0.7
+        mask[:, 0] = True
+    want = module.output(layer(hidden, attention_mask=mask).hidden_states)
+    real = torch.ones(2, length, dtype=torch.bool) if mask is None else mask
+    torch.testing.assert_close(module(hidden, Tokens(mask=mask))[real], want[real])
+    weights = module.weights(hidden, Tokens(mask=mask)) @ module.split_heads(module.value(hidden))
+    torch.testing.assert_close(
+        module(hidden, Tokens(mask=mask))[real], module.output(module.merge_heads(weights))[real]
+    )
+
+
+def test_published_lengths_and_buckets():
+    """As transformers pads and counts: 333 tokens beside chunks of 6 and 4 are 336, which are 56 chunks of 6, and 112
+    buckets rounded down to 64."""
+    config = replace(PUBLISHED, chunk_tokens=6, beside_tokens=4)
+    assert [config.padded(length) for length in (0, 3, 4, 5, 12, 13, 333)] == [0, 3, 4, 12, 12, 24, 336]
+    assert (config.factors(4), config.factors(333)) == ((), (64,))
+    assert replace(config, hash_buckets=32).factors(333) == (8, 8)
+    assert replace(config, hash_buckets=16).factors(100) == (4, 8)
+    assert replace(config, buckets=(4, 6, 2)).factors(333) == (4, 6, 2)
+    assert replace(config, buckets=512).factors(333) == (24, 22)
+    assert replace(config, buckets=(512,)).count_buckets(333, False) == 512
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"buckets": (4, 3), "chunks": "published"}, r"buckets=\(4, 3\) is odd"),
+        ({"buckets": (), "chunks": "published"}, r"buckets=\(\) names 1 buckets"),
+        ({"buckets": (4, 6)}, r"buckets=\(4, 6\) is a matter of the published form; set chunks='published', or give a"),
+        ({"beside_tokens": 4}, "beside_tokens=4 is a matter of the published form"),
+    ],
+)
+def test_options_of_the_published_form_alone(options, message):
+    with pytest.raises(InputError, match=message):
+        ReformerConfig(**options)
+
+
+def test_published_rotations_are_drawn_as_by_a_seed_of_torch():
+    found = seeded_normals(torch.zeros(1).double(), 7, [3, 4, 5])
+    torch.manual_seed(7)
+    assert torch.equal(found, torch.randn(3, 4, 5, dtype=torch.float64))
+    assert build(PUBLISHED).state_dict().keys() == build(LOCAL, bias=True).state_dict().keys() - {
+        "key.weight",
+        "key.bias",
+    }

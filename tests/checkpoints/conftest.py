@@ -60,6 +60,22 @@ SIZES: dict[str, dict[str, Any]] = {
         "share_att_key": True,
         "norm_rel_ebd": "layer_norm",
     },
+    "Reformer": {
+        "vocab_size": 61,
+        "hidden_size": 24,
+        "num_attention_heads": 2,
+        "attention_head_size": 5,
+        "feed_forward_size": 40,
+        "attn_layers": ["local", "lsh", "local", "lsh"],
+        "lsh_attn_chunk_length": 8,
+        "local_attn_chunk_length": 4,
+        "num_buckets": 4,
+        "num_hashes": 2,
+        "hash_seed": 3,
+        "axial_pos_shape": [4, 18],
+        "axial_pos_embds_dim": [10, 14],
+        "max_position_embeddings": 72,
+    },
     "Bart": SEQUENCE,
     "MBart": SEQUENCE | {"scale_embedding": True, "decoder_start_token_id": 5},
     "BigBirdPegasus": SEQUENCE | {"max_position_embeddings": 56, "block_size": 4, "num_random_blocks": 1},
@@ -73,7 +89,7 @@ def published() -> Callable[..., PreTrainedModel]:
     """`published("BertForMaskedLM", option=value)` → that class of transformers with random weights, for evaluation."""
 
     def make(name: str, **options: Any) -> PreTrainedModel:
-        family = name.split("For")[0].removesuffix("Model")
+        family = name.split("For")[0].split("Model")[0]
         config = getattr(transformers, f"{family}Config")(**(SIZES[family] | options))
         model = getattr(transformers, name)(config)
         for parameter in model.parameters():

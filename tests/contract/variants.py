@@ -56,6 +56,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "reformer": {
         "plain": {"chunk_tokens": 32, "bucket_tokens": 32, "causal_tokens": 64},
+        "local": {"local": True, "chunk_tokens": 16, "head_width": 5, "bias": False},
         "thrice": {"chunk_tokens": 16, "rounds": 6, "buckets": 2, "chunks_after": 2, "correct_duplicates": False},
     },
     "linformer": {

@@ -88,13 +88,16 @@ def test_numbers_worked_out_by_hand():
     expected = torch.tensor([[[3, -4]]], dtype=torch.float64) / 12.5**0.5
     torch.testing.assert_close(stack(hidden, Tokens(), seen=seen), expected)
     assert torch.equal(seen[0], hidden)
-    stack.join = None
+    stack.join = None  # as join="both" leaves it
+    both = torch.tensor([[[3, -3, 4, -4]]], dtype=torch.float64) / 12.5**0.5
+    torch.testing.assert_close(stack(hidden, Tokens()), both)
+    stack.join_norm = None  # and "average"
     torch.testing.assert_close(stack(hidden, Tokens()), torch.tensor([[[5.5, -1.5]]], dtype=torch.float64))
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 13, 31])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("join", ["concat", "average"])
+@pytest.mark.parametrize("join", ["concat", "both", "average"])
 def test_gradients_equal_those_of_stored_activations(length, dropout, join):
     stack, hidden = build(dropout=dropout, join=join), torch.randn(2, length, WIDTH, dtype=torch.float64)
     rebuilt, stored = (gradients(stack, hidden, tokens_of(length), recompute=each) for each in (True, False))

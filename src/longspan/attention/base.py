@@ -65,6 +65,11 @@ class AttentionConfig:
         raise NotImplementedError
 
     @property
+    def own_head_width(self) -> int | None:
+        """Width D of a head that is not the model's width over the number of heads: projections are then `(E, H·D)`."""
+        return None
+
+    @property
     def projections(self) -> tuple[str, ...]:
         """The linear maps `(E, E)` through which every token passes, one name for each time that it does."""
         return ("query", "key", "value", "output")
@@ -74,12 +79,14 @@ class AttentionConfig:
 
         A projection costs E² per token and a score 2E in all heads: D each for the product and for the sum over values.
         """
+        own = self.own_head_width
+        inner = width if own is None else heads * own
         scores = round(self.scores_per_token(length, causal=causal) * length)
         return AttentionCost(
             tokens=length,
             scores=scores,
-            projections=len(self.projections) * width**2 * length,
-            mixing=2 * width * scores,
+            projections=len(self.projections) * width * inner * length,
+            mixing=2 * inner * scores,
             pooling=0,
             weights=heads * scores,
         )
@@ -201,7 +208,8 @@ class Attention(nn.Module):
 
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__()
-        if heads < 1 or width % heads:
+        own = config.own_head_width
+        if heads < 1 or (own is None and width % heads):
             raise InputError(f"heads={heads} does not divide width={width}; choose a number of heads that does")
         if causal and not config.causal:
             raise InputError(
@@ -216,7 +224,7 @@ class Attention(nn.Module):
         self.config = config
         self.width = width
         self.heads = heads
-        self.head_width = width // heads
+        self.head_width = width // heads if own is None else own
         self.causal = causal
 
     @property
@@ -290,6 +298,11 @@ class Attention(nn.Module):
             raise InputError(f"global_slots has {slots.shape[0]} rows and the batch {batch}; give one for each")
         if slots is not None:
             check_slots("global_slots", slots, length)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether there is a state that token-by-token decoding continues."""
+        return self.causal and self.config.incremental
 
     def new_state(self) -> State:
         """What this layer keeps between steps, still empty: `attention(hidden, tokens, state)` continues it.

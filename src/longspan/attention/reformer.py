@@ -1,9 +1,10 @@
-"""LSH attention: a query sees the tokens that random rotations put into its bucket."""
+"""LSH attention: a query sees the tokens that random rotations put into its bucket; and local attention beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import lcm, prod
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import torch
@@ -11,27 +12,28 @@ from torch import Tensor
 
 from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.costs import AttentionCost
-from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.parts.hashed import HashedAttention, Vectors
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
-from longspan.ops.hashed import Chunks, attend_hashed, hashed_weights
+from longspan.ops.hashed import Chunks, attend_hashed, hashed_weights, unit
 from longspan.ops.hashed_steps import attend_rings, filled, new_rings
 from longspan.ops.hashing import (
     MOST_BUCKETS,
     MOST_PER_HASH,
-    buckets_of,
-    draw_rotations,
     even_share,
     most_buckets,
+    published_factors,
     second_directions,
     split,
 )
-from longspan.ops.reference import full_precision
 from longspan.ops.sorted_chunks import attend_sorted, published_times
 from longspan.settings import Count, Range, Seed, Whole
 
 if TYPE_CHECKING:
     from longspan.attention.parts.state import RecurrentLayer
+
+Factor = Annotated[int, Range(2, 65_536)]
+"""Buckets of one hash."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,19 +47,28 @@ class ReformerConfig(AttentionConfig):
         chunks_before: chunks that a query sees before its own.
         chunks_after: chunks that it sees after its own; none in the causal form of `chunks="bucket"`.
         rounds: hashes, each with other rotations; what is seen in any of them is one softmax.
-        buckets: their number in a round, one or even; `None` counts them from the length, by `bucket_tokens`.
+        buckets: their number in a round, one or even; `None` counts them from the length, by `bucket_tokens`. With
+            "published", a tuple has the even numbers of as many hashes, whose product they are.
         bucket_tokens: real tokens of the row for each bucket, on average.
         causal_tokens: the length that the causal form counts buckets for, since later tokens may not change their
             number.
         chunks: "bucket" cuts the tokens of every bucket into chunks, in the order of their positions, so that a
             document gives the same alone, padded and in company, and a later token moves no earlier one. "published"
-            cuts all tokens, sorted by bucket, in 2·T/m buckets, T being the padded length; in its causal form the chunk
-            of a token depends on later ones, which leaks, and there is no state.
+            cuts all tokens, sorted by bucket, in 2·T/m buckets rounded down to a power of two, T being the padded
+            length; in its causal form the chunk of a token depends on later ones, which leaks, and there is no state.
         attend_across_buckets: with "published", a query also sees tokens of other buckets in its chunks.
         correct_duplicates: a key that is seen in several rounds counts once, and else once for each.
         scaled: scores are divided by √D besides.
-        seed: of the rotations, which are saved with the weights.
+        seed: of the rotations, which are saved with the weights; "published" draws them anew in every pass, as many as
+            it needs, which gives what transformers draws by a `hash_seed`.
         resample: in training, every forward pass draws new rotations from torch's generator.
+        local: the local attention that alternates with the hashed one in published models: nothing is hashed, all
+            tokens are one bucket, keys have a projection of their own, scores are divided by √D, and a token sees
+            itself. What is said of buckets, rounds and rotations means nothing then.
+        beside_tokens: with "published", the chunk of the model's other layers: its padded length is a multiple of both.
+        hash_buckets: with "published" and `buckets=None`, most buckets of one hash; more are those of two.
+        head_width: D, where it is not the model's width over the number of heads.
+        bias: whether the projections have biases, which the published ones do not.
     """
 
     mechanism: ClassVar[str] = "reformer"
@@ -74,7 +85,7 @@ class ReformerConfig(AttentionConfig):
     chunks_before: Whole = 1
     chunks_after: Whole = 1
     rounds: Annotated[int, Range(1, 64)] = 2
-    buckets: Annotated[int, Range(1, MOST_BUCKETS)] | None = None
+    buckets: Annotated[int, Range(1, MOST_BUCKETS)] | tuple[Factor, ...] | None = None
     bucket_tokens: Count = 64
     causal_tokens: Count = 4096
     chunks: Literal["bucket", "published"] = "bucket"
@@ -83,19 +94,55 @@ class ReformerConfig(AttentionConfig):
     scaled: bool = False
     seed: Seed = 0
     resample: bool = False
+    local: bool = False
+    beside_tokens: Count | None = None
+    hash_buckets: Factor = MOST_PER_HASH
+    head_width: Count | None = None
+    bias: bool = True
 
     def __post_init__(self) -> None:
+        if isinstance(self.buckets, list):  # as plain data, from JSON or YAML
+            object.__setattr__(self, "buckets", tuple(self.buckets))
         super().__post_init__()
-        if self.buckets is not None and self.buckets > 1 and self.buckets % 2:
+        factors = self.buckets if isinstance(self.buckets, tuple) else (self.buckets or 1,)
+        if any(factor > 1 and factor % 2 for factor in factors):
             raise InputError(
                 f"buckets={self.buckets} is odd, and half of them are the others turned round; give an even number"
+            )
+        if isinstance(self.buckets, tuple) and (not self.buckets or prod(self.buckets) > MOST_BUCKETS**2):
+            raise InputError(f"buckets={self.buckets} names {prod(self.buckets)} buckets; give 1 to {MOST_BUCKETS**2}")
+        if self.chunks == "bucket" and (isinstance(self.buckets, tuple) or self.beside_tokens is not None):
+            name = "beside_tokens" if self.beside_tokens is not None else "buckets"
+            raise InputError(
+                f"{name}={getattr(self, name)} is a matter of the published form; set chunks='published', or give a "
+                + ("whole number" if name == "buckets" else "None")
             )
 
     @property
     def idle(self) -> frozenset[str]:
         """Options that mean nothing beside the values of the others."""
-        published = {"bucket_tokens", "causal_tokens"} if self.chunks == "published" else {"attend_across_buckets"}
-        return frozenset(published | ({"bucket_tokens", "causal_tokens"} if self.buckets is not None else set()))
+        counted, published = {"bucket_tokens", "causal_tokens"}, {"attend_across_buckets", "hash_buckets"}
+        found = counted if self.chunks == "published" else published
+        if self.beside_tokens is None:
+            found = found | {"beside_tokens"}
+        if self.buckets is not None:
+            found = found | counted | {"hash_buckets"}
+        hashing = {"rounds", "buckets", "correct_duplicates", "scaled", "seed", "resample"}
+        return frozenset(found | (hashing | counted | published if self.local else set()))
+
+    @property
+    def own_head_width(self) -> int | None:
+        return self.head_width
+
+    @property
+    def hashes(self) -> int:
+        """Rounds of hashing, one of none where there is nothing to hash."""
+        return 1 if self.local else self.rounds
+
+    def padded(self, length: int) -> int:
+        """The length that the published form computes for a text of so many tokens."""
+        size, other = self.chunk_tokens, self.beside_tokens or self.chunk_tokens
+        return length if length <= min(size, other) else -(-length // lcm(size, other)) * lcm(size, other)
 
     def seen_chunks(self, causal: bool) -> int:
         """Chunks that a query sees, its own included."""
@@ -104,27 +151,44 @@ class ReformerConfig(AttentionConfig):
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         """Those of full chunks, of which a bucket's last one is not."""
-        return min(float(length), self.rounds * self.seen_chunks(causal) * float(self.chunk_tokens))
+        return min(float(length), self.hashes * self.seen_chunks(causal) * float(self.chunk_tokens))
 
     @property
     def projections(self) -> tuple[str, ...]:
         """No key: the query is one."""
-        return ("query", "value", "output")
+        return ("query", "key", "value", "output") if self.local else ("query", "value", "output")
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
         """Hashing multiplies every query by the directions of each round: half as many as there are buckets, or 64 and
         then about half their root where these are more than 128."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
-        most = most_buckets(self.count_buckets(length, causal), exact=True)
-        columns = max(1, most // 2) if most <= MOST_PER_HASH else MOST_PER_HASH // 2 + second_directions(most)
-        return replace(cost, mixing=cost.mixing + self.rounds * width * columns * length)
+        if self.local:
+            return cost
+        inner = width if self.head_width is None else heads * self.head_width
+        if self.chunks == "published":
+            columns = sum(self.factors(length)) // 2
+        else:
+            most = most_buckets(self.count_buckets(length, causal), exact=True)
+            columns = max(1, most // 2) if most <= MOST_PER_HASH else MOST_PER_HASH // 2 + second_directions(most)
+        return replace(cost, mixing=cost.mixing + self.rounds * inner * columns * length)
+
+    def factors(self, length: int) -> tuple[int, ...]:
+        """The buckets of each hash in the published form for a text of so many tokens; none for a single bucket."""
+        padded = self.padded(length)
+        if self.local or self.buckets == 1 or padded <= self.chunk_tokens:
+            return ()
+        if self.buckets is None:
+            return published_factors(padded, self.chunk_tokens, self.hash_buckets)
+        if isinstance(self.buckets, tuple):
+            return self.buckets
+        return tuple(int(each) for each in split(torch.tensor(self.buckets)) if each > 1)
 
     def count_buckets(self, length: int, causal: bool) -> int:
         """The number of buckets for so many tokens."""
-        if self.buckets is not None:
-            return self.buckets
         if self.chunks == "published":
-            return min(max(2 * -(-length // self.chunk_tokens), 2), MOST_BUCKETS)
+            return prod(self.factors(length))
+        if self.local or isinstance(self.buckets, int):
+            return self.buckets if isinstance(self.buckets, int) and not self.local else 1
         return int(even_share(torch.tensor(self.causal_tokens if causal else length), self.bucket_tokens))
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
@@ -134,50 +198,50 @@ class ReformerConfig(AttentionConfig):
         return needed.any().expand(needed.shape)
 
     def covers(self, tokens: int) -> bool:
-        one = self.chunks == "published" or self.buckets == 1 or (self.buckets is None and tokens <= self.bucket_tokens)
+        if self.chunks == "published":
+            return tokens <= 1 or self.padded(tokens) <= self.chunk_tokens
+        one = self.local or self.buckets == 1 or (self.buckets is None and tokens <= self.bucket_tokens)
         return tokens <= 1 or (one and tokens <= self.chunk_tokens)
 
     def widened(self, tokens: int) -> Self:
         if self.covers(tokens):
             return self
         sizes = {name: max(getattr(self, name), tokens) for name in ("chunk_tokens", "bucket_tokens")}
-        return replace(self, **sizes, buckets=None if self.buckets is None else 1)
+        return replace(self, **sizes, buckets=None if self.buckets is None else 1, beside_tokens=None)
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> ReformerAttention:
         return ReformerAttention(self, width=width, heads=heads, causal=causal)
 
 
-class ReformerAttention(ProjectedAttention):
+class ReformerAttention(HashedAttention):
     """The module of `ReformerConfig`."""
 
     config: ReformerConfig  # pyright: ignore[reportIncompatibleVariableOverride]
-    inherits = ("query", "value", "output")
-    rotations: Tensor
 
     def __init__(self, config: ReformerConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
-        del self.key
         self.seen = Chunks(
             size=config.chunk_tokens,
             before=config.chunks_before,
             after=config.seen_chunks(causal) - 1 - config.chunks_before,
             causal=causal,
-            scale=self.scale if config.scaled else 1.0,
-            once=config.correct_duplicates,
+            scale=self.scale if config.scaled or config.local else 1.0,
+            once=config.correct_duplicates and not config.local,
+            shared=not config.local,
         )
-        self.register_buffer("rotations", torch.empty(heads, config.rounds, 2, self.head_width, MOST_PER_HASH // 2))
-        self.init_extra_weights()
 
-    @torch.no_grad()
-    def init_extra_weights(self, std: float = 0.02) -> None:
-        """Draw the rotations from the configuration's seed."""
-        if not getattr(self.rotations, "_is_hf_initialized", False):
-            generator = torch.Generator().manual_seed(self.config.seed)
-            self.rotations.copy_(draw_rotations(self.heads, self.config.rounds, self.head_width, generator))
+    @property
+    def keeps_state(self) -> bool:
+        return self.causal and self.config.chunks == "bucket"
 
     def new_state(self) -> State:
         """The last tokens of every bucket, in memory that does not grow with the sequence."""
-        if not self.causal or self.config.chunks == "published":
+        if self.causal and not self.keeps_state:
+            raise InputError(
+                "attention 'reformer' with chunks='published' keeps no state, since a later token moves earlier ones "
+                "into other chunks; read the whole text in every step (use_cache=False), or choose chunks='bucket'"
+            )
+        if not self.causal:
             return super().new_state()
         from longspan.attention.parts.state import RecurrentLayer
 
@@ -192,75 +256,45 @@ class ReformerAttention(ProjectedAttention):
             )
 
     def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
-        query, value, ids, most = self._hash(hidden, tokens)
+        length, found = hidden.shape[1], self.vectors(hidden, tokens)
         if state is not None:
             from longspan.attention.parts.state import recurrent
 
-            return self.merge_heads(self._continue(query, value, ids, most, recurrent(state, "buckets")))
-        chunks, one = self._chunks(hidden.shape[1])
+            return self.merge_heads(self._continue(found, recurrent(state, "buckets")))
+        chunks, one = self._chunks(length)
+        options = {"dropout_prob": self.dropout_prob, "key": found.key}
         if self.config.chunks == "bucket" or one:
-            context = attend_hashed(query, value, ids, chunks, most=most, dropout_prob=self.dropout_prob)
-        else:
-            across = self.config.attend_across_buckets
-            context = attend_sorted(query, value, ids, chunks, across=across, dropout_prob=self.dropout_prob)
-        return self.merge_heads(context)
+            return self.merge_heads(
+                attend_hashed(found.query, found.value, found.ids, chunks, most=found.most, **options)
+            )
+        found, across = found.padded(self.config.padded(length)), self.config.attend_across_buckets
+        options["key"] = found.key
+        context = attend_sorted(found.query, found.value, found.ids, chunks, across=across, **options)
+        return self.merge_heads(context[:, :, :length])
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        query, _, ids, _ = self._hash(hidden, tokens)
-        chunks, one = self._chunks(hidden.shape[1])
-        if self.config.chunks == "bucket" or one:
-            return hashed_weights(query, ids, chunks)
-        return hashed_weights(
-            query, ids, chunks, published_times(ids, chunks, across=self.config.attend_across_buckets)
-        )
+        length, found = hidden.shape[1], self.vectors(hidden, tokens)
+        chunks, one = self._chunks(length)
+        times = None
+        if self.config.chunks == "published" and not one:
+            found = found.padded(self.config.padded(length))
+            times = published_times(found.ids, chunks, across=self.config.attend_across_buckets)
+        return hashed_weights(found.query, found.ids, chunks, times, found.key)[:, :, :length, :length]
 
     def _chunks(self, length: int) -> tuple[Chunks, bool]:
         """What a query sees, and whether that is one chunk of everything, as published where the text is no longer."""
-        if self.config.chunks == "bucket" or length > self.config.chunk_tokens:
+        if self.config.chunks == "bucket" or self.config.padded(length) > self.config.chunk_tokens:
             return self.seen, False
         return replace(self.seen, size=max(length, 1), before=0, after=0), True
 
-    def _hash(self, hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor, int]:
-        """Queries and values `(B, H, T, D)`, the buckets `(B, H, R, T)` of the former, and a bound on how many there
-        are.
-
-        Autocast would round the queries, and so move tokens to other buckets.
-        """
-        with full_precision(hidden):
-            query = self.split_heads(self.query(hidden.to(self.query.weight.dtype)))
-        value, length, config = self.split_heads(self.value(hidden)), hidden.shape[1], self.config
-        mask = tokens.last_mask(length)
-        if config.chunks == "published" and self._chunks(length)[1]:
-            count = torch.ones(1, dtype=torch.int64, device=hidden.device)
-            most = 1
-        elif config.buckets is not None or self.causal or config.chunks == "published":
-            number = config.count_buckets(length, self.causal)
-            count = torch.tensor([number], device=hidden.device)
-            most = self._most(number)
-        else:
-            real = torch.full((1,), length, device=hidden.device) if mask is None else mask.sum(1)
-            count = even_share(real, config.bucket_tokens)
-            halves = (length + 2 * config.bucket_tokens - 1) // (2 * config.bucket_tokens)
-            most = most_buckets(2 * halves, not torch.compiler.is_compiling())
-        rotations = self.rotations
-        if config.resample and self.training:
-            rotations = torch.randn_like(rotations)
-        return query, value, buckets_of(query, rotations, count, most, mask), most
-
-    @staticmethod
-    def _most(number: int) -> int:
-        """How many buckets there are, where a number of them was asked for."""
-        first, second = split(torch.tensor(number))
-        return int(first * second)
-
-    def _continue(self, query: Tensor, value: Tensor, ids: Tensor, most: int, state: RecurrentLayer) -> Tensor:
+    def _continue(self, found: Vectors, state: RecurrentLayer) -> Tensor:
         """What tokens that continue a sequence gather; the first ones as without a state."""
-        rings = state.tensors
+        (query, key, value, ids, most), rings = found, state.tensors
         if not rings:
-            context = attend_hashed(query, value, ids, self.seen, most=most, dropout_prob=self.dropout_prob)
-            rings = new_rings(query, value, self.config.rounds, most, self.seen)
-            rings = filled(rings, query, value, ids, self.seen)
+            context = attend_hashed(query, value, ids, self.seen, most=most, dropout_prob=self.dropout_prob, key=key)
+            rings = new_rings(query, value, self.config.hashes, most, self.seen)
+            rings = filled(rings, unit(query) if key is None else key, value, ids, self.seen)
         else:
-            context, rings = attend_rings(query, value, ids, self.seen, rings, self.dropout_prob)
+            context, rings = attend_rings(query, value, ids, self.seen, rings, self.dropout_prob, key)
         state.advance(query.shape[2], **rings)
         return context

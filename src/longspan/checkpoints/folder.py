@@ -188,7 +188,10 @@ def _counts(numbers: Any) -> TypeGuard[list[int]]:
 
 
 LAYERS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layers")
-WIDTHS = ("hidden_size", "d_model", "dim", "intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "hidden_dim")
+WIDTHS = (
+    *("hidden_size", "d_model", "dim", "intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "hidden_dim"),
+    *("feed_forward_size", "attention_head_size"),
+)
 INDEXING = ("pad_token_id", "decoder_start_token_id", "forced_bos_token_id")
 """Tokens that are looked up by their number."""
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from longspan.errors import InputError
 from longspan.models.fields import FIELDS, Token
-from longspan.settings import LARGEST, Count, Dropout, Range, Rule, Share, Whole, convert, show
+from longspan.settings import LARGEST, Count, Dropout, Range, Rule, Seed, Share, Whole, convert, show
 
 MOST_LABELS = 100_000
 
@@ -19,6 +19,7 @@ Flag = bool | None
 Beams = Annotated[int, Range(1, 1000)]
 Name = Annotated[str, Rule(lambda text: text.isprintable() and bool(text.strip()), "a name")]
 Tokens = Token | Annotated[list[Token], Rule(bool, "a token, or a list of them")] | None
+Pair = Annotated[list[Count], Rule(lambda sizes: len(sizes) == 2, "a list of two numbers")]
 Index = Annotated[int, Range(-1, LARGEST)]
 Object = dict[str, Any] | None
 
@@ -87,6 +88,16 @@ CONFIG: dict[str, Any] = {
     "id2label": _rule(_are_labels, f"an object of at most {MOST_LABELS} labels, from numbers to names"),
     "label2id": _rule(_are_numbers, "an object from label names to numbers"),
     "problem_type": _one_of("regression", "single_label_classification", "multi_label_classification"),
+    **dict.fromkeys(("feed_forward_size", "attention_head_size", "num_hashes"), Count),
+    **dict.fromkeys(("local_attn_chunk_length", "lsh_attn_chunk_length"), Count),
+    **{f"{kind}_num_chunks_{side}": Whole for kind in ("local", "lsh") for side in ("before", "after")},
+    **dict.fromkeys(("local_attention_probs_dropout_prob", "lsh_attention_probs_dropout_prob"), Dropout),
+    **dict.fromkeys(("axial_pos_shape", "axial_pos_embds_dim"), Pair),
+    "attn_layers": Annotated[list[Literal["local", "lsh"]], Rule(bool, "'local' or 'lsh' for each layer")],
+    "axial_pos_embds": bool,
+    "axial_norm_std": FIELDS["init_std"],
+    "hash_seed": _optional(Seed),
+    "num_buckets": _optional(Count | Annotated[list[Count], Rule(bool, "a number, or a list of them")]),
     "attention_window": Count | Annotated[list[Count], Rule(bool, "a width, or a list of one per layer")],
     **dict.fromkeys(("auto_map", "task_specific_params", "source_fields"), Object),
     "quantization_config": _rule(lambda value: False, "left out, since Longspan reads unquantised weights only"),

@@ -29,7 +29,8 @@ def from_transformers(
     BART, mBART, LED and BigBird-Pegasus become `LongspanForConditionalGeneration`; BERT, BigBird, DistilBERT, RoBERTa,
     XLM-R, CamemBERT, ELECTRA, Longformer and DeBERTa (all versions, by the mechanism `fusion`) become
     `LongspanModel`, `…ForMaskedLM`, `…ForSequenceClassification`, `…ForTokenClassification` or `…ForQuestionAnswering`,
-    by the class of the source; ELECTRA's discriminator becomes `LongspanForReplacedTokens`.
+    by the class of the source; ELECTRA's discriminator becomes `LongspanForReplacedTokens`. Reformer becomes
+    `LongspanForCausalLM`, or an encoder with one of these heads.
 
     Args:
         model_or_path: a transformers model, a directory written by `save_pretrained`, or a Hub name. Only safetensors

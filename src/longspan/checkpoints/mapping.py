@@ -34,6 +34,7 @@ class Head:
         fields: configuration fields that this head fixes.
         options: their configuration → the options of our head.
         export: our configuration → the fields of theirs that say these options.
+        refuse: raises `InputError` for their configuration where this head is not what it says.
     """
 
     longspan: str
@@ -43,9 +44,11 @@ class Head:
     fields: Mapping[str, Any] = field(default_factory=dict)
     options: Callable[[Any], dict[str, Any]] = lambda config: {}
     export: Callable[[Any], dict[str, Any]] = lambda config: {}
+    refuse: Callable[[Any], None] = lambda config: None
 
     def fields_of(self, config: Any) -> dict[str, Any]:
         """What this head says of ours, from their configuration: the fields that it fixes, and its spec."""
+        self.refuse(config)
         spec = getattr(getattr(longspan.models, self.longspan), "spec", None)
         return {**self.fields, "head": None if spec is None else {"head": spec.head, **self.options(config)}}
 

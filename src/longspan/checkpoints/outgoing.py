@@ -22,7 +22,8 @@ def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = N
     Args:
         model: a model whose mechanism transformers has: full attention (BART, mBART, RoBERTa, XLM-R, CamemBERT, BERT,
             DistilBERT, ELECTRA), symmetric undilated windows (LED, Longformer), random="transformers" (BigBird,
-            BigBird-Pegasus), or fusion in one level with a window over the whole input (DeBERTa, DeBERTa-v2).
+            BigBird-Pegasus), chunks="published" in reversible layers (Reformer), or fusion in one level with a window
+            over the whole input (DeBERTa, DeBERTa-v2).
         architecture: the `model_type` to make; `None` takes the one that the model came from where that can still say
             everything, and else chooses by the configuration.
 

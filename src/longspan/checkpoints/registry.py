@@ -16,6 +16,7 @@ from longspan.checkpoints.architectures.distilbert import DISTILBERT
 from longspan.checkpoints.architectures.electra import ELECTRA
 from longspan.checkpoints.architectures.led import LED
 from longspan.checkpoints.architectures.longformer import LONGFORMER
+from longspan.checkpoints.architectures.reformer import REFORMER
 from longspan.checkpoints.architectures.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 from longspan.checkpoints.mapping import Architecture, Head
 from longspan.errors import InputError
@@ -37,6 +38,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         LED,
         LONGFORMER,
         MBART,
+        REFORMER,
         ROBERTA,
         XLM_ROBERTA,
     )

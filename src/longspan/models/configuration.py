@@ -80,11 +80,16 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         wrap_labels: start the decoder with the last real label, a language code, instead of `decoder_start_token_id`,
             when its inputs are made from labels (mBART).
         position_embedding: "learned" (a table of `max_position_embeddings` rows) or "sinusoidal" (no weights, and then
-            no longest input: positions repeat nothing and need nothing of a length never trained on), or "none": the
-            encoder knows places only by the relative positions of its attention, as DeBERTa does, and a decoder keeps
-            its table.
+            no longest input: positions repeat nothing and need nothing of a length never trained on), "axial" (two
+            small tables whose every pair is a position, Kitaev et al. 2020), or "none": the encoder knows places only
+            by the relative positions of its attention, as DeBERTa does. With these two a decoder beside an encoder
+            keeps a table of its own.
         position_period: longest wavelength of the sinusoids, in tokens; a short one tells order within a neighbourhood
             only, which is the same at any length of the document.
+        axial_shape: rows of the two tables of axial positions, (n₁, n₂): position p reads row p // n₂ of the first and
+            row p mod n₂ of the second. Their product is at least `max_position_embeddings` + `position_offset`.
+        axial_widths: widths of the two tables, which stand side by side: they add up to that of the embeddings.
+        axial_std: standard deviation with which these tables start.
         init_std: standard deviation of the normal initialisation.
         source_model_type: `model_type` of the published model that the weights came from, as which `to_transformers`
             gives them back; `None` for a model made here.

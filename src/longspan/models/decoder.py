@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache
@@ -51,7 +53,7 @@ class Decoder(Network):
             input_ids: `(B·beams, T)`; `beams` consecutive rows read the same source.
             attention_mask: `(B·beams, past + T)` bool or int over output tokens; `None` means all real.
             past_key_values: cache of earlier steps; changed in place.
-            use_cache: make a cache when none is passed; `None` means as configured.
+            use_cache: make a cache when none is passed; `None` means as configured, where every layer keeps a state.
             output_hidden_states: also return the states of every layer; `None` means as configured.
             inputs_embeds: `(B·beams, T, E)` instead of `input_ids`.
             position_ids: `(1 or B·beams, T)` places of the tokens, counted from 0.
@@ -59,7 +61,8 @@ class Decoder(Network):
             source_mask: `(B, S)` bool or int, 1/True = real.
         """
         config = self.config
-        if past_key_values is None and (config.use_cache if use_cache is None else use_cache):
+        wanted = config.use_cache and self.keeps_state if use_cache is None else use_cache
+        if past_key_values is None and wanted:
             past_key_values = DynamicCache()
             if self.has_source:
                 past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
@@ -78,6 +81,12 @@ class Decoder(Network):
             past_key_values=past_key_values,
             hidden_states=None if seen is None else tuple(seen),
         )
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether every layer has a state that decoding step by step continues."""
+        blocks: list[Any] = list(self.layers)
+        return all(block.attention.keeps_state for block in blocks)
 
     def _mask(self, mask: Tensor | None, first: int, written: Tensor | None) -> Tensor | None:
         """`(B, first + T)` bool, or `None` where all tokens are real."""

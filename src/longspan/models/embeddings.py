@@ -36,6 +36,39 @@ class Sinusoids(nn.Module):
         return self.scale * torch.cat([angle.sin(), angle.cos()], dim=-1)[..., : self.width]
 
 
+class AxialPositions(nn.Module):
+    """Two tables side by side, of which position p reads row p // n₂ and row p mod n₂: n₁·n₂ positions by n₁ + n₂ rows.
+
+    Kitaev et al. 2020, "Reformer", arXiv 2001.04451, appendix D, as the authors' code has it.
+    """
+
+    def __init__(self, config: ModelFields) -> None:
+        super().__init__()
+        assert config.axial_shape is not None
+        assert config.axial_widths is not None
+        self.rows, self.columns = (
+            nn.Embedding(*sizes) for sizes in zip(config.axial_shape, config.axial_widths, strict=True)
+        )
+        self.std = config.axial_std
+
+    @property
+    def num_embeddings(self) -> int:
+        """How many positions there are."""
+        return self.rows.num_embeddings * self.columns.num_embeddings
+
+    @torch.no_grad()
+    def init_tables(self) -> None:
+        """Draw what no file has brought."""
+        for table in (self.rows, self.columns):
+            nn.init.normal_(table.weight, std=self.std)
+
+    def forward(self, position: Tensor) -> Tensor:
+        """`(B, T)` positions → `(B, T, E)`."""
+        count = self.columns.num_embeddings
+        row = torch.div(position, count, rounding_mode="floor")
+        return torch.cat([self.rows(row), self.columns(position - row * count)], dim=-1)
+
+
 class Embeddings(nn.Module):
     """Sum of token, position and type embeddings (the last two where the model has them), normalised, and taken to the
     model's width E where they have another one, F.
@@ -71,6 +104,8 @@ class Embeddings(nn.Module):
         """The longest input that the position table serves, or the configuration allows without a table."""
         if isinstance(self.position, nn.Embedding):
             return self.position.num_embeddings - self.offset
+        if isinstance(self.position, AxialPositions):
+            return min(self.positions, self.position.num_embeddings - self.offset)
         return self.positions if self.position is None else sys.maxsize
 
     def forward(
@@ -128,13 +163,16 @@ class Embeddings(nn.Module):
                 f"position_ids has shape {tuple(position_ids.shape)} but the input is {tuple(source.shape[:2])}; give "
                 "one per token"
             )
-        if torch.compiler.is_compiling() or not isinstance(self.position, nn.Embedding) or not position_ids.numel():
+        table = self.position
+        if torch.compiler.is_compiling() or not isinstance(table, nn.Embedding | AxialPositions):
+            return
+        if not position_ids.numel():
             return
         lowest, highest = int(position_ids.min()), int(position_ids.max())
-        if lowest < 0 or highest >= self.position.num_embeddings:
+        if lowest < 0 or highest >= table.num_embeddings:
             raise InputError(
                 f"position_ids goes from {lowest} to {highest} but the table has rows 0 to "
-                f"{self.position.num_embeddings - 1}; stay within"
+                f"{table.num_embeddings - 1}; stay within"
             )
 
     def _types(self, token_type_ids: Tensor | None, hidden: Tensor) -> Tensor | float:
@@ -156,7 +194,9 @@ class Embeddings(nn.Module):
 
 
 def _positions(config: ModelFields, positions: int, *, decoder: bool) -> nn.Module | None:
-    """A table, the sinusoids, or nothing; a decoder has no relative positions to do without a table."""
+    """Tables, the sinusoids, or nothing; a decoder has a length of its own, and no relative positions to do without."""
+    if config.position_embedding == "axial" and not decoder:
+        return AxialPositions(config)
     if config.position_embedding == "sinusoidal":
         return Sinusoids(config)
     if config.position_embedding == "none" and not decoder:

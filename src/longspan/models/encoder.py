@@ -51,7 +51,7 @@ class Pooler(nn.Module):
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = nn.Linear(config.states_width, config.hidden_size)
 
     def forward(self, hidden: Tensor, summary: Tensor | None = None) -> Tensor:
         return self.dense(first_token(hidden) if summary is None else summary).tanh()

@@ -6,6 +6,7 @@ transformers takes longer than reading a short document.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -60,8 +61,11 @@ class ModelFields:
     max_global_tokens: Whole | None = None
     label_smoothing: Dropout = 0.0
     wrap_labels: bool = False
-    position_embedding: Literal["learned", "sinusoidal", "none"] = "learned"
+    position_embedding: Literal["learned", "sinusoidal", "axial", "none"] = "learned"
     position_period: Annotated[float, Range(above=2, maximum=1e12)] = 10000.0
+    axial_shape: tuple[Count, ...] | None = None
+    axial_widths: tuple[Count, ...] | None = None
+    axial_std: Annotated[float, Range(0, 100)] = 1.0
     init_std: Annotated[float, Range(0, 100)] = 0.02
     source_model_type: str | None = None
     source_name: str | None = None
@@ -93,6 +97,7 @@ class ModelFields:
         if starts and self.decoder_start_token_id is None and isinstance(self.eos_token_id, int):
             self.decoder_start_token_id = self.eos_token_id
         _check_sizes(self)
+        _check_axes(self)
         self.attention = plain_layers(self.attention, self.num_hidden_layers)
         try:
             self.decoder_attention = plain_layers(self.decoder_attention, self.decoder_layers)
@@ -103,8 +108,9 @@ class ModelFields:
         stack.check_model(self)
         self.stack = stack.to_dict()
         layers = [self.layer_attention(layer) for layer in range(self.num_hidden_layers)]
+        _check_heads(self, layers)
         check_shared_tables(layers)
-        if self.position_embedding == "learned":
+        if self.position_embedding in ("learned", "axial"):
             check_longest(layers, self.max_position_embeddings)
         if self.head is not None:
             spec = head_spec(self.head)
@@ -115,6 +121,11 @@ class ModelFields:
     def embedding_width(self) -> int:
         """Width of the encoder's embeddings before any projection."""
         return self.hidden_size if self.embedding_size is None else self.embedding_size
+
+    @property
+    def states_width(self) -> int:
+        """Width of the states that heads read."""
+        return self.hidden_size * stack_config(self.stack).streams
 
     def head_options(self, kind: type[Spec]) -> Spec:
         """The options of a head of this kind: those of `head`, or the defaults where that is none or another one."""
@@ -155,12 +166,6 @@ def _check_sizes(config: ModelFields) -> None:
     """Raise `InputError` for the first size, probability or choice that no model can have."""
     for name, hint in FIELDS.items():
         convert(hint, getattr(config, name), name)
-    for name in ("num_attention_heads", "decoder_attention_heads"):
-        heads = getattr(config, name)
-        if config.hidden_size % heads:
-            raise InputError(
-                f"{name}={heads} does not divide hidden_size={config.hidden_size}; choose a number of heads that does"
-            )
     if config.decoder_layers and config.embedding_width != config.hidden_size:
         raise InputError(
             f"embedding_size={config.embedding_size} differs from hidden_size={config.hidden_size} in a model with a "
@@ -176,3 +181,50 @@ def _check_sizes(config: ModelFields) -> None:
             f"positions_skip_padding=True needs a pad_token_id and a position_offset of at least 1 (given "
             f"{config.pad_token_id} and {config.position_offset}); padding uses row position_offset - 1"
         )
+
+
+def _check_heads(config: ModelFields, layers: Sequence[AttentionConfig]) -> None:
+    """Raise `InputError` where heads do not divide the width; those of a mechanism may have a width of their own."""
+    own = all(layer.own_head_width is not None for layer in layers)
+    names = ("decoder_attention_heads",) if own else ("num_attention_heads", "decoder_attention_heads")
+    for name in names if config.decoder_layers or not own else ():
+        heads = getattr(config, name)
+        if config.hidden_size % heads:
+            raise InputError(
+                f"{name}={heads} does not divide hidden_size={config.hidden_size}; choose a number of heads that does"
+            )
+
+
+def _check_axes(config: ModelFields) -> None:
+    """Raise `InputError` for tables of axial positions that do not make up one; make plain lists of their sizes."""
+    shape, widths = (_two_sizes(config, name) for name in ("axial_shape", "axial_widths"))
+    if shape is None or widths is None:
+        return
+    config.axial_shape, config.axial_widths = shape, widths  # pyright: ignore[reportAttributeAccessIssue]
+    found, needed = shape[0] * shape[1], config.max_position_embeddings + config.position_offset
+    if found < needed:
+        raise InputError(
+            f"axial_shape={show(shape)} has {found} places, but max_position_embeddings="
+            f"{config.max_position_embeddings} with position_offset={config.position_offset} needs {needed}; give "
+            "numbers whose product is at least that"
+        )
+    if sum(widths) != config.embedding_width:
+        raise InputError(
+            f"axial_widths={show(widths)} add up to {sum(widths)}, but the embeddings are {config.embedding_width} "
+            "wide; give two numbers with that sum"
+        )
+
+
+def _two_sizes(config: ModelFields, name: str) -> list[int] | None:
+    """The sizes of the two tables under a name; `None` where positions are not axial."""
+    sizes = getattr(config, name)
+    if config.position_embedding != "axial":
+        if sizes is not None:
+            raise InputError(
+                f"{name}={show(sizes)} is for position_embedding='axial', not {config.position_embedding!r}; leave it "
+                "out"
+            )
+        return None
+    if sizes is None or len(list(sizes)) != 2:
+        raise InputError(f"{name} is {show(sizes)}, but position_embedding='axial' has two tables; give two numbers")
+    return list(sizes)

@@ -22,7 +22,9 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
 
     @property
     def _is_stateful(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether a state cannot be rolled back, so that transformers refuses assisted decoding."""
+        """Whether a state cannot be rolled back, or there is none, so that transformers refuses assisted decoding."""
+        if not self.decoder.keeps_state:
+            return True
         blocks: list[Any] = list(self.decoder.layers)
         return not all(block.attention.new_state().is_croppable for block in blocks)
 
@@ -47,10 +49,14 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Write text: `GenerationMixin.generate`, which encodes each document once.
 
+        A model with layers that keep no state reads all that is written again in every step.
+
         Raises:
             InputError: `max_new_tokens` or `max_length` asks for more tokens than the decoder has positions, which
-                would otherwise show only when it gets there.
+                would otherwise show only when it gets there; `use_cache=True` for layers that keep no state.
         """
+        if not self.decoder.keeps_state and not kwargs.get("use_cache"):
+            kwargs["use_cache"] = False
         settings = args[1] if len(args) > 1 else kwargs.get("generation_config")
         limit, first = self.decoder.embeddings.max_tokens, self._prompt_length(args, kwargs)
         names = ("max_new_tokens", "max_length")

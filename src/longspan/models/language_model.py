@@ -36,12 +36,17 @@ class LongspanForCausalLM(LongspanWriter):
                 f"embedding_size={config.embedding_size} differs from hidden_size={config.hidden_size} in a language "
                 "model, whose head is its token table; leave it out"
             )
+        if config.tie_word_embeddings and config.states_width != config.hidden_size:
+            raise InputError(
+                f"tie_word_embeddings=True ties a head that reads states of width {config.states_width} to a token "
+                f"table of width {config.hidden_size}; set it to False, or stack.join to 'concat'"
+            )
         if config.global_tokens != "none":
             raise InputError(
                 f"global_tokens={config.global_tokens!r} would let every token see the future; set it to 'none'"
             )
         self.decoder = Decoder(config, source=False)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.states_width, config.vocab_size, bias=False)
         self.post_init()
 
     def forward(
@@ -71,7 +76,8 @@ class LongspanForCausalLM(LongspanWriter):
             inputs_embeds: `(B, T, E)` instead of `input_ids`.
             labels: `(B, T)` int64, mostly `input_ids` themselves: each token is to be predicted from those before it.
                 −100 is ignored.
-            use_cache: return `past_key_values`; `None` means as configured, and never with labels.
+            use_cache: return `past_key_values`; `None` means as configured, where every layer keeps a state, and never
+                with labels.
             output_hidden_states: also return the states before each layer and after the last.
             output_attentions: refused; see `Attention.weights`.
             return_dict: False returns a tuple.
@@ -80,7 +86,8 @@ class LongspanForCausalLM(LongspanWriter):
             **others: further arguments of transformers' classes, as long as they ask for nothing.
 
         Raises:
-            InputError: a mask of another shape than the sequence; one longer than the positions.
+            InputError: a mask of another shape than the sequence; one longer than the positions; a cache for layers
+                that keep no state.
         """
         refuse_others(others)
         refuse_attentions(output_attentions, self.config.output_attentions)

@@ -15,7 +15,7 @@ from longspan.attention.base import Attention
 from longspan.attention.parts.length_tables import LengthTables
 from longspan.models.card import write_card
 from longspan.models.configuration import LongspanConfig
-from longspan.models.embeddings import Embeddings
+from longspan.models.embeddings import AxialPositions, Embeddings
 from longspan.stacks.block import Block
 
 
@@ -72,3 +72,5 @@ class LongspanPreTrainedModel(PreTrainedModel):
             for module in self.modules():
                 if isinstance(module, Attention | LengthTables):
                     module.init_extra_weights(self.config.init_std)
+                elif isinstance(module, AxialPositions):
+                    module.init_tables()

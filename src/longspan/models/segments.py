@@ -54,7 +54,7 @@ def sums_by_sentence(
     """
     config = encoder.config
     sentences = int(sentence_ids[-1]) + 1 if len(sentence_ids) else 0
-    sums = torch.zeros(sentences, config.hidden_size, device=input_ids.device)
+    sums = torch.zeros(sentences, config.states_width, device=input_ids.device)
     bounded = reach_of(config)
     length = len(input_ids)
     reach, step = bounded or (length, 1)

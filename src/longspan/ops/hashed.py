@@ -35,6 +35,8 @@ class Chunks:
         causal: only earlier tokens are seen.
         scale: factor on the products of queries and unit keys.
         once: a key that is seen in several rounds counts once, and else so many times.
+        shared: a query is also its token's key, at length 1, and sees itself only where it sees no other; else keys are
+            given beside the queries, and a query sees its own.
     """
 
     size: int
@@ -43,6 +45,12 @@ class Chunks:
     causal: bool
     scale: float
     once: bool
+    shared: bool = True
+
+    def allow(self, query_places: Tensor, key_places: Tensor) -> Tensor:
+        """Which tokens a query may see, by their places in the text, which broadcast."""
+        seen = key_places <= query_places if self.causal else torch.ones_like(key_places == query_places)
+        return seen & (key_places != query_places) if self.shared else seen
 
 
 def unit(vectors: Tensor) -> Tensor:
@@ -58,17 +66,20 @@ def times_seen(ids: Tensor, chunks: Chunks) -> Tensor:
     offset = chunk[..., None, :] - chunk[..., :, None]
     times = (same & (offset >= -chunks.before) & (offset <= chunks.after)).sum(2)
     places = torch.arange(ids.shape[-1], device=ids.device)
-    return times * ((places < places[:, None]) if chunks.causal else (places != places[:, None]))
+    return times * chunks.allow(places[:, None], places)
 
 
-def hashed_weights(query: Tensor, ids: Tensor, chunks: Chunks, times: Tensor | None = None) -> Tensor:
-    """The dense reference: weights `(B, H, T, T)` of shared queries `(B, H, T, D)` whose buckets are `(B, H, R, T)`.
+def hashed_weights(
+    query: Tensor, ids: Tensor, chunks: Chunks, times: Tensor | None = None, key: Tensor | None = None
+) -> Tensor:
+    """The dense reference: weights `(B, H, T, T)` of queries `(B, H, T, D)` whose buckets are `(B, H, R, T)`, on the
+    keys, by default the queries at length 1.
 
     A query that sees nothing attends to itself; padding has no weights.
     """
     times = times_seen(ids, chunks) if times is None else times
     bias = None if chunks.once else times.clamp(min=1).to(torch.promote_types(query.dtype, torch.float32)).log()
-    weights = dense_weights(query, unit(query), times > 0, scale=chunks.scale, bias=bias)
+    weights = dense_weights(query, unit(query) if key is None else key, times > 0, scale=chunks.scale, bias=bias)
     alone = (times.sum(-1) == 0) & (ids[:, :, 0] != NOWHERE)
     return weights + torch.diag_embed(alone.to(weights.dtype))
 
@@ -96,17 +107,25 @@ def in_reach(query_codes: Tensor, key_codes: Tensor, chunks: Chunks) -> Tensor:
 
 
 def attend_hashed(
-    query: Tensor, value: Tensor, ids: Tensor, chunks: Chunks, *, most: int, dropout_prob: float = 0.0
+    query: Tensor,
+    value: Tensor,
+    ids: Tensor,
+    chunks: Chunks,
+    *,
+    most: int,
+    dropout_prob: float = 0.0,
+    key: Tensor | None = None,
 ) -> Tensor:
-    """Attention of shared queries over the keys of their buckets: `(B, H, T, D)` → `(B, H, T, D)`; padding gives zeros.
+    """Attention of queries over the keys of their buckets: `(B, H, T, D)` → `(B, H, T, D)`; padding gives zeros.
 
     Args:
-        query: `(B, H, T, D)`, which are also the keys, at length 1.
+        query: `(B, H, T, D)`.
         value: `(B, H, T, D)`.
         ids: `(B, H, R, T)` int64, the bucket of every token in every round, −1 for padding.
         chunks: what a query sees of them.
         most: a bound on the number of buckets.
         dropout_prob: probability of dropping an attention weight.
+        key: `(B, H, T, D)` where `chunks` are not `shared`; else the queries at length 1.
     """
     (rounds, length), size = ids.shape[2:], chunks.size
     ranks, counts = ranks_in_buckets(ids, most)
@@ -118,7 +137,7 @@ def attend_hashed(
             room = max(1, int(tiles.sum(-1).max()))
         if _dense_is_cheaper(length, rounds * room, chunks):
             times = times_of_codes(codes, chunks)
-            return _dense(query, value, hashed_weights(query, ids, chunks, times), dropout_prob)
+            return _dense(query, value, hashed_weights(query, ids, chunks, times, key), dropout_prob)
     starts = tiles.cumsum(-1) - tiles
     # Numbers of 32 bits are faster to compare; those between two buckets keep the chunks of one from the other.
     between = torch.arange(most, device=ids.device) * (chunks.before + chunks.after)
@@ -127,7 +146,7 @@ def attend_hashed(
     slots = starts.gather(-1, ids.clamp(min=0)) * size + ranks
     slots = torch.where(ids == NOWHERE, room * size, slots)
     with full_precision(query):
-        return _tiled(query, value, codes, slots, room, chunks, dropout_prob)
+        return _tiled(query, key, value, codes, slots, room, chunks, dropout_prob)
 
 
 def _dense_is_cheaper(length: int, tiles: int, chunks: Chunks) -> bool:
@@ -142,7 +161,7 @@ def times_of_codes(codes: Tensor, chunks: Chunks) -> Tensor:
         near = in_reach(each[..., None], each[..., None, :], chunks)
         times = times + (near & (each != -SPAN)[..., None]).to(torch.int8)
     places = torch.arange(codes.shape[-1], device=codes.device)
-    return times * ((places < places[:, None]) if chunks.causal else (places != places[:, None]))
+    return times * chunks.allow(places[:, None], places)
 
 
 def _dense(query: Tensor, value: Tensor, weights: Tensor, dropout_prob: float) -> Tensor:
@@ -151,7 +170,14 @@ def _dense(query: Tensor, value: Tensor, weights: Tensor, dropout_prob: float) -
 
 
 def _tiled(
-    query: Tensor, value: Tensor, codes: Tensor, slots: Tensor, room: int, chunks: Chunks, dropout_prob: float
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor,
+    codes: Tensor,
+    slots: Tensor,
+    room: int,
+    chunks: Chunks,
+    dropout_prob: float,
 ) -> Tensor:
     """Every round in tiles of one chunk, at places `slots` `(B, H, R, T)` of `room` tiles, and the rounds together.
 
@@ -159,16 +185,14 @@ def _tiled(
     """
     length, size = slots.shape[-1], chunks.size
     wide = torch.promote_types(query.dtype, torch.float32)
-    queries, values = (each.transpose(1, 2).flatten(0, 2) for each in (query, value))
+    rows = [each.transpose(1, 2).flatten(0, 2) for each in (query, value, *([] if key is None else [key]))]
     places = torch.arange(room, device=slots.device)[:, None] * size + torch.arange(size, device=slots.device)
     rounds: list[tuple[Tensor, ...]] = []
     for number, slot in enumerate(slots.unbind(2)):
         table = slot.new_full((*slot.shape[:2], room * size + 1), length)
         table = table.scatter(-1, slot, torch.arange(length, device=slot.device).expand_as(slot))[:, :, places]
         tiles = _Tiles(table, codes[:, :, : number + 1], chunks)
-        weighed = tiles.attend(
-            F.embedding(tiles.rows, queries).to(wide), F.embedding(tiles.rows, values).to(wide), dropout_prob
-        )
+        weighed = tiles.attend(*(F.embedding(tiles.rows, each).to(wide) for each in rows), dropout_prob=dropout_prob)
         back = rows_of(slot.clamp(max=room * size - 1), room * size, heads_last=False).transpose(1, 2)
         rounds.append(tuple(F.embedding(back, each.flatten(0, 3)) for each in weighed))
     context = together(rounds, value.transpose(1, 2).to(wide), dropout_prob).transpose(1, 2)
@@ -223,17 +247,19 @@ class _Tiles:
         self.codes = [each[batch[:, None, None, None], heads[:, None, None], table] for each in codes.unbind(2)]
         self.codes[-1] = self.codes[-1].masked_fill(empty, -SPAN)
 
-    def attend(self, query: Tensor, value: Tensor, dropout_prob: float) -> tuple[Tensor, Tensor, Tensor]:
+    def attend(
+        self, query: Tensor, value: Tensor, key: Tensor | None = None, *, dropout_prob: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """What `weigh` returns of tiles `(B, H, P, m, D)`."""
-        scores = query * self.chunks.scale @ self.around(unit(query)).mT
+        scores = query * self.chunks.scale @ self.around(unit(query) if key is None else key).mT
         return weigh(scores, self.hidden(), self.around(value), dropout_prob)
 
     def hidden(self) -> Tensor:
         """What each place of a tile does not see of itself and its neighbours, `(B, H, P, m, K)`."""
         chunks, size = self.chunks, self.chunks.size
         keys = [self.around(each[..., None], -SPAN).mT for each in self.codes]
-        own = torch.ones(size, size, dtype=torch.bool, device=keys[0].device)
-        own = own.tril(-1) if chunks.causal else own.triu(1) | own.tril(-1)
+        places = torch.arange(size, device=keys[0].device)
+        own = chunks.allow(places[:, None], places)
         own = F.pad(own, (chunks.before * size, chunks.after * size), value=True)
         # All that stand in a tile have its first one's chunk.
         near = in_reach(self.codes[-1][..., :1, None], keys[-1], chunks) & (keys[-1] != -SPAN)

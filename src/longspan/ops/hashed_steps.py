@@ -33,19 +33,26 @@ def new_rings(query: Tensor, value: Tensor, rounds: int, buckets: int, chunks: C
 
 
 def attend_rings(
-    query: Tensor, value: Tensor, ids: Tensor, chunks: Chunks, rings: Rings, dropout_prob: float = 0.0
+    query: Tensor,
+    value: Tensor,
+    ids: Tensor,
+    chunks: Chunks,
+    rings: Rings,
+    dropout_prob: float = 0.0,
+    key: Tensor | None = None,
 ) -> tuple[Tensor, Rings]:
     """Attention of tokens that continue a sequence, `(B, H, T, D)` → `(B, H, T, D)`, and the rings with these."""
     outputs = []
+    key = unit(query) if key is None else key
     for start in range(0, query.shape[2], chunks.size):  # pieces that no ring is too short for
         piece = slice(start, start + chunks.size)
-        parts = query[:, :, piece], value[:, :, piece], ids[..., piece]
-        outputs.append(_attend_piece(*parts, chunks, rings, dropout_prob))
+        parts = key[:, :, piece], value[:, :, piece], ids[..., piece]
+        outputs.append(_attend_piece(query[:, :, piece], *parts, chunks, rings, dropout_prob))
         rings = filled(rings, *parts, chunks)
     return torch.cat(outputs, 2) if outputs else torch.zeros_like(value), rings
 
 
-def filled(rings: Rings, query: Tensor, value: Tensor, ids: Tensor, chunks: Chunks) -> Rings:
+def filled(rings: Rings, key: Tensor, value: Tensor, ids: Tensor, chunks: Chunks) -> Rings:
     """The rings after these tokens; in place, unless a backward pass may still want them as they were."""
     if torch.is_grad_enabled():
         rings = {name: ring.clone() for name, ring in rings.items()}
@@ -57,7 +64,7 @@ def filled(rings: Rings, query: Tensor, value: Tensor, ids: Tensor, chunks: Chun
     lasting = (ids != NOWHERE) & (ranks >= rings["counts"].gather(-1, ids.clamp(min=0)) - kept)
     places = torch.where(lasting, ids * kept + ranks % kept, buckets * kept)[..., None]
     new = {
-        "keys": unit(query)[:, :, None].expand(-1, -1, rounds, -1, -1),
+        "keys": key.to(rings["keys"].dtype)[:, :, None].expand(-1, -1, rounds, -1, -1),
         "values": value[:, :, None].expand(-1, -1, rounds, -1, -1),
         "codes": codes.transpose(2, 3)[:, :, None].expand(-1, -1, rounds, -1, -1),
     }
@@ -73,7 +80,7 @@ def _ranks(ids: Tensor, rings: Rings) -> tuple[Tensor, Tensor]:
 
 
 def _attend_piece(
-    query: Tensor, value: Tensor, ids: Tensor, chunks: Chunks, rings: Rings, dropout_prob: float
+    query: Tensor, key: Tensor, value: Tensor, ids: Tensor, chunks: Chunks, rings: Rings, dropout_prob: float
 ) -> Tensor:
     """At most m tokens: what they see in the rings, and of each other."""
     wide = torch.promote_types(query.dtype, torch.float32)
@@ -88,7 +95,7 @@ def _attend_piece(
     times = times_of_codes(codes, chunks)
     with full_precision(query):
         past = (query.to(wide)[:, :, None, :, None] @ keys.mT)[..., 0, :]
-        new = query.to(wide) @ unit(query).mT
+        new = query.to(wide) @ key.to(wide).mT
         if not chunks.once:
             new = new + times.clamp(min=1).to(wide).log() / chunks.scale
         scores = torch.cat([past.movedim(2, 3).flatten(3), new], -1) * chunks.scale

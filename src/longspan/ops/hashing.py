@@ -8,6 +8,7 @@ directions.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -24,6 +25,19 @@ NOWHERE = -1
 def draw_rotations(heads: int, rounds: int, width: int, generator: torch.Generator | None = None) -> Tensor:
     """Directions for any number of buckets: `(H, R, 2, D, 64)`, normal numbers, of which few buckets take the first."""
     return torch.randn(heads, rounds, 2, width, MOST_PER_HASH // 2, generator=generator, device="cpu")
+
+
+@torch.library.custom_op("longspan::seeded_normals", mutates_args=())
+def seeded_normals(like: Tensor, seed: int, shape: Sequence[int]) -> Tensor:
+    """Normal numbers of the type and on the device of a tensor, as `torch.manual_seed` and `torch.randn` give them, but
+    leaving torch's own generator alone. An operator, since graphs know no generators."""
+    generator = torch.Generator(like.device).manual_seed(seed)
+    return torch.randn(shape, generator=generator, device=like.device, dtype=like.dtype)
+
+
+@seeded_normals.register_fake
+def _(like: Tensor, seed: int, shape: Sequence[int]) -> Tensor:
+    return like.new_empty(shape)
 
 
 def even_share(count: Tensor, size: int) -> Tensor:
@@ -88,3 +102,34 @@ def _nearest(vectors: Tensor, directions: Tensor, count: Tensor) -> Tensor:
     nearest = along.abs().masked_fill(left_out[:, None, None, None], -1).argmax(-1)
     turned = along.gather(-1, nearest[..., None])[..., 0] < 0
     return nearest + turned * half[:, None, None, None]
+
+
+def published_factors(tokens: int, size: int, per_hash: int) -> tuple[int, ...]:
+    """Buckets of each hash for so many tokens in chunks of `size`, as transformers counts them where nobody chose: the
+    power of two up to twice the chunks, in two hashes where it is more than `per_hash`."""
+    power = max((2 * (tokens // size)).bit_length() - 1, 1)
+    return (2**power,) if 2**power <= per_hash else (2 ** (power // 2), 2 ** (power - power // 2))
+
+
+@torch.no_grad()
+def published_buckets(
+    vectors: Tensor, rotations: Tensor, factors: Sequence[int], key_mask: Tensor | None = None
+) -> Tensor:
+    """The bucket of every vector in every round, `h₁ + b₁·(h₂ + b₂·…)`, by rotations that are no more than it needs.
+
+    Args:
+        vectors: `(B, H, T, D)`.
+        rotations: `(H, D, R, C)`, C = half the sum of the factors, those of the first hash first.
+        factors: the buckets of each hash, even numbers.
+        key_mask: `(B, T)` bool, True where a token is real; padding is in bucket −1.
+
+    Returns:
+        `(B, H, R, T)` int64, below the product of the factors.
+    """
+    with full_precision(vectors):
+        along = torch.einsum("bhtd,hdrc->bhrtc", vectors, rotations.to(vectors.dtype))
+    found, below = torch.zeros((), dtype=torch.int64, device=vectors.device), 1
+    for factor, part in zip(factors, along.split([factor // 2 for factor in factors], -1), strict=True):
+        found = found + below * torch.cat([part, -part], -1).argmax(-1)
+        below *= factor
+    return found if key_mask is None else found.masked_fill(~key_mask[:, None, None, :], NOWHERE)

@@ -4,6 +4,9 @@ The tokens of a round are sorted by bucket, then by position, and cut into chunk
 sees its own chunk and those before and after it, in a ring that runs through all rounds. A later token moves earlier
 ones into other chunks, and the number of chunks is that of the padded input. Source: Kitaev et al. 2020, arXiv
 2001.04451, section 2.
+
+Where queries are not keys too, nothing is hashed: tokens stand in the order of the text, padding too, in the chunks of
+the local attention that was published with it.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ class _Order:
         (batch, heads, rounds, length), size = ids.shape, chunks.size
         self.length, self.padded = length, -(-length // size) * size
         self.ids = F.pad(ids, (0, self.padded - length), value=NOWHERE)
-        order = torch.where(self.ids == NOWHERE, torch.iinfo(ids.dtype).max, self.ids).sort(dim=-1, stable=True).indices
+        last = torch.iinfo(ids.dtype).max if chunks.shared else 0
+        order = torch.where(self.ids == NOWHERE, last, self.ids).sort(dim=-1, stable=True).indices
         places = torch.arange(rounds * self.padded, device=ids.device).view(rounds, self.padded)
         self.slots = torch.zeros_like(order).scatter(-1, order, places.expand_as(order))
         self.tokens = order.flatten(2)
@@ -56,8 +60,7 @@ def published_times(ids: Tensor, chunks: Chunks, *, across: bool) -> Tensor:
         across=across,
     )
     real = ids[:, :, 0] != NOWHERE
-    allowed = (places < places[:, None]) if chunks.causal else (places != places[:, None])
-    return times * (allowed & real[..., None, :] & real[..., None])
+    return times * (chunks.allow(places[:, None], places) & real[..., None, :] & real[..., None])
 
 
 def _times(
@@ -70,33 +73,47 @@ def _times(
             if not across and other != number:
                 continue
             for offset in range(-chunks.before, chunks.after + 1):
-                found = (theirs - own - offset) % count == 0
+                found = (theirs - own - _turn(offset, count)) % count == 0
                 times = times + (found if across else found & same[number])
     return times
 
 
+def _turn(offset: int, count: int) -> int:
+    """How far a chunk that far away is in a ring of so many; beyond one turn, the published slices are a query's own
+    chunk."""
+    return offset if abs(offset) <= count else 0
+
+
 def attend_sorted(
-    query: Tensor, value: Tensor, ids: Tensor, chunks: Chunks, *, across: bool, dropout_prob: float = 0.0
+    query: Tensor,
+    value: Tensor,
+    ids: Tensor,
+    chunks: Chunks,
+    *,
+    across: bool,
+    dropout_prob: float = 0.0,
+    key: Tensor | None = None,
 ) -> Tensor:
-    """Attention of shared queries `(B, H, T, D)` over chunks of the sorted tokens → `(B, H, T, D)`; padding gives
-    zeros.
+    """Attention of queries `(B, H, T, D)` over chunks of the sorted tokens → `(B, H, T, D)`; padding gives zeros.
 
     Args:
-        query: `(B, H, T, D)`, which are also the keys, at length 1.
+        query: `(B, H, T, D)`.
         value: `(B, H, T, D)`.
         ids: `(B, H, R, T)` int64, the bucket of every token in every round, −1 for padding.
         chunks: their size, and how many are seen.
         across: whether a query sees tokens of other buckets in these.
         dropout_prob: probability of dropping an attention weight.
+        key: `(B, H, T, D)` where `chunks` are not `shared`; else the queries at length 1.
     """
     (rounds, length), order = ids.shape[2:], _Order(ids, chunks)
     wide = torch.promote_types(query.dtype, torch.float32)
-    rows = [each.transpose(1, 2).reshape(-1, each.shape[-1]) for each in (query, value)]
+    given = [query, value, *([] if key is None else [key])]
+    rows = [each.transpose(1, 2).reshape(-1, each.shape[-1]) for each in given]
     index = rows_of(order.tokens.clamp(max=length - 1), length).flatten()
     tiles = [each.index_select(0, index).view(order.shape).to(wide) for each in rows]
     hidden, times = _tile_masks(order, chunks, across=across)
     with full_precision(query):
-        scores = tiles[0] * chunks.scale @ _around(unit(tiles[0]), chunks).mT
+        scores = tiles[0] * chunks.scale @ _around(unit(tiles[0]) if key is None else tiles[2], chunks).mT
         if times is not None:
             scores = scores - times.to(wide).log()
         weighed = [each.flatten(0, 2) for each in weigh(scores, hidden, _around(tiles[1], chunks), dropout_prob)]
@@ -113,7 +130,7 @@ def _tile_masks(order: _Order, chunks: Chunks, *, across: bool) -> tuple[Tensor,
     all."""
     places = order.take(torch.arange(order.padded, device=order.ids.device).expand_as(order.ids[:, :, 0]))
     keys = _around(places, chunks).mT
-    hidden = keys >= places if chunks.causal else keys == places
+    hidden = ~chunks.allow(places, keys)
     ids = [order.take(each) for each in order.ids.unbind(2)]
     hidden = hidden | (_around(ids[0], chunks).mT == NOWHERE)
     same = [each == _around(each, chunks).mT for each in ids]
@@ -131,5 +148,5 @@ def _tile_masks(order: _Order, chunks: Chunks, *, across: bool) -> tuple[Tensor,
 
 def _around(tiles: Tensor, chunks: Chunks) -> Tensor:
     """Every chunk `(B·H, C, m, D)` with its neighbours in the ring: `(B·H, C, K, D)`."""
-    offsets = range(-chunks.before, chunks.after + 1)
+    offsets = [_turn(offset, tiles.shape[1]) for offset in range(-chunks.before, chunks.after + 1)]
     return torch.cat([tiles.roll(-offset, 1) for offset in offsets], 2) if len(offsets) > 1 else tiles

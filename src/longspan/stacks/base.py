@@ -59,6 +59,11 @@ class StackConfig:
         """Whether its output needs no LayerNorm behind it, which a pre-normalised model has otherwise."""
         return False
 
+    @property
+    def streams(self) -> int:
+        """How many times as wide as the model its output is."""
+        return 1
+
     def check_model(self, config: Any) -> None:
         """Raise `InputError` for fields of a model that do not go with this stack."""
 

@@ -25,23 +25,33 @@ class ReversibleConfig(StackConfig):
 
     Attributes:
         join: how both streams become one at the end: "concat", a LayerNorm over both side by side and a linear layer
-            back to the model's width, or "average", which has no weights.
+            back to the model's width; "both", that LayerNorm alone, as published: states are then 2E wide, and so is
+            what heads read; or "average", which has no weights.
     """
 
     stack: ClassVar[str] = "reversible"
 
-    join: Literal["concat", "average"] = "concat"
+    join: Literal["concat", "both", "average"] = "concat"
 
     @property
     def normalizes(self) -> bool:
-        return self.join == "concat"
+        return self.join != "average"
+
+    @property
+    def streams(self) -> int:
+        return 2 if self.join == "both" else 1
 
     def check_model(self, config: Any) -> None:
-        """Refuse to normalise sums, which cannot be undone."""
+        """Refuse to normalise sums, which cannot be undone, and to hand both streams to a decoder."""
         if config.normalization != "pre":
             raise InputError(
                 f"normalization={config.normalization!r} does not go with stack 'reversible', which takes its sums "
                 "back, and cannot once they are normalised; set it to 'pre'"
+            )
+        if self.join == "both" and config.decoder_layers:
+            raise InputError(
+                f"stack.join='both' gives states of twice the width, which decoder_layers={config.decoder_layers} do "
+                "not read; choose 'concat' or 'average'"
             )
 
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Reversible:
@@ -68,9 +78,8 @@ class Reversible(Layers):
         if Reversible._rebuilding is None:  # made here, since it imports PyTorch's whole compiler
             reason = "a reversible stack rebuilds its activations, which no graph can say"
             Reversible._rebuilding = torch.compiler.disable(Reversible._keeping_none, reason=reason)
-        joins = config.join == "concat"
-        self.join_norm = nn.LayerNorm(2 * sizes.width, eps=sizes.eps) if joins else None
-        self.join = nn.Linear(2 * sizes.width, sizes.width) if joins else None
+        self.join_norm = nn.LayerNorm(2 * sizes.width, eps=sizes.eps) if config.normalizes else None
+        self.join = nn.Linear(2 * sizes.width, sizes.width) if config.join == "concat" else None
 
     def forward(
         self,
@@ -82,7 +91,7 @@ class Reversible(Layers):
         kept: Sequence[Kept] | None = None,
         seen: list[Tensor] | None = None,
     ) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; arguments as in `Sequential.forward`.
+        """`(B, T, E)` → `(B, T, E)`, or `(B, T, 2E)` of both streams; arguments as in `Sequential.forward`.
 
         States that are `kept` change as they are read, so that with them every activation is stored. `seen` receives
         the mean of both streams before each block, and the output.
@@ -130,10 +139,11 @@ class Reversible(Layers):
         return older, newer
 
     def _joined(self, older: Tensor, newer: Tensor, hidden: Tensor) -> Tensor:
-        """One state `(B, T, E)` of both streams, in the type of `hidden`."""
-        if self.join is None or self.join_norm is None:
+        """One state of both streams, in the type of `hidden`."""
+        if self.join_norm is None:
             return _mean(older, newer, hidden)
-        return self.join(self.join_norm(torch.cat([older, newer], dim=-1).to(hidden.dtype)))
+        both = self.join_norm(torch.cat([older, newer], dim=-1).to(hidden.dtype))
+        return both if self.join is None else self.join(both)
 
 
 def _mean(older: Tensor, newer: Tensor, hidden: Tensor) -> Tensor:

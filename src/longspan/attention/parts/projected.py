@@ -17,21 +17,22 @@ from longspan.patterns import Pattern
 class ProjectedAttention(Attention):
     """A mechanism with the four usual projections.
 
-    They are always called `query`, `key`, `value` and `output` (`nn.Linear(E, E)` with bias), so that published weights
-    map onto every such mechanism in the same way. Between them stands `context`, and `context_weights`, its dense form.
+    They are always called `query`, `key`, `value` and `output` (`nn.Linear(E, E)` with bias, or between E and H·D where
+    heads have a width of their own), so that published weights map onto every such mechanism in the same way. Between
+    them stands `context`, and `context_weights`, its dense form.
     """
 
     inherits: ClassVar[tuple[str, ...]] = ("query", "key", "value", "output")
     pattern: Pattern
     """What a query sees."""
 
-    def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool) -> None:
+    def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool, bias: bool = True) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
-        self.scale = 1 / math.sqrt(self.head_width)
-        self.query = nn.Linear(width, width)
-        self.key = nn.Linear(width, width)
-        self.value = nn.Linear(width, width)
-        self.output = nn.Linear(width, width)
+        self.scale, inner = 1 / math.sqrt(self.head_width), heads * self.head_width
+        self.query = nn.Linear(width, inner, bias=bias)
+        self.key = nn.Linear(width, inner, bias=bias)
+        self.value = nn.Linear(width, inner, bias=bias)
+        self.output = nn.Linear(inner, width, bias=bias)
 
     def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: State | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; padded tokens are seen by none. With `state`, the T tokens continue its sequence.

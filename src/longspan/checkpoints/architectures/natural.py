@@ -9,6 +9,8 @@ from longspan.checkpoints.architectures.deberta import LATER
 
 def natural_architecture(config: Any) -> str:
     """The `model_type` of the first architecture that fits the attention and the conventions of a `LongspanConfig`."""
+    if config.stack["stack"] == "reversible":
+        return "reformer"
     layers = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
     fusions = [layer for layer in layers if layer.mechanism == "fusion"]
     if fusions:

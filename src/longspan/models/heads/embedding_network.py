@@ -25,8 +25,8 @@ class EmbedsSentences(nn.Module):
     def add_layers(self, config: Any) -> None:
         """Make the layers above the encoder."""
         options = config.head_options(SentenceEmbedding)
-        self.weight = nn.Linear(config.hidden_size, 1)
-        self.projection = nn.Linear(config.hidden_size, options.dimensions, bias=False)
+        self.weight = nn.Linear(config.states_width, 1)
+        self.projection = nn.Linear(config.states_width, options.dimensions, bias=False)
 
     def weighted(self, hidden: Tensor) -> Tensor:
         """Each token's state times how much it counts, `(…, E)` → `(…, E)`: "the" says less than "photosynthesis"."""

@@ -16,17 +16,23 @@ from longspan.stacks.block import activation
 
 class MaskedLMHead(nn.Module):
     """`decoder(norm(activation(dense(x))))`: `(B, T, E)` → `(B, T, V)`; `decoder.weight` is the token table, to
-    whose width the states are taken back first."""
+    whose width the states are taken back first. Or `decoder(x)` alone."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        width = config.embedding_width
-        self.dense = nn.Linear(config.hidden_size, width)
-        self.activation = activation(config.head_options(MaskedLM).activation or config.activation_function)
+        options, width = config.head_options(MaskedLM), config.embedding_width
+        self.dense = None
+        if options.layers == "single":
+            self.decoder = nn.Linear(config.states_width, config.vocab_size, bias=False)
+            return
+        self.dense = nn.Linear(config.states_width, width)
+        self.activation = activation(options.activation or config.activation_function)
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.decoder = nn.Linear(width, config.vocab_size)
 
     def forward(self, hidden: Tensor) -> Tensor:
+        if self.dense is None:
+            return self.decoder(hidden)
         return self.decoder(self.norm(self.activation(self.dense(hidden))))
 
 

@@ -21,7 +21,7 @@ class LongspanForQuestionAnswering(LongspanWithHead):
 
     def add_layers(self, config: Any) -> None:
         self.dropout = nn.Dropout(self.options.dropout)
-        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.qa_outputs = nn.Linear(config.states_width, 2)
 
     def predict(
         self,

@@ -35,10 +35,10 @@ class ReadsChunks(nn.Module):
     def add_layers(self, config: Any) -> None:
         """Make the layers above the encoder."""
         options = config.head_options(NaturalQuestions)
-        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.qa_outputs = nn.Linear(config.states_width, 2)
         # Without the null slot a bias would shift all paragraphs alike, and never learn anything.
-        self.paragraph = nn.Linear(config.hidden_size, 1, bias=options.null_paragraph)
-        self.answer = nn.Linear(config.hidden_size, options.answer_types)
+        self.paragraph = nn.Linear(config.states_width, 1, bias=options.null_paragraph)
+        self.answer = nn.Linear(config.states_width, options.answer_types)
 
     def logits(
         self, hidden: Tensor, attention_mask: Tensor | None, paragraph_ids: Tensor | None, max_paragraphs: int | None

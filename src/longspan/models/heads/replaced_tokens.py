@@ -20,7 +20,7 @@ class LongspanForReplacedTokens(LongspanWithHead):
     spec = ReplacedTokens
 
     def add_layers(self, config: Any) -> None:
-        self.discriminator = Scorer(config.hidden_size, activation(config.activation_function), dropout=0.0)
+        self.discriminator = Scorer(config.states_width, activation(config.activation_function), dropout=0.0)
 
     def predict(
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None

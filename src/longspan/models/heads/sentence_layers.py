@@ -47,7 +47,7 @@ class SentenceLayers(nn.Module):
     def __init__(self, config: ModelFields, block: type[Block] = Block) -> None:
         super().__init__()
         # The model's own sizes, with the layers and the mechanism of the head.
-        options, width = config.head_options(SentenceScoring), config.hidden_size
+        options, width = config.head_options(SentenceScoring), config.states_width
         data: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(ModelFields)}
         data.update(num_hidden_layers=options.layers, attention=options.attention, stack="sequential", head=None)
         inner = ModelFields(**data)

@@ -110,7 +110,7 @@ class ScoresSentences(nn.Module):
         options = config.head_options(SentenceScoring)
         dropout = config.dropout if options.dropout is None else options.dropout
         self.sentence_layers = SentenceLayers(config, self.block) if options.layers else None
-        self.scorer = Scorer(config.hidden_size, nn.GELU(), dropout)
+        self.scorer = Scorer(config.states_width, nn.GELU(), dropout)
 
     def score(self, means: Tensor, counts: Tensor) -> Tensor:
         """`(B, N, E)` means over each sentence's tokens, and how many these are, `(B, N)` → `(B, N)` scores."""

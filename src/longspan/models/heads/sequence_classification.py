@@ -21,7 +21,7 @@ class ClassificationHead(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
         width, options = config.hidden_size, config.head_options(SequenceClassification)
-        self.dense = nn.Linear(width, width) if options.layers == "dense" else None
+        self.dense = nn.Linear(config.states_width, width) if options.layers == "dense" else None
         self.activation = activation(options.activation)
         self.dropout = dropout_of(config, options.dropout)
         self.input_dropout = self.dropout if options.input_dropout is None else nn.Dropout(options.input_dropout)

@@ -43,6 +43,8 @@ class MaskedLM(HeadSpec):
     """Predict masked tokens.
 
     Attributes:
+        layers: "dense" (dense-activation-norm-linear, all published encoders but one) or "single" (one layer without
+            bias: Reformer).
         activation: between its two layers, by its transformers name; None means the model's `activation_function`.
     """
 
@@ -51,7 +53,17 @@ class MaskedLM(HeadSpec):
     auto: ClassVar[str | None] = "AutoModelForMaskedLM"
     pipeline: ClassVar[str | None] = "fill-mask"
 
+    layers: Literal["dense", "single"] = "dense"
     activation: str | None = None
+
+    def check_model(self, config: Any) -> None:
+        """Refuse to tie a layer to a token table of another width."""
+        width = config.states_width if self.layers == "single" else config.embedding_width
+        if config.tie_word_embeddings and width != config.embedding_width:
+            raise InputError(
+                f"tie_word_embeddings=True ties a head that reads states of width {width} to a token table of width "
+                f"{config.embedding_width}; set it to False, or head.layers to 'dense'"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ class LongspanForTokenClassification(LongspanWithHead):
 
     def add_layers(self, config: Any) -> None:
         self.dropout = dropout_of(config, self.options.dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier = nn.Linear(config.states_width, config.num_labels)
 
     def predict(
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None

@@ -1,0 +1,111 @@
+"""What LSH attention makes of its tokens: shared queries and the buckets of random rotations, or keys beside them."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.parts.tokens import Tokens
+from longspan.ops.hashing import (
+    MOST_PER_HASH,
+    NOWHERE,
+    buckets_of,
+    draw_rotations,
+    even_share,
+    most_buckets,
+    published_buckets,
+    seeded_normals,
+    split,
+)
+from longspan.ops.reference import full_precision
+
+
+class Vectors(NamedTuple):
+    """What a layer makes of its tokens: `(B, H, T, D)` each, `key` `None` where the query is one, the buckets
+    `(B, H, R, T)`, and a bound on how many there are."""
+
+    query: Tensor
+    key: Tensor | None
+    value: Tensor
+    ids: Tensor
+    most: int
+
+    def padded(self, length: int) -> Vectors:
+        """The same for a text of so many tokens, with padding behind it."""
+        more = length - self.query.shape[2]
+        query, key, value = (None if each is None else F.pad(each, (0, 0, 0, more)) for each in self[:3])
+        assert query is not None
+        assert value is not None
+        return Vectors(query, key, value, F.pad(self.ids, (0, more), value=NOWHERE), self.most)
+
+
+class HashedAttention(ProjectedAttention):
+    """Projections and buckets; `config` is that of the mechanism `reformer`, which says what its options mean."""
+
+    config: Any
+    rotations: Tensor | None
+
+    def __init__(self, config: Any, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal, bias=config.bias)
+        if not config.local:
+            del self.key
+        drawn = config.local or config.chunks == "published"
+        shape = (heads, config.rounds, 2, self.head_width, MOST_PER_HASH // 2)
+        self.register_buffer("rotations", None if drawn else torch.empty(shape))
+        self.init_extra_weights()
+
+    @torch.no_grad()
+    def init_extra_weights(self, std: float = 0.02) -> None:
+        """Draw the rotations from the configuration's seed."""
+        if self.rotations is not None and not getattr(self.rotations, "_is_hf_initialized", False):
+            generator = torch.Generator().manual_seed(self.config.seed)
+            self.rotations.copy_(draw_rotations(self.heads, self.config.rounds, self.head_width, generator))
+
+    def vectors(self, hidden: Tensor, tokens: Tokens) -> Vectors:
+        """Queries, keys and values, and where they stand.
+
+        Autocast would round the queries, and so move tokens to other buckets.
+        """
+        if self.config.local:
+            query, key, value = self.project(hidden)
+        else:
+            key, value = None, self.split_heads(self.value(hidden))
+            with full_precision(hidden):
+                query = self.split_heads(self.query(hidden.to(self.query.weight.dtype)))
+        return Vectors(query, key, value, *self._buckets(query, tokens.last_mask(hidden.shape[1])))
+
+    def _buckets(self, query: Tensor, mask: Tensor | None) -> tuple[Tensor, int]:
+        """The buckets `(B, H, R, T)` of `(B, H, T, D)` queries in every round, and a bound on how many there are."""
+        config, (batch, heads, length) = self.config, query.shape[:3]
+        if config.chunks == "published" or config.local:
+            factors = config.factors(length) if config.chunks == "published" else ()
+            if factors:
+                return published_buckets(query, self._drawn(query, factors), factors, mask), prod(factors)
+            ids = torch.zeros(batch, heads, config.hashes, length, dtype=torch.int64, device=query.device)
+            return ids if mask is None else ids.masked_fill(~mask[:, None, None, :], NOWHERE), 1
+        if config.buckets is not None or self.causal:
+            number = config.count_buckets(length, self.causal)
+            count = torch.tensor([number], device=query.device)
+            most = prod(int(each) for each in split(torch.tensor(number)))
+        else:
+            real = torch.full((1,), length, device=query.device) if mask is None else mask.sum(1)
+            count = even_share(real, config.bucket_tokens)
+            halves = (length + 2 * config.bucket_tokens - 1) // (2 * config.bucket_tokens)
+            most = most_buckets(2 * halves, not torch.compiler.is_compiling())
+        rotations = self.rotations
+        assert rotations is not None
+        if config.resample and self.training:
+            rotations = torch.randn_like(rotations)
+        return buckets_of(query, rotations, count, most, mask), most
+
+    def _drawn(self, query: Tensor, factors: tuple[int, ...]) -> Tensor:
+        """Rotations `(H, D, R, C)` of the published form, in the type of the queries, as transformers draws them."""
+        shape = (self.heads, self.head_width, self.config.rounds, sum(factors) // 2)
+        if self.config.resample and self.training:
+            return torch.randn(shape, device=query.device, dtype=query.dtype)
+        return seeded_normals(query, self.config.seed, shape)
