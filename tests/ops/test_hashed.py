@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longspan.ops import hashed
-from longspan.ops.hashed import Chunks, attend_hashed, hashed_weights, times_seen
+from longspan.ops.hashed import attend_hashed, hashed_weights, times_seen
 from longspan.ops.hashed_steps import attend_rings, filled, new_rings
+from longspan.ops.hashed_units import Chunks
 from longspan.ops.hashing import buckets_of, draw_rotations, even_share, most_buckets, split
 from longspan.ops.sorted_chunks import attend_sorted, published_times
 

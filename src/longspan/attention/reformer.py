@@ -14,8 +14,9 @@ from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
-from longspan.ops.hashed import Chunks, attend_hashed, hashed_weights
+from longspan.ops.hashed import attend_hashed, hashed_weights
 from longspan.ops.hashed_steps import attend_rings, filled, new_rings
+from longspan.ops.hashed_units import Chunks
 from longspan.ops.hashing import (
     MOST_BUCKETS,
     MOST_PER_HASH,
