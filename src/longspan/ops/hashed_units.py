@@ -20,6 +20,8 @@ from longspan.ops.hashing import NOWHERE
 
 PIECE_SCORES = 1 << 18
 """Scores of a piece: few enough to stay in the cache from step to step, and enough to be worth the steps."""
+LIKE = 0.9
+"""Where a piece has a quarter of these, a unit that is shorter than so much of the longest begins the next."""
 EXACT = 1 << 24
 """From here on float32 does not tell whole numbers apart."""
 
@@ -163,7 +165,10 @@ class Round:
         while start < len(keys):
             widest = keys[start]
             deepest = widest if units.whole else min(widest, self.chunks.size)
-            end = start + max(1, PIECE_SCORES // (widest * deepest))
+            most = min(len(keys), start + max(1, PIECE_SCORES // (widest * deepest)))
+            end = start + max(1, PIECE_SCORES // (4 * widest * deepest))
+            while end < most and keys[end] >= LIKE * widest:
+                end += 1
             yield self._piece(units.part(slice(start, end)), max(queries[start:end]), widest)
             start = end
 

@@ -77,8 +77,8 @@ def buckets_of(
         found = found.expand(len(vectors), -1, -1, -1)
     elif torch.compiler.is_compiling():
         first, second = split(buckets)
-        found = _nearest(vectors, rotations[:, :, 0], first)
-        found = found + first[:, None, None, None] * _nearest(vectors, rotations[:, :, 1], second)
+        found = _nearest(vectors, rotations[:, :, 0].mT, first)
+        found = found + first[:, None, None, None] * _nearest(vectors, rotations[:, :, 1].mT, second)
     else:
         found = _by_pieces(vectors, rotations, buckets, most)
     return found if key_mask is None else found.masked_fill(~key_mask[:, None, None, :], NOWHERE)
@@ -98,32 +98,36 @@ def _by_pieces(vectors: Tensor, rotations: Tensor, buckets: Tensor, most: int) -
     step = max(1, PIECE // max(1, len(vectors) * heads * rounds * max(columns, others)))
     if vectors.device.type != "cpu":
         step = max(1, vectors.shape[2])
+    directions = [rotations[:, :, 0, :, :columns]] + ([] if few else [rotations[:, :, 1, :, :others]])
+    directions = [each.transpose(-1, -2).contiguous() for each in directions]
     parts = []
     for part in vectors.split(step, 2):
-        found = _nearest(part, rotations[:, :, 0, :, :columns], first, alike)
+        found = _nearest(part, directions[0], first, alike)
         if not few:
-            found += first[:, None, None, None] * _nearest(part, rotations[:, :, 1, :, :others], second, alike)
+            found += first[:, None, None, None] * _nearest(part, directions[1], second, alike)
         parts.append(found)
     return torch.cat(parts, -1)
 
 
 def _nearest(vectors: Tensor, directions: Tensor, count: Tensor, alike: bool = False) -> Tensor:
-    """Which of `count` directions, half of them the others turned round, is nearest: `(B, H, R, T)`; `alike` where the
-    count is that of the given directions for every row."""
-    wide, (rounds, columns) = torch.promote_types(vectors.dtype, torch.float32), directions.shape[1::2]
+    """Which of `count` directions `(H, R, C, D)`, half of them the others turned round, is nearest: `(B, H, R, T)`.
+
+    `alike` says that there are as many as are counted, in every row. Tokens stand last, where there are many.
+    """
+    wide, (rounds, columns) = torch.promote_types(vectors.dtype, torch.float32), directions.shape[1:3]
     with full_precision(vectors):
-        along = vectors.to(wide) @ directions.to(wide).transpose(1, 2).flatten(2)
-    along = along.unflatten(-1, (rounds, columns))
+        along = directions.to(wide).flatten(1, 2) @ vectors.to(wide).mT
+    along = along.unflatten(2, (rounds, columns))
     size, half = along.abs(), torch.div(count, 2, rounding_mode="floor")
     if not alike:
-        left_out = torch.arange(columns, device=along.device) >= half[:, None]
-        size = size.masked_fill(left_out[:, None, None, None], -1)
+        left_out = torch.arange(columns, device=along.device)[:, None] >= half[:, None, None]
+        size = size.masked_fill(left_out[:, None, None], -1)
     if torch.compiler.is_compiling():
-        nearest = size.argmax(-1)
+        nearest = size.argmax(3)
     else:
         # `argmax` in steps that are several times faster: the first of those that equal the largest.
-        falling = torch.arange(columns, 0, -1, dtype=wide, device=along.device)
-        nearest = columns - size.eq_(size.amax(-1, keepdim=True)).mul_(falling).amax(-1).long()
+        falling = torch.arange(columns, 0, -1, dtype=wide, device=along.device)[:, None]
+        nearest = columns - size.eq_(size.amax(3, keepdim=True)).mul_(falling).amax(3).long()
         nearest.clamp_(max=columns - 1)  # where nothing equals itself
-    turned = along.gather(-1, nearest[..., None])[..., 0] < 0
-    return (nearest + turned * half[:, None, None, None]).transpose(2, 3)
+    turned = along.gather(3, nearest[:, :, :, None])[:, :, :, 0] < 0
+    return nearest + turned * half[:, None, None, None]
