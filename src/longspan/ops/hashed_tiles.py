@@ -7,6 +7,7 @@ is taken out of the later ones. Masks are numbers here: for a processor, compari
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -16,6 +17,10 @@ from longspan.ops.hashed_units import Chunks, Piece, Round
 from longspan.ops.hashing import EPSILON, NOWHERE
 from longspan.ops.reference import full_precision
 from longspan.ops.tile_memory import Buffers
+
+
+LEAST = 0.95
+"""Exponents are cut off at so much of the one that gives the smallest normal number."""
 
 
 def forward(
@@ -95,7 +100,7 @@ class _Run:
             query, keys, _ = self._vectors(piece)
             scores = self._scores(query, keys, piece)
             top = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(self.wide).min)
-            weights = self._take_out(scores.sub_(top).exp_(), piece)
+            weights = self._weights(scores, top, piece)
             total = weights.sum(-1).flatten()
             kept = self._kept(weights)
             mixed = self._product("mixed", weights if kept is None else weights.mul_(kept), self._values(piece))
@@ -150,11 +155,9 @@ class _Run:
         count, deepest, _ = piece.sizes
         query, keys, own = self._vectors(piece)
         values, rows = self._values(piece), piece.queries
-        logs = logs[rows]
+        weights = self._weights(self._scores(query, keys, piece), logs[rows].view(count, deepest, 1), piece)
         if piece.no_query is not None:
-            logs.masked_fill_(piece.no_query, torch.inf)
-        weights = self._scores(query, keys, piece).sub_(logs.view(count, deepest, 1)).exp_()
-        weights = self._take_out(weights, piece)
+            weights.mul_(self._real(piece.no_query).view(count, deepest, 1))
         grad = self._rows("grad", grad, rows).view(count, deepest, -1)
         slopes = self._product("slopes", grad, values.mT)
         kept = self._kept(weights)
@@ -208,6 +211,26 @@ class _Run:
             return scores.add_(scores.new_full((deepest, widest), -torch.inf).triu_(shift))
         scores.diagonal(shift, 1, 2).fill_(-torch.inf)
         return scores
+
+    def _weights(self, scores: Tensor, top: Tensor, piece: Piece) -> Tensor:
+        """`exp(scores − top)` in place, 0 for what is hidden, and for keys that an earlier round has shown.
+
+        Where an exponential would be no normal number a processor takes many times as long for it, so that hidden
+        scores are lifted there and their weights taken out.
+        """
+        (_, deepest, widest), shift = piece.sizes, piece.shift
+        weights = scores.sub_(top).clamp_(min=LEAST * math.log(torch.finfo(self.wide).tiny)).exp_()
+        if piece.no_key is not None:
+            weights.mul_(self._real(piece.no_key))
+        if self.chunks.causal:
+            weights.mul_(weights.new_ones(deepest, widest).tril_(shift - 1))
+        else:
+            weights.diagonal(shift, 1, 2).zero_()
+        return self._take_out(weights, piece)
+
+    def _real(self, missing: Tensor) -> Tensor:
+        """0 where something is missing, and else 1."""
+        return torch.ones(missing.shape, dtype=self.wide, device=missing.device).masked_fill_(missing, 0)
 
     def _take_out(self, weights: Tensor, piece: Piece) -> Tensor:
         """The weights without those of keys that an earlier round has shown."""
