@@ -88,16 +88,9 @@ def attend_hashed(
     """
     if needs_reference(query, value):
         return _dense(query, value, hashed_weights(query, ids, chunks), dropout_prob)
-    if not torch.compiler.is_compiling() and _dense_is_cheaper(query, ids, chunks):
-        ranks, _ = ranks_in_buckets(ids, most)
-        times = times_of_codes(codes_of(ids, ranks, chunks.size), chunks)
-        return _dense(query, value, hashed_weights(query, ids, chunks, times), dropout_prob)
+    if most == 1:
+        ids = ids[:, :, :1]  # every round shows the same
     return attend_units(query, value, ids, chunks, most=most, dropout_prob=dropout_prob)
-
-
-def _dense_is_cheaper(query: Tensor, ids: Tensor, chunks: Chunks) -> bool:
-    """Whether all pairs of tokens are fewer than the steps of units are worth."""
-    return ids.numel() == 0 or ids.shape[-1] <= 64
 
 
 def times_of_codes(codes: Tensor, chunks: Chunks) -> Tensor:

@@ -93,6 +93,16 @@ class Piece(NamedTuple):
     no_key: Tensor | None
 
 
+def pieces_of_all(rows: Tensor, real: Tensor | None) -> Iterator[Piece]:
+    """Units of all tokens `(N, T)` of a head and row of the batch; `real` `(N, T)` bool says which are not padding."""
+    groups, length = rows.shape
+    for part in torch.arange(groups).split(max(1, PIECE_SCORES // length**2)):
+        own, sizes = rows[part].flatten(), (len(part), length, length)
+        missing = None if real is None else ~real[part]
+        no_query = None if missing is None else missing.flatten()
+        yield Piece(own, own, sizes, 0, no_query, None if missing is None else missing[:, None])
+
+
 class Round:
     """The order of one round.
 
@@ -124,6 +134,15 @@ class Round:
         codes = first.flatten()[self.buckets] + inside
         dtype = torch.float64 if self.length + chunks.shape[1] * (reach + 1) >= EXACT else dtype
         return torch.empty(len(codes), dtype=dtype, device=codes.device).scatter_(0, self.rows, codes.to(dtype))
+
+    def scores(self) -> int:
+        """About how many scores the units have; in the causal form at most, whatever the buckets hold."""
+        size, chunks = self.chunks.size, self.chunks
+        (groups, buckets), length = self.counts.shape, self.length
+        if chunks.causal:
+            return groups * size**2 * (min(buckets - 1, length) + length // size * (1 + chunks.before))
+        counts = self.counts[:, :-1]
+        return int((counts * counts.clamp(max=size * (chunks.before + 1 + chunks.after))).sum())
 
     def pieces(self) -> Iterator[Piece]:
         """All units of all buckets."""

@@ -79,6 +79,8 @@ def buckets_of(
         first, second = split(buckets)
         found = _nearest(vectors, rotations[:, :, 0].mT, first)
         found = found + first[:, None, None, None] * _nearest(vectors, rotations[:, :, 1].mT, second)
+    elif not vectors.numel():
+        found = torch.zeros_like(vectors[..., 0], dtype=torch.int64)[:, :, None].expand(-1, -1, rotations.shape[1], -1)
     else:
         found = _by_pieces(vectors, rotations, buckets, most)
     return found if key_mask is None else found.masked_fill(~key_mask[:, None, None, :], NOWHERE)
