@@ -19,6 +19,8 @@ from longspan.ops.hashing import EPSILON, NOWHERE
 from longspan.ops.reference import dense_weights, full_precision
 from longspan.ops.transforms import needs_reference
 
+SHORT = 128
+"""Up to so many tokens all pairs are computed."""
 SPAN = 1 << 31
 """More than there are chunks in a bucket."""
 
@@ -88,9 +90,54 @@ def attend_hashed(
     """
     if needs_reference(query, value):
         return _dense(query, value, hashed_weights(query, ids, chunks), dropout_prob)
-    if most == 1:
-        ids = ids[:, :, :1]  # every round shows the same
+    if not torch.compiler.is_compiling() and ids.shape[-1] <= SHORT:
+        return _attend_short(query, value, ids, chunks, most, dropout_prob)
     return attend_units(query, value, ids, chunks, most=most, dropout_prob=dropout_prob)
+
+
+def _attend_short(query: Tensor, value: Tensor, ids: Tensor, chunks: Chunks, most: int, dropout_prob: float) -> Tensor:
+    """As `attend_hashed`, by PyTorch's kernel with a mask of all pairs."""
+    if not value.numel():
+        return value.clone()
+    wide, padding = torch.promote_types(query.dtype, torch.float32), ids[:, :, 0] == NOWHERE
+    with torch.no_grad():
+        times = _times(ids, chunks, most, wide)
+        alone = times.sum(-1) == 0
+        times.diagonal(dim1=-2, dim2=-1).copy_(alone)
+        mask = (times.clamp_(max=1) if chunks.once else times).log_()
+    with full_precision(query):
+        found = F.scaled_dot_product_attention(
+            query.to(wide), unit(query), value.to(wide), attn_mask=mask, dropout_p=dropout_prob, scale=chunks.scale
+        )
+    return found.masked_fill(padding[..., None], 0).to(value.dtype)
+
+
+def _times(ids: Tensor, chunks: Chunks, most: int, dtype: torch.dtype) -> Tensor:
+    """`times_seen` as numbers, which a processor compares faster than bools."""
+    length, chunk = ids.shape[-1], -(-ids.shape[-1] // chunks.size)
+    if most == 1 and chunk <= 1 + (chunks.before if chunks.causal else min(chunks.before, chunks.after)):
+        # All see all, and every head and round the same.
+        real = (ids[:, :1, 0] != NOWHERE).to(dtype)[:, :, None]
+        return _others(real.expand(-1, -1, length, -1).clone(), chunks)
+    reach = [min(each, length // chunks.size + 1) for each in (chunks.before, chunks.after)]
+    ranks, _ = ranks_in_buckets(ids, most)
+    apart = length // chunks.size + sum(reach) + 1
+    codes = (ids * apart + torch.div(ranks, chunks.size, rounding_mode="floor")).to(dtype)
+    codes = codes.masked_fill_(ids == NOWHERE, torch.nan)
+    times = codes.new_zeros(*ids.shape[:2], length, length)
+    for each in codes.unbind(2):
+        # −b ≤ key − query ≤ a is |key − query − (a − b) / 2| ≤ (a + b) / 2.
+        away = each[..., None, :] - (each + (reach[1] - reach[0]) / 2)[..., None]
+        times.add_(away.abs_().le_(sum(reach) / 2))
+    return _others(times, chunks)
+
+
+def _others(times: Tensor, chunks: Chunks) -> Tensor:
+    """0 at the token itself, and in the causal form at what comes later."""
+    if chunks.causal:
+        return times.tril_(-1)
+    times.diagonal(dim1=-2, dim2=-1).zero_()
+    return times
 
 
 def times_of_codes(codes: Tensor, chunks: Chunks) -> Tensor:

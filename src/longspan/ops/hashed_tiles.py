@@ -13,15 +13,11 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from longspan.ops.hashed_units import Chunks, Piece, Round, pieces_of_all
+from longspan.ops.hashed_units import Chunks, Piece, Round
 from longspan.ops.hashing import EPSILON, NOWHERE
 from longspan.ops.reference import full_precision
 from longspan.ops.tile_memory import Buffers
 
-SEEN_COST = 0.25
-"""To see whether a pair is seen in a round costs so much of its score."""
-PIECE_COST = 1 << 16
-"""The steps of a piece cost as much as so many scores."""
 LEAST = 0.95
 """Exponents are cut off at so much of the one that gives the smallest normal number."""
 
@@ -78,7 +74,6 @@ class _Run:
         squares = _sums(self.query, self.query, self.wide)
         self.norms = squares.add_(EPSILON * query.shape[-1]).rsqrt_()
         self.codes: list[Tensor] = []
-        self.all_pairs = False
         # The farthest chunks there are bound what is seen.
         self.reach = tuple(min(each, length // chunks.size + 1) for each in (chunks.before, chunks.after))
         self.generator = None
@@ -87,25 +82,14 @@ class _Run:
             self.generator.manual_seed(seed)
 
     def rounds(self) -> Iterator[tuple[int, Piece]]:
-        """The pieces of all rounds, each with the number of its round; or those of all pairs, where these are fewer."""
+        """The pieces of all rounds, each with the number of its round."""
         if not self.ids.numel():
             return
-        groups, length = self.ids.shape[:2].numel(), self.ids.shape[3]
-        rounds = [Round(ids, self.rows, self.chunks, self.most) for ids in self.ids.unbind(2)]
-        all_scores = groups * length**2 * (1 + SEEN_COST * len(rounds))
-        if all_scores <= sum(each.scores() for each in rounds) + PIECE_COST * len(rounds):
-            real = self.ids[:, :, 0].flatten(0, 1) != NOWHERE
-            self.codes = [each.codes(sum(self.reach), self.wide) for each in rounds]
-            for codes in self.codes:
-                codes.masked_fill_((self.ids[:, :, 0] == NOWHERE).transpose(1, 2).flatten(), torch.nan)
-            self.all_pairs = True
-            for piece in pieces_of_all(self.rows.view(groups, length), None if bool(real.all()) else real):
-                yield 0, piece
-            return
-        for number, each in enumerate(rounds):
+        for number, ids in enumerate(self.ids.unbind(2)):
+            each = Round(ids, self.rows, self.chunks, self.most)
             for piece in each.pieces():
                 yield number, piece
-            if self.chunks.once and number < len(rounds) - 1:
+            if self.chunks.once and number < self.ids.shape[2] - 1:
                 self.codes.append(each.codes(sum(self.reach), self.wide))
 
     def forward(self) -> tuple[Tensor, Tensor]:
@@ -224,8 +208,6 @@ class _Run:
         scores = self._product("scores", query, keys.mT)
         if piece.no_key is not None:
             scores.add_(scores.new_zeros(piece.no_key.shape).masked_fill_(piece.no_key, -torch.inf))
-        if self.all_pairs:
-            scores.add_(self._times(piece).log_())
         if self.chunks.causal:
             return scores.add_(scores.new_full((deepest, widest), -torch.inf).triu_(shift))
         scores.diagonal(shift, 1, 2).fill_(-torch.inf)
@@ -252,37 +234,15 @@ class _Run:
         return torch.ones(missing.shape, dtype=self.wide, device=missing.device).masked_fill_(missing, 0)
 
     def _take_out(self, weights: Tensor, piece: Piece) -> Tensor:
-        """The weights without those of keys that an earlier round has shown, or of all pairs those that none shows."""
-        if self.all_pairs:
-            return weights.mul_(self._times(piece).clamp_(max=1))
-        for codes in self.codes:
-            away, reach = self._away(codes, piece)
-            weights.mul_(away.gt_(reach))
-        return weights
-
-    def _times(self, piece: Piece) -> Tensor:
-        """In how many rounds each query sees each key, `(G, n, S)`, or whether it does if that is all that counts."""
-        times: Tensor | None = None
-        for codes in self.codes:
-            away, reach = self._away(codes, piece)
-            seen = away.le_(reach).to(self.wide)
-            if times is None:
-                times = self.buffers.take("times", *seen.shape, dtype=self.wide).copy_(seen)
-            else:
-                times.add_(seen)
-        assert times is not None
-        return times.clamp_(max=1) if self.chunks.once else times
-
-    def _away(self, codes: Tensor, piece: Piece) -> tuple[Tensor, float]:
-        """How far in chunks each key is from the middle of what its query sees, `(G, n, S)`, and how far it may be.
-
-        −b ≤ key − query ≤ a is |key − query − (a − b) / 2| ≤ (a + b) / 2.
-        """
+        """The weights without those of keys that an earlier round has shown."""
         (before, after), (count, deepest, widest) = self.reach, piece.sizes
-        query, key = codes[piece.queries].view(count, deepest, 1), codes[piece.keys].view(count, 1, widest)
-        away = self.buffers.take("away", count, deepest, widest, dtype=codes.dtype)
-        torch.sub(key, query.add_((after - before) / 2), out=away)
-        return away.abs_(), (before + after) / 2
+        for codes in self.codes:
+            query, key = codes[piece.queries].view(count, deepest, 1), codes[piece.keys].view(count, 1, widest)
+            away = self.buffers.take("away", *weights.shape, dtype=codes.dtype)
+            # −b ≤ key − query ≤ a is |key − query − (a − b) / 2| ≤ (a + b) / 2.
+            torch.sub(key, query.add_((after - before) / 2), out=away)
+            weights.mul_(away.abs_().gt_((before + after) / 2))
+        return weights
 
     def _kept(self, weights: Tensor) -> Tensor | None:
         """What dropout multiplies the weights by."""

@@ -2,9 +2,9 @@
 buckets.
 
 A bucket all of whose chunks see each other is one unit, as long as the bucket; of others every chunk is one. Units of
-like length make a piece, and are computed together, so that little is filled up. In the causal form a unit is a chunk,
-filled up to its full size, and a piece has always as many, so that a later token changes no shape, and no earlier
-output by as much as a bit.
+like length make a piece, and are computed together, so that little is filled up. In the causal form a unit is a part of
+a chunk, filled up to its full size, and a piece has always as many, so that a later token changes no shape, and no
+earlier output by as much as a bit.
 """
 
 from __future__ import annotations
@@ -93,14 +93,11 @@ class Piece(NamedTuple):
     no_key: Tensor | None
 
 
-def pieces_of_all(rows: Tensor, real: Tensor | None) -> Iterator[Piece]:
-    """Units of all tokens `(N, T)` of a head and row of the batch; `real` `(N, T)` bool says which are not padding."""
-    groups, length = rows.shape
-    for part in torch.arange(groups).split(max(1, PIECE_SCORES // length**2)):
-        own, sizes = rows[part].flatten(), (len(part), length, length)
-        missing = None if real is None else ~real[part]
-        no_query = None if missing is None else missing.flatten()
-        yield Piece(own, own, sizes, 0, no_query, None if missing is None else missing[:, None])
+def step_of(size: int, filled: int) -> int:
+    """Queries of a unit of the causal form, whose buckets hold so many tokens on average: a part of a chunk where that
+    would stand empty."""
+    parts = [count for count in (4, 2) if size % count == 0 and count * filled <= size // 2]
+    return size // (parts[0] if parts else 1)
 
 
 class Round:
@@ -135,23 +132,15 @@ class Round:
         dtype = torch.float64 if self.length + chunks.shape[1] * (reach + 1) >= EXACT else dtype
         return torch.empty(len(codes), dtype=dtype, device=codes.device).scatter_(0, self.rows, codes.to(dtype))
 
-    def scores(self) -> int:
-        """About how many scores the units have; in the causal form at most, whatever the buckets hold."""
-        size, chunks = self.chunks.size, self.chunks
-        (groups, buckets), length = self.counts.shape, self.length
-        if chunks.causal:
-            return groups * size**2 * (min(buckets - 1, length) + length // size * (1 + chunks.before))
-        counts = self.counts[:, :-1]
-        return int((counts * counts.clamp(max=size * (chunks.before + 1 + chunks.after))).sum())
-
     def pieces(self) -> Iterator[Piece]:
         """All units of all buckets."""
         counts = self.counts[:, :-1].flatten()  # without those of padding
         taken = counts.nonzero().flatten()
         starts, counts = self.starts.view(self.counts.shape)[:, :-1].flatten()[taken], counts[taken]
         if self.chunks.causal:
-            for units in self._chunks_of(starts, counts):
-                yield from self._causal_pieces(units)
+            step = step_of(self.chunks.size, self.length // max(1, self.counts.shape[1] - 1))
+            for units in self._runs_of(starts, counts, step):
+                yield from self._causal_pieces(units, step)
             return
         many = counts > self.chunks.size * (1 + min(self.chunks.before, self.chunks.after))
         buckets = Units(starts, counts, counts, 0)
@@ -159,22 +148,24 @@ class Round:
             yield from self._alike(buckets)
             return
         yield from self._alike(buckets.part(~many))
-        for units in self._chunks_of(starts[many], counts[many]):
+        for units in self._runs_of(starts[many], counts[many], self.chunks.size):
             yield from self._alike(units)
 
-    def _chunks_of(self, starts: Tensor, counts: Tensor) -> Iterator[Units]:
-        """The chunks of buckets, those with as many keys before them at a time."""
+    def _runs_of(self, starts: Tensor, counts: Tensor, step: int) -> Iterator[Units]:
+        """The queries of buckets in runs of `step`, which divides a chunk; those with as many keys before them at a
+        time."""
         size, chunks = self.chunks.size, self.chunks
-        each = torch.div(counts + size - 1, size, rounding_mode="floor")
+        each = torch.div(counts + step - 1, step, rounding_mode="floor")
         starts, counts = starts.repeat_interleave(each), counts.repeat_interleave(each)
         number = torch.arange(len(starts), device=starts.device) - (each.cumsum(0) - each).repeat_interleave(each)
-        queries = (counts - number * size).clamp(max=size)
-        end = torch.minimum(counts, (number + chunks.after + 1) * size)
-        before = number.clamp(max=chunks.before)
-        for count in range(int(before.max()) + 1 if len(before) else 0):
-            found, shift = (before == count).nonzero().flatten(), count * size
-            first = (number * size)[found]
-            yield Units(starts[found] + first, queries[found], end[found] - first + shift, shift)
+        first = number * step
+        chunk = torch.div(first, size, rounding_mode="floor")
+        shifts = first - (chunk - chunks.before).clamp(min=0) * size
+        end = first + step if chunks.causal else (chunk + chunks.after + 1) * size
+        keys, queries = torch.minimum(counts, end) - first + shifts, (counts - first).clamp(max=step)
+        for shift in shifts.unique().tolist():
+            found = (shifts == shift).nonzero().flatten()
+            yield Units((starts + first)[found], queries[found], keys[found], shift)
 
     def _alike(self, units: Units) -> Iterator[Piece]:
         """Pieces of units of like length."""
@@ -191,12 +182,12 @@ class Round:
             yield self._piece(units.part(slice(start, end)), max(queries[start:end]), widest)
             start = end
 
-    def _causal_pieces(self, units: Units) -> Iterator[Piece]:
-        """Pieces of so many chunks, whatever there are."""
-        size, keys = self.chunks.size, units.shift + self.chunks.size
-        (groups, buckets), first = self.counts.shape, units.shift == 0
-        most = groups * (min(buckets, self.length) if first else self.length // size)
-        together = max(1, min(PIECE_SCORES // (size * keys), most))
+    def _causal_pieces(self, units: Units, step: int) -> Iterator[Piece]:
+        """Pieces of so many runs, whatever there are."""
+        keys, (groups, buckets), size = units.shift + step, self.counts.shape, self.chunks.size
+        # So many tokens of its bucket stand before such a run, which bounds how many there can be.
+        most = groups * min(buckets - 1 if keys <= size else self.length, self.length // max(1, min(units.shift, size)))
+        together = max(1, min(PIECE_SCORES // (step * keys), most))
         missing = -len(units.first) % together
         # Chunks without a query fill up the last piece.
         filled = Units(
@@ -206,7 +197,7 @@ class Round:
             units.shift,
         )
         for start in range(0, len(filled.first), together):
-            yield self._piece(filled.part(slice(start, start + together)), size, keys)
+            yield self._piece(filled.part(slice(start, start + together)), step, keys)
 
     def _piece(self, units: Units, deepest: int, widest: int) -> Piece:
         """Units filled up to so many queries and keys."""
