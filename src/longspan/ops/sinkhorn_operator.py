@@ -85,14 +85,14 @@ class _Run:
                 if kept is not None:
                     slopes.mul_(kept)
                     used = kept.mul_(weights)
-                to_values[:, blocks] = self._product("grad value", used.mT, upstream)
+                self._product("", used.mT, upstream, to_values[:, blocks])
                 slopes.mul_(weights)
                 slopes.addcmul_(weights, slopes.sum(-1, keepdim=True), value=-1)
                 to_share[:, blocks] = slopes[..., self.size :].sum(-2)
                 slopes.mul_(self.scale)
                 to_query = self._product("grad query", slopes, keys[:, blocks])
                 grads[0][row, blocks, :, heads] = to_query.permute(1, 2, 0, 3)
-                to_keys[:, blocks] = self._product("grad key", slopes.mT, query)
+                self._product("", slopes.mT, query, to_keys[:, blocks])
             found = self._unsorted(row, heads, keys, values, share, to_keys, to_values, to_share)
             grads[1][row, :, :, heads], grads[2][row, :, :, heads] = (each.permute(1, 2, 0, 3) for each in found[:2])
             grad_order[row, heads] = found[2]
@@ -114,9 +114,11 @@ class _Run:
         part = tensor[row, blocks, :, heads].permute(2, 0, 1, 3)
         return self.buffers.take(name, *part.shape, dtype=self.wide).copy_(part)
 
-    def _product(self, name: str, one: Tensor, other: Tensor) -> Tensor:
-        shape = (*one.shape[:-1], other.shape[-1])
-        out = self.buffers.take(name, *shape, dtype=self.wide)
+    def _product(self, name: str, one: Tensor, other: Tensor, out: Tensor | None = None) -> Tensor:
+        """Matrix products; into `out`, which holds all blocks of a head or all of several heads, or memory of a
+        name."""
+        if out is None:
+            out = self.buffers.take(name, *one.shape[:-1], other.shape[-1], dtype=self.wide)
         torch.bmm(one.flatten(0, -3), other.flatten(0, -3), out=out.flatten(0, -3))
         return out
 
