@@ -24,7 +24,6 @@ from longspan.ops.hashing import (
     draw_rotations,
     even_share,
     most_buckets,
-    second_directions,
     split,
 )
 from longspan.ops.reference import full_precision
@@ -113,11 +112,12 @@ class ReformerConfig(AttentionConfig):
         return ("query", "value", "output")
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """Hashing multiplies every query by the directions of each round: half as many as there are buckets, or 64 and
-        then about half their root where these are more than 128."""
+        """Hashing multiplies every query by the directions of each round: half as many as there are buckets, or about
+        their root where these are more than 128, and none for one bucket."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
-        most = most_buckets(self.count_buckets(length, causal), exact=True)
-        columns = max(1, most // 2) if most <= MOST_PER_HASH else MOST_PER_HASH // 2 + second_directions(most)
+        most = self.count_buckets(length, causal)
+        first, second = (int(each) for each in split(torch.tensor(most)))
+        columns = most // 2 if most <= MOST_PER_HASH else (first + second) // 2
         return replace(cost, mixing=cost.mixing + self.rounds * width * columns * length)
 
     def count_buckets(self, length: int, causal: bool) -> int:
