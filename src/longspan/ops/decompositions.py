@@ -43,8 +43,8 @@ def _hashed(query, value, ids, seed, most, size, before, after, causal, scale, o
 def _blocks(query, key, value, real, order, seed, scale, causal, dropout_prob):  # type: ignore[no-untyped-def]
     if dropout_prob:
         raise InputError(f"dropout_prob={dropout_prob} cannot be exported; call model.eval() first")
-    inputs = (each.permute(0, 3, 1, 2, 4) for each in (query, key, value))
-    return plain_blocks(*inputs, real, order, scale, causal, 0.0).permute(0, 2, 3, 1, 4).contiguous()
+    query, key, value = (each.permute(0, 3, 1, 2, 4) for each in (query, key, value))
+    return plain_blocks(query, key, value, real, order, scale, causal, 0.0).permute(0, 2, 3, 1, 4).contiguous()
 
 
 @register_decomposition(torch.ops.longspan.pool_sum.default)

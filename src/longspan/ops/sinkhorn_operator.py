@@ -145,23 +145,19 @@ class _Run:
         """Gradients of keys and values `(G, N, b, D)` and of the order `(G, M, N)`. With the sums A = order · keys, of
         which the sorted keys are A / share, and log share in the scores."""
         order, flags = self.order[row, heads], self.real[row].to(self.wide)
-        divisor, found = share.clamp(min=torch.finfo(self.wide).tiny)[..., None], []
-        to_order: Tensor | None = None
+        divisor, found, products = share.clamp(min=torch.finfo(self.wide).tiny)[..., None], [], []
         for name, both, grads in (("own keys", keys, to_keys), ("own values", values, to_values)):
             sorted_, to_sorted = both[:, :, self.size :], grads[:, :, self.size :]
             to_share = to_share - (to_sorted * sorted_).sum(-1)
             to_sum = (to_sorted / divisor).flatten(2)
             own = self.buffers.take(name, *both.shape[:1], *flags.shape, both.shape[-1], dtype=self.wide)
-            product = to_sum @ own.flatten(2).mT
-            to_order = product if to_order is None else to_order.add_(product)
+            products.append(to_sum @ own.flatten(2).mT)
             total = (order.mT @ to_sum).unflatten(-1, own.shape[2:])
             if not self.filled:
                 total.mul_(flags[..., None])
             total[:, self.first :] += grads[:, :, : self.size]
             found.append(total)
-        assert to_order is not None
-        to_order += (to_share / divisor[..., 0]) @ flags.mT
-        return found[0], found[1], to_order
+        return found[0], found[1], products[0] + products[1] + (to_share / divisor[..., 0]) @ flags.mT
 
     def _weights(self, query: Tensor, keys: Tensor, share: Tensor, row: int, blocks: slice) -> Tensor:
         """`(G, n, b, 2b)`, 0 in rows that are padding."""
