@@ -67,3 +67,28 @@ def test_dropout_is_refused() -> None:
     arguments = (*inputs(5, 5), [], None, None, torch.tensor(1), "", [0], "window(3)", 0.5, 0.1)
     with pytest.raises(InputError, match=r"call model.eval\(\) first"):
         decomposition_table[operator](*arguments)
+
+
+@pytest.mark.parametrize("length", [1, 2, 13, 71])
+@pytest.mark.parametrize("causal", [False, True])
+def test_buckets(length: int, causal: bool) -> None:
+    query, value = (torch.randn(2, length, 3, 4, dtype=torch.float64) for _ in range(2))
+    ids = torch.randint(4, (2, 3, 2, length)).masked_fill(torch.arange(length) >= max(1, length - 3), -1)
+    operator = OPERATORS.hashed_attention.default
+    arguments = (query, value, ids, None, 4, 5, 1, 0, causal, 0.5, True, 0.0)
+    torch.testing.assert_close(decomposition_table[operator](*arguments)[0], operator(*arguments)[0])
+    with pytest.raises(InputError, match="cannot be exported"):
+        decomposition_table[operator](*arguments[:-1], 0.1)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 7])
+@pytest.mark.parametrize("causal", [False, True])
+def test_sorted_blocks(blocks: int, causal: bool) -> None:
+    query, key, value = (torch.randn(2, blocks, 5, 3, 4, dtype=torch.float64) for _ in range(3))
+    real = torch.arange(5 * blocks).view(blocks, 5) < torch.tensor([5 * blocks, 5 * blocks - 3])[:, None, None]
+    order = torch.rand(2, 3, blocks, blocks, dtype=torch.float64)
+    operator = OPERATORS.block_attention.default
+    arguments = (query, key, value, real, order, None, 0.5, causal, 0.0)
+    torch.testing.assert_close(decomposition_table[operator](*arguments), operator(*arguments))
+    with pytest.raises(InputError, match="cannot be exported"):
+        decomposition_table[operator](*arguments[:-1], 0.1)

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longspan.ops import hashed
-from longspan.ops.hashed import Chunks, attend_hashed, hashed_weights, times_seen
+from longspan.ops.hashed import attend_hashed, hashed_weights, times_seen
 from longspan.ops.hashed_steps import attend_rings, filled, new_rings
+from longspan.ops.hashed_units import Chunks
 from longspan.ops.hashing import buckets_of, draw_rotations, even_share, most_buckets, split
 from longspan.ops.sorted_chunks import attend_sorted, published_times
 
@@ -118,7 +119,7 @@ def test_tiles_equal_the_comparison_of_all_pairs(length, rounds, buckets, shape,
     upstream, results = torch.randn_like(dense), []
     for cheaper in (True, False):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(hashed, "_dense_is_cheaper", lambda *_, cheaper=cheaper: cheaper)
+            patch.setattr(hashed, "SHORT", length if cheaper else -1)
             output = attend_hashed(query, value, ids, chunks, most=buckets)
         results.append((output, *torch.autograd.grad(output, (query, value), upstream)))
     expected = (dense, *torch.autograd.grad(dense, (query, value), upstream))
@@ -171,7 +172,7 @@ def test_equal_rounds_count_as_one():
 
 
 def test_dropout_drops_weights_and_scales_the_rest(monkeypatch):
-    monkeypatch.setattr(hashed, "_dense_is_cheaper", lambda *_: False)
+    monkeypatch.setattr(hashed, "SHORT", -1)
     query, _, ids = drawn(40, 1, 3, 0)
     value = torch.eye(40, dtype=torch.float64).expand(2, 3, 40, 40)  # so that outputs are weights
     weights = attend_hashed(query, value, ids, AROUND, most=3)

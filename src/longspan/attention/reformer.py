@@ -15,15 +15,14 @@ from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.hashed import HashedAttention, Vectors
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
-from longspan.ops.hashed import Chunks, attend_hashed, hashed_weights, unit
+from longspan.ops.hashed import attend_hashed, hashed_weights, unit
 from longspan.ops.hashed_steps import attend_rings, filled, new_rings
+from longspan.ops.hashed_units import Chunks
 from longspan.ops.hashing import (
     MOST_BUCKETS,
     MOST_PER_HASH,
     even_share,
-    most_buckets,
     published_factors,
-    second_directions,
     split,
 )
 from longspan.ops.sorted_chunks import attend_sorted, published_times
@@ -159,8 +158,8 @@ class ReformerConfig(AttentionConfig):
         return ("query", "key", "value", "output") if self.local else ("query", "value", "output")
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """Hashing multiplies every query by the directions of each round: half as many as there are buckets, or 64 and
-        then about half their root where these are more than 128."""
+        """Hashing multiplies every query by the directions of each round: half as many as there are buckets, or about
+        their root where these are more than 128, and none for one bucket."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         if self.local:
             return cost
@@ -168,8 +167,9 @@ class ReformerConfig(AttentionConfig):
         if self.chunks == "published":
             columns = sum(self.factors(length)) // 2
         else:
-            most = most_buckets(self.count_buckets(length, causal), exact=True)
-            columns = max(1, most // 2) if most <= MOST_PER_HASH else MOST_PER_HASH // 2 + second_directions(most)
+            most = self.count_buckets(length, causal)
+            first, second = (int(each) for each in split(torch.tensor(most)))
+            columns = most // 2 if most <= MOST_PER_HASH else (first + second) // 2
         return replace(cost, mixing=cost.mixing + self.rounds * inner * columns * length)
 
     def factors(self, length: int) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import AttentionConfig, State
@@ -150,8 +151,11 @@ class SinkhornAttention(ProjectedAttention):
             causal=self.causal,
             dropout_prob=self.dropout_prob,
         )
+        context = context.permute(0, 2, 3, 1, 4)
+        if mask is None and state is None and not torch.compiler.is_compiling():
+            return context.flatten(3).flatten(1, 2)[:, :new]
         rows = torch.arange(len(hidden), device=hidden.device)[:, None]
-        context = context.permute(0, 2, 3, 1, 4)[rows, place // size - first, place % size]
+        context = context[rows, place // size - first, place % size]
         return context.flatten(2)
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
@@ -169,6 +173,8 @@ class SinkhornAttention(ProjectedAttention):
         """Queries, keys and values `(B, H, T, D)` as blocks `(B, H, N, b, D)`, real tokens first; which are real,
         `(B, N, b)`; and the place of every token among them, `(B, T)`."""
         (batch, _, length), size = query.shape[:3], self.config.block_tokens
+        if mask is None and not torch.compiler.is_compiling():
+            return self._plain_blocks(query, key, value)
         # One graph serves every length, but not both one block and several, nor one before the last.
         blocks = length // size + 3 if torch.compiler.is_compiling() else (length + size - 1) // size
         first = torch.arange(blocks, device=query.device) * size
@@ -183,13 +189,23 @@ class SinkhornAttention(ProjectedAttention):
         parts = (each.transpose(1, 2)[rows[..., None], index].permute(0, 3, 1, 2, 4) for each in (query, key, value))
         return (*parts, places < count[:, None, None], place)
 
+    def _plain_blocks(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
+        """`_blocks` without padding, whose blocks are views of the tokens, filled up."""
+        (batch, _, length), size = query.shape[:3], self.config.block_tokens
+        missing = (0, 0, 0, -length % size)
+        parts = [F.pad(each, missing) if missing[3] else each for each in (query, key, value)]
+        place = torch.arange(length + missing[3], device=query.device)
+        real = (place < length).view(-1, size).expand(batch, -1, -1)
+        return (*(each.unflatten(2, (-1, size)) for each in parts), real, place[:length].expand(batch, -1))
+
     def order(self, query: Tensor, key: Tensor, real: Tensor) -> Tensor:
         """The sorting of blocks `(B, H, N, b, D)`: `(B, H, N, N)`, a row for what each block gets."""
         wide, config, blocks = torch.promote_types(query.dtype, torch.float32), self.config, real[:, :, 0]
         query, key = query.to(wide), key.to(wide)
         means = means_so_far if self.causal else block_means
         with full_precision(query):
-            logits = self._logits(means(query, real), means(key, real), block_means(key, real))
+            other = block_means(key, real)
+            logits = self._logits(means(query, real), means(key, real) if self.causal else other, other)
         logits = (logits.relu() + NOTHING).log()
         if self.training and config.noise:
             uniform = torch.rand_like(logits).clamp(min=torch.finfo(wide).tiny, max=1 - torch.finfo(wide).eps)

@@ -1,7 +1,8 @@
 """Our operators in PyTorch's own, for programs that leave PyTorch: right for every length, not fast.
 
 `torch.onnx.export` finds them in PyTorch's table of decompositions. Attention becomes dense under the mask of its
-pattern, whose sizes stay symbolic; pooling becomes one gather per tap.
+pattern, whose sizes stay symbolic; pooling becomes one gather per tap, attention within buckets and sorted blocks their
+dense forms.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from torch._decomp import register_decomposition
 import longspan.ops.pooling  # noqa: F401 (importing it defines the operators)
 from longspan.errors import InputError
 from longspan.ops.blocked_operator import call_of
+from longspan.ops.hashed import hashed_weights
+from longspan.ops.hashed_units import Chunks
 from longspan.ops.reference import attend_reference
+from longspan.ops.sinkhorn import plain_blocks
 
 
 @register_decomposition(torch.ops.longspan.blocked_attention.default)
@@ -22,6 +26,26 @@ def _attention(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
     if call.dropout_prob:
         raise InputError(f"dropout_prob={call.dropout_prob} cannot be exported; call model.eval() first")
     return attend_reference(call)
+
+
+@register_decomposition(torch.ops.longspan.hashed_attention.default)
+def _hashed(query, key, value, ids, seed, most, size, before, after, causal, scale, once, dropout_prob):  # type: ignore[no-untyped-def]
+    if dropout_prob:
+        raise InputError(f"dropout_prob={dropout_prob} cannot be exported; call model.eval() first")
+    chunks = Chunks(size=size, before=before, after=after, causal=causal, scale=scale, once=once, shared=key is None)
+    key = None if key is None else key.transpose(1, 2)
+    weights = hashed_weights(query.transpose(1, 2), ids, chunks, key=key)
+    context = weights @ value.transpose(1, 2).to(weights.dtype)
+    # Sums of weights are what gradients need, and no exported program has any.
+    return context.transpose(1, 2).to(value.dtype).contiguous(), weights.new_zeros(query.shape[:3]).flatten()
+
+
+@register_decomposition(torch.ops.longspan.block_attention.default)
+def _blocks(query, key, value, real, order, seed, scale, causal, dropout_prob):  # type: ignore[no-untyped-def]
+    if dropout_prob:
+        raise InputError(f"dropout_prob={dropout_prob} cannot be exported; call model.eval() first")
+    query, key, value = (each.permute(0, 3, 1, 2, 4) for each in (query, key, value))
+    return plain_blocks(query, key, value, real, order, scale, causal, 0.0).permute(0, 2, 3, 1, 4).contiguous()
 
 
 @register_decomposition(torch.ops.longspan.pool_sum.default)

@@ -9,48 +9,20 @@ of them. A later token never changes the chunk of an earlier one. Source: Kitaev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.ops.hashing import NOWHERE
+from longspan.ops.hashed_operator import attend_units
+from longspan.ops.hashed_units import Chunks
+from longspan.ops.hashing import EPSILON, NOWHERE
 from longspan.ops.reference import dense_weights, full_precision
+from longspan.ops.transforms import needs_reference
 
+SHORT = 128
+"""Up to so many tokens all pairs are computed."""
 SPAN = 1 << 31
 """More than there are chunks in a bucket."""
-EPSILON = 1e-6
-
-
-@dataclass(frozen=True, kw_only=True)
-class Chunks:
-    """What a query sees of its bucket, and how it is weighed.
-
-    Attributes:
-        size: tokens of a chunk, m.
-        before: chunks that are seen before a query's own.
-        after: chunks that are seen after it; 0 in the causal form.
-        causal: only earlier tokens are seen.
-        scale: factor on the products of queries and unit keys.
-        once: a key that is seen in several rounds counts once, and else so many times.
-        shared: a query is also its token's key, at length 1, and sees itself only where it sees no other; else keys are
-            given beside the queries, and a query sees its own.
-    """
-
-    size: int
-    before: int
-    after: int
-    causal: bool
-    scale: float
-    once: bool
-    shared: bool = True
-
-    def allow(self, query_places: Tensor, key_places: Tensor) -> Tensor:
-        """Which tokens a query may see, by their places in the text, which broadcast."""
-        seen = key_places <= query_places if self.causal else torch.ones_like(key_places == query_places)
-        return seen & (key_places != query_places) if self.shared else seen
 
 
 def unit(vectors: Tensor) -> Tensor:
@@ -127,31 +99,66 @@ def attend_hashed(
         dropout_prob: probability of dropping an attention weight.
         key: `(B, H, T, D)` where `chunks` are not `shared`; else the queries at length 1.
     """
-    (rounds, length), size = ids.shape[2:], chunks.size
-    ranks, counts = ranks_in_buckets(ids, most)
-    codes, counts = codes_of(ids, ranks, size), counts[..., :most]
-    tiles = torch.div(counts + size - 1, size, rounding_mode="floor")
-    room = length // size + most
-    if not torch.compiler.is_compiling():
-        if not chunks.causal and ids.numel():  # what later tokens fill may not change what earlier ones are computed in
-            room = max(1, int(tiles.sum(-1).max()))
-        if _dense_is_cheaper(length, rounds * room, chunks):
-            times = times_of_codes(codes, chunks)
-            return _dense(query, value, hashed_weights(query, ids, chunks, times, key), dropout_prob)
-    starts = tiles.cumsum(-1) - tiles
-    # Numbers of 32 bits are faster to compare; those between two buckets keep the chunks of one from the other.
-    between = torch.arange(most, device=ids.device) * (chunks.before + chunks.after)
-    codes = (starts + between).gather(-1, ids.clamp(min=0)) + torch.div(ranks, size, rounding_mode="floor")
-    codes = codes.masked_fill(ids == NOWHERE, -SPAN).to(torch.int32)
-    slots = starts.gather(-1, ids.clamp(min=0)) * size + ranks
-    slots = torch.where(ids == NOWHERE, room * size, slots)
+    if needs_reference(query, value, key):
+        return _dense(query, value, hashed_weights(query, ids, chunks, key=key), dropout_prob)
+    if not torch.compiler.is_compiling() and most == 1:
+        ids = ids[:, :, :1]  # every round shows the same
+    if not torch.compiler.is_compiling() and ids.shape[-1] <= SHORT:
+        return _attend_short(query, key, value, ids, chunks, most, dropout_prob)
+    return attend_units(query, key, value, ids, chunks, most=most, dropout_prob=dropout_prob)
+
+
+def _attend_short(
+    query: Tensor, key: Tensor | None, value: Tensor, ids: Tensor, chunks: Chunks, most: int, dropout_prob: float
+) -> Tensor:
+    """As `attend_hashed`, by PyTorch's kernel with a mask of all pairs."""
+    if not value.numel():
+        return value.clone()
+    wide, padding = torch.promote_types(query.dtype, torch.float32), ids[:, :, 0] == NOWHERE
+    with torch.no_grad():
+        times = _times(ids, chunks, most, wide)
+        alone = times.sum(-1) == 0
+        times.diagonal(dim1=-2, dim2=-1).add_(alone)
+        mask = (times.clamp_(max=1) if chunks.once else times).log_()
     with full_precision(query):
-        return _tiled(query, key, value, codes, slots, room, chunks, dropout_prob)
+        found = F.scaled_dot_product_attention(
+            query.to(wide),
+            unit(query) if key is None else key.to(wide),
+            value.to(wide),
+            attn_mask=mask,
+            dropout_p=dropout_prob,
+            scale=chunks.scale,
+        )
+    return found.masked_fill(padding[..., None], 0).to(value.dtype)
 
 
-def _dense_is_cheaper(length: int, tiles: int, chunks: Chunks) -> bool:
-    """Whether all pairs of tokens are no more than those in so many tiles."""
-    return length * length <= tiles * (1 + chunks.before + chunks.after) * chunks.size**2
+def _times(ids: Tensor, chunks: Chunks, most: int, dtype: torch.dtype) -> Tensor:
+    """`times_seen` as numbers, which a processor compares faster than bools."""
+    length, chunk = ids.shape[-1], -(-ids.shape[-1] // chunks.size)
+    if most == 1 and chunk <= 1 + (chunks.before if chunks.causal else min(chunks.before, chunks.after)):
+        # All see all, and every head and round the same.
+        real = (ids[:, :1, 0] != NOWHERE).to(dtype)[:, :, None]
+        return _others(real.expand(-1, -1, length, -1).clone(), chunks)
+    reach = [min(each, length // chunks.size + 1) for each in (chunks.before, chunks.after)]
+    ranks, _ = ranks_in_buckets(ids, most)
+    apart = length // chunks.size + sum(reach) + 1
+    codes = (ids * apart + torch.div(ranks, chunks.size, rounding_mode="floor")).to(dtype)
+    codes = codes.masked_fill_(ids == NOWHERE, torch.nan)
+    times = codes.new_zeros(*ids.shape[:2], length, length)
+    for each in codes.unbind(2):
+        # −b ≤ key − query ≤ a is |key − query − (a − b) / 2| ≤ (a + b) / 2.
+        away = each[..., None, :] - (each + (reach[1] - reach[0]) / 2)[..., None]
+        times.add_(away.abs_().le_(sum(reach) / 2))
+    return _others(times, chunks)
+
+
+def _others(times: Tensor, chunks: Chunks) -> Tensor:
+    """0 at the token itself where queries are keys too, and in the causal form at what comes later."""
+    if chunks.causal:
+        return times.tril_(-1 if chunks.shared else 0)
+    if chunks.shared:
+        times.diagonal(dim1=-2, dim2=-1).zero_()
+    return times
 
 
 def times_of_codes(codes: Tensor, chunks: Chunks) -> Tensor:
@@ -167,117 +174,3 @@ def times_of_codes(codes: Tensor, chunks: Chunks) -> Tensor:
 def _dense(query: Tensor, value: Tensor, weights: Tensor, dropout_prob: float) -> Tensor:
     with full_precision(query):
         return (F.dropout(weights, dropout_prob) @ value.to(weights.dtype)).to(value.dtype)
-
-
-def _tiled(
-    query: Tensor,
-    key: Tensor | None,
-    value: Tensor,
-    codes: Tensor,
-    slots: Tensor,
-    room: int,
-    chunks: Chunks,
-    dropout_prob: float,
-) -> Tensor:
-    """Every round in tiles of one chunk, at places `slots` `(B, H, R, T)` of `room` tiles, and the rounds together.
-
-    Shapes are made by indices, not by views, which would hold an exported program to lengths of one kind.
-    """
-    length, size = slots.shape[-1], chunks.size
-    wide = torch.promote_types(query.dtype, torch.float32)
-    rows = [each.transpose(1, 2).flatten(0, 2) for each in (query, value, *([] if key is None else [key]))]
-    places = torch.arange(room, device=slots.device)[:, None] * size + torch.arange(size, device=slots.device)
-    rounds: list[tuple[Tensor, ...]] = []
-    for number, slot in enumerate(slots.unbind(2)):
-        table = slot.new_full((*slot.shape[:2], room * size + 1), length)
-        table = table.scatter(-1, slot, torch.arange(length, device=slot.device).expand_as(slot))[:, :, places]
-        tiles = _Tiles(table, codes[:, :, : number + 1], chunks)
-        weighed = tiles.attend(*(F.embedding(tiles.rows, each).to(wide) for each in rows), dropout_prob=dropout_prob)
-        back = rows_of(slot.clamp(max=room * size - 1), room * size, heads_last=False).transpose(1, 2)
-        rounds.append(tuple(F.embedding(back, each.flatten(0, 3)) for each in weighed))
-    context = together(rounds, value.transpose(1, 2).to(wide), dropout_prob).transpose(1, 2)
-    return context.masked_fill((codes[:, :, 0] == -SPAN)[..., None], 0).to(value.dtype)
-
-
-def together(rounds: Sequence[tuple[Tensor, ...]], own: Tensor, dropout_prob: float) -> Tensor:
-    """One softmax over all rounds, from what `weigh` returned for each, row by row; its `own` value for a row that saw
-    nothing in any of them."""
-    top = torch.stack([top for _, _, top in rounds]).amax(0)
-    shares = [(each - top).exp() for _, _, each in rounds]
-    context = torch.stack([share * each for share, (each, _, _) in zip(shares, rounds, strict=True)]).sum(0)
-    total = torch.stack([share * each for share, (_, each, _) in zip(shares, rounds, strict=True)]).sum(0)
-    alone = total == 0
-    if dropout_prob:
-        own = own * F.dropout(torch.ones_like(total), dropout_prob)
-    return torch.where(alone, own, context / total.masked_fill(alone, 1))
-
-
-def weigh(scores: Tensor, hidden: Tensor, value: Tensor, dropout_prob: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums of values, sums of weights, and the largest scores, by which both must still be divided and compared.
-
-    Args:
-        scores: `(…, T, S)`, which are written over.
-        hidden: which of them are not seen.
-        value: `(…, S, D)`.
-        dropout_prob: probability of dropping a weight.
-    """
-    # In place, because the scores are the largest tensor there is.
-    scores = scores.masked_fill_(hidden, -torch.inf)
-    top = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
-    weights = scores.sub_(top).exp_()
-    return F.dropout(weights, dropout_prob) @ value, weights.sum(-1, keepdim=True), top
-
-
-def rows_of(table: Tensor, length: int, *, heads_last: bool = True) -> Tensor:
-    """Positions `(B, H, …)` of the T tokens of a head as rows of `(B·T·H, D)`, or of `(B·H·T, D)`."""
-    (batch, heads), ones = table.shape[:2], [1] * (table.ndim - 2)
-    first = torch.arange(batch, device=table.device).view(-1, 1, *ones) * (length * heads)
-    head = torch.arange(heads, device=table.device).view(-1, *ones)
-    return first + (table * heads + head if heads_last else table + head * length)
-
-
-class _Tiles:
-    """One round: which token `(B, H, P, m)` stands at each place of P tiles, T where none does."""
-
-    def __init__(self, table: Tensor, codes: Tensor, chunks: Chunks) -> None:
-        self.chunks, length = chunks, codes.shape[-1]
-        empty, table = table == length, table.clamp(max=length - 1)
-        self.rows = rows_of(table, length)
-        batch, heads = (torch.arange(each, device=table.device) for each in table.shape[:2])
-        self.codes = [each[batch[:, None, None, None], heads[:, None, None], table] for each in codes.unbind(2)]
-        self.codes[-1] = self.codes[-1].masked_fill(empty, -SPAN)
-
-    def attend(
-        self, query: Tensor, value: Tensor, key: Tensor | None = None, *, dropout_prob: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """What `weigh` returns of tiles `(B, H, P, m, D)`."""
-        scores = query * self.chunks.scale @ self.around(unit(query) if key is None else key).mT
-        return weigh(scores, self.hidden(), self.around(value), dropout_prob)
-
-    def hidden(self) -> Tensor:
-        """What each place of a tile does not see of itself and its neighbours, `(B, H, P, m, K)`."""
-        chunks, size = self.chunks, self.chunks.size
-        keys = [self.around(each[..., None], -SPAN).mT for each in self.codes]
-        places = torch.arange(size, device=keys[0].device)
-        own = chunks.allow(places[:, None], places)
-        own = F.pad(own, (chunks.before * size, chunks.after * size), value=True)
-        # All that stand in a tile have its first one's chunk.
-        near = in_reach(self.codes[-1][..., :1, None], keys[-1], chunks) & (keys[-1] != -SPAN)
-        hidden = ~near | ~own
-        for query, key in zip(self.codes[:-1], keys[:-1], strict=True):
-            if chunks.once:  # seen in an earlier round
-                hidden = hidden | in_reach(query[..., None], key, chunks)
-        return hidden
-
-    def around(self, tiles: Tensor, fill: int | None = None) -> Tensor:
-        """Every tile `(B, H, P, m, D)` with its neighbours: `(B, H, P, K, D)`; beyond the ends anything, or `fill`."""
-        count, parts = tiles.shape[2], []
-        for offset in range(-self.chunks.before, self.chunks.after + 1):
-            if offset == 0:
-                parts.append(tiles)
-                continue
-            place = torch.arange(count, device=tiles.device) + offset
-            part = tiles.index_select(2, place.clamp(0, count - 1))
-            outside = (place < 0) | (place >= count)
-            parts.append(part if fill is None else part.masked_fill(outside[:, None, None], fill))
-        return torch.cat(parts, dim=3) if len(parts) > 1 else tiles

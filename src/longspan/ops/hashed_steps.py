@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.ops.hashed import SPAN, Chunks, codes_of, in_reach, ranks_in_buckets, times_of_codes, unit
+from longspan.ops.hashed import SPAN, codes_of, in_reach, ranks_in_buckets, times_of_codes, unit
+from longspan.ops.hashed_units import Chunks
 from longspan.ops.hashing import NOWHERE
 from longspan.ops.reference import full_precision
 

@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.reference import dense_weights, full_precision
+from longspan.ops.sinkhorn_operator import attend_sorted_blocks
+from longspan.ops.transforms import needs_reference
 
 NOTHING = 1e-6
 """What a logit of 0 counts, so that it has a logarithm."""
@@ -41,6 +43,8 @@ def earlier(logits: Tensor, real: Tensor) -> Tensor:
 
 def block_means(hidden: Tensor, real: Tensor) -> Tensor:
     """Means over the real tokens of blocks: `(B, H, N, b, D)`, `(B, N, b)` → `(B, H, N, D)`."""
+    if not torch.compiler.is_compiling() and real.device.type == "cpu" and bool(real.all()):
+        return hidden.mean(3)
     flags = real[:, None, :, :, None].to(hidden.dtype)
     return (hidden * flags).sum(3) / flags.sum(3).clamp(min=1)
 
@@ -86,6 +90,16 @@ def attend_blocks(
         causal: of its own block, a query sees what comes before it, and itself.
         dropout_prob: probability of dropping an attention weight.
     """
+    if not needs_reference(query, key, value, order):
+        options = {"scale": scale, "causal": causal, "dropout_prob": dropout_prob}
+        return attend_sorted_blocks(query, key, value, real, order, **options)
+    return plain_blocks(query, key, value, real, order, scale, causal, dropout_prob)
+
+
+def plain_blocks(
+    query: Tensor, key: Tensor, value: Tensor, real: Tensor, order: Tensor, scale: float, causal: bool, prob: float
+) -> Tensor:
+    """As `attend_blocks`, in steps that PyTorch differentiates."""
     wide, size = order.dtype, key.shape[3]
     with full_precision(query):
         mixed, share = sorted_blocks(torch.cat([key, value], -1), real, order)
@@ -96,7 +110,7 @@ def attend_blocks(
         least = torch.finfo(wide).tiny
         given = query @ keys.mT + share.clamp(min=least).log()[..., None, :]
         given = given.masked_fill((share <= least)[..., None, :], torch.finfo(wide).min)
-        weights = F.dropout(torch.cat([own, given], -1).softmax(-1), dropout_prob)
+        weights = F.dropout(torch.cat([own, given], -1).softmax(-1), prob)
         weights = weights.masked_fill(~real[:, None, ..., None], 0)
         return (weights[..., :size] @ own_value.to(wide) + weights[..., size:] @ values).to(value.dtype)
 

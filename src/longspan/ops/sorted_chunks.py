@@ -11,11 +11,14 @@ the local attention that was published with it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.ops.hashed import Chunks, rows_of, together, unit, weigh
+from longspan.ops.hashed import unit
+from longspan.ops.hashed_units import Chunks
 from longspan.ops.hashing import NOWHERE
 from longspan.ops.reference import full_precision
 
@@ -150,3 +153,40 @@ def _around(tiles: Tensor, chunks: Chunks) -> Tensor:
     """Every chunk `(B·H, C, m, D)` with its neighbours in the ring: `(B·H, C, K, D)`."""
     offsets = [_turn(offset, tiles.shape[1]) for offset in range(-chunks.before, chunks.after + 1)]
     return torch.cat([tiles.roll(-offset, 1) for offset in offsets], 2) if len(offsets) > 1 else tiles
+
+
+def together(rounds: Sequence[tuple[Tensor, ...]], own: Tensor, dropout_prob: float) -> Tensor:
+    """One softmax over all rounds, from what `weigh` returned for each, row by row; its `own` value for a row that saw
+    nothing in any of them."""
+    top = torch.stack([top for _, _, top in rounds]).amax(0)
+    shares = [(each - top).exp() for _, _, each in rounds]
+    context = torch.stack([share * each for share, (each, _, _) in zip(shares, rounds, strict=True)]).sum(0)
+    total = torch.stack([share * each for share, (_, each, _) in zip(shares, rounds, strict=True)]).sum(0)
+    alone = total == 0
+    if dropout_prob:
+        own = own * F.dropout(torch.ones_like(total), dropout_prob)
+    return torch.where(alone, own, context / total.masked_fill(alone, 1))
+
+
+def weigh(scores: Tensor, hidden: Tensor, value: Tensor, dropout_prob: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums of values, sums of weights, and the largest scores, by which both must still be divided and compared.
+
+    Args:
+        scores: `(…, T, S)`, which are written over.
+        hidden: which of them are not seen.
+        value: `(…, S, D)`.
+        dropout_prob: probability of dropping a weight.
+    """
+    # In place, because the scores are the largest tensor there is.
+    scores = scores.masked_fill_(hidden, -torch.inf)
+    top = scores.detach().amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)
+    weights = scores.sub_(top).exp_()
+    return F.dropout(weights, dropout_prob) @ value, weights.sum(-1, keepdim=True), top
+
+
+def rows_of(table: Tensor, length: int, *, heads_last: bool = True) -> Tensor:
+    """Positions `(B, H, …)` of the T tokens of a head as rows of `(B·T·H, D)`, or of `(B·H·T, D)`."""
+    (batch, heads), ones = table.shape[:2], [1] * (table.ndim - 2)
+    first = torch.arange(batch, device=table.device).view(-1, 1, *ones) * (length * heads)
+    head = torch.arange(heads, device=table.device).view(-1, *ones)
+    return first + (table * heads + head if heads_last else table + head * length)
