@@ -1,5 +1,4 @@
-"""Attention among tokens of one bucket, over several rounds of hashing: the dense reference, and chunks of sorted
-tokens.
+"""Attention among tokens of one bucket, over several rounds of hashing: the dense reference, and who computes it fast.
 
 The tokens of a bucket, in the order of their positions, make chunks of m. A query sees its own chunk and those before
 (and after) it in its bucket, itself excepted, in every round; the rounds are one softmax over all that is seen in any
