@@ -26,6 +26,9 @@ HIDING = 2.0**12
 of a query that sees nothing keep the digits by which its gradients are finite."""
 MASK_NUMBERS = 1 << 23
 """Most numbers of a mask that rows or heads have for themselves."""
+HEADS_NUMBERS = 1 << 22
+"""Most numbers of a mask that each head has for itself: several layers with patterns of their own fit what is kept, and
+computing it again in each call would cost more than tiles do."""
 SCORE_COST, TILE_COST, APART_COST, CALL_COST = 1.4, 180, 500, 40_000
 """What tiles cost in pairs of the dense kernel: a score of theirs, the steps for a query where its keys are one set or
 two sets, and for a call; fitted to windows and to patterns of two sets, of 256 to 1,024 tokens."""
@@ -191,7 +194,7 @@ def dense_is_cheaper(call: Call) -> bool:
     if torch.compiler.is_compiling() or not 0 < pairs <= DENSE_PAIRS:
         return False
     rows = 1 if call.key_mask is None and call.slots is None else batch
-    if rows * heads * pairs > MASK_NUMBERS:
+    if rows * heads * pairs > MASK_NUMBERS or (heads > 1 and heads * pairs > HEADS_NUMBERS):
         return False
     if heads == 1 and call.slots is None:
         sizes = (call.pattern, queries, keys, call.query_offset)
