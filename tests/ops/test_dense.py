@@ -33,7 +33,8 @@ def _small_runs(monkeypatch):
 
 def call_of(inputs, pattern, **options):
     defaults = {"key_mask": None, "globals": None, "global_rows": True, "scale": None, "dropout_prob": 0.0}
-    return checked(*inputs, pattern, (), **(defaults | {"query_offset": 0} | options))
+    query, key, value = inputs
+    return checked(query, key, value, pattern, (), **(defaults | {"query_offset": 0} | options))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
