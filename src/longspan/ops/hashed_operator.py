@@ -44,7 +44,7 @@ hashed_attention = torch.library.custom_op(
 @hashed_attention.register_fake
 def _(query, key, value, ids, *rest):  # type: ignore[no-untyped-def]
     wide = torch.promote_types(query.dtype, torch.float32)
-    return value.new_empty(value.shape), query.new_empty(query.shape[:3].numel(), dtype=wide)
+    return value.new_empty(value.shape), query.new_empty(query[..., 0].numel(), dtype=wide)
 
 
 def _backward_kernel(

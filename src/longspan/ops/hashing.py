@@ -86,13 +86,13 @@ def buckets_of(
     Returns:
         `(B, H, R, T)` int64, below the product of `split(buckets)`.
     """
-    if most == 1:
-        found = torch.zeros(rotations.shape[:2] + vectors.shape[2:3], dtype=torch.int64, device=vectors.device)
-        found = found.expand(len(vectors), -1, -1, -1)
-    elif torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
         first, second = split(buckets)
         found = _nearest(vectors, rotations[:, :, 0].mT, first)
         found = found + first[:, None, None, None] * _nearest(vectors, rotations[:, :, 1].mT, second)
+    elif most == 1:
+        found = torch.zeros(rotations.shape[:2] + vectors.shape[2:3], dtype=torch.int64, device=vectors.device)
+        found = found.expand(len(vectors), -1, -1, -1)
     elif not vectors.numel():
         found = torch.zeros_like(vectors[..., 0], dtype=torch.int64)[:, :, None].expand(-1, -1, rotations.shape[1], -1)
     else:

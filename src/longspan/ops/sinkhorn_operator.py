@@ -56,7 +56,7 @@ class _Run:
         for row, heads in self._groups():
             keys, values, share = self._sorted(row, heads)
             for blocks in self._pieces():
-                query = self._taken("query", self.query, row, heads, blocks)
+                query = self._read("query", self.query, row, heads, blocks)
                 weights = self._weights(query, keys, share, row, blocks)
                 kept = self._kept(weights)
                 mixed = self._product("mixed", weights if kept is None else weights.mul_(kept), values[:, blocks])
@@ -76,8 +76,8 @@ class _Run:
             )
             to_share = self.buffers.take("grad share", *share.shape, dtype=self.wide)
             for blocks in self._pieces():
-                query = self._taken("query", self.query, row, heads, blocks)
-                upstream = self._taken("grad", grad, row, heads, blocks)
+                query = self._read("query", self.query, row, heads, blocks)
+                upstream = self._read("grad", grad, row, heads, blocks)
                 weights = self._weights(query, keys, share, row, blocks)
                 kept = self._kept(weights)
                 slopes = self._product("slopes", upstream, values[:, blocks].mT)
@@ -113,6 +113,12 @@ class _Run:
         """Vectors of some heads and blocks, `(G, n, b, D)`, contiguous."""
         part = tensor[row, blocks, :, heads].permute(2, 0, 1, 3)
         return self.buffers.take(name, *part.shape, dtype=self.wide).copy_(part)
+
+    def _read(self, name: str, tensor: Tensor, row: int, heads: slice, blocks: slice) -> Tensor:
+        """The same, in place where products can read it there."""
+        if heads.stop - heads.start > 1 or tensor.dtype != self.wide:
+            return self._taken(name, tensor, row, heads, blocks)
+        return tensor[row, blocks, :, heads].permute(2, 0, 1, 3)
 
     def _product(self, name: str, one: Tensor, other: Tensor, out: Tensor | None = None) -> Tensor:
         """Matrix products; into `out`, which holds all blocks of a head or all of several heads, or memory of a
