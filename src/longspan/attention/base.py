@@ -50,8 +50,7 @@ class AttentionConfig:
     """Options that trained weights decide, so that a longer model made from them cannot choose others."""
     exempt: ClassVar[Mapping[str, str]] = {}
     """Laws of `tests/contract` that do not apply, each with the reason, which stands in the refusal: `"bidirectional"`,
-    `"causal"`, `"state"`, `"globals"`, and two of which only the cost speaks: `"linear"`, and `"time"`, for what sorts
-    its tokens in T · log T and is linear otherwise."""
+    `"causal"`, `"state"`, `"globals"`, and one of which only the cost speaks: `"linear"`."""
 
     dropout: Dropout = 0.0
     """Probability of dropping an attention weight during training."""
