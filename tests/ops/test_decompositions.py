@@ -75,8 +75,9 @@ def test_buckets(length: int, causal: bool) -> None:
     query, value = (torch.randn(2, length, 3, 4, dtype=torch.float64) for _ in range(2))
     ids = torch.randint(4, (2, 3, 2, length)).masked_fill(torch.arange(length) >= max(1, length - 3), -1)
     operator = OPERATORS.hashed_attention.default
-    arguments = (query, value, ids, None, 4, 5, 1, 0, causal, 0.5, True, 0.0)
-    torch.testing.assert_close(decomposition_table[operator](*arguments)[0], operator(*arguments)[0])
+    for key in (None, torch.randn_like(query)):
+        arguments = (query, key, value, ids, None, 4, 5, 1, 0, causal, 0.5, True, 0.0)
+        torch.testing.assert_close(decomposition_table[operator](*arguments)[0], operator(*arguments)[0])
     with pytest.raises(InputError, match="cannot be exported"):
         decomposition_table[operator](*arguments[:-1], 0.1)
 

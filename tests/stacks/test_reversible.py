@@ -210,7 +210,8 @@ def kept_bytes(stack, hidden):
 def test_memory_of_a_training_step_does_not_grow_with_depth(memory):
     """What autograd keeps, what is alive after forward, and the most of a whole step, without gradients of weights."""
     hidden, found = torch.randn(1, 512, 16, requires_grad=True), {}
-    for layers in (2, 8, 16):
+    build(2, width=16, inner=64, dtype=torch.float32)(hidden, Tokens()).sum().backward()  # masks are made once
+    for layers in (2, 8, 32):
         for recompute in (True, False):
             stack = build(layers, width=16, inner=64, dtype=torch.float32).requires_grad_(requires_grad=False)
             stack.recompute = recompute
@@ -221,9 +222,9 @@ def test_memory_of_a_training_step_does_not_grow_with_depth(memory):
                 output.sum().backward()
             found[layers, recompute] = kept_bytes(stack, hidden), alive, made.peak
     for measure in range(3):
-        sizes = [found[layers, True][measure] for layers in (2, 8, 16)]
-        assert max(sizes) <= 1.1 * min(sizes)  # windows are planned once, in the first step
-        assert found[16, False][measure] > 5 * found[2, False][measure] > 5 * sizes[0] / 2
+        sizes = [found[layers, True][measure] for layers in (2, 8, 32)]
+        assert max(sizes) <= 1.1 * min(sizes)
+        assert found[32, False][measure] > 5 * found[2, False][measure] > 5 * sizes[0] / 2
 
 
 def test_a_graph_is_freed_with_its_loss():

@@ -91,7 +91,8 @@ class HashedAttention(ProjectedAttention):
         if config.buckets is not None or self.causal:
             number = config.count_buckets(length, self.causal)
             count = torch.tensor([number], device=query.device)
-            most = prod(int(each) for each in split(torch.tensor(number)))
+            first, second = split(torch.tensor(number))
+            most = int(first * second)
         else:
             real = torch.full((1,), length, device=query.device) if mask is None else mask.sum(1)
             count = even_share(real, config.bucket_tokens)

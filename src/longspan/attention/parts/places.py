@@ -11,8 +11,7 @@ from longspan.errors import InputError
 class Places:
     """The places of T queries and S keys in tables of so many entries, the queries being the last of the keys.
 
-    Without padding, or with padding at the end alone, which nobody reads, tables are cut, not gathered; a compiled
-    program, which serves every length, gathers.
+    Without padding, tables are cut, not gathered; a compiled program, which serves every length, gathers.
 
     Args:
         mask: `(B, S)` bool, True where a key is real; `None` means all are.
@@ -31,9 +30,6 @@ class Places:
     ) -> None:
         self.first, self.keys, self.index = keys - queries, keys, None
         compiling = torch.compiler.is_compiling()
-        fits = keys <= most and not compiling
-        if fits and mask is not None and not mask.is_cuda and bool((mask[:, 1:] <= mask[:, :-1]).all()):
-            return
         if mask is not None or compiling:
             places = torch.arange(keys, device=device)[None] if mask is None else (mask.cumsum(1) - 1).clamp(min=0)
             self.index = places.clamp(max=most - 1)
