@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from cluster_pictures import draw_routing, draw_sorted
 from curve_pictures import draw_costs, draw_reach, draw_seconds
 from level_pictures import draw_levels, draw_pools, draw_token
+from measured_mechanisms import measured_table, with_table
 from recipe_keys import recipe_keys
 from rooms import draw_rooms
 
@@ -141,9 +142,12 @@ if (RESULTS / "lengths.md").is_file():
 
 
 def texts() -> dict[Path, str]:
-    """File → text, for what is made from the code: the page of every recipe key, and the schema for editors."""
+    """File → text, for what is made from the code and from results: the page of every recipe key, the schema for
+    editors, and the front page of mechanisms with what was measured of them."""
     schema = json.dumps(recipe_schema(), indent=1, ensure_ascii=False) + "\n"
-    return {ROOT / "docs/guides/recipe-keys.md": recipe_keys(), ROOT / "recipes/recipe.schema.json": schema}
+    made = {ROOT / "docs/guides/recipe-keys.md": recipe_keys(), ROOT / "recipes/recipe.schema.json": schema}
+    front, cells = ROOT / "docs/mechanisms/index.md", sorted(RESULTS.glob("mechanisms-*.csv"))
+    return made | {front: with_table(front.read_text(encoding="utf-8"), measured_table(cells))}
 
 
 def main() -> None:

@@ -1,0 +1,80 @@
+"""The table on the front page of mechanisms, from the cells that `benchmarks/mechanisms.py` left."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+LENGTHS = (1024, 8192, 65536)
+"""Those of the table, of the ones that were measured."""
+HEADER = (
+    *("mechanism", "recall", "bytes"),
+    *(f"{length:,}" for length in LENGTHS),
+    f"MiB at {LENGTHS[-1]:,}",
+)
+NONE = "–"
+
+
+@dataclass
+class Found:
+    """What was measured of one mechanism."""
+
+    scores: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Task → the accuracy of each seed."""
+    speed: dict[int, float] = field(default_factory=dict)
+    """Tokens of a single row → tokens a second in training."""
+    memory: dict[int, float] = field(default_factory=dict)
+    """Tokens of a single row → bytes in training."""
+
+    def score(self, task: str) -> str:
+        """ "0.81" """
+        return f"{fmean(self.scores[task]):.2f}" if self.scores.get(task) else NONE
+
+    def cells(self, name: str) -> list[str]:
+        """A line of the table."""
+        speeds = [f"{self.speed[length]:,.0f}" if length in self.speed else NONE for length in LENGTHS]
+        most = self.memory.get(LENGTHS[-1])
+        page = f"[`{name}`]({name}.md)"
+        return [page, self.score("recall"), self.score("bytes"), *speeds, f"{most / 2**20:,.0f}" if most else NONE]
+
+
+def read_cells(paths: Sequence[Path]) -> dict[str, Found]:
+    """Mechanism → what was measured, from the CSVs of comparisons."""
+    found: dict[str, Found] = defaultdict(Found)
+    for path in paths:
+        with path.open(encoding="utf-8", newline="") as lines:
+            for cell in csv.DictReader(lines):
+                _add(found[cell["mechanism"]], cell)
+    return dict(found)
+
+
+def _add(found: Found, cell: dict[str, str]) -> None:
+    if cell["status"] != "done":
+        return
+    if cell["kind"] == "quality":
+        found.scores[cell["task"]].append(float(cell["score"]))
+    elif cell["rows"] == "1" and cell["task"] == "recall":
+        found.speed[int(cell["tokens"])] = float(cell["train_tokens_per_second"])
+        found.memory[int(cell["tokens"])] = float(cell["train_bytes"])
+
+
+def measured_table(paths: Sequence[Path]) -> str:
+    """Markdown: the best in recall first; a column that nobody has is left out."""
+    found = read_cells(paths)
+    order = sorted(found, key=lambda name: (-fmean(found[name].scores.get("recall") or [0.0]), name))
+    rows = [found[name].cells(name) for name in order]
+    measured = [column for column in range(len(HEADER)) if any(row[column] != NONE for row in rows)]
+    lines = [HEADER, ["---"] * len(HEADER), *rows]
+    return "\n".join(f"| {' | '.join(line[column] for column in measured)} |" for line in lines)
+
+
+def with_table(page: str, table: str) -> str:
+    """A page with the table between its two marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{table}\n{END}{after}"
