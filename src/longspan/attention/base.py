@@ -158,10 +158,10 @@ class AttentionConfig:
         """Make the module: `width` is the model width E, `heads` the number of heads H (E = H·D)."""
         raise NotImplementedError
 
-    def build_positions(self, width: int) -> nn.Module | None:
-        """Tables, of relative positions or others, that an encoder of `width` can share between its layers, `None` if
-        there are none: it calls `share_positions` of each layer's attention, and passes what the module gives, a tuple
-        of tensors, in `Tokens(relative=…)`."""
+    def build_positions(self, width: int, heads: int = 1) -> nn.Module | None:
+        """Tables, of relative positions or others, that an encoder of `width` and so many `heads` can share between its
+        layers, `None` if there are none: it calls `share_positions` of each layer's attention, and passes what the
+        module gives, a tuple of tensors, in `Tokens(relative=…)`."""
         return None
 
     def start_positions(self, positions: Any, missing: Collection[str]) -> set[str]:
@@ -269,6 +269,17 @@ class Attention(nn.Module):
 
     def share_positions(self) -> None:
         """Give up tables of one's own that layers can share, for those of `Tokens(relative=…)`; here there are none."""
+
+    def clamp_distances(self, tokens: int | None) -> None:
+        """From now on distances above `tokens` count as this one; `None` lifts the limit.
+
+        Raises:
+            InputError: the mechanism knows no distances.
+        """
+        raise InputError(
+            f"clamp_tokens={tokens} means nothing to attention {self.config.mechanism!r}, which has no relative "
+            "positions; leave it out"
+        )
 
     def check_tokens(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> None:
         """Raise `InputError` where `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from longspan.attention.base import AttentionConfig, State
-from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.base import State
+from longspan.attention.parts.sinusoidal_relative import RelativeAttention, RelativeConfig
 from longspan.patterns import Causal, Full
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullConfig(AttentionConfig):
-    """Scaled dot-product attention over the whole sequence: `softmax(QKᵀ/√D) V`.
+class FullConfig(RelativeConfig):
+    """Scaled dot-product attention over the whole sequence: `softmax(QKᵀ/√D) V`; with `positions="relative"` that of
+    Transformer-XL, for options as in `RelativeConfig`.
 
     Global tokens change nothing here, because every token already attends everywhere.
     """
@@ -33,12 +34,13 @@ class FullConfig(AttentionConfig):
         return FullAttention(self, width=width, heads=heads, causal=causal)
 
 
-class FullAttention(ProjectedAttention):
+class FullAttention(RelativeAttention):
     """The module of `FullConfig`."""
 
     def __init__(self, config: FullConfig, *, width: int, heads: int, causal: bool) -> None:
-        super().__init__(config, width=width, heads=heads, causal=causal)
+        super().__init__(config, width=width, heads=heads, causal=causal, bias=config.bias)
         self.pattern = Causal() if causal else Full()
+        self.add_positions()
 
     def new_state(self) -> State:
         """Keys and values of every position so far, where the form is causal."""
