@@ -325,6 +325,28 @@ class Attention(nn.Module):
             "decodes step by step, with causal=True"
         )
 
+    def memory_state(self, tokens: int) -> State | None:
+        """A state of the last so many positions, behind which outputs are those behind these positions alone; `None`
+        where only their hidden states serve."""
+        return None
+
+    def behind(self, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """Outputs `(B, T, E)` of the last T of M + T positions, causal: `(B, M, E)` and `(B, T, E)`, and what is known
+        of all of them."""
+        return self(torch.cat([past.to(hidden.dtype), hidden], dim=1), tokens)[:, past.shape[1] :]
+
+    def limit_keys(self, tokens: int | None) -> None:
+        """From now on no query sees further back than the last so many positions, its own included, in the causal form;
+        `None` lifts the limit.
+
+        Raises:
+            InputError: the mechanism does not choose keys by their distance.
+        """
+        raise InputError(
+            f"same_length=True does not go with attention {self.config.mechanism!r}, which does not choose keys by "
+            "their distance; set it to False, or choose a window"
+        )
+
     def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: State | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds."""
         raise NotImplementedError

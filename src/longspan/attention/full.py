@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from longspan.attention.base import State
+from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.sinusoidal_relative import RelativeAttention, RelativeConfig
-from longspan.patterns import Causal, Full
+from longspan.patterns import Causal, Full, Pattern
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +35,15 @@ class FullConfig(RelativeConfig):
         return FullAttention(self, width=width, heads=heads, causal=causal)
 
 
-class FullAttention(RelativeAttention):
-    """The module of `FullConfig`."""
+class EveryToken(ProjectedAttention):
+    """Every token, or in the causal form all up to itself, by whatever scores."""
 
-    def __init__(self, config: FullConfig, *, width: int, heads: int, causal: bool) -> None:
-        super().__init__(config, width=width, heads=heads, causal=causal, bias=config.bias)
-        self.pattern = Causal() if causal else Full()
-        self.add_positions()
+    def __init__(self, config: Any, *, width: int, heads: int, causal: bool, bias: bool = True) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal, bias=bias)
+        self.pattern = self.make_pattern()
+
+    def make_pattern(self) -> Pattern:
+        return Causal() if self.causal else Full()
 
     def new_state(self) -> State:
         """Keys and values of every position so far, where the form is causal."""
@@ -49,3 +52,11 @@ class FullAttention(RelativeAttention):
         from transformers.cache_utils import DynamicLayer
 
         return DynamicLayer()
+
+
+class FullAttention(EveryToken, RelativeAttention):
+    """The module of `FullConfig`."""
+
+    def __init__(self, config: FullConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal, bias=config.bias)
+        self.add_positions()

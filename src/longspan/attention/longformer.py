@@ -55,7 +55,7 @@ class LongformerConfig(RelativeConfig, WindowedConfig):
         return LongformerAttention(self, width=width, heads=heads, causal=causal)
 
 
-class LongformerAttention(RelativeAttention, WindowedAttention):
+class LongformerAttention(WindowedAttention, RelativeAttention):
     """The module of `LongformerConfig`."""
 
     config: LongformerConfig

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.errors import InputError
+from longspan.stacks import stack_config
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
@@ -86,6 +87,7 @@ class Embeddings(nn.Module):
         self.positions: int = getattr(config, self.limit)
         self.token = nn.Embedding(config.vocab_size, width, config.pad_token_id)
         self.position = _positions(config, self.positions, decoder=decoder)
+        self.endless = stack_config(config.stack).endless
         types = 0 if decoder else config.type_vocab_size
         self.token_type = nn.Embedding(types, width) if types else None
         self.project_first = config.embedding_projection == "before_norm"
@@ -106,7 +108,7 @@ class Embeddings(nn.Module):
             return self.position.num_embeddings - self.offset
         if isinstance(self.position, AxialPositions):
             return min(self.positions, self.position.num_embeddings - self.offset)
-        return self.positions if self.position is None else sys.maxsize
+        return self.positions if self.position is None and not self.endless else sys.maxsize
 
     def forward(
         self,

@@ -13,6 +13,7 @@ from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.generation import LongspanWriter
+from longspan.stacks import stack_config
 
 
 class LongspanForCausalLM(LongspanWriter):
@@ -48,6 +49,23 @@ class LongspanForCausalLM(LongspanWriter):
         self.decoder = Decoder(config, source=False)
         self.lm_head = nn.Linear(config.states_width, config.vocab_size, bias=False)
         self.post_init()
+
+    def set_memory(self, *, clamp_tokens: int | None = None, **options: Any) -> None:
+        """Go on with another memory than in training, with the same weights: what a longer one is worth shows then.
+
+        Args:
+            clamp_tokens: distances above this count as this one from now on; `None` leaves that as it is.
+            **options: of the stack, such as `memory_tokens` and `same_length` of the recurrent one.
+
+        Raises:
+            InputError: options that the stack does not have, or positions that are not relative.
+        """
+        stack = stack_config({**self.config.stack, **options})
+        if options:
+            self.decoder.layers.configure(stack)
+            self.config.stack = stack.to_dict()
+        if clamp_tokens is not None:
+            self.decoder.clamp_distances(clamp_tokens)
 
     def forward(
         self,

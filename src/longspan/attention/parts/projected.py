@@ -54,14 +54,14 @@ class ProjectedAttention(Attention):
             key,
             value,
             pattern=self.pattern,
-            terms=self.terms(query, key, tokens),
+            terms=self.score_terms(query, key, tokens),
             key_mask=key_mask,
             dropout_prob=self.dropout_prob,
             query_offset=offset,
         )
         return self.merge_heads(context)
 
-    def terms(self, query: Tensor, key: Tensor, tokens: Tokens) -> list[Term]:
+    def score_terms(self, query: Tensor, key: Tensor, tokens: Tokens) -> list[Term]:
         """What is added to the scores of queries, the last T of S keys, all `(B, H, …, D)`; here nothing."""
         return []
 

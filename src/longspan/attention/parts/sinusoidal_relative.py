@@ -17,14 +17,12 @@ from torch.nn import functional as F
 
 from longspan.attention.base import AttentionConfig, Start
 from longspan.attention.parts.costs import AttentionCost
-from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.parts.offsets import ANY, OffsetAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
 from longspan.ops.reference import full_precision
 from longspan.ops.sinusoids import distance_sinusoids, rows_of_pairs
-from longspan.ops.term_tiles import bounds
 from longspan.ops.terms import Bias, ContentToPosition, Term, content_scores
-from longspan.patterns import PerHead
 from longspan.settings import Count, Dropout
 
 
@@ -102,8 +100,8 @@ class RelativeBiases(nn.Module):
         return self.content_bias, self.position_bias
 
 
-class RelativeAttention(ProjectedAttention):
-    """A mechanism whose configuration is a `RelativeConfig`; stands before the class that it adds positions to.
+class RelativeAttention(OffsetAttention):
+    """A mechanism whose configuration is a `RelativeConfig`; stands behind the class that it adds positions to.
 
     Only distances that its pattern can show have a row, so that their number, like that of keys, is never exceeded.
     The biases are its own until a model that holds them for all layers calls `share_positions`. Pairs with a global
@@ -170,10 +168,10 @@ class RelativeAttention(ProjectedAttention):
             return query
         return query + self.biases(tokens)[0][:, None].to(query.dtype)
 
-    def terms(self, query: Tensor, key: Tensor, tokens: Tokens) -> list[Term]:
+    def score_terms(self, query: Tensor, key: Tensor, tokens: Tokens) -> list[Term]:
         """`(q + v)·(W_{k,R} R)`, of queries that have u already."""
         if self.config.positions == "none":
-            return super().terms(query, key, tokens)
+            return super().score_terms(query, key, tokens)
         first, rows = self._sinusoids(key)
         rows = F.dropout(rows, self.config.position_dropout, self.training)
         further = self._from_content_to_position(query, tokens)
@@ -191,8 +189,7 @@ class RelativeAttention(ProjectedAttention):
 
     def _sinusoids(self, key: Tensor) -> tuple[int, Tensor]:
         """The first offset j - i that has a row, and R, one row for each offset from there on, `(rows, E)`."""
-        shown = self.pattern.patterns if isinstance(self.pattern, PerHead) else (self.pattern,)
-        low, high = min(bounds(each)[0] for each in shown), max(bounds(each)[1] for each in shown)
+        low, high = self.shown_offsets
         clamp, most = self.config.clamp_tokens, key.shape[2] - 1
         if clamp is not None:
             low, high = max(low, -clamp), min(high, clamp)
@@ -200,7 +197,7 @@ class RelativeAttention(ProjectedAttention):
             most = max(most, 0)
             low, high = max(low, -most), min(high, most)
         else:  # a graph serves every length: what has no other bound is bounded by the keys
-            low, high = (-most if low < -_ANY else low), (most if high > _ANY else high)
+            low, high = (-most if low < -ANY else low), (most if high > ANY else high)
         return low, distance_sinusoids(low, high, self.width, key)
 
     def _of_few(self, query: Tensor, rows: Tensor, first: int, keys: int) -> Tensor:
@@ -230,7 +227,3 @@ class RelativeAttention(ProjectedAttention):
                 scores = scores.masked_fill(is_global[:, None, :, None] | is_global[:, None, None, :], 0)
             bias = scores if bias is None else bias + scores
         return super().dense_weights(query, key, tokens, is_global, bias)
-
-
-_ANY = 1 << 40
-"""Offsets beyond this have no bound."""

@@ -99,7 +99,7 @@ class WindowedAttention(ProjectedAttention):
     ) -> tuple[Pattern, list[Term], Any]:
         """The pattern of the window, what is added to its scores, and what `global_rows` needs to replace the rows of
         global queries where their projections are not separate."""
-        return self.pattern, self.terms(query, key, tokens), None
+        return self.pattern, self.score_terms(query, key, tokens), None
 
     def global_rows(
         self, hidden: Tensor, local: tuple[Tensor, Tensor, Tensor], real: Tensor | None, slots: Tensor, far: Any
