@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from functools import partial
 
 import pytest
@@ -43,6 +44,21 @@ def two_streams(stack, hidden, tokens):
     return [*states, joined @ stack.join.weight.T + stack.join.bias]
 
 
+def one_again_and_again(stack, hidden, tokens):
+    """arXiv 1807.03819, equations 4 and 5: before every step each token is told its place and the step."""
+    states = [hidden]
+    for step in range(1, stack.steps + 1):
+        given = states[-1].clone()
+        for row, real in enumerate(tokens.mask.cumsum(1).sub(1).tolist()):
+            for token, place in enumerate(real):
+                for pair in range(WIDTH // 2):
+                    wave = 10_000 ** (-2 * pair / WIDTH)
+                    given[row, token, 2 * pair] += math.sin(place * wave) + math.sin(step * wave)
+                    given[row, token, 2 * pair + 1] += math.cos(place * wave) + math.cos(step * wave)
+        states.append(stack[0](given, tokens))
+    return states
+
+
 def star(stack, hidden, tokens):
     """arXiv 1902.09113, algorithm 1, token by token; padded tokens are zeros."""
     states, embedded = [hidden], hidden
@@ -79,7 +95,7 @@ def normalized(vector):
     return (vector - vector.mean()) / (vector.var(correction=0) + 1e-5).sqrt()
 
 
-BY_HAND = {"sequential": one_after_the_other, "reversible": two_streams, "star": star}
+BY_HAND = {"sequential": one_after_the_other, "reversible": two_streams, "star": star, "universal": one_again_and_again}
 """Stack → the states before each block and after the last, from its definition."""
 FIELDS = {"reversible": {"normalization": "pre"}}
 """Stack → fields of a model that it asks for."""
@@ -89,7 +105,8 @@ FIELDS = {"reversible": {"normalization": "pre"}}
 @pytest.mark.parametrize("layers", [0, 1, 3])
 def test_a_stack_equals_its_blocks_applied_by_hand(name, layers):
     stack, seen = STACKS[name]().build(block, layers, Sizes(width=WIDTH, heads=2)).double(), []
-    assert len(stack) == len(list(stack)) == layers
+    assert len(stack) == len(list(stack))
+    assert len(stack.applied) == layers
     hidden = torch.randn(2, 13, WIDTH, dtype=torch.float64, requires_grad=True)
     tokens = Tokens(mask=torch.arange(13) < torch.tensor([[13], [7]]))
     states = BY_HAND[name](copy.deepcopy(stack), hidden, tokens)

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from torch import Tensor
+
 from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.parts.tokens import Tokens, in_order
+from longspan.ops.attend import attend
 from longspan.patterns import Causal, Full
 
 
@@ -39,6 +43,20 @@ class FullAttention(ProjectedAttention):
     def __init__(self, config: FullConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
         self.pattern = Causal() if causal else Full()
+
+    def at(self, places: Tensor, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+        """Both ways, every query is for itself; the causal form computes all, unless none is asked for."""
+        if self.causal and places.shape[1]:
+            return super().at(places, hidden, tokens, state)
+        self.check_tokens(hidden, tokens, state)
+        query = self.split_heads(self.query(in_order(hidden, places)))
+        key, value = self.split_heads(self.key(hidden)), self.split_heads(self.value(hidden))
+        if state is not None:
+            state.update(key, value)
+        if not places.shape[1]:
+            return self.output(self.merge_heads(query))
+        context = attend(query, key, value, pattern=Full(), key_mask=tokens.mask, dropout_prob=self.dropout_prob)
+        return self.output(self.merge_heads(context))
 
     def new_state(self) -> State:
         """Keys and values of every position so far, where the form is causal."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.models.caches import kept_states
 from longspan.models.configuration import LongspanConfig
 from longspan.models.network import Network
+from longspan.models.outputs import DecoderOutput, of_stack
 from longspan.models.pretrained import CheckpointedBlock
 from longspan.models.tokens import bool_mask, check_mask
+from longspan.stacks import Aside
 
 
 class Decoder(Network):
@@ -46,7 +45,7 @@ class Decoder(Network):
         position_ids: Tensor | None = None,
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
+    ) -> DecoderOutput:
         """Decode T output tokens that follow those in the cache.
 
         Args:
@@ -66,7 +65,9 @@ class Decoder(Network):
             past_key_values = DynamicCache()
             if self.has_source:
                 past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
-        kept = None if past_key_values is None else kept_states(past_key_values, self.layers, source=self.has_source)
+        kept = None
+        if past_key_values is not None:
+            kept = kept_states(past_key_values, self.layers.applied, source=self.has_source)
         first = 0 if past_key_values is None else int(past_key_values.get_seq_length())
         mask = self._mask(attention_mask, first, input_ids if inputs_embeds is None else inputs_embeds)
         rows = self._rows(mask if position_ids is None else None, first, position_ids)
@@ -75,18 +76,19 @@ class Decoder(Network):
             source_mask = _source_mask(hidden, source, source_mask, check=first == 0)
         keep = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         seen: list[Tensor] | None = [] if keep else None
-        hidden = self.run(hidden, Tokens(mask=mask), source, source_mask, kept, seen)
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=hidden,
+        aside = Aside() if self.reports else None
+        tokens = Tokens(mask=mask, places=position_ids)
+        return DecoderOutput(
+            last_hidden_state=self.run(hidden, tokens, source, source_mask, kept, seen, aside=aside),
             past_key_values=past_key_values,
             hidden_states=None if seen is None else tuple(seen),
+            **of_stack(aside, training=self.training),
         )
 
     @property
     def keeps_state(self) -> bool:
         """Whether every layer has a state that decoding step by step continues."""
-        blocks: list[Any] = list(self.layers)
-        return all(block.attention.keeps_state for block in blocks)
+        return all(block.attention.keeps_state for block in self.layers.applied)
 
     def _mask(self, mask: Tensor | None, first: int, written: Tensor | None) -> Tensor | None:
         """`(B, first + T)` bool, or `None` where all tokens are real."""

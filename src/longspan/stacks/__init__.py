@@ -9,14 +9,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from longspan.settings import from_spec
-from longspan.stacks.base import Sizes, StackConfig
+from longspan.stacks.base import Aside, Sizes, StackConfig
 from longspan.stacks.reversible import ReversibleConfig
 from longspan.stacks.sequential import SequentialConfig
 from longspan.stacks.star import StarConfig
+from longspan.stacks.universal import UniversalConfig
 
-__all__ = ["STACKS", "ReversibleConfig", "SequentialConfig", "Sizes", "StackConfig", "StarConfig", "stack_config"]
+__all__ = [
+    "STACKS",
+    "Aside",
+    "ReversibleConfig",
+    "SequentialConfig",
+    "Sizes",
+    "StackConfig",
+    "StarConfig",
+    "UniversalConfig",
+    "stack_config",
+]
 
-STACKS: dict[str, type[StackConfig]] = {kind.stack: kind for kind in (SequentialConfig, ReversibleConfig, StarConfig)}
+STACKS: dict[str, type[StackConfig]] = {
+    kind.stack: kind for kind in (SequentialConfig, ReversibleConfig, StarConfig, UniversalConfig)
+}
 """Name → configuration, whose `build(block, layers, sizes)` makes the module."""
 
 
