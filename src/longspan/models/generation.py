@@ -9,7 +9,7 @@ from transformers import GenerationMixin
 
 from longspan.errors import InputError
 from longspan.models.decoder import Decoder
-from longspan.models.losses import IGNORED, token_loss
+from longspan.models.losses import token_loss
 from longspan.models.outputs import with_stack_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
 
@@ -45,8 +45,8 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
             return None
         if shift and labels.shape == logits.shape[:2]:
             logits, labels = logits[:, :-1], labels[:, 1:]
-        share = 1.0 if count is None else (labels != IGNORED).sum() / count
-        return with_stack_loss(token_loss(logits, labels, self.config.label_smoothing, count), *outputs, share=share)
+        loss = token_loss(logits, labels, self.config.label_smoothing, count)
+        return with_stack_loss(loss, *outputs, labels=labels, count=count)
 
     @staticmethod
     def create_masks_for_generate(attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:

@@ -13,6 +13,7 @@ from transformers.modeling_outputs import (
     Seq2SeqLMOutput,
 )
 
+from longspan.models.losses import IGNORED
 from longspan.stacks import Aside
 
 
@@ -60,13 +61,16 @@ def of_stack(aside: Aside | None, *, training: bool) -> dict[str, Any]:
     return {"ponder_times": aside.ponder_times, "stack_loss": aside.loss if training else None}
 
 
-def with_stack_loss(loss: Tensor | None, *outputs: Any, share: Tensor | float = 1.0) -> Tensor | None:
-    """A model's loss and what the stacks of some `outputs` add to it, `share` of each; `None` without a loss.
+def with_stack_loss(
+    loss: Tensor | None, *outputs: Any, labels: Tensor | None = None, count: Tensor | int | None = None
+) -> Tensor | None:
+    """A model's loss and what the stacks of some `outputs` add to it; `None` without a loss.
 
-    A batch that is one of several in an update has the share of its labels among all that its own loss has.
+    Where a loss is divided by the `count` of all labels in an update, the batch adds its share of them.
     """
     for output in outputs:
         extra = getattr(output, "stack_loss", None)
         if loss is not None and extra is not None:
+            share = 1.0 if labels is None or count is None else (labels != IGNORED).sum() / count
             loss = loss + share * extra
     return loss

@@ -86,7 +86,8 @@ class LongspanWithHead(LongspanPreTrainedModel):
         if encoded.hidden_states is not None:
             output["hidden_states"] = encoded.hidden_states
         if encoded.stack_loss is not None and output.get("loss") is not None:
-            output["loss"] = with_stack_loss(output["loss"], encoded)
+            count = own.get("num_items_in_batch")
+            output["loss"] = with_stack_loss(output["loss"], encoded, labels=own.get("labels"), count=count)
         return self.finish(output, return_dict)
 
 
