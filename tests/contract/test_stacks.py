@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from functools import partial
 
 import pytest
@@ -41,6 +42,21 @@ def two_streams(stack, hidden, tokens):
         second = second + each.feed_forward(each.feed_forward_norm(first))
     joined = torch.nn.functional.layer_norm(torch.cat([first, second], -1), (2 * WIDTH,))
     return [*states, joined @ stack.join.weight.T + stack.join.bias]
+
+
+def one_again_and_again(stack, hidden, tokens):
+    """arXiv 1807.03819, equations 4 and 5: before every step each token is told its place and the step."""
+    states = [hidden]
+    for step in range(1, stack.steps + 1):
+        given = states[-1].clone()
+        for row, real in enumerate(tokens.mask.cumsum(1).sub(1).tolist()):
+            for token, place in enumerate(real):
+                for pair in range(WIDTH // 2):
+                    wave = 10_000 ** (-2 * pair / WIDTH)
+                    given[row, token, 2 * pair] += math.sin(place * wave) + math.sin(step * wave)
+                    given[row, token, 2 * pair + 1] += math.cos(place * wave) + math.cos(step * wave)
+        states.append(stack[0](given, tokens))
+    return states
 
 
 def star(stack, hidden, tokens):
@@ -84,6 +100,7 @@ BY_HAND = {
     "reversible": two_streams,
     "recurrent": one_after_the_other,  # of one segment; of several, see tests/stacks
     "star": star,
+    "universal": one_again_and_again,
 }
 """Stack → the states before each block and after the last, from its definition."""
 FIELDS = {"reversible": {"normalization": "pre"}}
@@ -96,7 +113,8 @@ def test_a_stack_equals_its_blocks_applied_by_hand(name, layers):
     causal, seen = not STACKS[name].bidirectional, []
     sizes = Sizes(width=WIDTH, heads=2, causal=causal)
     stack = STACKS[name]().build(partial(block, causal=causal), layers, sizes).double()
-    assert len(stack) == len(list(stack)) == layers
+    assert len(stack) == len(list(stack))
+    assert len(stack.applied) == layers
     hidden = torch.randn(2, 13, WIDTH, dtype=torch.float64, requires_grad=True)
     tokens = Tokens(mask=torch.arange(13) < torch.tensor([[13], [7]]))
     states = BY_HAND[name](copy.deepcopy(stack), hidden, tokens)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention.parts.costs import AttentionCost
-from longspan.attention.parts.tokens import Tokens
+from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.errors import InputError
 from longspan.ops.slots import check_slots
 from longspan.settings import Dropout, check
@@ -350,6 +350,13 @@ class Attention(nn.Module):
     def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: State | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds."""
         raise NotImplementedError
+
+    def at(self, places: Tensor, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+        """What `forward` gives at some places `(B, Q)` alone: `(B, T, E)` → `(B, Q, E)`; a state takes in all of T.
+
+        Here all of it is computed first; a mechanism whose queries can be left out one by one leaves them out.
+        """
+        return in_order(self(hidden, tokens, state), places)
 
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
         """Dense attention weights `(B, H, T, S)`, for pictures and tests on short inputs."""

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from longspan.attention.base import State
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.sinusoidal_relative import RelativeAttention, RelativeConfig
+from longspan.attention.parts.tokens import Tokens, in_order
+from longspan.ops.attend import attend
 from longspan.patterns import Causal, Full, Pattern
 
 
@@ -60,3 +64,18 @@ class FullAttention(EveryToken, RelativeAttention):
     def __init__(self, config: FullConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal, bias=config.bias)
         self.add_positions()
+
+    def at(self, places: Tensor, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+        """Queries are for themselves both ways, without positions; else all are computed, unless none is asked for."""
+        ordered = self.causal or self.config.positions != "none"
+        if ordered and places.shape[1]:
+            return super().at(places, hidden, tokens, state)
+        self.check_tokens(hidden, tokens, state)
+        query = self.split_heads(self.query(in_order(hidden, places)))
+        key, value = self.split_heads(self.key(hidden)), self.split_heads(self.value(hidden))
+        if state is not None:
+            state.update(key, value)
+        if not places.shape[1]:
+            return self.output(self.merge_heads(query))
+        context = attend(query, key, value, pattern=Full(), key_mask=tokens.mask, dropout_prob=self.dropout_prob)
+        return self.output(self.merge_heads(context))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer
@@ -13,8 +13,9 @@ from longspan.stacks.base import Layers
 from longspan.stacks.block import Kept
 
 
-def kept_states(cache: Cache, blocks: Layers, *, source: bool) -> list[Kept]:
-    """The state of every block in a cache of transformers, which holds them from now on.
+def kept_states(cache: Cache, stack: Layers, *, source: bool) -> list[Kept]:
+    """The state of every block in a cache of transformers, which holds them from now on; a block that runs several
+    times is there as often.
 
     A cache is made without knowing the model. Layers of it that are still empty give way to what each block keeps,
     except where the cache was asked to be of a special kind, such as preallocated.
@@ -28,21 +29,23 @@ def kept_states(cache: Cache, blocks: Layers, *, source: bool) -> list[Kept]:
         raise InputError(f"past_key_values is a {type(cache).__name__}; give a transformers {wanted}")
     if own.offloading:
         raise InputError("past_key_values is offloaded, which Longspan's layers do not follow; leave offloading out")
-    layers, count = cast("list[Any]", own.layers), len(blocks)
+    layers: list[Any] = own.layers  # no `cast`, behind which a compiled graph forgets what changes
+    count = len(stack.applied)
     for index in range(count):
         layer = layers[index] if index < len(layers) else None
         if layer is None or (type(layer) is DynamicLayer and not layer.is_initialized):
-            layers[index : index + 1] = [blocks.new_state(index)]
+            layers[index : index + 1] = [stack.new_state(index)]
     if not isinstance(cache, EncoderDecoderCache):
         return [Kept(layer) for layer in layers[:count]]
-    return [Kept(*pair) for pair in zip(layers, _source_layers(cache, count), strict=False)]
+    return [Kept(*pair) for pair in zip(layers, _source_layers(cache, stack.applied), strict=False)]
 
 
-def _source_layers(cache: EncoderDecoderCache, count: int) -> list[CacheLayerMixin]:
-    """The `count` layers that keep the source."""
+def _source_layers(cache: EncoderDecoderCache, blocks: list[Any]) -> list[CacheLayerMixin]:
+    """The layers that keep the source, one for each block: what a block keeps of it is the same whenever it runs."""
     layers: list[Any] = cache.cross_attention_cache.layers
-    if not all(isinstance(layer, SourceLayer) for layer in layers) or len(layers) < count:
+    if not all(isinstance(layer, SourceLayer) for layer in layers) or len(layers) < len(blocks):
         cache.cross_attention_cache = DynamicCache()
         layers = cache.cross_attention_cache.layers
-        layers.extend(SourceLayer() for _ in range(count))
+        made = {id(block): SourceLayer() for block in blocks}
+        layers.extend(made[id(block)] for block in blocks)
     return layers

@@ -103,7 +103,12 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
 
     model_type = "longspan"
     # What an evaluation need not gather (a transformers convention); encoder states of long documents are large.
-    keys_to_ignore_at_inference = ["past_key_values", "encoder_last_hidden_state"]  # noqa: RUF012
+    keys_to_ignore_at_inference = [  # noqa: RUF012
+        "past_key_values",
+        "encoder_last_hidden_state",
+        "ponder_times",
+        "encoder_ponder_times",
+    ]
     attribute_map = {"initializer_range": "init_std"}  # noqa: RUF012
 
     def __post_init__(self, **kwargs: Any) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from longspan.attention import Tokens
 from longspan.attention.layers import plain_layers, spread
@@ -15,8 +12,10 @@ from longspan.errors import InputError
 from longspan.models.caches import kept_states
 from longspan.models.configuration import LongspanConfig
 from longspan.models.network import Network
+from longspan.models.outputs import DecoderOutput, of_stack
 from longspan.models.pretrained import CheckpointedBlock
 from longspan.models.tokens import bool_mask, check_mask
+from longspan.stacks import Aside
 
 
 class Decoder(Network):
@@ -47,7 +46,7 @@ class Decoder(Network):
         position_ids: Tensor | None = None,
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
+    ) -> DecoderOutput:
         """Decode T output tokens that follow those in the cache.
 
         Args:
@@ -67,7 +66,9 @@ class Decoder(Network):
             past_key_values = DynamicCache()
             if self.has_source:
                 past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
-        kept = None if past_key_values is None else kept_states(past_key_values, self.layers, source=self.has_source)
+        kept = None
+        if past_key_values is not None:
+            kept = kept_states(past_key_values, self.layers, source=self.has_source)
         first = 0 if past_key_values is None else int(past_key_values.get_seq_length())
         mask = self._mask(attention_mask, first, input_ids if inputs_embeds is None else inputs_embeds)
         rows = self._rows(mask if position_ids is None else None, first, position_ids)
@@ -76,20 +77,22 @@ class Decoder(Network):
             source_mask = _source_mask(hidden, source, source_mask, check=first == 0)
         keep = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         seen: list[Tensor] | None = [] if keep else None
-        hidden = self.run(hidden, Tokens(mask=mask), source, source_mask, kept, seen)
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=hidden,
+        aside = Aside() if self.reports else None
+        tokens = Tokens(mask=mask, places=position_ids)
+        return DecoderOutput(
+            last_hidden_state=self.run(hidden, tokens, source, source_mask, kept, seen, aside=aside),
             past_key_values=past_key_values,
             hidden_states=None if seen is None else tuple(seen),
+            **of_stack(aside, training=self.training),
         )
 
     def clamp_distances(self, tokens: int) -> None:
         """Every layer counts distances above `tokens` as this one; errors as in `Attention.clamp_distances`."""
-        blocks: list[Any] = list(self.layers)
-        for block in blocks:
+        for block in self.layers.applied:
             block.attention.clamp_distances(tokens)
-        specs = [{**spec, "clamp_tokens": tokens} for spec in spread(self.config.attention, len(blocks))]
-        self.config.attention = plain_layers(specs, len(blocks))
+        count = len(self.layers.applied)
+        specs = [{**spec, "clamp_tokens": tokens} for spec in spread(self.config.attention, count)]
+        self.config.attention = plain_layers(specs, count)
 
     @property
     def keeps_state(self) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor, nn
-from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 
 from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
 from longspan.models.network import EncoderNetwork, first_token
+from longspan.models.outputs import EncoderOutput, of_stack
 from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedModel
+from longspan.stacks import Aside
 
 
 class Encoder(EncoderNetwork):
@@ -31,18 +32,20 @@ class Encoder(EncoderNetwork):
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
         position_ids: Tensor | None = None,
-    ) -> BaseModelOutput | tuple[Tensor, ...]:
+    ) -> EncoderOutput | tuple[Tensor, ...]:
         """Encode a batch: `(B, T)` ids and masks → states `(B, T, E)`; arguments as in `LongspanModel.forward`."""
         refuse_attentions(output_attentions, self.config.output_attentions)
         keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         seen: list[Tensor] | None = [] if keep else None
         summary: list[Tensor] | None = [] if self.summarizes else None
         inputs = (input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, position_ids)
-        hidden = self.states(*inputs, seen, summary=summary)
-        states = {"last_hidden_state": hidden, "hidden_states": None if seen is None else tuple(seen)}
-        output: Any = BaseModelOutput(**states)
-        if summary is not None:
-            output = BaseModelOutputWithPooling(**states, pooler_output=summary[0])
+        aside = Aside() if self.reports else None
+        output: Any = EncoderOutput(
+            last_hidden_state=self.states(*inputs, seen, summary=summary, aside=aside),
+            hidden_states=None if seen is None else tuple(seen),
+            pooler_output=None if summary is None else summary[0],
+            **of_stack(aside, training=self.training),
+        )
         return output.to_tuple() if return_dict is False else output
 
 
@@ -81,7 +84,7 @@ class LongspanModel(LongspanPreTrainedModel):
         return_dict: bool | None = None,
         position_ids: Tensor | None = None,
         **others: Any,
-    ) -> BaseModelOutputWithPooling | tuple[Tensor, ...]:
+    ) -> EncoderOutput | tuple[Tensor, ...]:
         """Encode a batch.
 
         Args:
@@ -100,7 +103,8 @@ class LongspanModel(LongspanPreTrainedModel):
 
         Returns:
             `last_hidden_state` `(B, T, E)`, and `pooler_output` `(B, E)` when the configuration has a pooler, or a
-            stack that sums each row up in one vector, such as the relay of a star.
+            stack that sums each row up in one vector, such as the relay of a star; `ponder_times` `(B, T)` where the
+            tokens of a stack stop by themselves, and in training the `stack_loss` that comes with them.
 
         Raises:
             InputError: a mask of another shape than the input; an input longer than `max_position_embeddings`.
@@ -118,4 +122,4 @@ class LongspanModel(LongspanPreTrainedModel):
         )
         summary = states.get("pooler_output")
         pooled = summary if self.pooler is None else self.pooler(states.last_hidden_state, summary)
-        return self.finish(BaseModelOutputWithPooling(**{**states, "pooler_output": pooled}), return_dict)
+        return self.finish(EncoderOutput(**{**states, "pooler_output": pooled}), return_dict)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import EncoderDecoderCache
-from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
+from transformers.modeling_outputs import BaseModelOutput
 
 from longspan.errors import InputError
 from longspan.models.arguments import refuse_attentions, refuse_others
@@ -17,6 +17,7 @@ from longspan.models.decoder import Decoder
 from longspan.models.encoder import Encoder
 from longspan.models.generation import LongspanWriter
 from longspan.models.losses import IGNORED
+from longspan.models.outputs import TextFromSourceOutput
 
 _SOURCE_INPUTS = ("encoder_outputs", "attention_mask", "global_attention_mask", "inputs_embeds")
 
@@ -83,7 +84,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
         decoder_inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
         **others: Any,
-    ) -> Seq2SeqLMOutput | tuple[Any, ...]:
+    ) -> TextFromSourceOutput | tuple[Any, ...]:
         """Teacher-forced logits, and the loss when `labels` are given.
 
         Args:
@@ -129,16 +130,20 @@ class LongspanForConditionalGeneration(LongspanWriter):
         )
         return self.finish(self._scored(encoded, decoded, labels, num_items_in_batch), return_dict)
 
-    def _scored(self, encoded: Any, decoded: Any, labels: Tensor | None, count: Tensor | int | None) -> Seq2SeqLMOutput:
+    def _scored(
+        self, encoded: Any, decoded: Any, labels: Tensor | None, count: Tensor | int | None
+    ) -> TextFromSourceOutput:
         """Logits of the decoder's states, and the loss."""
         logits = self.lm_head(decoded.last_hidden_state) + self.final_logits_bias
-        return Seq2SeqLMOutput(
-            loss=self.language_loss(logits, labels, count),
+        return TextFromSourceOutput(
+            loss=self.language_loss(logits, labels, count, encoded, decoded),
             logits=logits,
             past_key_values=decoded.past_key_values,
             decoder_hidden_states=decoded.hidden_states,
             encoder_last_hidden_state=encoded[0],
             encoder_hidden_states=getattr(encoded, "hidden_states", None),
+            ponder_times=decoded.ponder_times,
+            encoder_ponder_times=getattr(encoded, "ponder_times", None),
         )
 
     def _expand_inputs_for_generation(

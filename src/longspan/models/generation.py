@@ -10,6 +10,7 @@ from transformers import GenerationMixin
 from longspan.errors import InputError
 from longspan.models.decoder import Decoder
 from longspan.models.losses import token_loss
+from longspan.models.outputs import with_stack_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
 
 
@@ -25,13 +26,19 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         """Whether a state cannot be rolled back, or there is none, so that transformers refuses assisted decoding."""
         if not self.decoder.keeps_state:
             return True
-        layers = self.decoder.layers
-        return not all(layers.new_state(layer).is_croppable for layer in range(len(layers)))
+        stack = self.decoder.layers
+        return not all(stack.new_state(step).is_croppable for step in range(len(stack.applied)))
 
     def language_loss(
-        self, logits: Tensor, labels: Tensor | None, count: Tensor | int | None, *, shift: bool = False
+        self,
+        logits: Tensor,
+        labels: Tensor | None,
+        count: Tensor | int | None,
+        *outputs: Any,
+        shift: bool = False,
     ) -> Tensor | None:
-        """Cross-entropy `(B, T, V)` against `(B, T)` labels, `None` without labels.
+        """Cross-entropy `(B, T, V)` against `(B, T)` labels, `None` without labels, and what the stacks add of whom
+        `outputs` come.
 
         `shift` compares each token's logits with the label of the next; `count` is what the sum is divided by.
         """
@@ -39,7 +46,8 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
             return None
         if shift and labels.shape == logits.shape[:2]:
             logits, labels = logits[:, :-1], labels[:, 1:]
-        return token_loss(logits, labels, self.config.label_smoothing, count)
+        loss = token_loss(logits, labels, self.config.label_smoothing, count)
+        return with_stack_loss(loss, *outputs, labels=labels, count=count)
 
     @staticmethod
     def create_masks_for_generate(attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:

@@ -6,13 +6,13 @@ from typing import Any
 
 from torch import Tensor, nn
 from transformers import Cache
-from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from longspan.errors import InputError
 from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.generation import LongspanWriter
+from longspan.models.outputs import TextOutput
 from longspan.stacks import stack_config
 
 
@@ -82,7 +82,7 @@ class LongspanForCausalLM(LongspanWriter):
         logits_to_keep: int = 0,
         num_items_in_batch: Tensor | int | None = None,
         **others: Any,
-    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+    ) -> TextOutput | tuple[Any, ...]:
         """Logits of the next token after each, and the loss when `labels` are given.
 
         Args:
@@ -119,10 +119,11 @@ class LongspanForCausalLM(LongspanWriter):
             position_ids=position_ids,
         )
         logits = self.lm_head(decoded.last_hidden_state[:, -logits_to_keep if logits_to_keep else 0 :])
-        output = CausalLMOutputWithPast(
-            loss=self.language_loss(logits, labels, num_items_in_batch, shift=True),
+        output = TextOutput(
+            loss=self.language_loss(logits, labels, num_items_in_batch, decoded, shift=True),
             logits=logits,
             past_key_values=decoded.past_key_values,
             hidden_states=decoded.hidden_states,
+            ponder_times=decoded.ponder_times,
         )
         return self.finish(output, return_dict)

@@ -6,16 +6,18 @@ What runs here needs nothing of transformers; `encoder`, `decoder` and the model
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from longspan.attention import Attention, Tokens
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
 from longspan.models.tokens import describe_tokens
-from longspan.stacks import Sizes, stack_config
+from longspan.stacks import Aside, Sizes, stack_config
 from longspan.stacks.block import Block, Kept
 from longspan.stacks.cross_attention import CrossAttention
 
@@ -77,7 +79,7 @@ class Network(nn.Module):
         block = partial(make_block, config, kind=self.block, decoder=decoder, causal=causal)
         stack, depth = stack_config(config.stack), config.decoder_layers if decoder else config.num_hidden_layers
         self.layers = stack.build(block, depth, sizes_of(config, decoder=decoder, causal=causal))
-        self.summarizes = stack.summarizes
+        self.summarizes, self.reports, self.adds_positions = stack.summarizes, stack.reports, stack.adds_positions
         self.relative = _shared_positions(self.layers)
         pre = config.normalization == "pre" and not stack.normalizes
         self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre else None
@@ -91,12 +93,15 @@ class Network(nn.Module):
         kept: Sequence[Kept] | None = None,
         seen: list[Tensor] | None = None,
         summary: list[Tensor] | None = None,
+        aside: Aside | None = None,
     ) -> Tensor:
         """From the embeddings `(B, T, E)` to the final states `(B, T, E)`; arguments as in `Sequential.forward`.
 
-        `summary` is for stacks that sum up: a list that is to receive a vector per row, `(B, E)`.
+        `summary` is for stacks that sum up: a list that is to receive a vector per row, `(B, E)`. `aside` is for those
+        that report, and receives what they hand on beside the states.
         """
-        more = {} if summary is None else {"summary": summary}
+        more: dict[str, Any] = {} if summary is None else {"summary": summary}
+        more |= {} if aside is None else {"aside": aside}
         tables = () if self.relative is None else self.relative()
         hidden = self.layers(hidden, tokens, source, source_mask, *tables, kept=kept, seen=seen, **more)
         if self.final_norm is not None:
@@ -132,15 +137,23 @@ class EncoderNetwork(Network):
         seen: list[Tensor] | None = None,
         first_position: int = 0,
         summary: list[Tensor] | None = None,
+        aside: Aside | None = None,
     ) -> Tensor:
         """The final states `(B, T, E)`; arguments as in `LongspanModel.forward`.
 
         `first_position` is where the input begins in a longer document of which it is a piece; `seen` is a list that
-        is to receive the states before each layer and after the last, and `summary` one as in `run`.
+        is to receive the states before each layer and after the last, `summary` and `aside` are as in `run`.
         """
-        hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, position_ids)
+        # Where the stack alone tells places, position_ids are for it.
+        rows = None if self.adds_positions and self.embeddings.position is None else position_ids
+        hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, rows)
         tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask)
-        return self.run(hidden, tokens, seen=seen, summary=summary)
+        if self.adds_positions and position_ids is not None:
+            tokens = replace(tokens, places=position_ids - self.embeddings.offset)
+        elif self.adds_positions and first_position:
+            places = torch.arange(first_position, first_position + hidden.shape[1], device=hidden.device)
+            tokens = replace(tokens, places=places[None])
+        return self.run(hidden, tokens, seen=seen, summary=summary, aside=aside)
 
 
 def first_token(hidden: Tensor) -> Tensor:

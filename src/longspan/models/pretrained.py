@@ -18,6 +18,7 @@ from longspan.models.card import write_card
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import AxialPositions, Embeddings
 from longspan.stacks.block import Block
+from longspan.stacks.halting import HaltingUnit
 
 
 class CheckpointedBlock(GradientCheckpointingLayer, Block):
@@ -71,7 +72,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
         super().initialize_weights()
         with initialization.guard_torch_init_functions():
             for module in self.modules():
-                if isinstance(module, Attention | LengthTables | RelativeBiases):
+                if isinstance(module, Attention | LengthTables | RelativeBiases | HaltingUnit):
                     module.init_extra_weights(self.config.init_std)
                 elif isinstance(module, AxialPositions):
                     module.init_tables()

@@ -9,24 +9,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from longspan.settings import from_spec
-from longspan.stacks.base import Sizes, StackConfig
+from longspan.stacks.base import Aside, Sizes, StackConfig
 from longspan.stacks.recurrent import RecurrentConfig
 from longspan.stacks.reversible import ReversibleConfig
 from longspan.stacks.sequential import SequentialConfig
 from longspan.stacks.star import StarConfig
+from longspan.stacks.universal import UniversalConfig
 
 __all__ = [
     "STACKS",
+    "Aside",
     "RecurrentConfig",
     "ReversibleConfig",
     "SequentialConfig",
     "Sizes",
     "StackConfig",
     "StarConfig",
+    "UniversalConfig",
     "stack_config",
 ]
 
-_KINDS: tuple[type[StackConfig], ...] = (SequentialConfig, ReversibleConfig, RecurrentConfig, StarConfig)
+_KINDS: tuple[type[StackConfig], ...] = (
+    SequentialConfig,
+    ReversibleConfig,
+    RecurrentConfig,
+    UniversalConfig,
+    StarConfig,
+)
 STACKS: dict[str, type[StackConfig]] = {kind.stack: kind for kind in _KINDS}
 """Name → configuration, whose `build(block, layers, sizes)` makes the module."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from longspan.attention.base import State
 from longspan.errors import InputError
@@ -31,6 +31,19 @@ class Sizes:
     eps: float = 1e-5
     attention_dropout: float = 0.0
     causal: bool = False
+
+
+@dataclass(kw_only=True)
+class Aside:
+    """What a stack hands to its model beside the states.
+
+    Attributes:
+        loss: a scalar that joins the loss of a model in training; every model adds it, whatever it is.
+        ponder_times: `(B, T)` float32, the steps that each position took; 0 for padding.
+    """
+
+    loss: Tensor | None = None
+    ponder_times: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +79,16 @@ class StackConfig:
         return False
 
     @property
+    def reports(self) -> bool:
+        """Whether it takes an `aside`, an `Aside` that is to receive more than states."""
+        return False
+
+    @property
+    def adds_positions(self) -> bool:
+        """Whether it tells tokens their places itself, by `Tokens.places` or else counting the real ones."""
+        return False
+
+    @property
     def streams(self) -> int:
         """How many times as wide as the model its output is."""
         return 1
@@ -73,7 +96,7 @@ class StackConfig:
     def check_model(self, config: Any) -> None:
         """Raise `InputError` for fields of a model that do not go with this stack."""
 
-    def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> nn.ModuleList:
+    def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Layers:
         """Make the module, called as `Sequential` is, of `layers` blocks that `block(layer)` makes."""
         raise NotImplementedError
 
@@ -93,15 +116,18 @@ class Layers(nn.ModuleList):
         return iter([self[layer] for layer in range(len(self))])
 
     @property
-    def keeps_state(self) -> bool:
-        """Whether every layer of a causal stack has a state that the next step continues."""
-        attentions: list[Any] = [block.attention for block in self]
-        return all(attention.keeps_state for attention in attentions)
+    def applied(self) -> list[Any]:
+        """The blocks in the order in which they run, each as often as it does: a decoder keeps a state for each."""
+        return list(self)
 
-    def new_state(self, layer: int) -> State:
-        """What a layer of a causal stack keeps of its own sequence between steps, still empty."""
-        block: Any = self[layer]
-        return block.attention.new_state()
+    @property
+    def keeps_state(self) -> bool:
+        """Whether every block of a causal stack has a state that the next step continues."""
+        return all(block.attention.keeps_state for block in self.applied)
+
+    def new_state(self, step: int) -> State:
+        """What a causal stack keeps between steps for one of the `applied`, of its own sequence, still empty."""
+        return self.applied[step].attention.new_state()
 
     def configure(self, config: StackConfig) -> None:
         """Take other options, without other weights.

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from longspan.attention import Attention, Tokens
 from longspan.attention.base import State
+from longspan.attention.parts.tokens import in_order
 from longspan.errors import InputError
 from longspan.stacks.cross_attention import CrossAttention
 
@@ -139,6 +140,33 @@ class Block(nn.Module):
         for branch in self.branches(*given, past_key_values=past_key_values, memory=memory):
             hidden = self._branch(hidden, branch.sublayer, branch.norm)
         return clamp_half(hidden)
+
+    def at(
+        self,
+        places: Tensor,
+        hidden: Tensor,
+        tokens: Tokens,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        *tables: Tensor,
+        past_key_values: Kept | None = None,
+    ) -> Tensor:
+        """What `forward` gives at some places `(B, Q)` alone, `(B, Q, E)`; these see all that they would see there.
+
+        Everything but attention goes place by place; what attention can leave out, its `at` says.
+        """
+        own = None if past_key_values is None else past_key_values.own
+        _, *others = self.branches(tokens, source, source_mask, *tables, past_key_values=past_key_values)
+        if tables:
+            tokens = replace(tokens, relative=tables)
+        seen = self.attention_norm(hidden) if self.pre else hidden
+        chosen = in_order(hidden, places)
+        chosen = chosen + self.dropout(self.attention.at(places, seen, tokens, own))
+        if not self.pre:
+            chosen = self.attention_norm(chosen)
+        for branch in others if places.shape[1] else ():
+            chosen = self._branch(chosen, branch.sublayer, branch.norm)
+        return clamp_half(chosen)
 
     def branches(
         self,

@@ -84,10 +84,10 @@ class Recurrent(Layers):
         """Always: whatever a mechanism keeps by itself, its inputs can be read again."""
         return True
 
-    def new_state(self, layer: int) -> State:
+    def new_state(self, step: int) -> State:
         from longspan.attention.parts.state import HiddenLayer
 
-        block: Any = self[layer]
+        block: Any = self[step]
         learns = torch.is_grad_enabled() or self.training
         state = None if learns else block.attention.memory_state(self.config.memory_tokens)
         return HiddenLayer(self.config.memory_tokens) if state is None else state

@@ -25,6 +25,8 @@ TASKS: dict[str, Any] = {
     "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
     "distillation": "longspan.tasks.embeddings.distillation:Distillation",
     "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
+    "algorithmic": "longspan.tasks.exercises.algorithmic:Algorithmic",
+    "stories": "longspan.tasks.exercises.stories:Stories",
 }
 """Name → where the task's dataclass lies, or the class itself where `longspan.register` added it."""
 

@@ -22,6 +22,8 @@ class Tokens:
         is_global: `(B, T)` bool, True where a token attends everywhere and is attended by everyone; `None` means none.
         global_slots: `(B, G)` int64 positions of the global tokens, −1 in unused slots; one named twice counts once.
             Derived from `is_global` when absent; a model derives it once for all of its layers, with `with_slots`.
+        places: `(1 or B, T)` int64, where each new token stands in its text, counted from 0; for stacks that tell
+            tokens their places. `None` counts the real ones of the mask.
         relative: tables that an encoder shares between its layers, of relative positions or whatever else these ask for
             in `build_positions`; only mechanisms that share tables read it.
     """
@@ -30,6 +32,7 @@ class Tokens:
     is_global: Tensor | None = None
     global_slots: Tensor | None = None
     relative: tuple[Tensor, ...] | None = None
+    places: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name in ("mask", "is_global"):

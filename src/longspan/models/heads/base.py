@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from longspan.models.configuration import LongspanConfig
 from longspan.models.encoder import LongspanModel
 from longspan.models.heads.specs import HeadSpec
+from longspan.models.outputs import with_stack_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
 
 
@@ -84,6 +85,9 @@ class LongspanWithHead(LongspanPreTrainedModel):
         output = self.predict(encoded, attention_mask, **own)
         if encoded.hidden_states is not None:
             output["hidden_states"] = encoded.hidden_states
+        if encoded.stack_loss is not None and output.get("loss") is not None:
+            count = own.get("num_items_in_batch")
+            output["loss"] = with_stack_loss(output["loss"], encoded, labels=own.get("labels"), count=count)
         return self.finish(output, return_dict)
 
 

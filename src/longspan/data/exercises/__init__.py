@@ -1,0 +1,1 @@
+"""Exercises: short texts with one right answer each, made up or read."""

@@ -1,0 +1,76 @@
+"""What models return: transformers' outputs, and what a stack hands on beside the states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPastAndCrossAttentions,
+    BaseModelOutputWithPooling,
+    CausalLMOutputWithPast,
+    Seq2SeqLMOutput,
+)
+
+from longspan.models.losses import IGNORED
+from longspan.stacks import Aside
+
+
+@dataclass
+class EncoderOutput(BaseModelOutputWithPooling):
+    """An encoder's states.
+
+    Attributes:
+        ponder_times: `(B, T)` float32, steps that each token took, in stacks whose tokens stop by themselves.
+        stack_loss: scalar, what such a stack adds to a training loss; only while training.
+    """
+
+    ponder_times: Tensor | None = None
+    stack_loss: Tensor | None = None
+
+
+@dataclass
+class DecoderOutput(BaseModelOutputWithPastAndCrossAttentions):
+    """A decoder's states; `ponder_times` and `stack_loss` as in `EncoderOutput`."""
+
+    ponder_times: Tensor | None = None
+    stack_loss: Tensor | None = None
+
+
+@dataclass
+class TextOutput(CausalLMOutputWithPast):
+    """What `LongspanForCausalLM` returns; `ponder_times` `(B, T)` as in `EncoderOutput`."""
+
+    ponder_times: Tensor | None = None
+
+
+@dataclass
+class TextFromSourceOutput(Seq2SeqLMOutput):
+    """What `LongspanForConditionalGeneration` returns; `ponder_times` are of the tokens that it writes, and
+    `encoder_ponder_times` of those of the source, both as in `EncoderOutput`."""
+
+    ponder_times: Tensor | None = None
+    encoder_ponder_times: Tensor | None = None
+
+
+def of_stack(aside: Aside | None, *, training: bool) -> dict[str, Any]:
+    """What a stack found, as fields of an output."""
+    if aside is None:
+        return {}
+    return {"ponder_times": aside.ponder_times, "stack_loss": aside.loss if training else None}
+
+
+def with_stack_loss(
+    loss: Tensor | None, *outputs: Any, labels: Tensor | None = None, count: Tensor | int | None = None
+) -> Tensor | None:
+    """A model's loss and what the stacks of some `outputs` add to it; `None` without a loss.
+
+    Where a loss is divided by the `count` of all labels in an update, the batch adds its share of them.
+    """
+    for output in outputs:
+        extra = getattr(output, "stack_loss", None)
+        if loss is not None and extra is not None:
+            share = 1.0 if labels is None or count is None else (labels != IGNORED).sum() / count
+            loss = loss + share * extra
+    return loss
