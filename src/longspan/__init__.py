@@ -17,7 +17,7 @@ from longspan.version import __version__
 if TYPE_CHECKING:
     from longspan import patterns
     from longspan.attention import MECHANISMS, Tokens
-    from longspan.checkpoints import from_transformers, lengthen, to_onnx, to_transformers, use_attention
+    from longspan.checkpoints import decompose, from_transformers, lengthen, to_onnx, to_transformers, use_attention
     from longspan.inference.answer import answer
     from longspan.inference.embed import embed, embed_document
     from longspan.inference.generate import generate
@@ -57,6 +57,7 @@ __all__ = [
     "__version__",
     "answer",
     "attend",
+    "decompose",
     "embed",
     "embed_document",
     "from_transformers",
@@ -72,7 +73,7 @@ __all__ = [
 
 _MODULES = {
     "attention": ("MECHANISMS", "Tokens"),
-    "checkpoints": ("from_transformers", "lengthen", "to_onnx", "to_transformers", "use_attention"),
+    "checkpoints": ("decompose", "from_transformers", "lengthen", "to_onnx", "to_transformers", "use_attention"),
     "inference.answer": ("answer",),
     "inference.embed": ("embed", "embed_document"),
     "inference.generate": ("generate",),

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from longspan.attention import Attention, Tokens
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
-from longspan.models.tokens import describe_tokens
+from longspan.models.tokens import border_of, describe_tokens
 from longspan.stacks import Sizes, stack_config
 from longspan.stacks.block import Block, Kept
 from longspan.stacks.cross_attention import CrossAttention
@@ -78,6 +78,7 @@ class Network(nn.Module):
         stack, depth = stack_config(config.stack), config.decoder_layers if decoder else config.num_hidden_layers
         self.layers = stack.build(block, depth, sizes_of(config, decoder=decoder, causal=causal))
         self.summarizes = stack.summarizes
+        self.parts, self.restarts = stack.parts, stack.restarts
         self.relative = _shared_positions(self.layers, config.hidden_size)
         pre = config.normalization == "pre" and not stack.normalizes
         self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre else None
@@ -138,8 +139,12 @@ class EncoderNetwork(Network):
         `first_position` is where the input begins in a longer document of which it is a piece; `seen` is a list that
         is to receive the states before each layer and after the last, and `summary` one as in `run`.
         """
-        hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, position_ids)
-        tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask)
+        border = None
+        if self.parts:
+            border = border_of(self.config, input_ids, attention_mask, token_type_ids)
+        again = border if self.restarts else None
+        hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, position_ids, again)
+        tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask, border)
         return self.run(hidden, tokens, seen=seen, summary=summary)
 
 

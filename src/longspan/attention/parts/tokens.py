@@ -24,12 +24,15 @@ class Tokens:
             Derived from `is_global` when absent; a model derives it once for all of its layers, with `with_slots`.
         relative: tables that an encoder shares between its layers, of relative positions or whatever else these ask for
             in `build_positions`; only mechanisms that share tables read it.
+        border: `(B,)` int64, the place at which the second part of each row begins, T where there is none; only a stack
+            that reads parts apart asks for it, and no mechanism.
     """
 
     mask: Tensor | None = None
     is_global: Tensor | None = None
     global_slots: Tensor | None = None
     relative: tuple[Tensor, ...] | None = None
+    border: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name in ("mask", "is_global"):
