@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from longspan.inference.answer import answer
     from longspan.inference.embed import embed, embed_document
     from longspan.inference.generate import generate
+    from longspan.inference.indexing.documents import DocumentIndex, index
     from longspan.inference.results import DocumentAnswer, Summary
     from longspan.inference.summarize import summarize
     from longspan.models import (
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MECHANISMS",
     "DocumentAnswer",
+    "DocumentIndex",
     "InputError",
     "LongspanConfig",
     "LongspanForCausalLM",
@@ -62,6 +64,7 @@ __all__ = [
     "embed_document",
     "from_transformers",
     "generate",
+    "index",
     "lengthen",
     "patterns",
     "register",
@@ -77,6 +80,7 @@ _MODULES = {
     "inference.answer": ("answer",),
     "inference.embed": ("embed", "embed_document"),
     "inference.generate": ("generate",),
+    "inference.indexing.documents": ("DocumentIndex", "index"),
     "inference.results": ("DocumentAnswer", "Summary"),
     "inference.summarize": ("summarize",),
     "ops.attend": ("attend",),

@@ -129,7 +129,7 @@ def test_the_border_is_told_by_types_or_by_the_first_separator():
     torch.testing.assert_close(model(ids.masked_fill(ids == SEP, 2), token_type_ids=types)[0], expected)
     embeds = model.encoder.embeddings.token(ids)
     torch.testing.assert_close(model(inputs_embeds=embeds, token_type_ids=types)[0], expected)
-    with pytest.raises(InputError, match="nothing tells where the passage begins .inputs_embeds show no separator"):
+    with pytest.raises(InputError, match=r"nothing tells where the passage begins \(inputs_embeds show no sep"):
         model(inputs_embeds=embeds)
     with pytest.raises(InputError, match=r"nothing tells where the passage begins \(sep_token_id is None\)"):
         build(2, sep_token_id=None, eos_token_id=None)(ids)
@@ -178,9 +178,7 @@ def test_a_number_of_layers_that_cannot_be_is_named(lower):
 def test_what_writes_or_has_another_stack_is_refused():
     with pytest.raises(InputError, match="stack 'decomposed' cannot write text"):
         build(1, kind=LongspanForCausalLM)
-    with pytest.raises(
-        InputError, match="decoder_layers=2 means nothing in stack 'decomposed', which has no causal form"
-    ):
+    with pytest.raises(InputError, match="decoder_layers=2 means nothing in stack 'decomposed', which has no"):
         build(1, kind=LongspanForConditionalGeneration, decoder_layers=2)
     decoder = LongspanForConditionalGeneration(LongspanConfig(**SIZES, decoder_layers=2))
     with pytest.raises(InputError, match="lower_layers is for encoders, and the source is a LongspanForConditional"):

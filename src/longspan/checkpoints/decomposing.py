@@ -1,4 +1,4 @@
-"""The same weights in another stack: `decompose` makes the lower layers of an encoder read question and passage apart."""
+"""The same weights in another stack: `decompose` has the lower layers of an encoder read question and passage apart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def decompose(
     *,
     positions: Literal["restart", "joint"] = "restart",
 ) -> LongspanPreTrainedModel:
-    """Make the lower layers of an encoder read the question and the passage of a pair apart (Cao et al. 2020, DeFormer).
+    """Make the lower layers of an encoder read question and passage apart (Cao et al. 2020, DeFormer, arXiv 2005.00697).
 
     The weights stay as they are and none is added; only the configuration's `stack` changes. What a passage is below
     the upper layers then depends on the passage alone, and can be kept: see `longspan.index`. The outputs differ from
@@ -49,7 +49,7 @@ def decompose(
 def restacked(
     model_or_path: PreTrainedModel | str | Path, stack: Any, argument: str = "model.stack"
 ) -> LongspanPreTrainedModel:
-    """A copy of a model whose blocks are put together by another stack of the same weights; errors as in `decompose`."""
+    """A copy of a model whose blocks another stack of the same weights puts together; errors as in `decompose`."""
     source = load_any(model_or_path)
     base: Any = source if isinstance(source, LongspanPreTrainedModel) else from_transformers(source)
     wanted, held = stack_config(stack), stack_config(base.config.stack)
@@ -58,11 +58,13 @@ def restacked(
     for one in (held, wanted):
         if one.stack not in SHARE_WEIGHTS:
             raise InputError(
-                f"{argument} needs blocks that are simply stacked, and the stack {one.stack!r} has weights or a reading "
-                "of its own; train a new model with it"
+                f"{argument} needs blocks that are simply stacked, and the stack {one.stack!r} has weights or a "
+                "reading of its own; train a new model with it"
             )
     model = type(base)(type(base.config).from_dict(base.config.to_dict() | {"stack": wanted.to_dict()}))
     model.to(device=base.device, dtype=base.dtype)
     model.load_state_dict(base.state_dict())
     carry_over(base, model)
+    if hasattr(base, "new_weights"):
+        model.new_weights = base.new_weights
     return model.eval()

@@ -69,6 +69,10 @@ class StackConfig:
         """Whether the second part's positions are counted from 0 again."""
         return False
 
+    def first_joint(self, layers: int) -> int:
+        """The first of so many layers that reads whole rows."""
+        return 0
+
     @property
     def streams(self) -> int:
         """How many times as wide as the model its output is."""

@@ -56,8 +56,8 @@ class DecomposedConfig(StackConfig):
         """Refuse more lower layers than there are layers."""
         if self.lower_layers is not None and self.lower_layers > config.num_hidden_layers:
             raise InputError(
-                f"lower_layers={self.lower_layers} is more than the num_hidden_layers={config.num_hidden_layers} of the "
-                f"model; give 0 to {config.num_hidden_layers}"
+                f"lower_layers={self.lower_layers} is more than num_hidden_layers={config.num_hidden_layers} of the model; "
+                f"give 0 to {config.num_hidden_layers}"
             )
 
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Decomposed:
@@ -65,8 +65,10 @@ class DecomposedConfig(StackConfig):
             raise InputError(
                 f"stack 'decomposed' cannot write text: it is one {self.unused['decoder_layers']}; choose another stack"
             )
-        lower = layers * 3 // 4 if self.lower_layers is None else min(self.lower_layers, layers)
-        return Decomposed((block(layer) for layer in range(layers)), lower)
+        return Decomposed((block(layer) for layer in range(layers)), self.first_joint(layers))
+
+    def first_joint(self, layers: int) -> int:
+        return layers * 3 // 4 if self.lower_layers is None else min(self.lower_layers, layers)
 
 
 class Part(NamedTuple):
@@ -98,8 +100,8 @@ class Decomposed(Sequential):
         kept: Sequence[Kept] | None = None,
         seen: list[Tensor] | None = None,
     ) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; arguments as in `Sequential.forward`. `tokens.border` says where parts begin; without
-        it every row is one part."""
+        """`(B, T, E)` → `(B, T, E)`; arguments as in `Sequential.forward`. Without a `tokens.border` every row is one
+        part."""
         border = tokens.border
         if border is None or self.lower == 0 or hidden.shape[1] == 0:
             return self.layers_from(0, hidden, tokens, *tables, seen=seen)
