@@ -17,10 +17,11 @@ from longspan.version import __version__
 if TYPE_CHECKING:
     from longspan import patterns
     from longspan.attention import MECHANISMS, Tokens
-    from longspan.checkpoints import from_transformers, lengthen, to_onnx, to_transformers, use_attention
+    from longspan.checkpoints import decompose, from_transformers, lengthen, to_onnx, to_transformers, use_attention
     from longspan.inference.answer import answer
     from longspan.inference.embed import embed, embed_document
     from longspan.inference.generate import generate
+    from longspan.inference.indexing.documents import DocumentIndex, index
     from longspan.inference.results import DocumentAnswer, Summary
     from longspan.inference.summarize import summarize
     from longspan.models import (
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MECHANISMS",
     "DocumentAnswer",
+    "DocumentIndex",
     "InputError",
     "LongspanConfig",
     "LongspanForCausalLM",
@@ -57,10 +59,12 @@ __all__ = [
     "__version__",
     "answer",
     "attend",
+    "decompose",
     "embed",
     "embed_document",
     "from_transformers",
     "generate",
+    "index",
     "lengthen",
     "patterns",
     "register",
@@ -72,10 +76,11 @@ __all__ = [
 
 _MODULES = {
     "attention": ("MECHANISMS", "Tokens"),
-    "checkpoints": ("from_transformers", "lengthen", "to_onnx", "to_transformers", "use_attention"),
+    "checkpoints": ("decompose", "from_transformers", "lengthen", "to_onnx", "to_transformers", "use_attention"),
     "inference.answer": ("answer",),
     "inference.embed": ("embed", "embed_document"),
     "inference.generate": ("generate",),
+    "inference.indexing.documents": ("DocumentIndex", "index"),
     "inference.results": ("DocumentAnswer", "Summary"),
     "inference.summarize": ("summarize",),
     "ops.attend": ("attend",),

@@ -36,9 +36,11 @@ def build(name, kind=None, **changes):
 
 
 def batch(*lengths):
-    """Random ids `(B, T)` and their mask."""
+    """Random ids `(B, T)`, of which the fifth is a separator, and their mask."""
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    return torch.randint(3, 61, mask.shape).masked_fill(~mask, 1), mask.long()
+    ids = torch.randint(3, 61, mask.shape)
+    ids[:, 4:5] = 2
+    return ids.masked_fill(~mask, 1), mask.long()
 
 
 @every_stack

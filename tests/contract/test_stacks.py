@@ -95,12 +95,26 @@ def normalized(vector):
     return (vector - vector.mean()) / (vector.var(correction=0) + 1e-5).sqrt()
 
 
+def parts_apart(stack, hidden, tokens):
+    """arXiv 2005.00697, section 3: three quarters of the layers read what stands before and behind the border alone."""
+    states = [hidden]
+    for layer, each in enumerate(stack):
+        rows = []
+        for state, real, border in zip(states[-1], tokens.mask, tokens.border.tolist(), strict=True):
+            borders = [0, border] if layer < len(stack) * 3 // 4 else [0]
+            parts = [slice(start, end) for start, end in zip(borders, [*borders[1:], 13], strict=True)]
+            rows.append(torch.cat([each(state[None, part], Tokens(mask=real[None, part]))[0] for part in parts]))
+        states.append(torch.stack(rows))
+    return states
+
+
 BY_HAND = {
     "sequential": one_after_the_other,
     "reversible": two_streams,
     "recurrent": one_after_the_other,  # of one segment; of several, see tests/stacks
-    "star": star,
     "universal": one_again_and_again,
+    "decomposed": parts_apart,
+    "star": star,
 }
 """Stack → the states before each block and after the last, from its definition."""
 FIELDS = {"reversible": {"normalization": "pre"}}
@@ -116,7 +130,7 @@ def test_a_stack_equals_its_blocks_applied_by_hand(name, layers):
     assert len(stack) == len(list(stack))
     assert len(stack.applied) == layers
     hidden = torch.randn(2, 13, WIDTH, dtype=torch.float64, requires_grad=True)
-    tokens = Tokens(mask=torch.arange(13) < torch.tensor([[13], [7]]))
+    tokens = Tokens(mask=torch.arange(13) < torch.tensor([[13], [7]]), border=torch.tensor([5, 3]))
     states = BY_HAND[name](copy.deepcopy(stack), hidden, tokens)
     output = stack(hidden, tokens, seen=seen)
     torch.testing.assert_close([output, *seen], [states[-1], *states])

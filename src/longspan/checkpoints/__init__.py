@@ -6,6 +6,7 @@ Importing this package makes `attn_implementation="longspan"` and our model clas
 import longspan.models.registration
 import longspan.ops.decompositions  # noqa: F401
 from longspan.checkpoints.attention_interface import use_attention
+from longspan.checkpoints.decomposing import decompose
 from longspan.checkpoints.frozen import train_new_positions_only
 from longspan.checkpoints.incoming import from_transformers
 from longspan.checkpoints.lengthening.lengthen import lengthen
@@ -15,6 +16,7 @@ from longspan.checkpoints.outgoing import to_transformers
 
 __all__ = [
     "LengthenReport",
+    "decompose",
     "from_transformers",
     "lengthen",
     "to_onnx",

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 def answer(
     words: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="DOCUMENT… QUESTION",
             help="Files or folders (- is standard input), then the question in quotes, unless --question asks it.",
             show_default=False,
         ),
-    ],
+    ] = None,
     questions: Annotated[
         list[str] | None, typer.Option("--question", "-q", help="A question; may be repeated.", show_default=False)
     ] = None,
@@ -36,6 +36,10 @@ def answer(
     json: Json = False,
     picture: Annotated[
         Path | None, typer.Option(help="Draw the document as a strip with each passage's probability.")
+    ] = None,
+    index: Annotated[
+        Path | None,
+        typer.Option(help="Ask the documents of this index, which `longspan index` made.", show_default=False),
     ] = None,
     threshold: Annotated[
         float | None,
@@ -50,23 +54,31 @@ def answer(
 
     Shows the passages that are most likely to hold the answer, best first, with their places, the section or who
     speaks, the sentence that matters, and how sure that is; or says that there is probably none. `--model` has the best
-    passages read by a model of questions, which marks the words that answer.
+    passages read by a model of questions, which marks the words that answer; `--index` asks a whole collection, whose
+    passages its model has read already.
 
     Examples: `longspan answer paper.pdf "which organism was studied?"`, `longspan answer contracts/ "who may cancel?"`,
-    `longspan answer a.pdf b.md -q "when did it begin?" -q "who paid?"`, `curl -s URL | longspan answer - "when?"`.
+    `longspan answer a.pdf b.md -q "when did it begin?" -q "who paid?"`, `curl -s URL | longspan answer - "when?"`,
+    `longspan answer --index library "who may cancel?"`.
     """
     from longspan.inference.answer import Answerer, check_question, open_documents
 
-    sources, asked = _told_apart(words, questions or [])
+    sources, asked = _told_apart(words or [], questions or [], indexed=index is not None)
     for question in asked:
         check_question(question)
     if picture is not None:
         _check_picture(picture, sources, asked)
-    # Every document is read before any question is answered, so that a mistake in the last one costs nothing.
-    documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
-    for note in skipped:
-        say(f"note: {note}", error=True)
-    answerer = Answerer(documents, model)
+    if index is not None:
+        from longspan.inference.indexing.documents import DocumentIndex
+
+        answerer = DocumentIndex(index, model)
+        documents = answerer.documents
+    else:
+        # Every document is read before any question is answered, so that a mistake in the last one costs nothing.
+        documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
+        for note in skipped:
+            say(f"note: {note}", error=True)
+        answerer = Answerer(documents, model)
     done: list[DocumentAnswer] = []
     for question in asked:
         found = answerer.answer(question, top=top, threshold=threshold)
@@ -85,8 +97,15 @@ def answer(
         say(f"note: {note}", error=True)
 
 
-def _told_apart(words: list[str], questions: list[str]) -> tuple[list[str], list[str]]:
+def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tuple[list[str], list[str]]:
     """The documents and the questions: without `--question` the last word is the question."""
+    if not words and not (indexed and questions):
+        raise InputError("nothing is asked; name a document and ask a question")
+    if indexed:
+        sources, asked = (words, questions) if questions else (words[:-1], words[-1:])
+        if sources:
+            raise InputError(f"{sources[0]!r} is given beside --index; leave it out, or add it with `longspan index`")
+        return [], asked
     if questions:
         return words, questions
     *sources, question = words
@@ -103,7 +122,7 @@ def _check_picture(picture: Path, sources: Sequence[str], questions: Sequence[st
 
     if len(questions) > 1:
         raise InputError(f"--picture {picture} draws one answer, but {len(questions)} questions are asked; ask one")
-    if len(sources) > 1 or Path(sources[0]).is_dir():
+    if len(sources) != 1 or Path(sources[0]).is_dir():
         raise InputError(f"--picture {picture} draws one document; name one file")
     check_picture(picture)
 

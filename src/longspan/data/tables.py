@@ -20,11 +20,14 @@ LONGEST_CELL = 1 << 28
 _TABLE = re.compile(r"\.(csv|tsv|parquet)(\.gz|\.xz)?$", re.IGNORECASE)
 
 
-def read_records(path: Path, damaged: Callable[[int, InputError], None] = stop) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_records(
+    path: Path, damaged: Callable[[int, InputError], None] = stop, *, quoted: bool = True
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield `(line or row number, record)`; one record is in memory at a time (of Parquet, 64).
 
-    A CSV or TSV file is UTF-8 with the names of its columns in the first line; quoted cells may hold line breaks. gzip
-    and xz are known by the file's first bytes. Arguments and errors as in `read_jsonl`.
+    A CSV or TSV file is UTF-8 with the names of its columns in the first line; quoted cells may hold line breaks, unless
+    quotes are said to be characters like others. gzip and xz are known by the file's first bytes. Other arguments and
+    errors as in `read_jsonl`.
     """
     found = _TABLE.search(path.name)
     if found is None or path.is_dir():
@@ -32,17 +35,18 @@ def read_records(path: Path, damaged: Callable[[int, InputError], None] = stop) 
     elif found[1].lower() == "parquet":
         yield from _parquet(path, damaged)
     else:
-        yield from _csv(path, "," if found[1].lower() == "csv" else "\t", damaged)
+        yield from _csv(path, "," if found[1].lower() == "csv" else "\t", damaged, quoted)
 
 
 def _csv(
-    path: Path, separator: str, damaged: Callable[[int, InputError], None]
+    path: Path, separator: str, damaged: Callable[[int, InputError], None], quoted: bool
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     csv.field_size_limit(LONGEST_CELL)
     line = 1
     try:
         with io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file, delimiter=separator, strict=True)
+            quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+            rows = csv.reader(file, delimiter=separator, strict=True, quoting=quoting)
             columns = _columns(next(rows, []), path)
             line = rows.line_num + 1
             for cells in rows:

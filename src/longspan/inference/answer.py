@@ -125,16 +125,30 @@ def _read_those_that_can_be(
 class Answerer:
     """Documents that are ready for many questions; arguments and errors as in `answer`.
 
+    Args:
+        passages: those of each document, where they are known; they are ranked by their words alone.
+
     Attributes:
         documents: in the order in which they are numbered.
     """
 
-    def __init__(self, documents: Sequence[Document], model: str | Path | SpanReader | None = None) -> None:
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        model: str | Path | SpanReader | None = None,
+        *,
+        passages: Sequence[Sequence[Passage]] | None = None,
+    ) -> None:
         self.documents = list(documents)
         sample = "\n".join(one.text[:SAMPLE] for one in self.documents)
         self._english = reads_english(sample)
-        self._weights, encoder = _ranking_for(self._english)
-        self._index = PassageIndex(self.documents, guess_language(sample), encoder)
+        language = guess_language(sample)
+        if passages is None:
+            self._weights, encoder = _ranking_for(self._english)
+            self._index = PassageIndex(self.documents, language, encoder)
+        else:
+            self._weights = load_weights()["words"]
+            self._index = PassageIndex(self.documents, language, passages=passages)
         self._reader = load_reader(model) if isinstance(model, str | Path) else model
 
     def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:

@@ -67,19 +67,31 @@ class Evidence:
 class PassageIndex:
     """The passages of some documents, ready to be searched.
 
+    Args:
+        documents: whose passages compete.
+        language: code of the language whose rules find stems.
+        encoder: what tells meanings; None goes by words alone.
+        passages: those of each document, where they are known.
+
     Attributes:
         passages: of all documents, one document after the other.
         owners: for each passage the number of its document.
     """
 
-    def __init__(self, documents: Sequence[Document], language: str, encoder: Encoder | None = None) -> None:
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        language: str,
+        encoder: Encoder | None = None,
+        passages: Sequence[Sequence[Passage]] | None = None,
+    ) -> None:
         self.language = language
         self.passages: list[Passage] = []
         self.owners: list[int] = []
         vectors: list[tuple[np.ndarray, np.ndarray]] = []
         for number, document in enumerate(documents):
-            units = units_of(document)
-            found = passages_of(document, units)
+            units = units_of(document) if passages is None else []
+            found = passages_of(document, units) if passages is None else list(passages[number])
             self.passages += found
             self.owners += [number] * len(found)
             if encoder is not None:

@@ -82,8 +82,6 @@ class WindowReader:
         """The best words of a text; None where "no answer" is likelier."""
         import torch
 
-        from longspan.tasks.questions.answering import best_spans
-
         encoded = self.tokenizer(
             question,
             text,
@@ -94,19 +92,32 @@ class WindowReader:
             verbose=False,
         )
         spans = encoded.pop("offset_mapping")[0].tolist()
-        inside = [one == 1 and end > start for one, (start, end) in zip(encoded.sequence_ids(0), spans, strict=True)]
-        if not any(inside):
+        spans = [
+            (start, end) if one == 1 and end > start else (-1, -1)
+            for one, (start, end) in zip(encoded.sequence_ids(0), spans, strict=True)
+        ]
+        if all(start < 0 for start, _ in spans):
             return None
         with torch.inference_mode():
             output = self.model(**encoded)
-        start, end = output.start_logits.double(), output.end_logits.double()
-        words = torch.where(torch.tensor([inside]), 0, -1)
-        score, first, last = (found[0, 0] for found in best_spans(start, end, words, 1, LONGEST))
-        none = start[0, 0] + end[0, 0]
-        if none > score:
-            return None
-        every = torch.logaddexp(_total(start, end, words), none)
-        return Words(spans[int(first)][0], spans[int(last)][1], float((score - every).exp()))
+        return best_words(output.start_logits, output.end_logits, spans)
+
+
+def best_words(start: Any, end: Any, spans: Sequence[tuple[int, int]]) -> Words | None:
+    """The best words of a row with scores `(1, T)`, whose tokens are these characters, −1 for those that cannot be of an
+    answer; None where "no answer", the first token, is likelier."""
+    import torch
+
+    from longspan.tasks.questions.answering import best_spans
+
+    start, end = start.double(), end.double()
+    words = torch.tensor([[0 if first >= 0 else -1 for first, _ in spans]])
+    score, first, last = (found[0, 0] for found in best_spans(start, end, words, 1, LONGEST))
+    none = start[0, 0] + end[0, 0]
+    if none > score:
+        return None
+    every = torch.logaddexp(_total(start, end, words), none)
+    return Words(spans[int(first)][0], spans[int(last)][1], float((score - every).exp()))
 
 
 def _total(start: Any, end: Any, words: Any) -> Any:

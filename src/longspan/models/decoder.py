@@ -77,7 +77,7 @@ class Decoder(Network):
             source_mask = _source_mask(hidden, source, source_mask, check=first == 0)
         keep = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         seen: list[Tensor] | None = [] if keep else None
-        aside = Aside() if self.reports else None
+        aside = Aside() if self.stack.reports else None
         tokens = Tokens(mask=mask, places=position_ids)
         return DecoderOutput(
             last_hidden_state=self.run(hidden, tokens, source, source_mask, kept, seen, aside=aside),

@@ -117,12 +117,13 @@ class Embeddings(nn.Module):
         inputs_embeds: Tensor | None = None,
         first_position: int = 0,
         position_ids: Tensor | None = None,
+        border: Tensor | None = None,
     ) -> Tensor:
         """`(B, T)` ids, or `(B, T, F)` embeddings instead, → `(B, T, E)`; token 0 stands at `first_position`.
 
         `position_ids` `(1 or B, T)` name the rows of the position table instead, as in transformers: `position_offset`
         is that of a first token. Token types are `(B, T)`, or `(B, T, K)` where each token has K types, whose
-        embeddings add up.
+        embeddings add up. From the `border` `(B,)` of a row on, positions are counted from 0 again.
 
         Raises:
             InputError: neither or both inputs given; the input is longer than the position table; token types given
@@ -139,7 +140,10 @@ class Embeddings(nn.Module):
         hidden = self.token(input_ids) * self.scale if inputs_embeds is None else inputs_embeds
         hidden = hidden + self._types(token_type_ids, hidden)
         if self.position is not None:
-            rows = self._rows(input_ids, hidden, first_position) if position_ids is None else position_ids
+            rows = position_ids
+            if rows is None:
+                rows = self._rows(input_ids, hidden, first_position)
+                rows = rows if border is None else self._again(rows, border)
             hidden = hidden + self.position(rows).to(hidden.dtype)
         if self.projection is not None and self.project_first:
             hidden = self.projection(hidden)
@@ -193,6 +197,17 @@ class Embeddings(nn.Module):
             real = input_ids != self.padding
             return (real.cumsum(1) * real) + (self.offset - 1)
         return torch.arange(first + self.offset, first + self.offset + hidden.shape[1], device=hidden.device)[None]
+
+    def _again(self, rows: Tensor, border: Tensor) -> Tensor:
+        """Rows of the position table `(1 or B, T)`, which from each border `(B,)` on begin with that of a first token;
+        padding that has a row of its own keeps it. `(B, T)`."""
+        length = rows.shape[1]
+        rows = rows.expand(len(border), length)
+        if length == 0:
+            return rows
+        before = rows.gather(1, border.clamp(max=length - 1)[:, None]) - self.offset
+        inside = torch.arange(length, device=rows.device) >= border[:, None]
+        return torch.where(inside & (rows >= self.offset), rows - before, rows)
 
 
 def _positions(config: ModelFields, positions: int, *, decoder: bool) -> nn.Module | None:

@@ -37,9 +37,9 @@ class Encoder(EncoderNetwork):
         refuse_attentions(output_attentions, self.config.output_attentions)
         keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         seen: list[Tensor] | None = [] if keep else None
-        summary: list[Tensor] | None = [] if self.summarizes else None
+        summary: list[Tensor] | None = [] if self.stack.summarizes else None
         inputs = (input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, position_ids)
-        aside = Aside() if self.reports else None
+        aside = Aside() if self.stack.reports else None
         output: Any = EncoderOutput(
             last_hidden_state=self.states(*inputs, seen, summary=summary, aside=aside),
             hidden_states=None if seen is None else tuple(seen),

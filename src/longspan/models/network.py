@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from longspan.attention import Attention, Tokens
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
-from longspan.models.tokens import describe_tokens
+from longspan.models.tokens import border_of, describe_tokens
 from longspan.stacks import Aside, Sizes, stack_config
 from longspan.stacks.block import Block, Kept
 from longspan.stacks.cross_attention import CrossAttention
@@ -79,7 +79,7 @@ class Network(nn.Module):
         block = partial(make_block, config, kind=self.block, decoder=decoder, causal=causal)
         stack, depth = stack_config(config.stack), config.decoder_layers if decoder else config.num_hidden_layers
         self.layers = stack.build(block, depth, sizes_of(config, decoder=decoder, causal=causal))
-        self.summarizes, self.reports, self.adds_positions = stack.summarizes, stack.reports, stack.adds_positions
+        self.stack = stack
         self.relative = _shared_positions(self.layers)
         pre = config.normalization == "pre" and not stack.normalizes
         self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre else None
@@ -144,13 +144,17 @@ class EncoderNetwork(Network):
         `first_position` is where the input begins in a longer document of which it is a piece; `seen` is a list that
         is to receive the states before each layer and after the last, `summary` and `aside` are as in `run`.
         """
+        stack, border = self.stack, None
+        if stack.parts:
+            border = border_of(self.config, input_ids, attention_mask, token_type_ids)
         # Where the stack alone tells places, position_ids are for it.
-        rows = None if self.adds_positions and self.embeddings.position is None else position_ids
-        hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, rows)
-        tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask)
-        if self.adds_positions and position_ids is not None:
+        rows = None if stack.adds_positions and self.embeddings.position is None else position_ids
+        again = border if stack.restarts else None
+        hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, rows, again)
+        tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask, border)
+        if stack.adds_positions and position_ids is not None:
             tokens = replace(tokens, places=position_ids - self.embeddings.offset)
-        elif self.adds_positions and first_position:
+        elif stack.adds_positions and first_position:
             places = torch.arange(first_position, first_position + hidden.shape[1], device=hidden.device)
             tokens = replace(tokens, places=places[None])
         return self.run(hidden, tokens, seen=seen, summary=summary, aside=aside)

@@ -27,7 +27,8 @@ def reach_of(config: ModelFields) -> tuple[int, int] | None:
 
     None where the reach is not bounded: global tokens, or a mechanism or stack that looks anywhere.
     """
-    if stack_config(config.stack).brings_attention:
+    stack = stack_config(config.stack)
+    if stack.brings_attention or stack.parts:
         return None
     if config.global_tokens != "none" or config.position_embedding != "sinusoidal":
         return None

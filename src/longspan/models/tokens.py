@@ -20,6 +20,7 @@ def describe_tokens(
     input_ids: Tensor | None,
     attention_mask: Tensor | None,
     global_attention_mask: Tensor | None,
+    border: Tensor | None = None,
 ) -> Tokens:
     """Bool masks and global slots of a batch with states `(B, T, E)`.
 
@@ -29,18 +30,46 @@ def describe_tokens(
         input_ids: `(B, T)`, read only by the rule "question".
         attention_mask: `(B, T)`, 1/True = real, or `None`.
         global_attention_mask: `(B, T)`, 1/True = global, or `None`.
+        border: as in `Tokens`.
     """
     mask = bool_mask("attention_mask", attention_mask, hidden)
     is_global = bool_mask("global_attention_mask", global_attention_mask, hidden)
     count = config.max_global_tokens
     if is_global is None:
         if config.global_tokens == "none" or hidden.shape[1] == 0:
-            return Tokens(mask=mask)
+            return Tokens(mask=mask, border=border)
         is_global = _default_globals(config, hidden, input_ids, mask)
         count = 1 if config.global_tokens == "first" else count
     if count is None and torch.compiler.is_compiling():
         raise InputError("max_global_tokens=None reads the data; set it in the configuration to compile with globals")
-    return Tokens(mask=mask, is_global=is_global).with_slots(count)
+    return Tokens(mask=mask, is_global=is_global, border=border).with_slots(count)
+
+
+def border_of(
+    config: ModelFields, input_ids: Tensor | None, attention_mask: Tensor | None, token_type_ids: Tensor | None
+) -> Tensor:
+    """`(B,)` int64, the place at which the second part of each row begins, for stacks that read parts apart.
+
+    A model with several token types is told by them: the second part begins with the first real token of another type
+    than 0. Otherwise it begins with the first real token behind the first separator. A row without one has T here.
+
+    Raises:
+        InputError: neither types nor a separator can tell.
+    """
+    if token_type_ids is not None and config.type_vocab_size > 1:
+        second = (token_type_ids[..., 0] if token_type_ids.dim() == 3 else token_type_ids) != 0
+    elif input_ids is not None and config.sep_token_id is not None:
+        is_separator = (input_ids == config.sep_token_id).long()
+        second = is_separator.cumsum(1) - is_separator > 0
+    else:
+        missing = "sep_token_id is None" if input_ids is not None else "inputs_embeds show no separator"
+        raise InputError(
+            f"the stack reads question and passage apart, and nothing tells where the passage begins ({missing}); give "
+            "token_type_ids, which are 1 there, to a model with type_vocab_size=2, or input_ids with a sep_token_id"
+        )
+    if attention_mask is not None:
+        second = second & attention_mask.bool()
+    return (second.cumsum(1) == 0).sum(1)
 
 
 def bool_mask(

@@ -10,6 +10,7 @@ from typing import Any
 
 from longspan.settings import from_spec
 from longspan.stacks.base import Aside, Sizes, StackConfig
+from longspan.stacks.decomposed import DecomposedConfig
 from longspan.stacks.recurrent import RecurrentConfig
 from longspan.stacks.reversible import ReversibleConfig
 from longspan.stacks.sequential import SequentialConfig
@@ -19,6 +20,7 @@ from longspan.stacks.universal import UniversalConfig
 __all__ = [
     "STACKS",
     "Aside",
+    "DecomposedConfig",
     "RecurrentConfig",
     "ReversibleConfig",
     "SequentialConfig",
@@ -34,6 +36,7 @@ _KINDS: tuple[type[StackConfig], ...] = (
     ReversibleConfig,
     RecurrentConfig,
     UniversalConfig,
+    DecomposedConfig,
     StarConfig,
 )
 STACKS: dict[str, type[StackConfig]] = {kind.stack: kind for kind in _KINDS}

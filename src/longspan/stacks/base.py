@@ -89,6 +89,20 @@ class StackConfig:
         return False
 
     @property
+    def parts(self) -> bool:
+        """Whether it has to know where the second part of each row begins, by `Tokens.border`."""
+        return False
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the second part's positions are counted from 0 again."""
+        return False
+
+    def first_joint(self, layers: int) -> int:
+        """The first of so many layers that reads whole rows."""
+        return 0
+
+    @property
     def streams(self) -> int:
         """How many times as wide as the model its output is."""
         return 1

@@ -24,6 +24,8 @@ TASKS: dict[str, Any] = {
     "language_model": "longspan.tasks.language_modelling.language_model:LanguageModel",
     "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
     "distillation": "longspan.tasks.embeddings.distillation:Distillation",
+    "span_answers": "longspan.tasks.questions.spans:SpanAnswers",
+    "pair_labels": "longspan.tasks.labels.pairs:PairLabels",
     "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
     "algorithmic": "longspan.tasks.exercises.algorithmic:Algorithmic",
     "stories": "longspan.tasks.exercises.stories:Stories",

@@ -85,6 +85,11 @@ class Task(Protocol):
         """This task for a published model that came without a recipe: limits cut to what the model can read."""
         return self
 
+    def teacher(self, student: Any) -> Any:
+        """What a model learns from besides its labels, while it is as training begins: something with `loss(model,
+        batch)`, which then takes the place of the model's own loss; None where that is all."""
+        return None
+
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Any]:
         """The rows of one data set or path, at most `limit`; `"synthetic"` gives made-up ones.
 

@@ -46,6 +46,8 @@ def new_config(task: Any, model: Model, entries: int, special: Mapping[str, int 
         options.setdefault("max_position_embeddings", model.max_tokens)
     if model.attention is not None:
         options["attention"] = model.attention
+    if model.stack is not None:
+        options["stack"] = model.stack
     for name, value in new.items():
         convert(CONFIG.get(name, Any), value, f"model.new.{name}")
     with one_sentence("model.new is no configuration of a model"):
@@ -62,13 +64,15 @@ def _head(own: dict[str, Any] | None, given: Any, task: Any) -> dict[str, Any]:
 
 
 def published_model(task: Any, model: Model, source: str | Path) -> Any:
-    """A model with published weights: taken as it is, or with another attention and a longer input."""
+    """A model with published weights: taken as it is, or with another attention, another stack and a longer input."""
+    from longspan.checkpoints.decomposing import restacked
     from longspan.checkpoints.lengthening.lengthen import lengthen
     from longspan.checkpoints.loading import load_model
 
     changes: dict[str, Any] = {"attention": model.attention, "max_tokens": model.max_tokens}
     given = {name: value for name, value in changes.items() if value is not None}
-    return for_task(lengthen(source, **given) if given else load_model(source), task, source)
+    loaded = for_task(lengthen(source, **given) if given else load_model(source), task, source)
+    return loaded if model.stack is None else restacked(loaded, model.stack)
 
 
 def for_task(loaded: Any, task: Any, source: str | Path) -> Any:

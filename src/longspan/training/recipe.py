@@ -97,6 +97,8 @@ class Model:
     attention: Any = None
     """A mechanism's name or mapping; or a list with one per encoder layer, or with the `layers` that each is for; None
     keeps what the model has."""
+    stack: Any = None
+    """A stack's name or mapping, such as {stack: decomposed, lower_layers: 9}; None keeps what the model has."""
     max_tokens: Count | None = None
     """Longest input; positions are tiled to this length. None keeps the model's."""
 

@@ -115,9 +115,10 @@ def _prepare(recipe: Recipe, folder: Path) -> Any:
         check_tokenizer(tokenizer, model.config)
     task.check_model(model.config)
     _configure(model, recipe, task)
+    teacher = task.teacher(model)
     if recipe.optimisation.lora is not None:
         model = add_adapters(model, recipe.optimisation.lora)
-    return make_trainer(recipe, task, model, tokenizer, rows, folder)
+    return make_trainer(recipe, task, model, tokenizer, rows, folder, teacher)
 
 
 def load_rows(task: Any, data: Data, part: str) -> list[Any]:

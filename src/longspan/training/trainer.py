@@ -28,9 +28,12 @@ class RecipeTrainer(Trainer):
     Several processes train as one, and a logged loss is whole even where training was stopped between two lines.
     """
 
-    def __init__(self, task: Any, validation_rows: Any, finite: StopNotFinite, **options: Any) -> None:
+    def __init__(
+        self, task: Any, validation_rows: Any, finite: StopNotFinite, teacher: Any = None, **options: Any
+    ) -> None:
         super().__init__(**options)
         self.task = task
+        self.teacher = teacher
         self.validation_rows = validation_rows
         self.finite = finite
         self.weighed: list[tuple[float, float]] = []
@@ -60,7 +63,10 @@ class RecipeTrainer(Trainer):
         stands_in = inputs.pop(STAND_IN, False)
         if not model.training:
             options["num_items_in_batch"] = None  # of all processes; a validation loss is a mean over its own batch
-        loss: Any = super().compute_loss(model, inputs, *arguments, **options)
+        if model.training and self.teacher is not None:
+            loss: Any = self.teacher.loss(model, inputs)
+        else:
+            loss = super().compute_loss(model, inputs, *arguments, **options)
         if not model.training or options.get("num_items_in_batch") is not None:
             return loss
         return loss * 0 if stands_in else loss / self.share if self.share != 1 else loss
@@ -129,8 +135,11 @@ class RecipeTrainer(Trainer):
         return output
 
 
-def make_trainer(recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: Any, folder: Path) -> Any:
-    """The Trainer of a recipe; `rows` are the training and the validation rows, `folder` is the output folder."""
+def make_trainer(
+    recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: Any, folder: Path, teacher: Any = None
+) -> Any:
+    """The Trainer of a recipe; `rows` are the training and the validation rows, `folder` is the output folder, and
+    `teacher` what `Task.teacher` gave."""
     use_cache = model.config.use_cache
     with on_main_process_first():  # the first process writes what the data sets keep in the folder
         datasets = [
@@ -142,6 +151,7 @@ def make_trainer(recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: An
         task,
         rows[1],
         finite,
+        teacher,
         model=model,
         args=_arguments(recipe.optimisation, task, folder / "checkpoints"),
         data_collator=StandIns(task.collator(tokenizer), datasets[0]),

@@ -26,6 +26,8 @@ class Tokens:
             tokens their places. `None` counts the real ones of the mask.
         relative: tables that an encoder shares between its layers, of relative positions or whatever else these ask for
             in `build_positions`; only mechanisms that share tables read it.
+        border: `(B,)` int64, the place at which the second part of each row begins, T where there is none; only a stack
+            that reads parts apart asks for it, and no mechanism.
     """
 
     mask: Tensor | None = None
@@ -33,6 +35,7 @@ class Tokens:
     global_slots: Tensor | None = None
     relative: tuple[Tensor, ...] | None = None
     places: Tensor | None = None
+    border: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name in ("mask", "is_global"):

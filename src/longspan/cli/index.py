@@ -1,0 +1,57 @@
+"""`longspan index`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longspan.cli.documents import Encoding, Raw
+from longspan.cli.terminal import say
+from longspan.errors import InputError
+
+
+def index(
+    documents: Annotated[list[str], typer.Argument(metavar="DOCUMENT…", help="Files or folders.")],
+    output: Annotated[Path, typer.Option(help="Folder of the index; one that is there is added to.")],
+    model: Annotated[
+        str | None,
+        typer.Option(help="Folder of a model of questions.", show_default="the one that the index was made by"),
+    ] = None,
+    lower_layers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Decompose the model: so many layers read passages alone.", show_default="as it is"),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="How states are stored: float16, bfloat16 or float32.")] = "float16",
+    raw: Raw = False,
+    encoding: Encoding = None,
+) -> None:
+    """Read a collection once, so that questions over it are answered quickly (`longspan answer --index`).
+
+    Keeps what the lower layers of a decomposed model make of every passage, with the documents' names and places. More
+    documents can be added at any time; a text that is there already is not stored again. An interruption leaves an
+    index with all that was finished.
+
+    Examples: `longspan index contracts/ --model reader --output library`, `longspan index new.pdf --output library`,
+    `longspan index *.md --model deepset/roberta-base-squad2 --lower-layers 9 --output library`.
+    """
+    from longspan.inference.indexing.documents import index as make
+
+    if "-" in documents:
+        raise InputError("standard input has no name to point into; give files or folders")
+    found = make(
+        [Path(source) for source in documents],
+        output,
+        model,
+        lower_layers=lower_layers,
+        dtype=dtype,  # pyright: ignore[reportArgumentType] (one of those, or refused there)
+        encoding=encoding,
+        raw=raw,
+    )
+    for note in found.notes:
+        say(f"note: {note}", error=True)
+    added = found.added
+    there = f", {added.known:,} there already" if added.known else ""
+    say(
+        f"{output}: {added.documents:,} documents added ({added.passages:,} passages){there}; "
+        f"{len(found.documents):,} documents in {found.bytes / 1e6:.1f} MB"
+    )

@@ -1,0 +1,94 @@
+"""Pairs of texts with a label: MNLI, QQP and their like, as GLUE's TSV files or as JSON Lines.
+
+- `read_pairs("MNLI/", "train")`: `train.tsv`; a file with another name is named itself (`MNLI/dev_matched.tsv`)
+- `read_pairs("qqp.jsonl")`: a row per line; the fields of `TEXTS` and `LABELS` are known
+- `read_pairs("synthetic", limit=64)`: made up in code
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from longspan.data.fields import Record, name_of
+from longspan.data.questions.rows import check_text
+from longspan.data.skipping import Skipped, check_on_error
+from longspan.data.sources import Kind, read
+from longspan.data.tables import read_records
+from longspan.errors import InputError
+
+TEXTS = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("first", "second"))
+"""What the two texts may be called: by GLUE, by the Hub, in QQP, or plainly."""
+LABELS = ("gold_label", "label", "is_duplicate")
+NO_LABEL = frozenset({"-", "-1", ""})
+"""Of pairs on which annotators did not agree, or whose label is held back."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairRow:
+    """Two texts and what one is to the other."""
+
+    id: str
+    first: str
+    second: str
+    label: str
+
+
+def made_up(count: int | None, seed: int) -> Iterator[PairRow]:
+    """Pairs of lists of made-up words: "yes" where the second has only words of the first, else "no"."""
+    draw = random.Random(seed)
+    words = [a + b + c for a in "bdgklm" for b in "aeiou" for c in "nrst"]
+    for number in range(16 if count is None else count):
+        first = draw.sample(words, 8)
+        inside = draw.random() < 0.5
+        second = draw.sample(first, 3) if inside else [*draw.sample(first, 2), draw.choice(words)]
+        label = "yes" if set(second) <= set(first) else "no"
+        yield PairRow(f"synthetic-{seed}-{number}", " ".join(first), " ".join(second), label)
+
+
+PAIRS = Kind(
+    row=PairRow,
+    named={},
+    made_up=lambda count, seed: made_up(count, seed),
+    suffixes=("tsv", "jsonl", "csv", "parquet"),
+)
+"""Where pairs come from."""
+
+
+def read_pairs(
+    data: str | Path | Sequence[str | Path], split: str = "train", limit: int | None = None, *, on_error: str = "raise"
+) -> Iterator[PairRow]:
+    """Stream labelled pairs; pairs without a label are passed over. Arguments and errors as in `read_questions`."""
+    check_on_error(on_error)
+    return read(data, split, PAIRS, lambda path, _: _in_file(path, Skipped(str(path), on_error)), limit)
+
+
+def _in_file(path: Path, skipped: Skipped) -> Iterator[PairRow]:
+    try:
+        # GLUE's texts hold quotes that quote nothing.
+        for number, record in read_records(path, skipped.add, quoted=".tsv" not in path.name.lower()):
+            try:
+                row = pair_row(record, f"{path.name.split('.')[0]}:{number}")
+            except InputError as error:
+                skipped.add(number, InputError(skipped.with_remedy(f"{path}, line {number}: {error}")))
+            else:
+                if row.label not in NO_LABEL:
+                    yield row
+    finally:
+        skipped.report()
+
+
+def pair_row(record: Record, default_id: str = "") -> PairRow:
+    """The row of one record; `InputError` where a field is missing or no text."""
+    names = next((pair for pair in TEXTS if pair[0] in record and pair[1] in record), None)
+    label = next((name for name in LABELS if name in record), None)
+    if names is None or label is None:
+        wanted = " or ".join("/".join(pair) for pair in TEXTS)
+        raise InputError(
+            f"a pair has two texts ({wanted}) and a label ({' or '.join(LABELS)}), and this record has "
+            f"{', '.join(sorted(record)) or 'no fields'}"
+        )
+    first, second = (check_text(record[name], f"field {name!r}") for name in names)
+    return PairRow(name_of(record, "id", default_id), first, second, str(record[label]).strip())

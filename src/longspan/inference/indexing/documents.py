@@ -1,0 +1,284 @@
+"""`longspan.index` and `DocumentIndex`: a collection that is read once and asked many times.
+
+What a decomposed model makes of each passage below its upper layers is kept in files. A question runs through the lower
+layers by itself; passages are ranked by its words, and the upper layers read it with the kept states of the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from longspan.characters import on_one_line
+from longspan.data.text.blocks import Document
+from longspan.data.text.folders import documents_in
+from longspan.data.text.passages import Passage, passages_of
+from longspan.errors import InputError
+from longspan.files import claimed, is_empty, output_folder
+from longspan.inference.answer import Answerer, Source, open_documents
+from longspan.inference.indexing.states import StateReader, made_by, open_model
+from longspan.inference.indexing.store import (
+    DTYPES,
+    Contents,
+    Entry,
+    Piece,
+    Shard,
+    digest_of,
+    has_index,
+    read_contents,
+    write_shard,
+)
+from longspan.inference.notes import notes
+from longspan.inference.ranking import SHOWN
+from longspan.inference.results import DocumentAnswer
+from longspan.progress import progress_bar
+from longspan.settings import show
+
+SHARD_BYTES = 64 * 2**20
+"""A shard is written when its states take so much."""
+Stored = Literal["float16", "bfloat16", "float32"]
+
+
+def index(
+    documents: Source | Sequence[Source],
+    output: str | Path,
+    model: str | Path | None = None,
+    *,
+    lower_layers: int | None = None,
+    dtype: Stored = "float16",
+    encoding: str | None = None,
+    raw: bool = False,
+) -> DocumentIndex:
+    """Make an index of documents, or add documents to one that is there.
+
+    Args:
+        documents: texts, paths of files and folders, or documents that have been read, as for `longspan.answer`.
+        output: the folder of the index.
+        model: the folder of a model of questions whose lower layers read passages alone (`longspan.decompose`); an index
+            that is there knows its own.
+        lower_layers: decompose a model that is not, with so many lower layers.
+        dtype: of the states in the files.
+        encoding, raw: as for `longspan.answer`.
+
+    Returns:
+        The index; `added` and `notes` say what was done.
+
+    Raises:
+        InputError: as `longspan.answer`; there is no model, or another one than the index was made by; something else
+            lies in the folder. What was finished before stays in the index.
+    """
+    folder = output_folder(output)
+    if has_index(folder):
+        found = DocumentIndex(folder, model)
+        if lower_layers is not None and found.contents.made_by["lower_layers"] not in (None, lower_layers):
+            raise InputError(
+                f"lower_layers={lower_layers}, but the index {on_one_line(str(output))!r} has "
+                f"{found.contents.made_by['lower_layers']}; leave it out, or make another index"
+            )
+    else:
+        if model is None:
+            raise InputError(
+                f"{on_one_line(str(output))!r} is no index yet; give the model that is to read the documents"
+            )
+        found = DocumentIndex.new(folder, model, lower_layers=lower_layers, dtype=dtype)
+    skipped = found.add(documents, encoding=encoding, raw=raw)
+    found.notes += skipped
+    return found
+
+
+@dataclass(frozen=True)
+class Added:
+    """How many documents were new, how many were there already, and how many passages the new ones have."""
+
+    documents: int = 0
+    known: int = 0
+    passages: int = 0
+
+
+class DocumentIndex:
+    """An index that is there; every shard is compared with its checksum.
+
+    Args:
+        folder: of the index.
+        model: where its model lies now; None takes the place from which it was made.
+
+    Attributes:
+        notes: a sentence each on shards that are damaged and left out, and on what `index` passed over.
+        added: what the last `add` did.
+
+    Raises:
+        InputError: there is no index, its list is damaged, or the model is another one than it was made by.
+    """
+
+    def __init__(self, folder: str | Path, model: str | Path | None = None) -> None:
+        self.folder, self.added = Path(folder), Added()
+        self._read()
+        source = self.contents.made_by["source"] if model is None else model
+        self._open(source)
+        made = made_by(self._reader.model, self._reader.tokenizer)
+        for what in ("weights", "tokenizer"):
+            if made[what] != self.contents.made_by[what]:
+                raise InputError(
+                    f"the index {on_one_line(str(folder))!r} was built by another model: the {what} of {str(source)!r} "
+                    f"differ from those of {self.contents.made_by['source']!r} then; give that model with --model, or "
+                    "make the index again"
+                )
+
+    @classmethod
+    def new(
+        cls, folder: str | Path, model: str | Path, *, lower_layers: int | None = None, dtype: Stored = "float16"
+    ) -> DocumentIndex:
+        """An empty index in a folder that is not there, or empty; errors as in `index`."""
+        if dtype not in DTYPES:
+            raise InputError(f"dtype is {show(dtype)}; choose {', '.join(DTYPES)}")
+        place = output_folder(folder)
+        if not is_empty(place):
+            raise InputError(f"{on_one_line(str(folder))!r} is not empty and no index; give another place")
+        made = made_by(*open_model(model, lower_layers))
+        about = {"source": str(model), "lower_layers": lower_layers, "dtype": dtype}
+        with claimed(place):
+            Contents({**about, **made}).write(place)
+        return cls(place)
+
+    def _open(self, source: str | Path) -> None:
+        model, tokenizer = open_model(source, self.contents.made_by["lower_layers"])
+        self._reader = StateReader(model, tokenizer, self._pieces)
+
+    def _read(self) -> None:
+        """The list of shards as it is now, and every shard that is whole."""
+        self.contents, note = read_contents(self.folder)
+        self.notes, self._shards = ([note] if note else []), []
+        for said in self.contents.shards:
+            try:
+                self._shards.append(Shard(self.folder, said))
+            except InputError as error:
+                lost = ", ".join(on_one_line(one["name"]) for one in said["documents"])
+                self.notes.append(f"{error}; it is left out, and with it {lost}: index these again")
+        self.__dict__.pop("_held", None)
+        self.__dict__.pop("_answerer", None)
+
+    @cached_property
+    def _held(self) -> list[tuple[Shard, Document, tuple[Passage, ...], list[range]]]:
+        return [(shard, *each) for shard in self._shards for each in shard.documents]
+
+    @property
+    def documents(self) -> list[Document]:
+        """Those that can be asked, with their names and texts."""
+        return [document for _, document, _, _ in self._held]
+
+    @property
+    def bytes(self) -> int:
+        """What its files take."""
+        return sum(said["bytes"] for said in self.contents.shards)
+
+    def _pieces(self, number: int, start: int) -> list[Piece]:
+        """The pieces of the passage of a document that begins with this character."""
+        shard, _, passages, pieces = self._held[number]
+        place = next(place for place, passage in enumerate(passages) if passage.start == start)
+        return [shard.piece(each) for each in pieces[place]]
+
+    # Asking ----------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _answerer(self) -> Answerer:
+        if not self._held:
+            raise InputError(
+                f"the index {on_one_line(str(self.folder))!r} holds no document that can be read; add some with "
+                "`longspan index`"
+            )
+        return Answerer(self.documents, self._reader, passages=[passages for _, _, passages, _ in self._held])
+
+    def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
+        """See `longspan.answer`; the words come from the kept states."""
+        found = self._answerer.answer(question, top=top, threshold=threshold)
+        return replace(found, note=notes(found.note, *self.notes))
+
+    # Adding ----------------------------------------------------------------------------------------------------------
+
+    def add(self, documents: Source | Sequence[Source], *, encoding: str | None = None, raw: bool = False) -> list[str]:
+        """Add documents that are not there yet; what was passed over, in sentences. Arguments and errors as in `index`.
+
+        An interruption, or a document that cannot be read, leaves those before it in the index.
+        """
+        skipped: list[str] = []
+        with claimed(self.folder):
+            self._read()
+            known = {one["digest"] for one in self._whole()}
+            waiting: list[Entry] = []
+            self.added = Added()
+            try:
+                for document in _documents(documents, encoding, raw, skipped):
+                    if digest_of(document) in known:
+                        self.added = replace(self.added, known=self.added.known + 1)
+                        continue
+                    waiting.append(self._entry(document))
+                    known.add(waiting[-1].digest)
+                    if sum(_size(entry) for entry in waiting) >= SHARD_BYTES:
+                        self._write(waiting)
+                        waiting = []
+            finally:
+                self._write(waiting)
+                self._read()
+        return skipped
+
+    def _whole(self) -> list[dict[str, str]]:
+        whole = {shard.file.name for shard in self._shards}
+        return [one for said in self.contents.shards if said["file"] in whole for one in said["documents"]]
+
+    def _entry(self, document: Document) -> Entry:
+        passages = passages_of(document)
+        return Entry(document, tuple(passages), tuple(self._reader.pieces(document, passages)))
+
+    def _write(self, entries: Sequence[Entry]) -> None:
+        """Write a shard, then the list that names it; a damaged shard whose documents are all there again is dropped."""
+        if not entries:
+            return
+        numbers = [int(said["file"][6:12]) for said in self.contents.shards]
+        said = write_shard(self.folder, 1 + max(numbers, default=0), entries, self.contents.made_by["dtype"])
+        self.contents.shards.append(said)
+        self._shards.append(Shard(self.folder, said))
+        there = {one["digest"] for one in self._whole()}
+        whole = {shard.file.name for shard in self._shards}
+        self.contents.shards = [
+            each
+            for each in self.contents.shards
+            if each["file"] in whole or not {one["digest"] for one in each["documents"]} <= there
+        ]
+        self.contents.write(self.folder)
+        passages = sum(len(entry.passages) for entry in entries)
+        self.added = replace(
+            self.added, documents=self.added.documents + len(entries), passages=self.added.passages + passages
+        )
+
+
+def _size(entry: Entry) -> int:
+    return sum(piece.states.numel() * 2 for each in entry.pieces for piece in each)
+
+
+def _documents(
+    given: Source | Sequence[Source], encoding: str | None, raw: bool, skipped: list[str]
+) -> Iterator[Document]:
+    """Documents one at a time; of a folder those that cannot be read are passed over, and said in `skipped`."""
+    every: list[tuple[Any, bool]] = []
+    for source in [given] if isinstance(given, str | Path | Document) else given:
+        if isinstance(source, Path) and source.is_dir():
+            files, note = documents_in(source)
+            skipped += [f"{on_one_line(str(source))}: {note}"] if note else []
+            every += [(file, False) for file in files]
+        else:
+            every.append((source, True))
+    if not every:
+        raise InputError("there is no document to index; give a text, a file or a folder")
+    for source, named in progress_bar(every, doing="indexing", unit=" documents"):
+        try:
+            documents, more = open_documents(source, encoding=encoding, raw=raw)
+        except InputError as error:
+            if named:
+                raise
+            skipped.append(f"passed over: {error}")
+        else:
+            skipped += more
+            yield from documents

@@ -1,0 +1,207 @@
+"""The files of an index: shards that never change, and a list of them that is written last.
+
+```
+index.json                  what the states were made by, and each shard with its size and BLAKE2 checksum
+index.copy.json             the same, in case a byte of it is damaged
+shard-000001.safetensors    states (N, E), spans (N, 2), first rows of pieces, and the documents as JSON
+```
+
+A shard is written under a temporary name, flushed and renamed, and stands in the list only after that. So whatever ends
+the writing, the list names whole shards, and what it does not name is no part of the index.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from longspan.characters import on_one_line
+from longspan.checkpoints.folder import read_json
+from longspan.data.text.blocks import Document
+from longspan.data.text.passages import Passage
+from longspan.data.text.reading import DocumentSentence
+from longspan.errors import InputError
+from longspan.files import whole_file, write_whole
+
+MANIFEST, COPY = "index.json", "index.copy.json"
+FORMAT = 1
+DTYPES = {"float16": torch.float16, "float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """So many tokens of a passage that are read at once.
+
+    Attributes:
+        states: `(W, E)` before the upper layers.
+        spans: `(W, 2)` int32, characters of each token in the document; −1 for special tokens.
+    """
+
+    states: Tensor
+    spans: Tensor
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A document of the index: its text and places, the passages that were found in it, and the pieces of each."""
+
+    document: Document
+    passages: tuple[Passage, ...]
+    pieces: tuple[tuple[Piece, ...], ...]
+
+    @property
+    def digest(self) -> str:
+        """By which the same text is known again, whatever it is called."""
+        return digest_of(self.document)
+
+
+def digest_of(document: Document) -> str:
+    """The checksum of a document's text."""
+    return hashlib.blake2b(document.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+@dataclass
+class Contents:
+    """What `index.json` says.
+
+    Attributes:
+        made_by: what the states depend on, see `longspan.inference.indexing.states.made_by`.
+        shards: each with `file`, `bytes`, `checksum`, and `documents`, the digest and name of each.
+    """
+
+    made_by: dict[str, Any]
+    shards: list[dict[str, Any]] = field(default_factory=list)
+
+    def write(self, folder: Path) -> None:
+        """The copy first, then the list itself; each appears whole."""
+        body = {"format": FORMAT, **asdict(self)}
+        text = json.dumps({"checksum": _checksum_of(body), **body}, indent=1, ensure_ascii=False) + "\n"
+        write_whole({folder / COPY: text, folder / MANIFEST: text})
+
+
+def has_index(folder: Path) -> bool:
+    """Whether there is an index in a folder, whatever its state."""
+    return (folder / MANIFEST).exists() or (folder / COPY).exists()
+
+
+def read_contents(folder: Path) -> tuple[Contents, str | None]:
+    """The list of an index, and a sentence where its copy had to be taken.
+
+    Raises:
+        InputError: there is none, both are damaged, or another version of Longspan wrote it.
+    """
+    if not has_index(folder):
+        raise InputError(f"'{on_one_line(str(folder))}' has no {MANIFEST}; make an index with `longspan index`")
+    problems = []
+    for name in (MANIFEST, COPY):
+        try:
+            body = read_json(folder / name)
+            if body.pop("checksum", None) != _checksum_of(body):
+                raise InputError(f"'{folder / name}' is damaged (its checksum differs)")
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        if body.pop("format", None) != FORMAT:
+            raise InputError(f"'{folder / name}' is of another version of Longspan; make the index again")
+        note = f"{problems[0]}; its copy is used, and adding a document mends it" if problems else None
+        return Contents(**body), note
+    raise InputError(f"{problems[0]}, and so is its copy; make the index again")
+
+
+def _checksum_of(body: dict[str, Any]) -> str:
+    plain = json.dumps(body, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(plain, digest_size=16).hexdigest()
+
+
+def checksum_of(file: Path) -> str:
+    """Of all bytes of a file."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
+
+
+def write_shard(folder: Path, number: int, entries: Sequence[Entry], dtype: str) -> dict[str, Any]:
+    """Write some documents as one shard; what the list of the index is to say of it."""
+    name = f"shard-{number:06d}.safetensors"
+    pieces = [piece for entry in entries for each in entry.pieces for piece in each]
+    width = pieces[0].states.shape[1] if pieces else 0
+    tensors = {
+        "states": torch.cat([piece.states.to(DTYPES[dtype]) for piece in pieces] or [torch.zeros(0, width)]),
+        "spans": torch.cat([piece.spans for piece in pieces] or [torch.zeros(0, 2, dtype=torch.int32)]),
+        "firsts": torch.tensor([0, *(len(piece.states) for piece in pieces)]).cumsum(0),
+        "documents": torch.frombuffer(bytearray(_encoded(entries)), dtype=torch.uint8),
+    }
+    with whole_file(folder / name) as part:
+        save_file(tensors, part)
+        size, checksum = part.stat().st_size, checksum_of(part)
+    documents = [{"digest": entry.digest, "name": entry.document.name} for entry in entries]
+    return {"file": name, "bytes": size, "checksum": checksum, "documents": documents}
+
+
+class Shard:
+    """A shard that is open: documents at once, states when they are asked for, from memory-mapped pages.
+
+    Raises:
+        InputError: it is missing, cut short, or a byte of it differs.
+    """
+
+    def __init__(self, folder: Path, said: dict[str, Any]) -> None:
+        self.file = folder / said["file"]
+        if not self.file.is_file():
+            raise InputError(f"'{self.file}' is missing")
+        size = self.file.stat().st_size
+        if size != said["bytes"]:
+            raise InputError(f"'{self.file}' is damaged ({size:,} bytes instead of {said['bytes']:,})")
+        if checksum_of(self.file) != said["checksum"]:
+            raise InputError(f"'{self.file}' is damaged (its checksum differs)")
+        self._opened: Any = safe_open(self.file, "pt")
+        self._firsts: list[int] = self._opened.get_tensor("firsts").tolist()
+
+    @cached_property
+    def documents(self) -> list[tuple[Document, tuple[Passage, ...], list[range]]]:
+        """Each document, its passages, and the numbers of the pieces of each passage."""
+        plain = json.loads(bytes(self._opened.get_tensor("documents").numpy()))
+        return list(_decoded(plain))
+
+    def piece(self, number: int) -> Piece:
+        """One piece, its states in float32."""
+        rows = slice(self._firsts[number], self._firsts[number + 1])
+        states, spans = (self._opened.get_slice(name)[rows] for name in ("states", "spans"))
+        return Piece(states.float(), spans)
+
+
+def _encoded(entries: Sequence[Entry]) -> bytes:
+    plain = []
+    for entry in entries:
+        document = entry.document
+        passages = [
+            asdict(passage) | {"by_lines": sorted(passage.by_lines), "pieces": len(pieces)}
+            for passage, pieces in zip(entry.passages, entry.pieces, strict=True)
+        ]
+        about = {"name": document.name, "title": document.title, "pages": document.pages, "text": document.text}
+        plain.append(about | {"passages": passages})
+    return json.dumps(plain, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _decoded(plain: list[dict[str, Any]]) -> Iterator[tuple[Document, tuple[Passage, ...], list[range]]]:
+    first = 0
+    for about in plain:
+        passages, pieces = [], []
+        for fields in about.pop("passages"):
+            count = fields.pop("pieces")
+            pieces.append(range(first, first + count))
+            first += count
+            fields["sentences"] = tuple(DocumentSentence(**one) for one in fields["sentences"])
+            fields["by_lines"] = frozenset(fields["by_lines"])
+            passages.append(Passage(**fields))
+        document = Document(**about | {"blocks": (), "pages": tuple(about["pages"])})
+        yield document, tuple(passages), pieces

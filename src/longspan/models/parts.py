@@ -1,0 +1,73 @@
+"""Question and passage of a decomposed encoder, each by itself up to the upper layers, and both together from there on.
+
+What comes out at the end is what the encoder makes of the pair, with the passage's part computed long before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from longspan.attention import Tokens
+from longspan.models.tokens import bool_mask, describe_tokens
+
+if TYPE_CHECKING:
+    from longspan.models.network import EncoderNetwork
+
+
+class PartStates(NamedTuple):
+    """States `(B, W, E)` of one part before the upper layers, and what is known of its tokens."""
+
+    hidden: Tensor
+    tokens: Tokens
+
+
+def part_states(
+    encoder: EncoderNetwork,
+    input_ids: Tensor,
+    attention_mask: Tensor | None = None,
+    token_type_ids: Tensor | None = None,
+    *,
+    question: bool = False,
+) -> PartStates:
+    """One part of B rows, each filled up on the right: ids and masks `(B, W)`. A question has the model's default global
+    tokens, a passage none."""
+    hidden = encoder.embeddings(input_ids, token_type_ids)
+    if question:
+        tokens = describe_tokens(encoder.config, hidden, input_ids, attention_mask, None)
+    else:
+        tokens = Tokens(mask=bool_mask("attention_mask", attention_mask, hidden))
+    layers: Any = encoder.layers
+    return PartStates(layers.lower_states(hidden, tokens, *_tables(encoder)), tokens)
+
+
+def joint_states(
+    encoder: EncoderNetwork, question: PartStates, passages: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One question with B passages.
+
+    Args:
+        encoder: whose upper layers read both.
+        question: of one row, without padding.
+        passages: `(B, W, E)` states before the upper layers.
+        mask: `(B, W)` bool, True where a token is real.
+
+    Returns:
+        The final states `(B, Q + W, E)` and their mask.
+    """
+    count, width = len(passages), question.hidden.shape[1]
+    hidden = torch.cat([question.hidden.expand(count, -1, -1), passages], 1)
+    whole = torch.cat([mask.new_ones(count, width), mask], 1)
+    flags = question.tokens.global_mask(width)
+    if flags is not None:
+        flags = torch.cat([flags.expand(count, -1), torch.zeros_like(mask)], 1)
+    tokens = Tokens(mask=whole, is_global=flags).with_slots()
+    layers: Any = encoder.layers
+    hidden = layers.layers_from(layers.lower, hidden, tokens, *_tables(encoder))
+    return (hidden if encoder.final_norm is None else encoder.final_norm(hidden)), whole
+
+
+def _tables(encoder: EncoderNetwork) -> tuple[Tensor, ...]:
+    return () if encoder.relative is None else encoder.relative()

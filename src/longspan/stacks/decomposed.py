@@ -1,0 +1,176 @@
+"""The decomposed stack: lower layers read a question and a passage apart, upper layers read both together.
+
+The states of a passage below the upper layers depend on the passage alone, so that they can be kept and used again for
+any question (`longspan.inference.index`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from longspan.attention import Tokens
+from longspan.errors import InputError
+from longspan.settings import Whole
+from longspan.stacks.base import Sizes, StackConfig
+from longspan.stacks.block import Block, Kept
+from longspan.stacks.sequential import Sequential
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecomposedConfig(StackConfig):
+    """Lower layers for each part alone (Cao et al. 2020, "DeFormer", arXiv 2005.00697, section 3).
+
+    The first part of a row is the question with its separator, `[CLS] q [SEP]`, the second is the rest, `ctx [SEP]`. A
+    row without a second part is read as by the plain stack.
+
+    Attributes:
+        lower_layers: the paper's k, of n layers; None means three quarters of them (9 of 12).
+        positions: "restart" counts the passage's positions from 0 again, as published, so that its states do not depend
+            on the length of the question; "joint" counts through. With this and no lower layer it is the plain stack.
+    """
+
+    stack: ClassVar[str] = "decomposed"
+    causal: ClassVar[bool] = False
+    unused: ClassVar = {
+        "decoder_layers": "which has no causal form, since its parts are a question and a passage that are both known"
+    }
+
+    lower_layers: Whole | None = None
+    positions: Literal["restart", "joint"] = "restart"
+
+    @property
+    def parts(self) -> bool:
+        return self.restarts or self.lower_layers != 0
+
+    @property
+    def restarts(self) -> bool:
+        return self.positions == "restart"
+
+    def check_model(self, config: Any) -> None:
+        """Refuse more lower layers than there are layers."""
+        if self.lower_layers is not None and self.lower_layers > config.num_hidden_layers:
+            raise InputError(
+                f"lower_layers={self.lower_layers} is more than num_hidden_layers={config.num_hidden_layers} of the model; "
+                f"give 0 to {config.num_hidden_layers}"
+            )
+
+    def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Decomposed:
+        if sizes.causal:
+            raise InputError(
+                f"stack 'decomposed' cannot write text: it is one {self.unused['decoder_layers']}; choose another stack"
+            )
+        return Decomposed((block(layer) for layer in range(layers)), self.first_joint(layers))
+
+    def first_joint(self, layers: int) -> int:
+        return layers * 3 // 4 if self.lower_layers is None else min(self.lower_layers, layers)
+
+
+class Part(NamedTuple):
+    """One part of every row: states `(B, W, E)` from its first place on, and what is known of its tokens."""
+
+    hidden: Tensor
+    tokens: Tokens
+
+
+class Decomposed(Sequential):
+    """The module of `DecomposedConfig`: a list of its blocks.
+
+    Args:
+        blocks: all of them.
+        lower: how many of them read the parts alone.
+    """
+
+    def __init__(self, blocks: Any, lower: int) -> None:
+        super().__init__(blocks)
+        self.lower = lower
+
+    def forward(
+        self,
+        hidden: Tensor,
+        tokens: Tokens,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        *tables: Tensor,
+        kept: Sequence[Kept] | None = None,
+        seen: list[Tensor] | None = None,
+    ) -> Tensor:
+        """`(B, T, E)` → `(B, T, E)`; arguments as in `Sequential.forward`. Without a `tokens.border` every row is one
+        part."""
+        border = tokens.border
+        if border is None or self.lower == 0 or hidden.shape[1] == 0:
+            return self.layers_from(0, hidden, tokens, *tables, seen=seen)
+        tokens = replace(tokens.with_slots(), border=None)
+        parts = [question_of(hidden, tokens, border), passage_of(hidden, tokens, border)]
+        for layer in range(self.lower):
+            if seen is not None:
+                seen.append(joined(*(part.hidden for part in parts), border, hidden.shape[1]))
+            parts = [part._replace(hidden=self[layer](*part, None, None, *tables)) for part in parts]
+        hidden = joined(*(part.hidden for part in parts), border, hidden.shape[1])
+        return self.layers_from(self.lower, hidden, tokens, *tables, seen=seen)
+
+    def layers_from(
+        self, first: int, hidden: Tensor, tokens: Tokens, *tables: Tensor, seen: list[Tensor] | None = None
+    ) -> Tensor:
+        """The layers from `first` to the last, over whole rows."""
+        for layer in range(first, len(self)):
+            if seen is not None:
+                seen.append(hidden)
+            hidden = self[layer](hidden, tokens, None, None, *tables)
+        if seen is not None:
+            seen.append(hidden)
+        return hidden
+
+    def lower_states(self, hidden: Tensor, tokens: Tokens, *tables: Tensor) -> Tensor:
+        """A part by itself through the lower layers, `(B, W, E)` → `(B, W, E)`."""
+        for layer in range(self.lower):
+            hidden = self[layer](hidden, tokens, None, None, *tables)
+        return hidden
+
+
+def question_of(hidden: Tensor, tokens: Tokens, border: Tensor) -> Part:
+    """What stands before the border `(B,)`, W being the longest."""
+    width = _width(border, hidden.shape[1])
+    inside = torch.arange(width, device=hidden.device) < border[:, None]
+    mask = inside if tokens.mask is None else inside & tokens.mask[:, :width]
+    slots = tokens.global_slots
+    if slots is not None:
+        slots = torch.where(slots < border[:, None], slots, -1)
+    return Part(hidden[:, :width], replace(tokens, mask=mask, is_global=None, global_slots=slots))
+
+
+def passage_of(hidden: Tensor, tokens: Tokens, border: Tensor) -> Part:
+    """What stands from the border `(B,)` on, moved to place 0, W being the longest."""
+    length = hidden.shape[1]
+    places = torch.arange(_width(length - border, length), device=hidden.device) + border[:, None]
+    mask, places = places < length, places.clamp(max=length - 1)
+    if tokens.mask is not None:
+        mask = mask & tokens.mask.gather(1, places)
+    slots = tokens.global_slots
+    if slots is not None:
+        slots = (slots - border[:, None]).clamp(min=-1)
+    moved = hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[2]))
+    return Part(moved, replace(tokens, mask=mask, is_global=None, global_slots=slots))
+
+
+def joined(question: Tensor, passage: Tensor, border: Tensor, length: int) -> Tensor:
+    """Both parts' states where they belong, `(B, T, E)`."""
+    places = torch.arange(length, device=question.device).expand(len(border), length)
+    first = functional.pad(question, (0, 0, 0, length - question.shape[1]))
+    if passage.shape[1] == 0:
+        return first
+    back = (places - border[:, None]).clamp(0, passage.shape[1] - 1)
+    second = passage.gather(1, back[..., None].expand(-1, -1, passage.shape[2]))
+    return torch.where((places < border[:, None])[..., None], first, second)
+
+
+def _width(widths: Tensor, length: int) -> int:
+    """The widest; a program that is compiled or exported cannot look, and takes them all as wide as the rows."""
+    if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        return length
+    return int(widths.max()) if len(widths) else 0

@@ -1,0 +1,1 @@
+"""Labels of texts: rows → features, accuracy."""

@@ -1,0 +1,111 @@
+"""A label for a pair of texts: inference (MNLI), duplicate questions (QQP)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import torch
+
+from longspan.data.labelled.pairs import PairRow, read_pairs
+from longspan.errors import InputError
+from longspan.settings import LARGEST, Count, Range, show
+from longspan.tasks.base import Outcome, Task, check_room
+from longspan.tasks.distilling import Distilling
+from longspan.tasks.predicting import FeatureRows, pad, predict
+from longspan.tasks.tokenizers import padding_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairLabels(Task):
+    """Tell what one text is to another; the limits are DeFormer's for MNLI.
+
+    Attributes:
+        labels: as the data has them, in the order of the model's outputs.
+        max_tokens: of a pair in all, `[CLS] first [SEP] second [SEP]`.
+        max_first_tokens: a longer first text is cut to so many.
+        distillation: what is learned from a teacher besides; None learns from the labels alone.
+    """
+
+    name: ClassVar[str] = "pair_labels"
+    generates: ClassVar[bool] = False
+    head: ClassVar[str | None] = "sequence_classification"
+    score_names: ClassVar[tuple[str, ...]] = ("accuracy",)
+
+    labels: tuple[str, ...] = ("yes", "no")
+    max_tokens: Annotated[int, Range(8, LARGEST)] = 120
+    max_first_tokens: Count = 85
+    distillation: Distilling | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse fewer than two labels, and a first text that leaves no room for the second."""
+        super().__post_init__()
+        if len(set(self.labels)) < 2 or len(set(self.labels)) < len(self.labels):
+            raise InputError(f"labels is {show(list(self.labels))}; give at least two, each once")
+        if self.max_first_tokens + 6 > self.max_tokens:
+            raise InputError(
+                f"max_first_tokens={self.max_first_tokens} leaves no room in max_tokens={self.max_tokens}; give at most "
+                f"{self.max_tokens - 6}"
+            )
+
+    def model_fields(self) -> dict[str, Any]:
+        """An output for each label."""
+        named = dict(enumerate(self.labels))
+        return super().model_fields() | {"id2label": named, "label2id": {name: place for place, name in named.items()}}
+
+    def check_model(self, config: Any) -> None:
+        """Refuse longer pairs than the model has positions for."""
+        check_room(self.max_tokens, config)
+
+    def teacher(self, student: Any) -> Any:
+        return None if self.distillation is None else self.distillation.open(student)
+
+    def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[PairRow]:
+        """Labelled pairs."""
+        return list(read_pairs(source, split, limit, on_error=on_error))
+
+    def corpus(self, rows: Sequence[PairRow]) -> Iterator[str]:
+        """Both texts, together."""
+        return (f"{row.first}\n{row.second}" for row in rows)
+
+    def dataset(
+        self, rows: Sequence[PairRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
+    ) -> FeatureRows:
+        """Pairs, tokenised when they are asked for."""
+        return FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
+
+    def features(self, row: PairRow, tokenizer: Any) -> dict[str, Any]:
+        """`input_ids`, `token_type_ids` where the tokenizer makes some, and the label's number."""
+        if row.label not in self.labels:
+            raise InputError(
+                f"row {row.id!r} has the label {show(row.label)}, and task.labels is {show(list(self.labels))}; name all"
+            )
+        spans = tokenizer(row.first, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        spans = spans["offset_mapping"]
+        first = row.first if len(spans) <= self.max_first_tokens else row.first[: spans[self.max_first_tokens][0]]
+        encoded = tokenizer(first, row.second, truncation="only_second", max_length=self.max_tokens, verbose=False)
+        found = {name: encoded[name] for name in ("input_ids", "token_type_ids") if name in encoded}
+        return found | {"labels": self.labels.index(row.label)}
+
+    def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+        """Pads pairs to a batch."""
+        fillers = {"input_ids": padding_id(tokenizer), "token_type_ids": 0}
+
+        def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
+            return pad(features, fillers) | {"labels": torch.tensor([one["labels"] for one in features])}
+
+        return collate
+
+    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[PairRow], *, batch_size: int) -> Outcome:
+        """Accuracy in percent."""
+        dataset = FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
+        chosen = predict(model, dataset, self.collator(tokenizer), batch_size=batch_size).argmax(-1).tolist()
+        right = [self.labels[place] == row.label for place, row in zip(chosen, rows, strict=True)]
+        lines = [
+            {"id": row.id, "prediction": self.labels[place], "label": row.label}
+            for place, row in zip(chosen, rows, strict=True)
+        ]
+        return Outcome(scores={"accuracy": 100 * sum(right) / max(1, len(rows))}, lines=lines, flavour="Accuracy.")

@@ -1,0 +1,29 @@
+"""SQuAD's exact match and F1, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from longspan.tasks.metrics.spans import exact_match, normalized, word_f1
+
+
+@pytest.mark.parametrize(
+    ("predicted", "said", "exact", "f1"),
+    [
+        ("The  Pond!", ["pond"], 1, 1),
+        ("a pond in June", ["the pond"], 0, 2 * 1 / (3 + 1)),
+        ("old old pond", ["old pond of carps"], 0, 2 * 2 / (3 + 4)),
+        ("carps", ["pond", "nine carps"], 0, 2 / 3),
+        ("", [], 1, 1),
+        ("", ["pond"], 0, 0),
+        ("pond", [], 0, 0),
+        ("the", ["a"], 1, 1),
+    ],
+)
+def test_scores(predicted: str, said: list[str], exact: float, f1: float) -> None:
+    assert exact_match(predicted, said) == exact
+    assert word_f1(predicted, said) == pytest.approx(f1)
+
+
+def test_what_does_not_count() -> None:
+    assert normalized("An  apple-tree, the U.S.\tand a Theatre") == "appletree us and theatre"
