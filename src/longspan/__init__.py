@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         LongspanModel,
     )
     from longspan.ops.attend import attend
+    from longspan.pictures.ponder import ponder
     from longspan.registering import register
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "generate",
     "lengthen",
     "patterns",
+    "ponder",
     "register",
     "summarize",
     "to_onnx",
@@ -79,6 +81,7 @@ _MODULES = {
     "inference.results": ("DocumentAnswer", "Summary"),
     "inference.summarize": ("summarize",),
     "ops.attend": ("attend",),
+    "pictures.ponder": ("ponder",),
     "registering": ("register",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
