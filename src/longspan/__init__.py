@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         LongspanModel,
     )
     from longspan.ops.attend import attend
+    from longspan.pictures.ponder import ponder
     from longspan.registering import register
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "index",
     "lengthen",
     "patterns",
+    "ponder",
     "register",
     "summarize",
     "to_onnx",
@@ -84,6 +86,7 @@ _MODULES = {
     "inference.results": ("DocumentAnswer", "Summary"),
     "inference.summarize": ("summarize",),
     "ops.attend": ("attend",),
+    "pictures.ponder": ("ponder",),
     "registering": ("register",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

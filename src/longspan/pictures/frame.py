@@ -6,6 +6,8 @@ import base64
 import hashlib
 import html
 from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 
 from longspan.characters import shown
 
@@ -33,6 +35,12 @@ def page_frame(title: str, style: str, body: Iterable[str], *, pictures: bool = 
             "</body>\n</html>\n",
         ]
     )
+
+
+@cache
+def page_style() -> str:
+    """The style of pages that show a text."""
+    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def as_text(text: str) -> str:

@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from longspan.inference.outline import Section
 from longspan.inference.results import ScoredSentence, Summary
 from longspan.pictures.frame import as_line as _line
 from longspan.pictures.frame import as_text as _text
-from longspan.pictures.frame import page_frame
+from longspan.pictures.frame import page_frame, page_style
 
 FOLDED: dict[Kind, str] = {
     "boilerplate": "Boilerplate",
@@ -86,15 +85,10 @@ def summary_page(document: Document, summary: Summary, title: str = "", sections
         *layout.document_markup(),
         '<a class="up" href="#summary">↑ Summary</a>\n</article>\n</main>\n',
     ]
-    return page_frame(f"{title}: summary", _style(), pieces)
+    return page_frame(f"{title}: summary", page_style(), pieces)
 
 
 # The frame ------------------------------------------------------------------------------------------------------------
-
-
-@cache
-def _style() -> str:
-    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def _counts(document: Document, summary: Summary, title: str) -> str:

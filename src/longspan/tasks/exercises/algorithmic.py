@@ -29,8 +29,8 @@ class Algorithmic(ExerciseTask):
     Attributes:
         algorithm: "copy"; "reverse"; or "addition" of two numbers, written with the lowest digit first.
         length: the longest text of the splits "train" and "validation", where shorter ones come up as often.
-        test_length: the length of every text of the split "test", which `longspan evaluate DIR --data synthetic --split
-            test` reads.
+        test_length: the length of every text of the split "test", which is asked for by `longspan evaluate DIR --data
+            synthetic --split test`.
     """
 
     name: ClassVar[str] = "algorithmic"

@@ -37,6 +37,6 @@ class Stories(ExerciseTask):
         tasks = defaultdict[str, list[bool]](list)
         for row, line in zip(rows, lines, strict=True):
             tasks[row.group].append(line["correct"])
-        errors = [100 * (1 - sum(correct) / len(correct)) for correct in tasks.values()]
+        errors = [100 * correct.count(False) / len(correct) for correct in tasks.values()]
         failed = sum(error > FAILED for error in errors)
         return {"error": sum(errors) / max(len(errors), 1), "failed_tasks": float(failed)}
