@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import nn
@@ -41,7 +43,7 @@ def dense(model, states):
     edges = [0, *config.cutoffs, VOCABULARY]
     weight = [module.weight for module in head.words]
     bias = torch.cat([module.bias for module in head.words])
-    rows = list(weight) if len(weight) > 1 else [weight[0][a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    rows = list(weight) if len(weight) > 1 else [weight[0][a:b] for a, b in pairwise(edges)]
     logits = []
     for cluster, matrix in enumerate(rows):
         seen = states @ head.projections[cluster].weight if len(head.projections) else states
@@ -90,7 +92,7 @@ def test_embeddings_are_rows_taken_to_the_width(form):
 
 
 def test_equal_to_pytorch_where_that_has_the_same_form():
-    """PyTorch's has its clusters' widths by one `div_value` and projections in the tails alone, without biases there."""
+    """PyTorch's has its clusters' widths by one `div_value` and projections in the tails alone."""
     config = LongspanConfig(vocab_size=VOCABULARY, hidden_size=24, num_attention_heads=3, cutoffs=CUTOFFS,
                             embedding_divisor=2, tie_word_embeddings=False)  # fmt: skip
     ours = AdaptiveHead(config, 24).double()

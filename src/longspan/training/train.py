@@ -235,7 +235,7 @@ def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -
     skip |= {"optimizer.pt", "scheduler.pt", "scaler.pt"}
     skip |= set() if may_write_card(folder) else {CARD}
     for file in sorted(chosen.iterdir()) if runs.is_main_process() else ():
-        if file.name not in skip and not file.name.startswith("rng_state"):
+        if file.name not in skip and not file.name.startswith(("rng_state", checkpoints.MEMORY)):
             with whole_file(folder / file.name) as part:
                 shutil.copyfile(file, part)
     logged = {key: value for entry in history if entry["step"] == best for key, value in entry.items()}
