@@ -36,7 +36,7 @@ from longspan.training.models import RANDOM_BART, make_room, new_model, publishe
 from longspan.training.recipe import Data, Recipe
 from longspan.training.recipe_checks import check_recipe, check_room
 from longspan.training.stopping import StopOnSignal, Stopped
-from longspan.training.tokenizers import train_tokenizer
+from longspan.training.tokenizers import train_tokenizer, train_words
 from longspan.training.trainer import make_trainer
 
 
@@ -143,7 +143,8 @@ def _tokenizer(recipe: Recipe, task: Any, rows: list[Any], folder: Path) -> Any:
         size = 512 if recipe.model.source == RANDOM_BART else recipe.tokenizer.train
         if size is not None:
             texts = _corpus(task, rows, recipe.tokenizer.rows)
-            tokenizer = train_tokenizer(texts, size, simplify=recipe.tokenizer.simplify)
+            trained = train_words if recipe.tokenizer.words else train_tokenizer
+            tokenizer = trained(texts, size, simplify=recipe.tokenizer.simplify)
         else:
             tokenizer = load_tokenizer(str(recipe.tokenizer.source or recipe.model.source))
         if task.new_tokens():
