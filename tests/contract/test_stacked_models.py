@@ -15,10 +15,19 @@ SIZES = {"vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 2, "intermedi
 SIZES |= {"num_attention_heads": 2, "max_position_embeddings": 97}
 WRITERS = [LongspanForCausalLM, LongspanForConditionalGeneration]
 every_stack = pytest.mark.parametrize("name", STACKS)
-every_writing_stack = pytest.mark.parametrize("name", [name for name, kind in STACKS.items() if kind.causal])
+writing = [name for name, kind in STACKS.items() if kind.causal]
+every_writing_stack = pytest.mark.parametrize("name", writing)
+every_writer = pytest.mark.parametrize(
+    ("name", "kind"),
+    [(name, kind) for name in writing for kind in WRITERS if STACKS[name].bidirectional or kind is WRITERS[0]],
+)
 
 
-def build(name, kind=LongspanModel, **changes):
+def build(name, kind=None, **changes):
+    """A model on a stack: of a kind, or else one that gives states of all tokens at once, or logits made of them."""
+    if kind is None:
+        kind = LongspanModel if STACKS[name].bidirectional else LongspanForCausalLM
+        changes.setdefault("use_cache", False)
     if kind is LongspanForConditionalGeneration:
         changes["decoder_layers"] = 2
     fields = SIZES | FIELDS.get(name, {}) | changes
@@ -38,7 +47,8 @@ def test_a_document_alone_padded_or_batched_gives_the_same(name):
     model, (ids, mask) = build(name), batch(31, 1, 17, 8)
     together = model(ids, mask, output_hidden_states=True)
     assert len(together.hidden_states) == 3
-    assert torch.equal(together.hidden_states[-1], together[0])
+    head = getattr(model, "lm_head", torch.nn.Identity())
+    assert torch.equal(head(together.hidden_states[-1]), together[0])
     for row, length in enumerate(mask.sum(1).tolist()):
         alone = model(ids[row : row + 1, :length], output_hidden_states=True)
         for ours, theirs in zip(together.hidden_states, alone.hidden_states, strict=True):
@@ -107,7 +117,7 @@ def test_models_are_saved_and_found_again(name, tmp_path):
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.2)
     model.save_pretrained(tmp_path)
-    loaded, report = LongspanModel.from_pretrained(tmp_path, output_loading_info=True)
+    loaded, report = type(model).from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert loaded.config.stack == model.config.stack
     assert torch.equal(loaded.eval()(ids, mask)[0], model(ids, mask)[0])
@@ -153,8 +163,7 @@ def test_every_mechanism_has_the_same_gradients_when_its_inputs_are_rebuilt(form
     torch.testing.assert_close(*found, atol=1e-10, rtol=1e-10)
 
 
-@every_writing_stack
-@pytest.mark.parametrize("kind", WRITERS)
+@every_writer
 @torch.no_grad()
 def test_text_is_the_same_with_and_without_a_cache_alone_and_batched(name, kind):
     model, (ids, mask) = build(name, kind), batch(23, 11)

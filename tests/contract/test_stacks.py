@@ -18,11 +18,11 @@ from longspan.stacks.block import Block
 WIDTH = 6
 
 
-def block(layer: int, *, pre: bool = True) -> Block:
+def block(layer: int, *, pre: bool = True, causal: bool = False) -> Block:
     """A block whose window depends on its layer, with weights of its own."""
     attention = attention_config({"mechanism": "longformer", "left_tokens": layer, "right_tokens": 1})
     options = {"activation_function": "gelu", "eps": 1e-5, "dropout": 0.0, "activation_dropout": 0.0, "pre": pre}
-    return Block(attention.build(width=WIDTH, heads=2), inner=10, **options).double()
+    return Block(attention.build(width=WIDTH, heads=2, causal=causal), inner=10, **options).double()
 
 
 def one_after_the_other(stack, hidden, tokens):
@@ -79,7 +79,12 @@ def normalized(vector):
     return (vector - vector.mean()) / (vector.var(correction=0) + 1e-5).sqrt()
 
 
-BY_HAND = {"sequential": one_after_the_other, "reversible": two_streams, "star": star}
+BY_HAND = {
+    "sequential": one_after_the_other,
+    "reversible": two_streams,
+    "recurrent": one_after_the_other,  # of one segment; of several, see tests/stacks
+    "star": star,
+}
 """Stack → the states before each block and after the last, from its definition."""
 FIELDS = {"reversible": {"normalization": "pre"}}
 """Stack → fields of a model that it asks for."""
@@ -88,7 +93,9 @@ FIELDS = {"reversible": {"normalization": "pre"}}
 @pytest.mark.parametrize("name", STACKS)
 @pytest.mark.parametrize("layers", [0, 1, 3])
 def test_a_stack_equals_its_blocks_applied_by_hand(name, layers):
-    stack, seen = STACKS[name]().build(block, layers, Sizes(width=WIDTH, heads=2)).double(), []
+    causal, seen = not STACKS[name].bidirectional, []
+    sizes = Sizes(width=WIDTH, heads=2, causal=causal)
+    stack = STACKS[name]().build(partial(block, causal=causal), layers, sizes).double()
     assert len(stack) == len(list(stack)) == layers
     hidden = torch.randn(2, 13, WIDTH, dtype=torch.float64, requires_grad=True)
     tokens = Tokens(mask=torch.arange(13) < torch.tensor([[13], [7]]))

@@ -158,10 +158,10 @@ class AttentionConfig:
         """Make the module: `width` is the model width E, `heads` the number of heads H (E = H·D)."""
         raise NotImplementedError
 
-    def build_positions(self, width: int) -> nn.Module | None:
-        """Tables, of relative positions or others, that an encoder of `width` can share between its layers, `None` if
-        there are none: it calls `share_positions` of each layer's attention, and passes what the module gives, a tuple
-        of tensors, in `Tokens(relative=…)`."""
+    def build_positions(self, width: int, heads: int = 1) -> nn.Module | None:
+        """Tables, of relative positions or others, that an encoder of `width` and so many `heads` can share between its
+        layers, `None` if there are none: it calls `share_positions` of each layer's attention, and passes what the
+        module gives, a tuple of tensors, in `Tokens(relative=…)`."""
         return None
 
     def start_positions(self, positions: Any, missing: Collection[str]) -> set[str]:
@@ -270,6 +270,17 @@ class Attention(nn.Module):
     def share_positions(self) -> None:
         """Give up tables of one's own that layers can share, for those of `Tokens(relative=…)`; here there are none."""
 
+    def clamp_distances(self, tokens: int | None) -> None:
+        """From now on distances above `tokens` count as this one; `None` lifts the limit.
+
+        Raises:
+            InputError: the mechanism knows no distances.
+        """
+        raise InputError(
+            f"clamp_tokens={tokens} means nothing to attention {self.config.mechanism!r}, which has no relative "
+            "positions; leave it out"
+        )
+
     def check_tokens(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> None:
         """Raise `InputError` where `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""
         name = f"attention {self.config.mechanism!r}"
@@ -312,6 +323,28 @@ class Attention(nn.Module):
         raise InputError(
             f"attention {self.config.mechanism!r} with causal={self.causal} keeps no state; build a mechanism that "
             "decodes step by step, with causal=True"
+        )
+
+    def memory_state(self, tokens: int) -> State | None:
+        """A state of the last so many positions, behind which outputs are those behind these positions alone; `None`
+        where only their hidden states serve."""
+        return None
+
+    def behind(self, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """Outputs `(B, T, E)` of the last T of M + T positions, causal: `(B, M, E)` and `(B, T, E)`, and what is known
+        of all of them."""
+        return self(torch.cat([past.to(hidden.dtype), hidden], dim=1), tokens)[:, past.shape[1] :]
+
+    def limit_keys(self, tokens: int | None) -> None:
+        """From now on no query sees further back than the last so many positions, its own included, in the causal form;
+        `None` lifts the limit.
+
+        Raises:
+            InputError: the mechanism does not choose keys by their distance.
+        """
+        raise InputError(
+            f"same_length=True does not go with attention {self.config.mechanism!r}, which does not choose keys by "
+            "their distance; set it to False, or choose a window"
         )
 
     def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: State | None = None) -> Tensor:

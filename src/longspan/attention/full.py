@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from longspan.attention.base import AttentionConfig, State
+from longspan.attention.base import State
 from longspan.attention.parts.projected import ProjectedAttention
-from longspan.patterns import Causal, Full
+from longspan.attention.parts.sinusoidal_relative import RelativeAttention, RelativeConfig
+from longspan.patterns import Causal, Full, Pattern
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullConfig(AttentionConfig):
-    """Scaled dot-product attention over the whole sequence: `softmax(QKᵀ/√D) V`.
+class FullConfig(RelativeConfig):
+    """Scaled dot-product attention over the whole sequence: `softmax(QKᵀ/√D) V`; with `positions="relative"` that of
+    Transformer-XL, for options as in `RelativeConfig`.
 
     Global tokens change nothing here, because every token already attends everywhere.
     """
@@ -33,12 +35,15 @@ class FullConfig(AttentionConfig):
         return FullAttention(self, width=width, heads=heads, causal=causal)
 
 
-class FullAttention(ProjectedAttention):
-    """The module of `FullConfig`."""
+class EveryToken(ProjectedAttention):
+    """Every token, or in the causal form all up to itself, by whatever scores."""
 
-    def __init__(self, config: FullConfig, *, width: int, heads: int, causal: bool) -> None:
-        super().__init__(config, width=width, heads=heads, causal=causal)
-        self.pattern = Causal() if causal else Full()
+    def __init__(self, config: Any, *, width: int, heads: int, causal: bool, bias: bool = True) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal, bias=bias)
+        self.pattern = self.make_pattern()
+
+    def make_pattern(self) -> Pattern:
+        return Causal() if self.causal else Full()
 
     def new_state(self) -> State:
         """Keys and values of every position so far, where the form is causal."""
@@ -47,3 +52,11 @@ class FullAttention(ProjectedAttention):
         from transformers.cache_utils import DynamicLayer
 
         return DynamicLayer()
+
+
+class FullAttention(EveryToken, RelativeAttention):
+    """The module of `FullConfig`."""
+
+    def __init__(self, config: FullConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal, bias=config.bias)
+        self.add_positions()

@@ -140,7 +140,7 @@ class FusionConfig(PoolingformerConfig):
         middles = bucket_middles(self.global_buckets, self.global_span).to(table.device)
         return table[bucket(middles, source.global_buckets, source.global_span)]
 
-    def build_positions(self, width: int) -> RelativePositions:
+    def build_positions(self, width: int, heads: int = 1) -> RelativePositions:
         return RelativePositions(
             self.relative_span,
             width,

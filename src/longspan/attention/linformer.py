@@ -135,7 +135,7 @@ class LinformerConfig(AttentionConfig):
         times = 1 if self.compresses_once else 2
         return replace(cost, pooling=times * each, projections=cost.projections + projected)
 
-    def build_positions(self, width: int) -> LengthTables | None:
+    def build_positions(self, width: int, heads: int = 1) -> LengthTables | None:
         return self.make_tables(heads=1) if self.shared else None
 
     def make_tables(self, *, heads: int, head_width: int = 1) -> LengthTables:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+from longspan.attention.parts.sinusoidal_relative import RelativeAttention, RelativeConfig
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.attention.parts.windows import WindowedConfig
 from longspan.errors import InputError
@@ -13,11 +14,12 @@ from longspan.settings import Count
 
 
 @dataclass(frozen=True, kw_only=True)
-class LongformerConfig(WindowedConfig):
+class LongformerConfig(RelativeConfig, WindowedConfig):
     """A window of `left_tokens` and `right_tokens` around each token, and global tokens.
 
     A total width w, as published and in transformers' `attention_window`, is `left_tokens = right_tokens = w // 2`.
-    The causal form looks left only: `right_tokens` has no effect on it, and it takes no global tokens.
+    The causal form looks left only: `right_tokens` has no effect on it, and it takes no global tokens. Further options
+    as in `RelativeConfig`.
 
     Attributes:
         left_tokens, right_tokens: how many tokens a token looks at on each side, itself not counted.
@@ -53,10 +55,17 @@ class LongformerConfig(WindowedConfig):
         return LongformerAttention(self, width=width, heads=heads, causal=causal)
 
 
-class LongformerAttention(WindowedAttention):
+class LongformerAttention(WindowedAttention, RelativeAttention):
     """The module of `LongformerConfig`."""
 
     config: LongformerConfig
+
+    def __init__(self, config: LongformerConfig, *, width: int, heads: int, causal: bool) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal, bias=config.bias)
+
+    def add_weights(self) -> None:
+        super().add_weights()
+        self.add_positions()
 
     def make_pattern(self) -> Pattern:
         dilation = self.config.dilation

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.base import AttentionConfig, State
-from longspan.attention.full import FullAttention
+from longspan.attention.full import EveryToken
 from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.places import Places
 from longspan.attention.parts.tokens import Tokens
@@ -108,7 +108,7 @@ class SynthesizerConfig(AttentionConfig):
         return SynthesizerAttention(self, width=width, heads=heads, causal=causal)
 
 
-class SynthesizerAttention(FullAttention):
+class SynthesizerAttention(EveryToken):
     """The module of `SynthesizerConfig`; `query` and `key` are there for `"vanilla"` only.
 
     Its tables have a row for each place: those that scores are products with become keys, so that attention over them
@@ -124,7 +124,7 @@ class SynthesizerAttention(FullAttention):
     mixture: Tensor
 
     def __init__(self, config: SynthesizerConfig, *, width: int, heads: int, causal: bool) -> None:
-        super().__init__(config, width=width, heads=heads, causal=causal)  # pyright: ignore[reportArgumentType]
+        super().__init__(config, width=width, heads=heads, causal=causal)
         if "vanilla" not in config.members:
             del self.query, self.key
         for name in config.projections:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
-from torch import nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer
 
 from longspan.attention.parts.state import SourceLayer
 from longspan.errors import InputError
+from longspan.stacks.base import Layers
 from longspan.stacks.block import Kept
 
 
-def kept_states(cache: Cache, blocks: nn.ModuleList, *, source: bool) -> list[Kept]:
+def kept_states(cache: Cache, blocks: Layers, *, source: bool) -> list[Kept]:
     """The state of every block in a cache of transformers, which holds them from now on.
 
-    A cache is made without knowing the model. Layers of it that are still empty give way to what each mechanism keeps,
+    A cache is made without knowing the model. Layers of it that are still empty give way to what each block keeps,
     except where the cache was asked to be of a special kind, such as preallocated.
 
     Raises:
@@ -28,15 +28,14 @@ def kept_states(cache: Cache, blocks: nn.ModuleList, *, source: bool) -> list[Ke
         raise InputError(f"past_key_values is a {type(cache).__name__}; give a transformers {wanted}")
     if own.offloading:
         raise InputError("past_key_values is offloaded, which Longspan's layers do not follow; leave offloading out")
-    modules: list[Any] = list(blocks)
-    layers: list[Any] = own.layers
-    for index, block in enumerate(modules):
+    layers, count = cast("list[Any]", own.layers), len(blocks)
+    for index in range(count):
         layer = layers[index] if index < len(layers) else None
         if layer is None or (type(layer) is DynamicLayer and not layer.is_initialized):
-            layers[index : index + 1] = [block.attention.new_state()]
+            layers[index : index + 1] = [blocks.new_state(index)]
     if not isinstance(cache, EncoderDecoderCache):
-        return [Kept(layer) for layer in layers[: len(modules)]]
-    return [Kept(*pair) for pair in zip(layers, _source_layers(cache, len(modules)), strict=False)]
+        return [Kept(layer) for layer in layers[:count]]
+    return [Kept(*pair) for pair in zip(layers, _source_layers(cache, count), strict=False)]
 
 
 def _source_layers(cache: EncoderDecoderCache, count: int) -> list[CacheLayerMixin]:

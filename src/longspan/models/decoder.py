@@ -10,6 +10,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from longspan.attention import Tokens
+from longspan.attention.layers import plain_layers, spread
 from longspan.errors import InputError
 from longspan.models.caches import kept_states
 from longspan.models.configuration import LongspanConfig
@@ -82,11 +83,18 @@ class Decoder(Network):
             hidden_states=None if seen is None else tuple(seen),
         )
 
+    def clamp_distances(self, tokens: int) -> None:
+        """Every layer counts distances above `tokens` as this one; errors as in `Attention.clamp_distances`."""
+        blocks: list[Any] = list(self.layers)
+        for block in blocks:
+            block.attention.clamp_distances(tokens)
+        specs = [{**spec, "clamp_tokens": tokens} for spec in spread(self.config.attention, len(blocks))]
+        self.config.attention = plain_layers(specs, len(blocks))
+
     @property
     def keeps_state(self) -> bool:
         """Whether every layer has a state that decoding step by step continues."""
-        blocks: list[Any] = list(self.layers)
-        return all(block.attention.keeps_state for block in blocks)
+        return self.layers.keeps_state
 
     def _mask(self, mask: Tensor | None, first: int, written: Tensor | None) -> Tensor | None:
         """`(B, first + T)` bool, or `None` where all tokens are real."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding
+from longspan.stacks import stack_config
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
@@ -90,6 +91,7 @@ class Embeddings(nn.Module):
             AdaptiveEmbedding(config) if adaptive else nn.Embedding(config.vocab_size, width, config.pad_token_id)
         )
         self.position = _positions(config, self.positions, decoder=decoder)
+        self.endless = stack_config(config.stack).endless
         types = 0 if decoder else config.type_vocab_size
         self.token_type = nn.Embedding(types, width) if types else None
         self.project_first = config.embedding_projection == "before_norm"
@@ -110,7 +112,7 @@ class Embeddings(nn.Module):
             return self.position.num_embeddings - self.offset
         if isinstance(self.position, AxialPositions):
             return min(self.positions, self.position.num_embeddings - self.offset)
-        return self.positions if self.position is None else sys.maxsize
+        return self.positions if self.position is None and not self.endless else sys.maxsize
 
     def forward(
         self,

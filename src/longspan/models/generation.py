@@ -26,8 +26,8 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         """Whether a state cannot be rolled back, or there is none, so that transformers refuses assisted decoding."""
         if not self.decoder.keeps_state:
             return True
-        blocks: list[Any] = list(self.decoder.layers)
-        return not all(block.attention.new_state().is_croppable for block in blocks)
+        layers = self.decoder.layers
+        return not all(layers.new_state(layer).is_croppable for layer in range(len(layers)))
 
     def language_loss(
         self, logits: Tensor, labels: Tensor | None, count: Tensor | int | None, *, shift: bool = False

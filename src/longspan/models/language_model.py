@@ -17,6 +17,7 @@ from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.generation import LongspanWriter, shifted
 from longspan.models.losses import IGNORED
+from longspan.stacks import stack_config
 
 
 class LongspanForCausalLM(LongspanWriter):
@@ -56,6 +57,23 @@ class LongspanForCausalLM(LongspanWriter):
             self.lm_head = AdaptiveHead(config, config.states_width)
             self._tied_weights_keys = tied_weights(config)
         self.post_init()
+
+    def set_memory(self, *, clamp_tokens: int | None = None, **options: Any) -> None:
+        """Go on with another memory than in training, with the same weights: what a longer one is worth shows then.
+
+        Args:
+            clamp_tokens: distances above this count as this one from now on; `None` leaves that as it is.
+            **options: of the stack, such as `memory_tokens` and `same_length` of the recurrent one.
+
+        Raises:
+            InputError: options that the stack does not have, or positions that are not relative.
+        """
+        stack = stack_config({**self.config.stack, **options})
+        if options:
+            self.decoder.layers.configure(stack)
+            self.config.stack = stack.to_dict()
+        if clamp_tokens is not None:
+            self.decoder.clamp_distances(clamp_tokens)
 
     def forward(
         self,

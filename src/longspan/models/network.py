@@ -78,7 +78,7 @@ class Network(nn.Module):
         stack, depth = stack_config(config.stack), config.decoder_layers if decoder else config.num_hidden_layers
         self.layers = stack.build(block, depth, sizes_of(config, decoder=decoder, causal=causal))
         self.summarizes = stack.summarizes
-        self.relative = _shared_positions(self.layers, config.hidden_size)
+        self.relative = _shared_positions(self.layers)
         pre = config.normalization == "pre" and not stack.normalizes
         self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre else None
 
@@ -106,12 +106,12 @@ class Network(nn.Module):
         return hidden
 
 
-def _shared_positions(layers: nn.Module, width: int) -> nn.Module | None:
+def _shared_positions(layers: nn.Module) -> nn.Module | None:
     """The tables of all layers that share some, as those of relative positions in DeBERTa; `None` if there are no such
     layers. The configuration has checked that they ask for equal tables."""
     shared = None
     for attention in (module for module in layers.modules() if isinstance(module, Attention)):
-        tables = attention.config.build_positions(width)
+        tables = attention.config.build_positions(attention.width, attention.heads)
         if tables is not None:
             attention.share_positions()
             shared = shared or tables

@@ -13,6 +13,7 @@ from transformers.utils import ModelOutput
 
 from longspan.attention.base import Attention
 from longspan.attention.parts.length_tables import LengthTables
+from longspan.attention.parts.sinusoidal_relative import RelativeBiases
 from longspan.models.adaptive import AdaptiveEmbedding, Projections
 from longspan.models.card import write_card
 from longspan.models.configuration import LongspanConfig
@@ -71,7 +72,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
         super().initialize_weights()
         with initialization.guard_torch_init_functions():
             for module in self.modules():
-                if isinstance(module, Attention | LengthTables):
+                if isinstance(module, Attention | LengthTables | RelativeBiases):
                     module.init_extra_weights(self.config.init_std)
                 elif isinstance(module, AxialPositions):
                     module.init_tables()

@@ -10,13 +10,24 @@ from typing import Any
 
 from longspan.settings import from_spec
 from longspan.stacks.base import Sizes, StackConfig
+from longspan.stacks.recurrent import RecurrentConfig
 from longspan.stacks.reversible import ReversibleConfig
 from longspan.stacks.sequential import SequentialConfig
 from longspan.stacks.star import StarConfig
 
-__all__ = ["STACKS", "ReversibleConfig", "SequentialConfig", "Sizes", "StackConfig", "StarConfig", "stack_config"]
+__all__ = [
+    "STACKS",
+    "RecurrentConfig",
+    "ReversibleConfig",
+    "SequentialConfig",
+    "Sizes",
+    "StackConfig",
+    "StarConfig",
+    "stack_config",
+]
 
-STACKS: dict[str, type[StackConfig]] = {kind.stack: kind for kind in (SequentialConfig, ReversibleConfig, StarConfig)}
+_KINDS: tuple[type[StackConfig], ...] = (SequentialConfig, ReversibleConfig, RecurrentConfig, StarConfig)
+STACKS: dict[str, type[StackConfig]] = {kind.stack: kind for kind in _KINDS}
 """Name → configuration, whose `build(block, layers, sizes)` makes the module."""
 
 

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from longspan.attention.base import State
+from longspan.errors import InputError
 from longspan.settings import check
 from longspan.stacks.block import Block
 
@@ -39,6 +41,10 @@ class StackConfig:
     """The key under which `STACKS` lists it."""
     causal: ClassVar[bool] = True
     """Whether it serves models that write, whose tokens see only those before them."""
+    bidirectional: ClassVar[bool] = True
+    """Whether it serves models that read, whose tokens see those before and after them."""
+    endless: ClassVar[bool] = False
+    """Whether a text goes on in it for ever, so that only a table of positions bounds its length."""
     summarizes: ClassVar[bool] = False
     """Whether it sums every row up in one vector, and takes a list `summary` that is to receive these."""
 
@@ -83,10 +89,30 @@ class StackConfig:
 
 
 class Layers(nn.ModuleList):
-    """A list of layers beside which there are parts that are none: these neither count nor come up among them."""
+    """A list of layers and what each keeps between steps. There may be parts beside them that are none: these neither
+    count nor come up among them."""
 
     def __len__(self) -> int:
         return sum(name.isdigit() for name in self._modules)
 
     def __iter__(self) -> Iterator[nn.Module]:
         return iter([self[layer] for layer in range(len(self))])
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether every layer of a causal stack has a state that the next step continues."""
+        attentions: list[Any] = [block.attention for block in self]
+        return all(attention.keeps_state for attention in attentions)
+
+    def new_state(self, layer: int) -> State:
+        """What a layer of a causal stack keeps of its own sequence between steps, still empty."""
+        block: Any = self[layer]
+        return block.attention.new_state()
+
+    def configure(self, config: StackConfig) -> None:
+        """Take other options, without other weights.
+
+        Raises:
+            InputError: the stack has none that can change once it is built.
+        """
+        raise InputError(f"stack {config.stack!r} has no options that can change once it is built; build it anew")

@@ -126,14 +126,17 @@ class Block(nn.Module):
         source_mask: Tensor | None = None,
         *tables: Tensor,
         past_key_values: Kept | None = None,
+        memory: Tensor | None = None,
     ) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`, continuing the sequence that `past_key_values` holds.
+        """`(B, T, E)` → `(B, T, E)`, continuing the sequence that `past_key_values` holds, or else that of earlier
+        inputs of the block, `memory` `(B, M, E)`, which `tokens` then cover too.
 
         The source `(B', S, E)`, its mask `(B', S)` and the tables that layers share are arguments of their
         own, since reentrant checkpointing follows gradients through tensors that it is given, and through nothing that
         holds tensors. transformers' checkpointed layers know a state by the name `past_key_values` and leave it out.
         """
-        for branch in self.branches(tokens, source, source_mask, *tables, past_key_values=past_key_values):
+        given = (tokens, source, source_mask, *tables)
+        for branch in self.branches(*given, past_key_values=past_key_values, memory=memory):
             hidden = self._branch(hidden, branch.sublayer, branch.norm)
         return clamp_half(hidden)
 
@@ -144,16 +147,24 @@ class Block(nn.Module):
         source_mask: Tensor | None = None,
         *tables: Tensor,
         past_key_values: Kept | None = None,
+        memory: Tensor | None = None,
     ) -> list[Branch]:
         """What `forward` applies one after the other, for stacks that put it together otherwise."""
         own, kept = past_key_values or (None, None)
         if tables:
             tokens = replace(tokens, relative=tables)
-        found = [Branch(lambda x: self.attention(x, tokens, own), self.attention_norm, self.attention)]
+        found = [Branch(self._attend(tokens, own, memory), self.attention_norm, self.attention)]
         cross = self.cross_attention
         if cross is not None and source is not None:
             found.append(Branch(lambda x: cross(x, source, source_mask, kept), self.cross_attention_norm, cross))
         return [*found, Branch(self.feed_forward, self.feed_forward_norm, self.feed_forward)]
+
+    def _attend(self, tokens: Tokens, own: State | None, memory: Tensor | None) -> Callable[[Tensor], Tensor]:
+        """Attention behind what a state or else a memory holds."""
+        if memory is None:
+            return lambda x: self.attention(x, tokens, own)
+        past = self.attention_norm(memory) if self.pre else memory
+        return lambda x: self.attention.behind(past, x, tokens)
 
     def _branch(self, hidden: Tensor, sublayer: Callable[[Tensor], Tensor], norm: nn.Module) -> Tensor:
         """`x + f(norm(x))` when pre-normalised, else `norm(x + f(x))`, with dropout on the branch."""

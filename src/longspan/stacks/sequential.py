@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from longspan.attention import Tokens
-from longspan.stacks.base import Sizes, StackConfig
+from longspan.stacks.base import Layers, Sizes, StackConfig
 from longspan.stacks.block import Block, Kept
 
 
@@ -23,7 +23,7 @@ class SequentialConfig(StackConfig):
         return Sequential(block(layer) for layer in range(layers))
 
 
-class Sequential(nn.ModuleList):
+class Sequential(Layers):
     """The module of `SequentialConfig`: a list of its blocks."""
 
     def forward(

@@ -11,6 +11,7 @@ from longspan.attention.base import Attention, AttentionConfig, State
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend import attend
 from longspan.ops.reference import dense_mask, dense_weights
+from longspan.ops.terms import Term
 from longspan.patterns import Pattern
 
 
@@ -53,11 +54,20 @@ class ProjectedAttention(Attention):
             key,
             value,
             pattern=self.pattern,
+            terms=self.score_terms(query, key, tokens),
             key_mask=key_mask,
             dropout_prob=self.dropout_prob,
             query_offset=offset,
         )
         return self.merge_heads(context)
+
+    def score_terms(self, query: Tensor, key: Tensor, tokens: Tokens) -> list[Term]:
+        """What is added to the scores of queries, the last T of S keys, all `(B, H, …, D)`; here nothing."""
+        return []
+
+    def local_queries(self, query: Tensor, tokens: Tokens) -> Tensor:
+        """Projected queries as keys are multiplied by them, `(B, H, T, D)`; here as they are."""
+        return query
 
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
         """Dense attention weights `(B, H, T, T)`."""
@@ -68,7 +78,7 @@ class ProjectedAttention(Attention):
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         """The weights by which `context` gathers, `(B, H, T, T)`: quadratic, so never part of a forward pass."""
         query, key, _ = self.project(hidden)
-        return self.dense_weights(query, key, tokens)
+        return self.dense_weights(self.local_queries(query, tokens), key, tokens)
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`(B, T, E)` → local queries, keys and values, `(B, H, T, D)` each."""
@@ -99,7 +109,7 @@ class ProjectedAttention(Attention):
                 seen = int(state.get_seq_length())
                 key, value = key[:, :, :seen], value[:, :, :seen]
         offset = key.shape[2] - new
-        return query, key, value, tokens.last_mask(new + offset), offset
+        return self.local_queries(query, tokens), key, value, tokens.last_mask(new + offset), offset
 
     def dense_weights(
         self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None = None, bias: Tensor | None = None

@@ -165,6 +165,36 @@ class RecurrentLayer(CacheLayerMixin):
         self.tensors = {name: tensor.repeat_interleave(repeats, dim=0) for name, tensor in self.tensors.items()}
 
 
+class HiddenLayer(RecurrentLayer):
+    """The last states that went into a layer: its keys and values are made of them again, and learn from that.
+
+    Args:
+        limit: how many of them are kept.
+    """
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+
+    @property
+    def hidden(self) -> Tensor | None:
+        """`(B, M, E)`, without gradient; `None` before the first and where none are kept."""
+        hidden = self.tensors.get("hidden")
+        return None if hidden is None or not hidden.shape[1] else hidden
+
+    def remember(self, hidden: Tensor) -> None:
+        """Append `(B, T, E)`, and forget what is further back than the limit."""
+        past, new = self.hidden, hidden.detach()
+        both = new if past is None else torch.cat([past, new], dim=1)
+        # A copy, or a short memory would hold on to all of a long segment.
+        self.advance(hidden.shape[1], hidden=both[:, max(0, both.shape[1] - self.limit) :].clone())
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Number of positions that the next `query_length` queries read, and the first of them."""
+        past = min(self.cumulative_length, self.limit)
+        return past + query_length, self.cumulative_length - past
+
+
 def recurrent(state: CacheLayerMixin, what: str) -> RecurrentLayer:
     """The state, if it is a `RecurrentLayer`, which holds `what`.
 

@@ -32,14 +32,14 @@ class WindowedAttention(ProjectedAttention):
 
     config: Any
 
-    def __init__(self, config: Any, *, width: int, heads: int, causal: bool) -> None:
-        super().__init__(config, width=width, heads=heads, causal=causal)
+    def __init__(self, config: Any, *, width: int, heads: int, causal: bool, bias: bool = True) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal, bias=bias)
         self.pattern = self.make_pattern()
         self.separate = config.separate_global_projections and not causal
         if self.separate:
-            self.global_query = nn.Linear(width, width)
-            self.global_key = nn.Linear(width, width)
-            self.global_value = nn.Linear(width, width)
+            self.global_query = nn.Linear(width, width, bias=bias)
+            self.global_key = nn.Linear(width, width, bias=bias)
+            self.global_value = nn.Linear(width, width, bias=bias)
         self.add_weights()
         self.init_extra_weights()
 
@@ -99,7 +99,7 @@ class WindowedAttention(ProjectedAttention):
     ) -> tuple[Pattern, list[Term], Any]:
         """The pattern of the window, what is added to its scores, and what `global_rows` needs to replace the rows of
         global queries where their projections are not separate."""
-        return self.pattern, [], None
+        return self.pattern, self.score_terms(query, key, tokens), None
 
     def global_rows(
         self, hidden: Tensor, local: tuple[Tensor, Tensor, Tensor], real: Tensor | None, slots: Tensor, far: Any
@@ -119,7 +119,8 @@ class WindowedAttention(ProjectedAttention):
         query = self.split_heads(self.global_query(gather_slots(hidden[:, None], slots)[:, 0]))
         layers = self.global_key, self.global_value
         # A subclass or wrapper of Linear (an adapter, a quantised layer) computes something else than its weights say.
-        if all(type(layer) is nn.Linear for layer in layers) and 2 * slots.shape[1] <= self.head_width:
+        plain = all(type(layer) is nn.Linear and layer.bias is not None for layer in layers)
+        if plain and 2 * slots.shape[1] <= self.head_width:
             return _absorbed(query, hidden, real, *layers, self.dropout_prob)
         key, value = (self.split_heads(layer(hidden)) for layer in layers)
         context = attend(query, key, value, pattern=Full(), key_mask=real, dropout_prob=self.dropout_prob)
@@ -129,7 +130,7 @@ class WindowedAttention(ProjectedAttention):
         """Those of the window and the globals; rows of padded queries are 0."""
         is_global = tokens.global_mask(hidden.shape[1])
         query, key, _ = self.project(hidden)
-        weights = self.dense_weights(query, key, tokens, is_global)
+        weights = self.dense_weights(self.local_queries(query, tokens), key, tokens, is_global)
         if self.separate and is_global is not None:
             query, key = self.split_heads(self.global_query(hidden)), self.split_heads(self.global_key(hidden))
             rows = self.dense_weights(query, key, tokens, is_global)

@@ -1,0 +1,229 @@
+"""Transformer-XL's relative positions: what any mechanism with projections and a pattern can add to its scores.
+
+Dai et al. 2019, "Transformer-XL", arXiv 1901.02860, section 3.3: with r = i - j,
+`score = ((q_i + u)·k_j + (q_i + v)·(W_{k,R} R_r)) / √D`. Letters: q, k = `query`, `key` of the mechanism; W_{k,R} =
+`position`; R_r the sinusoid of a distance; u = `content_bias`; v = `position_bias`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from longspan.attention.base import AttentionConfig, Start
+from longspan.attention.parts.costs import AttentionCost
+from longspan.attention.parts.offsets import ANY, OffsetAttention
+from longspan.attention.parts.tokens import Tokens
+from longspan.errors import InputError
+from longspan.ops.reference import full_precision
+from longspan.ops.sinusoids import distance_sinusoids, rows_of_pairs
+from longspan.ops.terms import Bias, ContentToPosition, Term, content_scores
+from longspan.settings import Count, Dropout
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeConfig(AttentionConfig):
+    """Base of mechanisms whose scores may know how far apart two tokens are.
+
+    Attributes:
+        positions: "relative" adds Transformer-XL's two products to every score, "none" nothing.
+        share_biases: whether all layers of a model have the same u and v; False gives each its own (code: `untie_r`).
+        clamp_tokens: distances above this count as this one (code: `clamp_len`); `None` has no such limit.
+        position_dropout: probability of dropping an element of the sinusoids in training.
+        bias: whether the projections of tokens have biases, which Transformer-XL's do not.
+    """
+
+    trained: ClassVar[tuple[str, ...]] = ("positions", "share_biases", "bias")
+
+    positions: Literal["none", "relative"] = "none"
+    share_biases: bool = True
+    clamp_tokens: Count | None = None
+    position_dropout: Dropout = 0.0
+    bias: bool = True
+
+    @property
+    def shared(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return ("positions", "share_biases") if self.positions == "relative" and self.share_biases else ()
+
+    @property
+    def idle(self) -> frozenset[str]:
+        without = {"share_biases", "clamp_tokens", "position_dropout"} if self.positions == "none" else set[str]()
+        return super().idle | without | ({"clamp_tokens"} if self.clamp_tokens is None else set())
+
+    def handed_on(self) -> dict[str, Any]:
+        own = {name: getattr(self, name) for name in (*self.trained, "clamp_tokens", "position_dropout")}
+        return super().handed_on() | own if self.shared else super().handed_on()
+
+    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
+        """Each pair has a product more, and each distance that can occur is projected once."""
+        cost = super().costs(length=length, width=width, heads=heads, causal=causal)
+        if self.positions == "none" or not length:
+            return cost
+        most = length - 1 if self.clamp_tokens is None else min(self.clamp_tokens, length - 1)
+        left, right = (min(side, most) for side in self.reach or (most, most))
+        rows = 1 + left + (0 if causal else right)
+        return replace(cost, projections=cost.projections + rows * width**2, mixing=cost.mixing + width * cost.scores)
+
+    def build_positions(self, width: int, heads: int = 1) -> nn.Module | None:
+        return RelativeBiases(width, heads) if self.shared else super().build_positions(width, heads)
+
+    def start_positions(self, positions: Any, missing: Collection[str]) -> set[str]:
+        """A source without relative positions starts without any: see `RelativeAttention.warm_start`."""
+        with torch.no_grad():
+            for name in missing:
+                getattr(positions, name).zero_()
+        return set()
+
+
+class RelativeBiases(nn.Module):
+    """The two biases that all layers share, `(H, D)` each: u is `content_bias`, v `position_bias`."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.content_bias = nn.Parameter(torch.empty(heads, width // heads))
+        self.position_bias = nn.Parameter(torch.empty(heads, width // heads))
+        self.init_extra_weights()
+
+    @torch.no_grad()
+    def init_extra_weights(self, std: float = 0.02) -> None:
+        """Start what transformers has not marked as loaded, N(0, std) as published."""
+        for bias in (self.content_bias, self.position_bias):
+            nn.init.normal_(bias, std=std)
+
+    def forward(self) -> tuple[Tensor, ...]:
+        """Both, for `Tokens(relative=…)`."""
+        return self.content_bias, self.position_bias
+
+
+class RelativeAttention(OffsetAttention):
+    """A mechanism whose configuration is a `RelativeConfig`; stands behind the class that it adds positions to.
+
+    Only distances that its pattern can show have a row, so that their number, like that of keys, is never exceeded.
+    The biases are its own until a model that holds them for all layers calls `share_positions`. Pairs with a global
+    token have no position, as their distance has no bound: their scores are `(q_i + u)·k_j` by the local projections.
+    """
+
+    config: Any
+    content_bias: nn.Parameter | None
+    position_bias: nn.Parameter | None
+
+    def add_positions(self) -> None:
+        """Make the weights of relative positions, where there are any."""
+        if self.config.positions == "relative":
+            own = RelativeBiases(self.width, self.heads)
+            self.position = nn.Linear(self.width, self.heads * self.head_width, bias=False)
+            self.content_bias, self.position_bias = own.content_bias, own.position_bias
+
+    @torch.no_grad()
+    def init_extra_weights(self, std: float = 0.02) -> None:
+        super().init_extra_weights(std)
+        for bias in (self.content_bias, self.position_bias) if self.config.positions == "relative" else ():
+            if bias is not None:
+                nn.init.normal_(bias, std=std)
+
+    @torch.no_grad()
+    def warm_start(self, missing: Collection[str], std: float = 0.02) -> dict[str, Start]:
+        """A source without relative positions starts without any: all of their weights are zero, and gradients reach
+        `position` at the first step, the biases with it."""
+        started = super().warm_start(missing, std)
+        for name in {"position.weight", "content_bias", "position_bias"} & set(missing):
+            self.get_parameter(name).zero_()
+        return started
+
+    def share_positions(self) -> None:
+        """Give up the module's own biases: from now on they come in `Tokens(relative=…)`."""
+        if self.config.shared:
+            self.content_bias = self.position_bias = None
+
+    def clamp_distances(self, tokens: int | None) -> None:
+        if self.config.positions == "none":
+            super().clamp_distances(tokens)
+        self.config = replace(self.config, clamp_tokens=tokens)
+
+    def biases(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
+        """u and v, `(H, D)` both: the module's own, or else those of `tokens`.
+
+        Raises:
+            InputError: there are none, or they have another shape.
+        """
+        if self.content_bias is not None and self.position_bias is not None:
+            return self.content_bias, self.position_bias
+        shape, found = (self.heads, self.head_width), tokens.relative
+        if found is None or len(found) != 2 or any(bias.shape != shape for bias in found):
+            has = None if found is None else [tuple(bias.shape) for bias in found]
+            raise InputError(
+                f"relative={has} of Tokens leaves this layer without the two biases of relative positions, {shape} "
+                "each, which its model holds for all layers; give Tokens(relative=…) the model's"
+            )
+        return found[0], found[1]
+
+    def local_queries(self, query: Tensor, tokens: Tokens) -> Tensor:
+        """`q + u`, what keys are multiplied by."""
+        if self.config.positions == "none":
+            return query
+        return query + self.biases(tokens)[0][:, None].to(query.dtype)
+
+    def score_terms(self, query: Tensor, key: Tensor, tokens: Tokens) -> list[Term]:
+        """`(q + v)·(W_{k,R} R)`, of queries that have u already."""
+        if self.config.positions == "none":
+            return super().score_terms(query, key, tokens)
+        first, rows = self._sinusoids(key)
+        rows = F.dropout(rows, self.config.position_dropout, self.training)
+        further = self._from_content_to_position(query, tokens)
+        # A subclass or wrapper of Linear (an adapter, a quantised layer) computes something else than its weights say.
+        plain = not torch.compiler.is_compiling() and type(self.position) is nn.Linear
+        if plain and 2 * query.shape[2] <= self.head_width and query.shape[2] < key.shape[2]:
+            return [Bias(self._of_few(query + further[:, None], rows, first, key.shape[2]), globals=False)]
+        table = self.split_heads(self.position(rows))
+        return [ContentToPosition(table, query_bias=further, first=first, globals=False)]
+
+    def _from_content_to_position(self, query: Tensor, tokens: Tokens) -> Tensor:
+        """v - u, `(H, D)`."""
+        content, position = self.biases(tokens)
+        return (position - content).to(query.dtype)
+
+    def _sinusoids(self, key: Tensor) -> tuple[int, Tensor]:
+        """The first offset j - i that has a row, and R, one row for each offset from there on, `(rows, E)`."""
+        low, high = self.shown_offsets
+        clamp, most = self.config.clamp_tokens, key.shape[2] - 1
+        if clamp is not None:
+            low, high = max(low, -clamp), min(high, clamp)
+        if not torch.compiler.is_compiling():
+            most = max(most, 0)
+            low, high = max(low, -most), min(high, most)
+        else:  # a graph serves every length: what has no other bound is bounded by the keys
+            low, high = (-most if low < -ANY else low), (most if high > ANY else high)
+        return low, distance_sinusoids(low, high, self.width, key)
+
+    def _of_few(self, query: Tensor, rows: Tensor, first: int, keys: int) -> Tensor:
+        """The scaled scores `(B, H, T, S)` of few queries with positions: `(q + v)·(W R_r) = (Wᵀ(q + v))·R_r` projects
+        the queries instead of every distance, which for one new token is most of the work.
+
+        In float32 at least, as the scores of every path.
+        """
+        wide = torch.promote_types(query.dtype, torch.float32)
+        pairs = rows_of_pairs(query.shape[2], keys, first, len(rows), query.device)
+        with full_precision(query):
+            weight = self.position.weight.to(wide).view(self.heads, self.head_width, -1)
+            back = torch.einsum("bhtd,hde->bhte", query.to(wide) * self.scale, weight)
+            scores = back @ rows.to(wide).T
+        return scores.gather(-1, pairs.expand(*scores.shape[:2], -1, -1))
+
+    def dense_weights(
+        self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None = None, bias: Tensor | None = None
+    ) -> Tensor:
+        """Weights from the formula: each pair reads the row of its own distance."""
+        if self.config.positions == "relative":
+            first, rows = self._sinusoids(key)
+            pairs = rows_of_pairs(query.shape[2], key.shape[2], first, len(rows), query.device)
+            queries = query + self._from_content_to_position(query, tokens)[:, None]
+            scores = content_scores(queries, self.split_heads(self.position(rows)), pairs) * self.scale
+            if is_global is not None:
+                scores = scores.masked_fill(is_global[:, None, :, None] | is_global[:, None, None, :], 0)
+            bias = scores if bias is None else bias + scores
+        return super().dense_weights(query, key, tokens, is_global, bias)

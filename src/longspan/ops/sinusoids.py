@@ -1,0 +1,52 @@
+"""Sines and cosines of distances, and where each pair of tokens finds its own."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+ROUND = 512
+"""Tables are made so many offsets longer than asked for, so that a text that grows by a token finds them ready."""
+
+
+def distance_sinusoids(first: int, last: int, width: int, like: Tensor) -> Tensor:
+    """Row o holds the sines, and behind them the cosines, of distance `-(first + o)`, up to that of offset `last`:
+    `(last + 1 - first, width)` in the type and on the device of `like`.
+
+    `[sin(r·ω_0) … sin(r·ω_{E/2-1}) cos(r·ω_0) …]` with ω_i = 10000^(-2i/E) (Vaswani et al. 2017, section 3.5, in the
+    order of Dai et al. 2019, arXiv 1901.02860, released code); letters: r = distance i - j, E = `width`. Distances may
+    have either sign. Tables are kept between calls, except in compiled graphs, which serve every length.
+    """
+    if torch.compiler.is_compiling():
+        return _table(first, last, width, like.dtype, like.device)
+    low, high = -_rounded(-first), _rounded(last)
+    return _kept_table(low, high, width, like.dtype, like.device)[first - low : last + 1 - low]
+
+
+def _rounded(offset: int) -> int:
+    """The next multiple of `ROUND`, 0 for what is not above 0."""
+    return max(0, -(-offset // ROUND) * ROUND)
+
+
+def _table(first: int, last: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    wide = torch.promote_types(dtype, torch.float32)
+    distance = -torch.arange(first, last + 1, device=device).to(wide)
+    even = torch.arange(0, width, 2, device=device).to(wide)
+    angle = distance[:, None] * 10000.0 ** (-even / width)
+    return torch.cat([angle.sin(), angle.cos()], dim=-1)[:, :width].to(dtype)
+
+
+@lru_cache(maxsize=4)
+def _kept_table(first: int, last: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # or training could not read what an inference left here
+        return _table(first, last, width, dtype, device)
+
+
+def rows_of_pairs(queries: int, keys: int, first: int, rows: int, device: torch.device) -> Tensor:
+    """The row `(T, S)` of a table of so many offsets from `first` that each pair reads, T queries being the last of S
+    keys; what is beyond an end reads the end."""
+    query = torch.arange(keys - queries, keys, device=device)
+    offset = torch.arange(keys, device=device)[None, :] - query[:, None]
+    return (offset - first).clamp(0, rows - 1)
