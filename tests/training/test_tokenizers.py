@@ -10,7 +10,7 @@ from longspan.checkpoints.loading import load_tokenizer
 from longspan.data.summaries.synthetic import synthetic_rows
 from longspan.errors import InputError
 from longspan.tasks.summaries.base import texts_of
-from longspan.training.tokenizers import train_tokenizer
+from longspan.training.tokenizers import train_tokenizer, train_words
 
 
 def test_special_tokens_round_trip_and_every_script(tmp_path: Path) -> None:
@@ -35,3 +35,15 @@ def test_mistakes(tmp_path: Path) -> None:
         train_tokenizer(["a"], 10)
     with pytest.raises(InputError, match=r"has no tokenizer\.json"):
         load_tokenizer(tmp_path)
+
+
+def test_words_by_frequency_and_an_end_for_every_line(tmp_path: Path) -> None:
+    tokenizer = train_words([" the cat = sat \n\n the cat \n", "the <unk> dog"], 300)
+    words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)  # type: ignore[arg-type]
+    assert words[:5] == ["<eos>", "<unk>", "<pad>", "the", "cat"]
+    assert sorted(words[5:]) == ["=", "dog", "sat"]
+    tokenizer.save_pretrained(tmp_path)
+    for loaded in (tokenizer, load_tokenizer(tmp_path)):
+        ids = loaded("the cow sat\n\n= <unk>", add_special_tokens=False)["input_ids"]
+        assert loaded.convert_ids_to_tokens(ids) == ["the", "<unk>", "sat", "<eos>", "<eos>", "=", "<unk>"]
+    assert len(train_words(["a b c d d"], 5)) == 5

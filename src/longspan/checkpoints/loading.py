@@ -11,15 +11,16 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from longspan.checkpoints.folder import check_tokenizer_files
+from longspan.checkpoints.folder import check_tokenizer_files, read_json
 from longspan.checkpoints.hub import check_reachable
 from longspan.checkpoints.incoming import from_transformers
 from longspan.checkpoints.sources import load_any
+from longspan.checkpoints.word_lists import PICKLES, UNKNOWN_TO_TRANSFORMERS, word_list, word_tokenizer
 from longspan.errors import InputError, one_sentence
 from longspan.models import LongspanPreTrainedModel
 from longspan.progress import without_loading_notes
 
-FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "*.model")
+FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "*.model", *PICKLES)
 """What marks a folder with a tokenizer."""
 
 
@@ -60,11 +61,22 @@ def load_tokenizer(source: str | Path, **options: Any) -> Any:
     elif not directory.exists():
         check_reachable(str(source), "tokenizer", "tokenizer_config.json")
     with one_sentence(f"the tokenizer of '{source}' cannot be read"), without_loading_notes():
-        tokenizer: Any = AutoTokenizer.from_pretrained(str(source), trust_remote_code=False, **options)
+        tokenizer: Any = _of_words(directory)
+        tokenizer = tokenizer or AutoTokenizer.from_pretrained(str(source), trust_remote_code=False, **options)
         highest = max(tokenizer("a word", verbose=False)["input_ids"], default=0)
     if not 0 <= highest < len(tokenizer):
         raise InputError(f"the tokenizer of '{source}' gives token {highest} but has {len(tokenizer)}; it is damaged")
     return tokenizer
+
+
+def _of_words(directory: Path) -> Any | None:
+    """The tokenizer of a model of whole words, whose architecture transformers does not know; `None` for others."""
+    if not (directory / "config.json").is_file() or (directory / "tokenizer.json").is_file():
+        return None
+    if read_json(directory / "config.json").get("model_type") not in UNKNOWN_TO_TRANSFORMERS:
+        return None
+    words = word_list(directory)
+    return None if words is None else word_tokenizer(words)
 
 
 def tokenizer_beside(source: str, config: Any) -> Any | None:

@@ -28,9 +28,12 @@ def tokenizer(
     simplify: Annotated[
         bool, typer.Option("--simplify", help="Always read text in lower case, every number as 0, without citations.")
     ] = False,
+    words: Annotated[
+        bool, typer.Option("--words", help="Whole words, split at white space, instead of byte pairs.")
+    ] = False,
     on_error: Annotated[str, typer.Option(help="Corrupt rows: raise (name the line), or skip (and count).")] = "raise",
 ) -> None:
-    """Train a byte-level BPE tokenizer, as BART's and RoBERTa's, on a corpus of any size.
+    """Train a byte-level BPE tokenizer, as BART's and RoBERTa's, or one of words, on a corpus of any size.
 
     The corpus is read once, in pieces; only the counts of its words are in memory. A recipe uses the result with
     `tokenizer: {from: DIR}`; `tokenizer: {train: SIZE}` makes one from the recipe's own training data.
@@ -43,9 +46,10 @@ def tokenizer(
         Corpus(source=source, split=split, limit=limit, text_field=text_field, on_error=on_error) for source in sources
     ]
 
-    from longspan.training.tokenizers import train_tokenizer
+    from longspan.training.tokenizers import train_tokenizer, train_words
 
-    trained = train_tokenizer((piece for corpus in corpora for piece, _ in corpus.pieces()), size, simplify=simplify)
+    train = train_words if words else train_tokenizer
+    trained = train((piece for corpus in corpora for piece, _ in corpus.pieces()), size, simplify=simplify)
     with whole_folder(folder) as partial:
         trained.save_pretrained(partial)
     say(f"{len(trained)} entries: {output}")

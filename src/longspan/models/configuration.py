@@ -53,6 +53,13 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
             there; `None` means E. Encoders without a decoder only.
         embedding_projection: where that layer stands: "after_norm", with a bias (ELECTRA), or "before_norm", without
             one (DeBERTa).
+        cutoffs: first words of the clusters of a large vocabulary, whose words are numbered by frequency: adaptive
+            embeddings and an adaptive softmax, see `longspan.models.adaptive`; `embedding_size` is then the width of
+            the first cluster's embeddings, `[]` means a single cluster with a bias for each word, and `None` the plain
+            table and head. `LongspanForCausalLM` only.
+        embedding_divisor: by how much the embeddings of each further cluster are narrower.
+        tie_projections: whether the softmax uses the projections of the embeddings: for all clusters, or a list with
+            one entry for each. Nothing is tied without `tie_word_embeddings`.
         embedding_norm: LayerNorm over the summed embeddings.
         scale_embedding: multiply token embeddings by √E (mBART).
         normalization: "post" (BART, RoBERTa, BERT) or "pre" (mBART; adds a final LayerNorm to encoder and decoder).

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.errors import InputError
+from longspan.models.adaptive import AdaptiveEmbedding
 from longspan.stacks import stack_config
 
 if TYPE_CHECKING:
@@ -85,7 +86,10 @@ class Embeddings(nn.Module):
         width = config.embedding_width
         self.limit = "max_decoder_position_embeddings" if decoder else "max_position_embeddings"
         self.positions: int = getattr(config, self.limit)
-        self.token = nn.Embedding(config.vocab_size, width, config.pad_token_id)
+        adaptive = config.cutoffs is not None
+        self.token = (
+            AdaptiveEmbedding(config) if adaptive else nn.Embedding(config.vocab_size, width, config.pad_token_id)
+        )
         self.position = _positions(config, self.positions, decoder=decoder)
         self.endless = stack_config(config.stack).endless
         types = 0 if decoder else config.type_vocab_size

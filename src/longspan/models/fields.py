@@ -44,6 +44,9 @@ class ModelFields:
     type_vocab_size: Annotated[int, Range(0, 1_000_000)] = 0
     embedding_size: Width | None = None
     embedding_projection: Literal["after_norm", "before_norm"] = "after_norm"
+    cutoffs: tuple[Count, ...] | None = None
+    embedding_divisor: Annotated[int, Range(1, 1024)] = 1
+    tie_projections: bool | tuple[bool, ...] = True
     embedding_norm: bool = True
     scale_embedding: bool = False
     normalization: Literal["post", "pre"] = "post"
@@ -98,6 +101,7 @@ class ModelFields:
             self.decoder_start_token_id = self.eos_token_id
         _check_sizes(self)
         _check_axes(self)
+        _check_clusters(self)
         self.attention = plain_layers(self.attention, self.num_hidden_layers)
         try:
             self.decoder_attention = plain_layers(self.decoder_attention, self.decoder_layers)
@@ -119,8 +123,9 @@ class ModelFields:
 
     @property
     def embedding_width(self) -> int:
-        """Width of the encoder's embeddings before any projection."""
-        return self.hidden_size if self.embedding_size is None else self.embedding_size
+        """Width of the embeddings before a projection that all tokens share; those of clusters have their own."""
+        own = self.embedding_size is not None and self.cutoffs is None
+        return self.embedding_size if own else self.hidden_size  # pyright: ignore[reportReturnType]
 
     @property
     def states_width(self) -> int:
@@ -181,6 +186,36 @@ def _check_sizes(config: ModelFields) -> None:
             f"positions_skip_padding=True needs a pad_token_id and a position_offset of at least 1 (given "
             f"{config.pad_token_id} and {config.position_offset}); padding uses row position_offset - 1"
         )
+
+
+def _check_clusters(config: ModelFields) -> None:
+    """Raise `InputError` for clusters of words that no vocabulary has; make plain lists of them."""
+    if config.cutoffs is None:
+        for name in ("embedding_divisor", "tie_projections"):
+            if (value := getattr(config, name)) != getattr(ModelFields, name):
+                raise InputError(f"{name}={show(value)} is for models with cutoffs; give these, or leave it out")
+        return
+    cutoffs = config.cutoffs = list(config.cutoffs)  # pyright: ignore[reportAttributeAccessIssue]
+    if cutoffs != sorted(set(cutoffs)) or cutoffs[-1:] >= [config.vocab_size]:
+        raise InputError(
+            f"cutoffs={show(cutoffs)} must increase and stay below vocab_size={config.vocab_size}; give the first word "
+            "of every cluster but the first"
+        )
+    if config.decoder_layers or config.head is not None:
+        raise InputError(f"cutoffs={show(cutoffs)} is for LongspanForCausalLM, which this is not; leave it out")
+    assert config.embedding_size is not None
+    if config.embedding_size < config.embedding_divisor ** len(cutoffs):
+        raise InputError(
+            f"embedding_divisor={config.embedding_divisor} leaves no width to the last of {len(cutoffs) + 1} clusters "
+            f"(embedding_size={config.embedding_size}); lower it"
+        )
+    if not isinstance(config.tie_projections, bool):
+        config.tie_projections = list(config.tie_projections)  # pyright: ignore[reportAttributeAccessIssue]
+        if len(config.tie_projections) != len(cutoffs) + 1:
+            raise InputError(
+                f"tie_projections={show(config.tie_projections)} must have one entry for each of {len(cutoffs) + 1} "
+                "clusters; add or remove some, or give true or false"
+            )
 
 
 def _check_heads(config: ModelFields, layers: Sequence[AttentionConfig]) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import GenerationMixin
 
 from longspan.errors import InputError
+from longspan.models.adaptive import AdaptiveHead
 from longspan.models.decoder import Decoder
 from longspan.models.losses import token_loss
 from longspan.models.outputs import with_stack_loss
@@ -19,7 +20,7 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
 
     accepts_loss_kwargs = True  # the Trainer passes `num_items_in_batch`
     decoder: Decoder
-    lm_head: nn.Linear
+    lm_head: nn.Linear | AdaptiveHead
 
     @property
     def _is_stateful(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -40,12 +41,12 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         """Cross-entropy `(B, T, V)` against `(B, T)` labels, `None` without labels, and what the stacks add of whom
         `outputs` come.
 
-        `shift` compares each token's logits with the label of the next; `count` is what the sum is divided by.
+        `shift` compares them as `shifted` has it; `count` is what the sum is divided by.
         """
         if labels is None:
             return None
-        if shift and labels.shape == logits.shape[:2]:
-            logits, labels = logits[:, :-1], labels[:, 1:]
+        if shift:
+            logits, labels = shifted(logits, labels)
         loss = token_loss(logits, labels, self.config.label_smoothing, count)
         return with_stack_loss(loss, *outputs, labels=labels, count=count)
 
@@ -86,3 +87,12 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         if args and not self.config.is_encoder_decoder and args[0] is not None:
             prompts.append(args[0])
         return prompts[0].shape[1] if prompts else 1
+
+
+def shifted(outputs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs `(B, T, …)` beside what they predict: the label of the next token, which for the last one is there only
+    in labels of `(B, T + 1)`. Other shapes are left alone."""
+    if labels.dim() == 2 and labels.shape[1] in (outputs.shape[1], outputs.shape[1] + 1):
+        labels = labels[:, 1:]
+        return outputs[:, : labels.shape[1]], labels
+    return outputs, labels

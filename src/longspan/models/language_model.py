@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from transformers import Cache
 
 from longspan.errors import InputError
+from longspan.models.adaptive import AdaptiveHead, tied_weights
 from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
-from longspan.models.generation import LongspanWriter
-from longspan.models.outputs import TextOutput
+from longspan.models.generation import LongspanWriter, shifted
+from longspan.models.losses import IGNORED
+from longspan.models.outputs import TextOutput, with_stack_loss
 from longspan.stacks import stack_config
 
 
@@ -47,7 +51,11 @@ class LongspanForCausalLM(LongspanWriter):
                 f"global_tokens={config.global_tokens!r} would let every token see the future; set it to 'none'"
             )
         self.decoder = Decoder(config, source=False)
-        self.lm_head = nn.Linear(config.states_width, config.vocab_size, bias=False)
+        if config.cutoffs is None:
+            self.lm_head = nn.Linear(config.states_width, config.vocab_size, bias=False)
+        else:
+            self.lm_head = AdaptiveHead(config, config.states_width)
+            self._tied_weights_keys = tied_weights(config)
         self.post_init()
 
     def set_memory(self, *, clamp_tokens: int | None = None, **options: Any) -> None:
@@ -85,6 +93,9 @@ class LongspanForCausalLM(LongspanWriter):
     ) -> TextOutput | tuple[Any, ...]:
         """Logits of the next token after each, and the loss when `labels` are given.
 
+        With an adaptive softmax (`cutoffs`) the logits are log-probabilities, and `None` when labels are given: their
+        loss needs no table of all words.
+
         Args:
             input_ids: `(B, T)` int64, the tokens behind those of the cache.
             attention_mask: `(B, past + T)` bool or int, 1/True = real; `None` means all real. Positions count real
@@ -93,7 +104,7 @@ class LongspanForCausalLM(LongspanWriter):
             past_key_values: cache of earlier tokens; changed in place.
             inputs_embeds: `(B, T, E)` instead of `input_ids`.
             labels: `(B, T)` int64, mostly `input_ids` themselves: each token is to be predicted from those before it.
-                −100 is ignored.
+                −100 is ignored. `(B, T + 1)` where it is known what follows the last token.
             use_cache: return `past_key_values`; `None` means as configured, where every layer keeps a state, and never
                 with labels.
             output_hidden_states: also return the states before each layer and after the last.
@@ -109,6 +120,8 @@ class LongspanForCausalLM(LongspanWriter):
         """
         refuse_others(others)
         refuse_attentions(output_attentions, self.config.output_attentions)
+        if logits_to_keep and labels is not None:
+            raise InputError(f"logits_to_keep={logits_to_keep} leaves labels without logits; leave one of them out")
         decoded = self.decoder(
             input_ids,
             attention_mask,
@@ -118,12 +131,50 @@ class LongspanForCausalLM(LongspanWriter):
             inputs_embeds=inputs_embeds,
             position_ids=position_ids,
         )
-        logits = self.lm_head(decoded.last_hidden_state[:, -logits_to_keep if logits_to_keep else 0 :])
+        states = decoded.last_hidden_state[:, -logits_to_keep if logits_to_keep else 0 :]
+        if labels is not None and isinstance(self.lm_head, AdaptiveHead):
+            logits, loss = None, self._adaptive_loss(states, labels, num_items_in_batch, decoded)
+        else:
+            logits: Any = self.lm_head(states)
+            loss = self.language_loss(logits, labels, num_items_in_batch, decoded, shift=True)
         output = TextOutput(
-            loss=self.language_loss(logits, labels, num_items_in_batch, decoded, shift=True),
+            loss=loss,
             logits=logits,
             past_key_values=decoded.past_key_values,
             hidden_states=decoded.hidden_states,
             ponder_times=decoded.ponder_times,
         )
         return self.finish(output, return_dict)
+
+    def _adaptive_loss(self, states: Tensor, labels: Tensor, count: Tensor | int | None, decoded: Any) -> Tensor:
+        if self.config.label_smoothing:
+            raise InputError(
+                f"label_smoothing={self.config.label_smoothing} spreads targets over the whole vocabulary, which an "
+                "adaptive softmax (cutoffs) never goes through; set it to 0"
+            )
+        assert isinstance(self.lm_head, AdaptiveHead)
+        states, labels = shifted(states, labels)
+        return with_stack_loss(self.lm_head.loss(states, labels, count), decoded, labels=labels, count=count)
+
+    @torch.no_grad()
+    def score(self, labels: Tensor, **inputs: Any) -> tuple[Tensor, Tensor, Cache | None]:
+        """How well labels are predicted: nats and whether the likeliest token is right, `(N,)` each, of the N labels
+        that are not −100, row by row; and the cache. Arguments as in `forward`."""
+        decoded = self.decoder(**inputs)
+        states, labels = shifted(decoded.last_hidden_state, labels)
+        real = labels != IGNORED
+        states, words = states[real], labels[real]
+        if isinstance(self.lm_head, AdaptiveHead):
+            return self.lm_head.nats(states, words), self.lm_head.best(states) == words, decoded.past_key_values
+        logits = self.lm_head(states)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        nats = functional.cross_entropy(logits, words, reduction="none")
+        return nats, logits.argmax(-1) == words, decoded.past_key_values
+
+    def resize_token_embeddings(self, *arguments: Any, **options: Any) -> Any:
+        """As transformers; a vocabulary in clusters has no end that words could be added to."""
+        if self.config.cutoffs is not None:
+            raise InputError(
+                f"a vocabulary with cutoffs={self.config.cutoffs} cannot be resized; make a new model with another one"
+            )
+        return super().resize_token_embeddings(*arguments, **options)

@@ -14,6 +14,7 @@ from transformers.utils import ModelOutput
 from longspan.attention.base import Attention
 from longspan.attention.parts.length_tables import LengthTables
 from longspan.attention.parts.sinusoidal_relative import RelativeBiases
+from longspan.models.adaptive import AdaptiveEmbedding, Projections
 from longspan.models.card import write_card
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import AxialPositions, Embeddings
@@ -52,7 +53,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
         return next(module for module in self.modules() if isinstance(module, Embeddings)).token
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        assert isinstance(value, nn.Embedding)
+        assert isinstance(value, nn.Embedding | AdaptiveEmbedding)
         for module in self.modules():
             if isinstance(module, Embeddings):
                 module.token = value
@@ -76,3 +77,5 @@ class LongspanPreTrainedModel(PreTrainedModel):
                     module.init_extra_weights(self.config.init_std)
                 elif isinstance(module, AxialPositions):
                     module.init_tables()
+                elif isinstance(module, Projections):
+                    module.init_matrices()

@@ -60,6 +60,12 @@ class StackConfig:
     """Whether a text goes on in it for ever, so that only a table of positions bounds its length."""
     summarizes: ClassVar[bool] = False
     """Whether it sums every row up in one vector, and takes a list `summary` that is to receive these."""
+
+    @property
+    def carries(self) -> bool:
+        """Whether what its layers keep of one segment of a text goes on to the next, in training too."""
+        return False
+
     unused: ClassVar[Mapping[str, str]] = {}
     """Fields of a model that mean nothing in this stack, and are refused, each with the reason: how the clause goes on
     behind the stack's name."""

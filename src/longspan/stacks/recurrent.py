@@ -47,6 +47,10 @@ class RecurrentConfig(StackConfig):
         if self.same_length and not self.memory_tokens:
             raise InputError("same_length=True with memory_tokens=0 leaves no key to see; give a memory, or False")
 
+    @property
+    def carries(self) -> bool:
+        return self.memory_tokens > 0
+
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Recurrent:
         if not sizes.causal:
             raise InputError(

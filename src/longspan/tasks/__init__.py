@@ -22,6 +22,7 @@ TASKS: dict[str, Any] = {
     "summarization": "longspan.tasks.summaries.summarization:Summarization",
     "extraction": "longspan.tasks.summaries.extraction:Extraction",
     "language_model": "longspan.tasks.language_modelling.language_model:LanguageModel",
+    "language_stream": "longspan.tasks.language_modelling.streams:LanguageStream",
     "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
     "distillation": "longspan.tasks.embeddings.distillation:Distillation",
     "span_answers": "longspan.tasks.questions.spans:SpanAnswers",

@@ -124,6 +124,10 @@ class Task(Protocol):
         """Predict every row and score the predictions; `batch_size` changes the time, not the result."""
         ...
 
+    def validation_loss(self, model: Any, dataset: Any) -> float | None:
+        """The validation loss where batches depend on one another; `None` where it is the mean over batches."""
+        return None
+
     def loss_weight(self, batch: dict[str, Any]) -> float:
         """Over how many things the loss of a batch is a mean, so that validation losses are means over all of them."""
         return float(len(next(iter(batch.values()))))

@@ -34,9 +34,16 @@ FILES = "files.json"
 STATE = "trainer_state.json"
 UNLOGGED = "unlogged.json"
 """What of the losses has not been logged yet, in a checkpoint that was saved between two lines of the log."""
+MEMORY = "memory-"
+"""How the files begin that hold what contiguous streams remember, one for each process."""
 NAME = re.compile(r"checkpoint-\d+")
 
 logger = logging.getLogger(__name__)
+
+
+def memory_file(process: int) -> str:
+    """The name of the file with the memory of one process's streams."""
+    return f"{MEMORY}{process}.safetensors"
 
 
 class CompleteCheckpoints(TrainerCallback):

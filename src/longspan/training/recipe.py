@@ -108,12 +108,14 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenizer:
-    """Which tokenizer to use: one that exists, or byte-pair encoding trained on the training rows."""
+    """Which tokenizer to use: one that exists, or byte pairs or words counted in the training rows."""
 
     source: Source | None = field(default=None, metadata={"key": "from"})
     """Folder or Hub name of a tokenizer; None takes the one that comes with `model.from`."""
     train: Annotated[int, Range(261, 5_000_000)] | None = None
-    """Vocabulary size of a byte-level BPE trained on the documents and summaries of the training rows."""
+    """Vocabulary size of one trained on the texts of the training rows, by default a byte-level BPE."""
+    words: bool = False
+    """Train it to whole words, split at white space, the most frequent ones first; each line ends in `<eos>`."""
     rows: Count | None = None
     """Train it on about this many rows, taken evenly from all of them; None takes all."""
     simplify: bool = False
@@ -296,6 +298,8 @@ class Recipe:
             raise InputError("a new model needs a tokenizer: set tokenizer.train (vocabulary size) or tokenizer.from")
         if self.tokenizer.simplify and self.tokenizer.train is None:
             raise InputError("tokenizer.simplify belongs to a tokenizer that is trained; set tokenizer.train")
+        if self.tokenizer.words and self.tokenizer.train is None:
+            raise InputError("tokenizer.words belongs to a tokenizer that is trained; set tokenizer.train")
         if self.model.source is not None and self.tokenizer.train is not None:
             raise InputError("model.from brings its own vocabulary; remove tokenizer.train")
 

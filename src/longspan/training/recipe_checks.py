@@ -128,7 +128,8 @@ def _check_new(recipe: Recipe, task: Any) -> None:
                 f"model.new.eos_token_id is {show(config.eos_token_id)}, so that no token starts the decoder; set "
                 "model.new.decoder_start_token_id"
             )
-    _check_memory(recipe, task, new_config(task, recipe.model, 1000 if size is None else entries))
+    least = 1000 + max((recipe.model.new or {}).get("cutoffs") or [0])
+    _check_memory(recipe, task, new_config(task, recipe.model, least if size is None else entries))
 
 
 def check_room(generation: Generation, config: Any) -> None:

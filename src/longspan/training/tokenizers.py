@@ -1,4 +1,4 @@
-"""The tokenizer of an experiment that brings none: byte-pair encoding trained on the spot."""
+"""The tokenizer of an experiment that brings none: byte-pair encoding, or whole words, trained on the spot."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
+from longspan.checkpoints.word_lists import END, PADDING, UNKNOWN, line_ends, word_tokenizer
 from longspan.errors import InputError
 from longspan.progress import progress_bar
 
@@ -52,6 +53,26 @@ def train_tokenizer(
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, mask_token="<mask>", model_max_length=max_tokens, **SPECIAL_TOKENS
     )
+
+
+def train_words(texts: Iterable[str], vocab_size: int, *, simplify: bool = False) -> PreTrainedTokenizerFast:
+    """A tokenizer of the most frequent words of a corpus, split at white space; each line ends in `<eos>`.
+
+    Ids follow frequency, behind `<eos>`, `<unk>` and `<pad>`, which is what adaptive embeddings need.
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    normalizer = line_ends(*([simplification()] if simplify else []))
+    counter = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    counter.normalizer = normalizer  # pyright: ignore[reportAttributeAccessIssue]
+    counter.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # pyright: ignore[reportAttributeAccessIssue]
+    trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, show_progress=False)
+    counter.train_from_iterator(_with_progress(texts), trainer)
+    ids = counter.get_vocab()
+    # The trainer counts special tokens that stand in the text as words, and sorts them among these.
+    special = [END, UNKNOWN, PADDING]
+    words = [word for word in sorted(ids, key=lambda word: ids[word]) if word not in special]
+    return word_tokenizer([*special, *words][:vocab_size], normalizer=normalizer)
 
 
 def _with_progress(texts: Iterable[str]) -> Iterator[str]:

@@ -36,7 +36,7 @@ from longspan.training.models import RANDOM_BART, make_room, new_model, publishe
 from longspan.training.recipe import Data, Recipe
 from longspan.training.recipe_checks import check_recipe, check_room
 from longspan.training.stopping import StopOnSignal, Stopped
-from longspan.training.tokenizers import train_tokenizer
+from longspan.training.tokenizers import train_tokenizer, train_words
 from longspan.training.trainer import make_trainer
 
 
@@ -144,7 +144,8 @@ def _tokenizer(recipe: Recipe, task: Any, rows: list[Any], folder: Path) -> Any:
         size = 512 if recipe.model.source == RANDOM_BART else recipe.tokenizer.train
         if size is not None:
             texts = _corpus(task, rows, recipe.tokenizer.rows)
-            tokenizer = train_tokenizer(texts, size, simplify=recipe.tokenizer.simplify)
+            trained = train_words if recipe.tokenizer.words else train_tokenizer
+            tokenizer = trained(texts, size, simplify=recipe.tokenizer.simplify)
         else:
             tokenizer = load_tokenizer(str(recipe.tokenizer.source or recipe.model.source))
         if task.new_tokens():
@@ -236,7 +237,7 @@ def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -
     skip |= {"optimizer.pt", "scheduler.pt", "scaler.pt"}
     skip |= set() if may_write_card(folder) else {CARD}
     for file in sorted(chosen.iterdir()) if runs.is_main_process() else ():
-        if file.name not in skip and not file.name.startswith("rng_state"):
+        if file.name not in skip and not file.name.startswith(("rng_state", checkpoints.MEMORY)):
             with whole_file(folder / file.name) as part:
                 shutil.copyfile(file, part)
     logged = {key: value for entry in history if entry["step"] == best for key, value in entry.items()}

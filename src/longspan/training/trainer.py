@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
+from torch.utils.data import SequentialSampler
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
+from transformers.trainer_utils import EvalLoopOutput
 
 from longspan.attention import Attention
 from longspan.errors import InputError
 from longspan.extras import require
-from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints
+from longspan.models.carried import Carried
+from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file
 from longspan.training.recipe import Optimisation, Recipe
 from longspan.training.rounds import STAND_IN, StandIns, in_whole_rounds
 from longspan.training.runs import on_main_process_first
@@ -40,6 +44,13 @@ class RecipeTrainer(Trainer):
         self.unlogged = torch.zeros((), device=self.args.device)
         self.logged_step = 0
         self.share = 1.0
+        self.carried = Carried(self.model.config)  # pyright: ignore[reportOptionalMemberAccess]
+
+    def _get_train_sampler(self, *arguments: Any, **options: Any) -> Any:
+        """As Trainer's, in random order; but a data set that says so is read in its own."""
+        if getattr(self.train_dataset, "in_order", False):
+            return SequentialSampler(self.train_dataset)  # pyright: ignore[reportArgumentType]
+        return super()._get_train_sampler(*arguments, **options)
 
     def get_train_dataloader(self) -> Any:
         """As Trainer's; no row counts twice."""
@@ -63,6 +74,8 @@ class RecipeTrainer(Trainer):
         stands_in = inputs.pop(STAND_IN, False)
         if not model.training:
             options["num_items_in_batch"] = None  # of all processes; a validation loss is a mean over its own batch
+        if (place := inputs.pop("place", None)) is not None:
+            return self._stream_loss(model, inputs, place, options.get("num_items_in_batch"))
         if model.training and self.teacher is not None:
             loss: Any = self.teacher.loss(model, inputs)
         else:
@@ -70,6 +83,13 @@ class RecipeTrainer(Trainer):
         if not model.training or options.get("num_items_in_batch") is not None:
             return loss
         return loss * 0 if stands_in else loss / self.share if self.share != 1 else loss
+
+    def _stream_loss(self, model: Any, inputs: Any, place: tuple[int, int], count: Any) -> Any:
+        """The loss of a segment of contiguous streams, after the memory of those before it."""
+        inputs |= self.carried.before(*place)
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=count)
+        self.carried.after(*place, outputs.past_key_values)
+        return loss
 
     def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
         """As Trainer's; the loss is noted."""
@@ -88,6 +108,9 @@ class RecipeTrainer(Trainer):
         kept = {"loss": 0.0, "logged_step": int(checkpoint.name.rpartition("-")[2])}
         if (checkpoint / UNLOGGED).is_file():
             kept = json.loads((checkpoint / UNLOGGED).read_text(encoding="utf-8"))
+        memory = checkpoint / memory_file(self.args.process_index)
+        if memory.is_file():
+            self.carried.load(load_file(memory), self.model)
         self.unlogged.fill_(kept["loss"])
         self.logged_step = int(kept["logged_step"])
 
@@ -109,14 +132,15 @@ class RecipeTrainer(Trainer):
 
     def evaluation_loop(self, *arguments: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
         """The validation loss as a mean over all that it counts, and the scores that pick the best checkpoint."""
-        self.weighed = []
-        output = super().evaluation_loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
+        read = self._read_streams()
+        if read is None:
+            self.weighed = []
+            output = super().evaluation_loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
+            loss, weight = self._mean_validated()
+        else:
+            loss, weight, rows = read, 1.0, len(self.eval_dataset)  # pyright: ignore[reportArgumentType]
+            output = EvalLoopOutput(predictions=(), label_ids=None, metrics={}, num_samples=rows)
         assert output.metrics is not None
-        weighed = [(loss * weight, weight) for loss, weight in self.weighed if weight]
-        sums = torch.tensor([*weighed, (0.0, 0.0)], dtype=torch.float64).sum(0)
-        reduced: Any = self.accelerator.reduce(sums.to(self.args.device), reduction="sum")
-        total, weight = reduced.tolist()
-        loss = total / weight if weight else float("nan")
         scores = {"loss": loss, **self.task.loss_scores(loss)}
         best_by = str(self.args.metric_for_best_model)
         if weight and not math.isfinite(loss):
@@ -134,6 +158,19 @@ class RecipeTrainer(Trainer):
         output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in scores.items()})
         return output
 
+    def _read_streams(self) -> float | None:
+        """The validation loss of a task that reads validation data by itself, such as contiguous streams."""
+        with self.accelerator.autocast(), torch.no_grad():
+            return self.task.validation_loss(self.model, self.eval_dataset)
+
+    def _mean_validated(self) -> tuple[float, float]:
+        """The mean of the noted validation losses over all processes, and how much it weighs."""
+        weighed = [(loss * weight, weight) for loss, weight in self.weighed if weight]
+        sums = torch.tensor([*weighed, (0.0, 0.0)], dtype=torch.float64).sum(0)
+        reduced: Any = self.accelerator.reduce(sums.to(self.args.device), reduction="sum")
+        total, weight = reduced.tolist()
+        return total / weight if weight else float("nan"), weight
+
 
 def make_trainer(
     recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: Any, folder: Path, teacher: Any = None
@@ -146,6 +183,13 @@ def make_trainer(
             task.dataset(some, tokenizer, training=training, seed=recipe.optimisation.seed, folder=folder)
             for some, training in zip(rows, (True, False), strict=True)
         ]
+    if hasattr(datasets[0], "set_batch_size"):
+        datasets[0].set_batch_size(recipe.optimisation.batch_size)
+        if recipe.optimisation.gradient_checkpointing and Carried(model.config).is_used:
+            raise InputError(
+                "optimisation.gradient_checkpointing computes layers twice, but a memory goes on after the first time; "
+                "leave it out, or give stack.memory_tokens=0"
+            )
     finite = StopNotFinite(recipe.optimisation.learning_rate)
     trainer = RecipeTrainer(
         task,
@@ -291,8 +335,12 @@ class Borders(TrainerCallback):
             control.should_log = control.should_evaluate = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Keep the losses since the last line of the log in a checkpoint between two lines, before it is sealed."""
+        """Keep in a checkpoint, before it is sealed, the memory of streams, and between two lines of the log the losses
+        since the last one."""
         trainer = self.trainer
+        if memory := trainer.carried.tensors():
+            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            save_file(memory, folder / memory_file(args.process_index))
         if state.global_step != trainer.logged_step:
             kept = {"loss": trainer.mean_unlogged(), "logged_step": trainer.logged_step}
             if state.is_world_process_zero:

@@ -1,0 +1,123 @@
+"""The memory of a text that is read batch by batch: what every layer keeps goes on, without gradient.
+
+A memory is transformers' `Cache`, which a stack that `carries` fills and shortens by itself. What holds a tensor in it
+is cut off from the graph after each batch, so that back-propagation ends at the segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache, DynamicCache
+
+from longspan.errors import InputError
+from longspan.models.caches import kept_states
+from longspan.stacks import stack_config
+
+PLAIN = (bool, int, float, str, type(None))
+SKIPPED = ("dtype", "device")
+"""What a layer says of its tensors, which say it themselves."""
+
+
+class Carried:
+    """The memories of several streams, each under the number of its first column.
+
+    Args:
+        config: of the model; where its stack carries nothing, segments are read one by one.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self.is_used = stack_config(config.stack).carries
+        self.caches: dict[int, Cache] = {}
+        self.next: dict[int, int] = {}
+
+    def before(self, segment: int, column: int) -> dict[str, Any]:
+        """What the model gets beside the tokens of a segment; the first segment forgets everything.
+
+        Raises:
+            InputError: segments come in another order than they stand in the text.
+        """
+        if segment and self.next.get(column, 0) != segment:
+            raise InputError(
+                f"segment {segment} of column {column} came where {self.next.get(column, 0)} was next; segments of a "
+                "stream must come in their order, so use no sampler of another order"
+            )
+        if not self.is_used:
+            return {}
+        return {"past_key_values": self.caches.get(column) if segment else None, "use_cache": True}
+
+    def after(self, segment: int, column: int, cache: Cache | None) -> None:
+        """Keep what the model has returned for a segment, without its graph."""
+        self.next[column] = segment + 1
+        if cache is not None and self.is_used:
+            for layer in cache.layers:
+                _replace(layer, Tensor.detach)
+            self.caches[column] = cache
+
+    def reset(self) -> None:
+        """Forget all streams."""
+        self.caches, self.next = {}, {}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it as tensors by name; plain values become tensors without dimensions."""
+        found = {f"{column}.next": torch.tensor(segment) for column, segment in self.next.items()}
+        for column, cache in self.caches.items():
+            for number, layer in enumerate(cache.layers):
+                found |= {f"{column}.{number}.{name}": value for name, value in _values(layer)}
+        return found
+
+    def load(self, tensors: dict[str, Tensor], model: Any) -> None:
+        """Go on with what `tensors` gave, in layers as `model` makes them.
+
+        Raises:
+            InputError: they belong to another model.
+        """
+        self.reset()
+        for key, value in tensors.items():
+            column, _, rest = key.partition(".")
+            if rest == "next":
+                self.next[int(column)] = int(value)
+                continue
+            cache = self.caches.setdefault(int(column), DynamicCache())
+            if not cache.layers:
+                kept_states(cache, model.decoder.layers, source=False)
+            number, _, name = rest.partition(".")
+            if int(number) >= len(cache.layers):
+                raise InputError("the memory in the checkpoint belongs to a model with more layers; resume that one")
+            _set(cache.layers[int(number)], name, value.to(model.device))
+
+
+def _values(layer: Any) -> Iterator[tuple[str, Tensor]]:
+    """What a cache layer holds, by attribute; entries of a dictionary behind a dot."""
+    for name, value in vars(layer).items():
+        entries = {f"{name}.{key}": entry for key, entry in value.items()} if isinstance(value, dict) else {name: value}
+        for key, entry in entries.items():
+            if isinstance(entry, Tensor):
+                yield key, entry.contiguous()
+            elif isinstance(entry, bool | int | float):
+                yield key, torch.tensor(entry)
+            elif name not in SKIPPED and not isinstance(entry, PLAIN):
+                raise TypeError(f"{type(layer).__name__}.{key} is a {type(entry).__name__}, which no file can hold")
+
+
+def _set(layer: Any, name: str, value: Tensor) -> None:
+    name, _, key = name.partition(".")
+    if key:
+        getattr(layer, name)[key] = value
+        return
+    before = getattr(layer, name, None)
+    setattr(layer, name, type(before)(value.item()) if isinstance(before, bool | int | float) else value)
+    if not isinstance(before, bool | int | float):
+        layer.dtype, layer.device = value.dtype, value.device
+
+
+def _replace(layer: Any, change: Callable[[Tensor], Tensor]) -> None:
+    """Change every tensor that a cache layer holds."""
+    for name, value in vars(layer).items():
+        if isinstance(value, Tensor):
+            setattr(layer, name, change(value))
+        elif isinstance(value, dict):
+            value.update({key: change(entry) for key, entry in value.items() if isinstance(entry, Tensor)})

@@ -1,0 +1,45 @@
+"""The same weights under other options: as a model is evaluated with a longer memory than it was trained with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from longspan.attention.layers import plain_layers, spread
+from longspan.errors import InputError
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def with_options(
+    model: Model, *, stack: Mapping[str, Any] | None = None, attention: Mapping[str, Any] | None = None
+) -> Model:
+    """A model that shares all weights with this one, whose stack and mechanisms have the given options changed.
+
+    Raises:
+        InputError: an option that the stack or the mechanisms have not, or one that changes the weights.
+    """
+    if not stack and not attention:
+        return model
+    config: Any = model.config
+    fields = config.to_dict()
+    fields["stack"] = {**config.stack, **(stack or {})}
+    specs = spread(plain_layers(config.attention, config.num_hidden_layers), config.num_hidden_layers)
+    fields["attention"] = [{**spec, **(attention or {})} for spec in specs]
+    changed = type(config).from_dict(fields)
+    with torch.device("meta"):
+        variant = type(model)(changed)
+    ours = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
+    wanted = {**dict(variant.named_parameters(remove_duplicate=False)), **dict(variant.named_buffers())}
+    for name, tensor in wanted.items():
+        if name not in ours or ours[name].shape != tensor.shape:
+            raise InputError(
+                f"these options change the weights ({name}), so the model cannot take them; leave them out"
+            )
+        parent, _, last = name.rpartition(".")
+        holder = variant.get_submodule(parent)
+        (holder._parameters if last in holder._parameters else holder._buffers)[last] = ours[name]
+    return variant.train(model.training)
