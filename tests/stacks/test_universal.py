@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from longspan import lengthen, to_transformers
 from longspan.attention import MECHANISMS, Tokens
 from longspan.errors import InputError
 from longspan.models import (
@@ -320,6 +321,21 @@ def test_layers_that_differ_are_refused():
     turns = [{"layers": "0,2,4", "mechanism": "full"}, {"layers": "1,3", "mechanism": "linear"}]
     built = build(attention=turns, shared_blocks=2)
     assert [block.attention.config.mechanism for block in built.encoder.layers] == ["full", "linear"]
+
+
+def test_a_single_step_is_no_published_layer():
+    model = build(LongspanForTokenClassification, halting="none", num_hidden_layers=1, position_offset=0)
+    model.config.layer_norm_eps = 1e-12
+    with pytest.raises(InputError, match=r"stack=\{'stack': 'universal'.*cannot be represented"):
+        to_transformers(model)
+
+
+@torch.no_grad()
+def test_a_longer_model_starts_from_its_weights(tmp_path):
+    build(dtype=torch.float32).save_pretrained(tmp_path)
+    longer = lengthen(tmp_path, attention={"mechanism": "longformer", "left_tokens": 200}, max_tokens=160)
+    ids, _ = batch(31)
+    torch.testing.assert_close(longer.eval()(ids)[0], LongspanModel.from_pretrained(tmp_path)(ids)[0])
 
 
 def test_a_stack_without_layers_leaves_states_as_they_are():

@@ -88,7 +88,7 @@ def _check_says_everything(config: LongspanConfig, known: Architecture, head: He
     """Read the exported configuration back: whatever does not return as it was cannot be represented."""
     fields = {**known.fields(exported), **head.fields_of(exported)}
     back = LongspanConfig(**fields)
-    for name in fields:
+    for name in dict.fromkeys((*fields, "stack")):
         ours, theirs = _value(config, name), _value(back, name)
         if ours == theirs or name == "global_tokens" or name in known.checked:
             continue

@@ -43,7 +43,7 @@ class Pondered:
         return sum(piece.steps for piece in self.pieces) / max(len(self.pieces), 1)
 
 
-def ponder_times(model: str | PathLike[str] | Any, text: str, tokenizer: Any = None) -> Pondered:
+def ponder_times(model: Any, text: str, tokenizer: Any = None) -> Pondered:
     """Read a text with a model whose stack has `halting: adaptive`, and say what it thought about for how long.
 
     Args:

@@ -14,7 +14,7 @@ from longspan.pictures.pages import SHADES, check_page, save_page
 
 
 def ponder(
-    model: str | PathLike[str] | Any,
+    model: Any,
     text: str,
     *,
     tokenizer: Any = None,
