@@ -1,12 +1,13 @@
-"""What a decomposed reader learns with a teacher and without one, from scratch, over three seeds.
+"""What a decomposed reader learns with a teacher and without one, over three seeds.
 
     python benchmarks/distillation.py            # a quarter of an hour on one core
     python benchmarks/distillation.py --quick    # a few steps of everything, and no page
 
-Rows in SQuAD's format are generated: a context lists things of six kinds, "bidu mara , kelo tofi , …", the first word of
-each saying how it is; the question asks for the one of some kind that is so. A teacher of four layers learns to answer. Students start from its weights with the three lower layers apart
-(three quarters, as 9 of 12), and train for equal steps on equal rows in equal order: on the labels alone, or by
-DeFormer's losses too. `longspan train` runs all of them. Finished runs stand in `results/distillation.jsonl`.
+Rows in SQuAD's format are generated: a context lists things of six kinds, "bidu mara , kelo tofi , …", the first word
+of each saying how it is; the question asks for the one of some kind that is so. A teacher of four layers learns to
+answer. Students start from its weights with the three lower layers apart (three quarters, as 9 of 12), and train for
+equal steps on equal rows in equal order: on the labels alone, or by DeFormer's losses too. `longspan train` runs all of
+them. Finished runs stand in `results/distillation.jsonl`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from measure import RESULTS, machine, table, write_page
 SEEDS = (1, 2, 3)
 MANNERS, KINDS, NOUNS, PHRASES = 4, 6, 8, 6
 TRAIN_ROWS, HELD_OUT = 20_000, 1000
-TEACHER_STEPS, STUDENT_STEPS = 2500, 300
+TEACHER_STEPS, STUDENT_STEPS = 1500, 600
+TEACHER_SEED, TEACHER_RATE, STUDENT_RATE = 1, 2e-3, 1e-3
 LOWER, LAYERS = 3, 4
 WEIGHTS = {"alpha": 0.5, "beta": 0.2, "gamma": 0.3}
 SIDES: dict[str, dict[str, float] | None] = {"labels alone": None, "with both losses": WEIGHTS}
@@ -88,19 +90,19 @@ def recipe(files: dict[str, str], model: dict[str, Any], steps: int, rate: float
     return from_plain(Recipe, plain)
 
 
-def teacher_of(seed: int, steps: int, files: dict[str, str], folder: Path) -> Path:
+def teacher_of(steps: int, files: dict[str, str], folder: Path) -> Path:
     """A joint model, trained from scratch."""
     sizes = {"hidden_size": 64, "num_hidden_layers": LAYERS, "num_attention_heads": 4, "intermediate_size": 128}
     new = {**sizes, "dropout": 0.0, "normalization": "pre", "init_std": 0.05}
     model = {"new": new, "attention": "full", "max_tokens": 96}
-    return train(recipe(files, model, steps, 2e-3, seed), folder / f"teacher-{seed}").folder
+    return train(recipe(files, model, steps, TEACHER_RATE, TEACHER_SEED), folder / "teacher").folder
 
 
 def student_of(side: str, seed: int, steps: int, teacher: Path, files: dict[str, str], folder: Path) -> Path:
     """A decomposed model that starts as the teacher."""
     model = {"from": str(teacher), "stack": {"stack": "decomposed", "lower_layers": LOWER}}
     more = {} if SIDES[side] is None else {"distillation": SIDES[side]}
-    return train(recipe(files, model, steps, 5e-4, seed, **more), folder / f"{side.split()[0]}-{seed}").folder
+    return train(recipe(files, model, steps, STUDENT_RATE, seed, **more), folder / f"{side.split()[0]}-{seed}").folder
 
 
 def measured(side: str, seed: int, model: Path, file: str, seconds: float) -> dict[str, Any]:
@@ -119,8 +121,10 @@ def measured(side: str, seed: int, model: Path, file: str, seconds: float) -> di
     return row
 
 
-def run(seeds: tuple[int, ...], teacher_steps: int, student_steps: int, log: Path | None) -> list[dict[str, Any]]:
-    """All trainings, one after the other."""
+def run(
+    seeds: tuple[int, ...], teacher_steps: int, student_steps: int, log: Path | None, given: Path | None = None
+) -> list[dict[str, Any]]:
+    """All trainings, one after the other; the teacher's is left out where one is given."""
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -128,10 +132,10 @@ def run(seeds: tuple[int, ...], teacher_steps: int, student_steps: int, log: Pat
         for name, count, seed in (("train", TRAIN_ROWS, 0), ("validation", HELD_OUT, 1)):
             lines = (json.dumps(row) + "\n" for row in rows(count, seed))
             Path(files[name]).write_text("".join(lines), encoding="utf-8")
+        start = time.process_time()
+        teacher = given or teacher_of(teacher_steps, files, folder)
+        found.append(measured("teacher", TEACHER_SEED, teacher, files["validation"], time.process_time() - start))
         for seed in seeds:
-            start = time.process_time()
-            teacher = teacher_of(seed, teacher_steps, files, folder)
-            found.append(measured("teacher", seed, teacher, files["validation"], time.process_time() - start))
             for side in SIDES:
                 start = time.process_time()
                 student = student_of(side, seed, student_steps, teacher, files, folder)
@@ -143,29 +147,31 @@ def run(seeds: tuple[int, ...], teacher_steps: int, student_steps: int, log: Pat
 
 def report(found: list[dict[str, Any]]) -> list[str]:
     """The page's parts."""
-    sides = ("teacher", *SIDES)
 
     def of(side: str, name: str) -> list[float]:
         return [row[name] for row in found if row["side"] == side]
 
-    lines = [
-        [side, *(f"{value:.1f}" for value in of(side, "f1")), f"{sum(of(side, 'f1')) / len(SEEDS):.1f}"]
-        + [f"{sum(of(side, 'exact_match')) / len(SEEDS):.1f}", f"{sum(of(side, 'seconds')) / len(SEEDS):.0f}"]
-        for side in sides
-    ]
+    def means(side: str) -> list[str]:
+        found = {name: sum(of(side, name)) / len(of(side, name)) for name in ("f1", "exact_match", "seconds")}
+        return [f"{found['f1']:.1f}", f"{found['exact_match']:.1f}", f"{found['seconds']:.0f}"]
+
+    lines = [[side, *(f"{value:.1f}" for value in of(side, "f1")), *means(side)] for side in SIDES]
+    (teacher,) = of("teacher", "f1")
     gains = [two - one for one, two in zip(*(of(side, "f1") for side in SIDES), strict=True)]
     return [
         f"{found[-1]['machine']}, which did other work as well; processor time of one thread.",
-        f"{TRAIN_ROWS:,} generated rows in SQuAD's format to train on, {HELD_OUT:,} held out: {FACTS} facts of a context, one "
-        f"of which is asked for. Models of {LAYERS} layers, 64 wide. Each seed has a teacher of its own, trained for "
-        f"{TEACHER_STEPS:,} steps of 32 rows; both students start from it with {LOWER} layers apart and train for "
-        f"{STUDENT_STEPS} steps on the same rows in the same order.",
+        f"{TRAIN_ROWS:,} generated rows in SQuAD's format to train on, {HELD_OUT:,} held out. A context lists "
+        f"{PHRASES} things of {KINDS} kinds with {NOUNS} names each, each in one of {MANNERS} manners; the question "
+        f"asks for the one of a kind and a manner, among others of the same kind or manner. Models of {LAYERS} layers, "
+        f"64 wide. The teacher was trained for {TEACHER_STEPS:,} steps of 32 rows and has F1 {teacher:.1f}. All students "
+        f"start from it with {LOWER} layers apart and train for {STUDENT_STEPS} steps; those of a seed see the same rows "
+        "in the same order.",
         "## F1 on the held-out rows, by seed",
         table(["", *(f"seed {seed}" for seed in SEEDS), "mean F1", "mean exact match", "seconds"], lines),
         f"The teacher's losses change F1 by {', '.join(f'{gain:+.1f}' for gain in gains)}, "
-        f"{sum(gains) / len(gains):+.1f} in the mean. Published, on SQuAD 1.1 with 9 of 12 layers of BERT-base apart: 88.5 "
-        "joint, 87.0 without and 87.1 with both losses. These are proxies, which tell that the losses work, and not how "
-        "much they bring on real questions.",
+        f"{sum(gains) / len(gains):+.1f} in the mean. Published, on SQuAD 1.1 with 9 of 12 layers of BERT-base apart: "
+        "88.5 joint, 87.0 without and 87.1 with both losses. These rows are a proxy, which tells whether the losses "
+        "work, and not how much they bring on real questions.",
     ]
 
 
@@ -173,12 +179,13 @@ def main() -> None:
     """Train, and write `results/distillation.md`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one seed, a few steps, and write no page")
-    quick = parser.parse_args().quick
+    parser.add_argument("--teacher", type=Path, help="a teacher that an earlier run trained")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    if quick:
+    if options.quick:
         run(SEEDS[:1], 50, 50, None)
         return
-    found = run(SEEDS, TEACHER_STEPS, STUDENT_STEPS, RESULTS / "distillation.jsonl")
+    found = run(SEEDS, TEACHER_STEPS, STUDENT_STEPS, RESULTS / "distillation.jsonl", options.teacher)
     print(write_page("distillation", "Decomposed readers with and without a teacher", report(found)))
 
 

@@ -94,11 +94,16 @@ def peak_allocated(run: Callable[[], Any]) -> int:
 
     What the libraries of a machine keep for themselves is not in it; the same at every call.
     """
+    return max(itertools.accumulate(allocations(run)), default=0)
+
+
+def allocations(run: Callable[[], Any]) -> list[int]:
+    """The bytes that `run()` asks torch's allocator on the CPU for, in order, below 0 where it gives some back."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         run()
     events: Any = profile.profiler.kineto_results.events()  # type: ignore[union-attr]
     changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
-    return max(itertools.accumulate((change for _, change in changes), initial=0))
+    return [change for _, change in changes]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

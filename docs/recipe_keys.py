@@ -13,6 +13,7 @@ from longspan.models.fields import FIELDS
 from longspan.models.heads import HEADS
 from longspan.settings import Form, hints_of, key_of
 from longspan.tasks import TASKS, task_class
+from longspan.tasks.distilling import Distilling
 from longspan.training.recipe import Data, Generation, Lora, Model, Optimisation, Published, Recipe, Tokenizer
 from longspan.training.recipe_schema import documentation, is_required
 
@@ -41,6 +42,7 @@ def recipe_keys() -> str:
     parts += _table("The recipe", Recipe, "")
     for path, settings in SECTIONS.items():
         parts += _table(f"`{path}`", settings, f"{path}.")
+    parts += _table("`task.distillation`", Distilling, "task.distillation.")
     for name in TASKS:
         parts += _table(f"`task` with `name: {name}`", task_class(name), "task.")
     parts += _table("`model.new`", LongspanConfig, "model.new.")

@@ -49,7 +49,7 @@ def test_the_loss_of_states_counts_real_tokens_of_upper_layers():
 @pytest.mark.parametrize("kind", [LongspanForQuestionAnswering, LongspanForSequenceClassification])
 def test_a_student_that_is_its_teacher_learns_from_the_labels_alone(kind):
     model, batch = teacher_and_batch(kind, dropout=0.0)
-    loss = Distilling(gamma=0.7).open(model).loss(model.train(), batch)
+    loss = Distilling(gamma=0.7).teacher_of(model).loss(model.train(), batch)
     torch.testing.assert_close(loss, 0.7 * model(**batch).loss)
 
 
@@ -57,11 +57,11 @@ def test_the_parts_add_up_and_reach_the_student_alone():
     source, batch = teacher_and_batch(dropout=0.1)
     student = decompose(source, 2).eval()
     parts = {
-        name: Distilling(**dict.fromkeys(("alpha", "beta", "gamma"), 0.0) | {name: 1.0}).open(student)
+        name: Distilling(**dict.fromkeys(("alpha", "beta", "gamma"), 0.0) | {name: 1.0}).teacher_of(student)
         for name in ("alpha", "beta", "gamma")
     }
     options = Distilling(alpha=0.5, beta=0.2, gamma=0.3)
-    teacher = options.open(student)
+    teacher = options.teacher_of(student)
     assert teacher.model.config.stack["stack"] == "sequential"
     losses = {name: part.loss(student, batch).item() for name, part in parts.items()}
     assert all(value > 0 for value in losses.values())
@@ -78,7 +78,7 @@ def test_padding_does_not_change_the_loss():
     source, batch = teacher_and_batch(dropout=0.0)
     student, rows = decompose(source, 2), {name: value[1:] for name, value in batch.items()}
     short = {name: value[:, :11] if value.dim() == 2 else value for name, value in rows.items()}
-    teacher = Distilling(gamma=0.0).open(student)
+    teacher = Distilling(gamma=0.0).teacher_of(student)
     torch.testing.assert_close(teacher.loss(student, rows), teacher.loss(student, short))
 
 
@@ -86,7 +86,7 @@ def test_the_pooled_vector_counts_as_one_layer_more():
     head = {"head": "sequence_classification", "layers": "pooler"}
     source, batch = teacher_and_batch(LongspanForSequenceClassification, pooler=True, head=head, dropout=0.0)
     student = decompose(source, 2)
-    loss = Distilling(alpha=0.0, beta=1.0, gamma=0.0).open(student).loss(student, batch)
+    loss = Distilling(alpha=0.0, beta=1.0, gamma=0.0).teacher_of(student).loss(student, batch)
     ours, theirs = (model(**batch, output_hidden_states=True) for model in (student, source.eval()))
     vectors = [model.model.pooler(out.hidden_states[-1]) for model, out in ((student, ours), (source, theirs))]
     real = batch["attention_mask"]
@@ -103,5 +103,5 @@ def test_weights_and_teachers_that_cannot_be_are_refused(tmp_path):
     source.save_pretrained(tmp_path)
     wider = LongspanForQuestionAnswering(LongspanConfig(**SIZES | {"hidden_size": 16}))
     with pytest.raises(InputError, match="whose hidden_size is 12, and the student's is 16; give the teacher that"):
-        Distilling(teacher=str(tmp_path)).open(wider)
-    assert Distilling(teacher=str(tmp_path)).open(source).options.teacher == str(tmp_path)
+        Distilling(teacher=str(tmp_path)).teacher_of(wider)
+    assert Distilling(teacher=str(tmp_path)).teacher_of(source).options.teacher == str(tmp_path)

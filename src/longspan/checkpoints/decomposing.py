@@ -23,7 +23,7 @@ def decompose(
     *,
     positions: Literal["restart", "joint"] = "restart",
 ) -> LongspanPreTrainedModel:
-    """Make the lower layers of an encoder read question and passage apart (Cao et al. 2020, DeFormer, arXiv 2005.00697).
+    """Make the lower layers of an encoder read question and passage apart (DeFormer: Cao et al. 2020, 2005.00697).
 
     The weights stay as they are and none is added; only the configuration's `stack` changes. What a passage is below
     the upper layers then depends on the passage alone, and can be kept: see `longspan.index`. The outputs differ from

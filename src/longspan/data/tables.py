@@ -25,9 +25,9 @@ def read_records(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield `(line or row number, record)`; one record is in memory at a time (of Parquet, 64).
 
-    A CSV or TSV file is UTF-8 with the names of its columns in the first line; quoted cells may hold line breaks, unless
-    quotes are said to be characters like others. gzip and xz are known by the file's first bytes. Other arguments and
-    errors as in `read_jsonl`.
+    A CSV or TSV file is UTF-8 with the names of its columns in the first line; quoted cells may hold line breaks,
+    unless quotes are said to be characters like others. gzip and xz are known by the file's first bytes. Other
+    arguments and errors as in `read_jsonl`.
     """
     found = _TABLE.search(path.name)
     if found is None or path.is_dir():

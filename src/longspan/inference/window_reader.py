@@ -104,8 +104,8 @@ class WindowReader:
 
 
 def best_words(start: Any, end: Any, spans: Sequence[tuple[int, int]]) -> Words | None:
-    """The best words of a row with scores `(1, T)`, whose tokens are these characters, −1 for those that cannot be of an
-    answer; None where "no answer", the first token, is likelier."""
+    """The best words of a row with scores `(1, T)`, whose tokens are these characters, −1 for those that cannot be of
+    an answer; None where "no answer", the first token, is likelier."""
     import torch
 
     from longspan.tasks.questions.answering import best_spans

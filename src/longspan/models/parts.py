@@ -32,8 +32,8 @@ def part_states(
     *,
     question: bool = False,
 ) -> PartStates:
-    """One part of B rows, each filled up on the right: ids and masks `(B, W)`. A question has the model's default global
-    tokens, a passage none."""
+    """One part of B rows, each filled up on the right: ids and masks `(B, W)`. A question has the model's default
+    global tokens, a passage none."""
     hidden = encoder.embeddings(input_ids, token_type_ids)
     if question:
         tokens = describe_tokens(encoder.config, hidden, input_ids, attention_mask, None)

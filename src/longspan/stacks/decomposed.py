@@ -56,8 +56,8 @@ class DecomposedConfig(StackConfig):
         """Refuse more lower layers than there are layers."""
         if self.lower_layers is not None and self.lower_layers > config.num_hidden_layers:
             raise InputError(
-                f"lower_layers={self.lower_layers} is more than num_hidden_layers={config.num_hidden_layers} of the model; "
-                f"give 0 to {config.num_hidden_layers}"
+                f"lower_layers={self.lower_layers} is more than num_hidden_layers={config.num_hidden_layers} of the "
+                f"model; give 0 to {config.num_hidden_layers}"
             )
 
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Decomposed:
@@ -109,9 +109,9 @@ class Decomposed(Sequential):
         parts = [question_of(hidden, tokens, border), passage_of(hidden, tokens, border)]
         for layer in range(self.lower):
             if seen is not None:
-                seen.append(joined(*(part.hidden for part in parts), border, hidden.shape[1]))
+                seen.append(joined(parts, border, hidden.shape[1]))
             parts = [part._replace(hidden=self[layer](*part, None, None, *tables)) for part in parts]
-        hidden = joined(*(part.hidden for part in parts), border, hidden.shape[1])
+        hidden = joined(parts, border, hidden.shape[1])
         return self.layers_from(self.lower, hidden, tokens, *tables, seen=seen)
 
     def layers_from(
@@ -158,8 +158,9 @@ def passage_of(hidden: Tensor, tokens: Tokens, border: Tensor) -> Part:
     return Part(moved, replace(tokens, mask=mask, is_global=None, global_slots=slots))
 
 
-def joined(question: Tensor, passage: Tensor, border: Tensor, length: int) -> Tensor:
+def joined(parts: Sequence[Part], border: Tensor, length: int) -> Tensor:
     """Both parts' states where they belong, `(B, T, E)`."""
+    question, passage = (part.hidden for part in parts)
     places = torch.arange(length, device=question.device).expand(len(border), length)
     first = functional.pad(question, (0, 0, 0, length - question.shape[1]))
     if passage.shape[1] == 0:

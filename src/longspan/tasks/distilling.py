@@ -1,4 +1,4 @@
-"""Learning from a teacher of the same shape: its predictions and its states in the upper layers (DeFormer, section 3.2).
+"""Learning from a teacher of the same shape: its predictions and its states in the upper layers (DeFormer, §3.2).
 
 Cao et al. 2020, arXiv 2005.00697::
 
@@ -53,7 +53,7 @@ class Distilling:
         if not self.alpha + self.beta + self.gamma:
             raise InputError("distillation.alpha, beta and gamma are all 0, so that there is no loss; raise one")
 
-    def open(self, student: Any) -> Teacher:
+    def teacher_of(self, student: Any) -> Teacher:
         """The teacher of a student that has not been trained yet.
 
         Raises:
@@ -69,8 +69,8 @@ class Distilling:
             ours, theirs = getattr(student.config, name), getattr(teacher.config, name)
             if ours != theirs:
                 raise InputError(
-                    f"distillation.teacher is {self.teacher!r}, whose {name} is {theirs!r}, and the student's is {ours!r}; "
-                    "give the teacher that the student starts from"
+                    f"distillation.teacher is {self.teacher!r}, whose {name} is {theirs!r}, and the student's is "
+                    f"{ours!r}; give the teacher that the student starts from"
                 )
         return Teacher(teacher.to(device=student.device, dtype=student.dtype), self)
 

@@ -11,8 +11,8 @@ from longspan.models import LongspanConfig, LongspanForQuestionAnswering
 from longspan.training.tokenizers import train_tokenizer
 
 TEXTS = {
-    "garden.md": "# Garden\n\nThe roses were planted in 1921 by Anna Weber. They flower in June.\n\n## Pond\n\nThe pond "
-    "was dug in 1934. It holds nine carps.\n",
+    "garden.md": "# Garden\n\nThe roses were planted in 1921 by Anna Weber. They flower in June.\n\n## Pond\n\nThe "
+    "pond was dug in 1934. It holds nine carps.\n",
     "house.md": "# House\n\nThe house was built in 1890 by Karl Weber. It has four rooms and a cellar.\n",
     "trees.md": "# Trees\n\nThe oak is three hundred years old. Its trunk measures five metres.\n",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,7 @@ def test_a_long_passage_is_read_in_pieces_that_overlap(model: Path) -> None:
     assert len(pieces) > 1
     assert covered[0][0] == 0
     assert covered[-1][1] == passage.end
-    assert all(later[0] < before[1] for before, later in zip(covered, covered[1:], strict=False))
+    assert all(later[0] < before[1] for before, later in pairwise(covered))
     assert all(len(piece.states) <= 128 for piece in pieces)
 
 
@@ -171,7 +172,7 @@ def test_a_missing_or_shorter_shard_and_a_damaged_list(model: Path, library: Pat
     assert not DocumentIndex(folder).notes
     flip(folder / "index.json", 40)
     flip(folder / "index.copy.json", 40)
-    with pytest.raises(InputError, match="is damaged .*, and so is its copy; make the index again"):
+    with pytest.raises(InputError, match=r"is damaged .*, and so is its copy; make the index again"):
         DocumentIndex(folder)
 
 
@@ -217,7 +218,7 @@ def test_an_interruption_keeps_what_was_finished(
 
 
 def test_what_is_no_index_and_what_cannot_make_one(model: Path, library: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has no index.json; make an index with"):
+    with pytest.raises(InputError, match=r"has no index\.json; make an index with"):
         DocumentIndex(tmp_path / "nowhere")
     with pytest.raises(InputError, match="is not empty and no index"):
         longspan.index([library], library, model)

@@ -42,7 +42,7 @@ def test_accuracy_and_the_model_of_the_labels(tokenizer):
 
 
 def test_what_cannot_be_is_refused(tokenizer):
-    with pytest.raises(InputError, match="row 'a' has the label 'yes', and task.labels is"):
+    with pytest.raises(InputError, match=r"row 'a' has the label 'yes', and task\.labels is"):
         PairLabels(labels=("0", "1")).features(ROW, tokenizer)
     with pytest.raises(InputError, match=r"labels is \['yes', 'yes'\]; give at least two, each once"):
         PairLabels(labels=("yes", "yes"))

@@ -57,8 +57,8 @@ def index(
     Args:
         documents: texts, paths of files and folders, or documents that have been read, as for `longspan.answer`.
         output: the folder of the index.
-        model: the folder of a model of questions whose lower layers read passages alone (`longspan.decompose`); an index
-            that is there knows its own.
+        model: the folder of a model of questions whose lower layers read passages alone (`longspan.decompose`); an
+            index that is there knows its own.
         lower_layers: decompose a model that is not, with so many lower layers.
         dtype: of the states in the files.
         encoding, raw: as for `longspan.answer`.
@@ -233,7 +233,7 @@ class DocumentIndex:
         return Entry(document, tuple(passages), tuple(self._reader.pieces(document, passages)))
 
     def _write(self, entries: Sequence[Entry]) -> None:
-        """Write a shard, then the list that names it; a damaged shard whose documents are all there again is dropped."""
+        """Write a shard, then the list that names it, without damaged shards whose documents are all there again."""
         if not entries:
             return
         numbers = [int(said["file"][6:12]) for said in self.contents.shards]

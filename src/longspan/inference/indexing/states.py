@@ -194,8 +194,8 @@ class StateReader:
         found = []
         for row, piece in enumerate(pieces):
             spans = before + [(start, end) for start, end in piece.spans.tolist()]
-            scores = (each[row : row + 1, : len(spans)].cpu() for each in (output.start_logits, output.end_logits))
-            found.append(best_words(*scores, spans))
+            start, end = (each[row, : len(spans)][None].cpu() for each in (output.start_logits, output.end_logits))
+            found.append(best_words(start, end, spans))
         return found
 
     def best(

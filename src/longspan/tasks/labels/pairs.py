@@ -47,8 +47,8 @@ class PairLabels(Task):
             raise InputError(f"labels is {show(list(self.labels))}; give at least two, each once")
         if self.max_first_tokens + 6 > self.max_tokens:
             raise InputError(
-                f"max_first_tokens={self.max_first_tokens} leaves no room in max_tokens={self.max_tokens}; give at most "
-                f"{self.max_tokens - 6}"
+                f"max_first_tokens={self.max_first_tokens} leaves no room in max_tokens={self.max_tokens}; give at "
+                f"most {self.max_tokens - 6}"
             )
 
     def model_fields(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class PairLabels(Task):
         check_room(self.max_tokens, config)
 
     def teacher(self, student: Any) -> Any:
-        return None if self.distillation is None else self.distillation.open(student)
+        return None if self.distillation is None else self.distillation.teacher_of(student)
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[PairRow]:
         """Labelled pairs."""
@@ -81,7 +81,7 @@ class PairLabels(Task):
         """`input_ids`, `token_type_ids` where the tokenizer makes some, and the label's number."""
         if row.label not in self.labels:
             raise InputError(
-                f"row {row.id!r} has the label {show(row.label)}, and task.labels is {show(list(self.labels))}; name all"
+                f"row {row.id!r} has the label {show(row.label)}, and task.labels is {show(list(self.labels))}; name it"
             )
         spans = tokenizer(row.first, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         spans = spans["offset_mapping"]

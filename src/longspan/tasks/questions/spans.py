@@ -67,7 +67,7 @@ class SpanAnswers(Task):
         check_room(self.max_tokens, config)
 
     def teacher(self, student: Any) -> Any:
-        return None if self.distillation is None else self.distillation.open(student)
+        return None if self.distillation is None else self.distillation.teacher_of(student)
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[SpanRow]:
         """Questions with their contexts."""
@@ -84,8 +84,8 @@ class SpanAnswers(Task):
         return FeatureRows(rows, partial(self.windows, tokenizer=tokenizer))
 
     def windows(self, row: SpanRow, tokenizer: Any) -> dict[str, Any]:
-        """The windows of a row, `{"rows": […]}`, each with `input_ids`, `spans`, the characters of each token that is of
-        the context, labels, and `token_type_ids` where the tokenizer makes some."""
+        """The windows of a row, `{"rows": […]}`, each with `input_ids`, `spans`, the characters of each token that is
+        of the context, labels, and `token_type_ids` where the tokenizer makes some."""
         encoded = tokenizer(
             self._cut(row.question, tokenizer),
             row.context,
