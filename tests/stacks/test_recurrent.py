@@ -243,14 +243,19 @@ def test_generation_with_a_memory_equals_a_loop_of_full_passes():
             logits = unrolled(model, written, segments, 6)
         written = torch.cat([written, logits[:, -1:].argmax(-1)], 1)
         segments.append(1)
-    options = {"max_new_tokens": 15, "min_new_tokens": 15, "do_sample": False}
+    options = {"max_new_tokens": 15, "min_new_tokens": 15, "do_sample": False, "attention_mask": torch.ones(2, 9)}
     model.generation_config.eos_token_id = None
     assert torch.equal(model.generate(prompt, **options), written)
     # The prompt may come in segments as well, and what is written may be gone on with.
     part = model.generate(
         prompt, **(options | {"max_new_tokens": 5, "min_new_tokens": 5}), return_dict_in_generate=True
     )
-    rest = {"max_new_tokens": 10, "min_new_tokens": 10, "past_key_values": part.past_key_values}
+    rest = {
+        "max_new_tokens": 10,
+        "min_new_tokens": 10,
+        "past_key_values": part.past_key_values,
+        "attention_mask": torch.ones(2, 14),
+    }
     assert torch.equal(model.generate(part.sequences, **(options | rest)), written)
     cache = in_segments(model, prompt[:, :8], (8,), learns=True)[1]
     assert model.generate(prompt, past_key_values=cache, **options).shape == (2, 24)
@@ -301,7 +306,7 @@ def test_short_floats_and_autocast_stay_close(attention):
 @pytest.mark.slow
 @pytest.mark.parametrize("learns", [False, True])
 def test_a_segment_compiles(learns):
-    model, ids, segments = build(), ids_of(2, 30), (10, 10, 10)
+    model, ids, segments = build(layers=1), ids_of(2, 20), (10, 10)
     plain = in_segments(model, ids, segments, learns=learns)[0]
     torch.compiler.reset()
     compiled = torch.compile(model, backend="eager", dynamic=True)

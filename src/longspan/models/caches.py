@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer
@@ -28,7 +28,8 @@ def kept_states(cache: Cache, blocks: Layers, *, source: bool) -> list[Kept]:
         raise InputError(f"past_key_values is a {type(cache).__name__}; give a transformers {wanted}")
     if own.offloading:
         raise InputError("past_key_values is offloaded, which Longspan's layers do not follow; leave offloading out")
-    layers, count = cast("list[Any]", own.layers), len(blocks)
+    layers: list[Any] = own.layers  # no `cast`, behind which a compiled graph forgets what changes
+    count = len(blocks)
     for index in range(count):
         layer = layers[index] if index < len(layers) else None
         if layer is None or (type(layer) is DynamicLayer and not layer.is_initialized):

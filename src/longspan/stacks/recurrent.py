@@ -141,8 +141,8 @@ class Recurrent(Layers):
             return block(hidden, tokens, source, source_mask, *tables, past_key_values=kept)
         state: Any = kept.own
         memory = state.hidden
-        if memory is not None:
-            tokens = replace(tokens, mask=tokens.last_mask(memory.shape[1] + hidden.shape[1]))
+        past = 0 if memory is None else memory.shape[1]
+        tokens = replace(tokens, mask=tokens.last_mask(past + hidden.shape[1]))
         written = block(hidden, tokens, source, source_mask, *tables, memory=memory)
         state.remember(hidden)
         return written
