@@ -13,12 +13,14 @@ from longspan.checkpoints.lengthening.lengthen import lengthen
 from longspan.checkpoints.lengthening.report import LengthenReport
 from longspan.checkpoints.onnx_export import to_onnx
 from longspan.checkpoints.outgoing import to_transformers
+from longspan.checkpoints.plain_folders import save_published
 
 __all__ = [
     "LengthenReport",
     "decompose",
     "from_transformers",
     "lengthen",
+    "save_published",
     "to_onnx",
     "to_transformers",
     "train_new_positions_only",

@@ -108,7 +108,8 @@ def _read_headers(directory: Path) -> dict[str, tuple[int, ...]]:
     if pickles:
         raise InputError(
             f"'{directory}' holds its weights only as a pickle ({pickles[0].name}), which is never loaded because "
-            "it can run code; convert it to safetensors first"
+            "it can run code; convert it to safetensors first: in a sandbox without network, load it with PyTorch and "
+            "write its tensors with safetensors.torch.save_file"
         )
     raise InputError(f"'{directory}' holds no *.safetensors file; give a directory written by save_pretrained")
 

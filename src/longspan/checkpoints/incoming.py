@@ -15,6 +15,7 @@ import longspan.models
 from longspan.attention import Attention
 from longspan.checkpoints.lengthening.shared_tables import keep_table, start_shared_tables
 from longspan.checkpoints.mapping import transfer
+from longspan.checkpoints.plain_folders import PLAIN
 from longspan.checkpoints.registry import describe
 from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
@@ -30,7 +31,7 @@ def from_transformers(
     XLM-R, CamemBERT, ELECTRA, Longformer and DeBERTa (all versions, by the mechanism `fusion`) become
     `LongspanModel`, `…ForMaskedLM`, `…ForSequenceClassification`, `…ForTokenClassification` or `…ForQuestionAnswering`,
     by the class of the source; ELECTRA's discriminator becomes `LongspanForReplacedTokens`. Reformer becomes
-    `LongspanForCausalLM`, or an encoder with one of these heads.
+    `LongspanForCausalLM`, or an encoder with one of these heads; so does a directory with Transformer-XL's weights.
 
     Args:
         model_or_path: a transformers model, a directory written by `save_pretrained`, or a Hub name. Only safetensors
@@ -49,6 +50,9 @@ def from_transformers(
             configuration.
     """
     source = load_any(model_or_path)
+    unclassed = source is not model_or_path and getattr(source.config, "source_model_type", None) in PLAIN
+    if unclassed and isinstance(source, LongspanPreTrainedModel) and attention is None:
+        return source  # transformers has no class for it, so that it was read as ours
     if isinstance(source, LongspanPreTrainedModel):
         raise InputError(
             f"model_or_path is already a Longspan model ({type(source).__name__}); load it with from_pretrained, "

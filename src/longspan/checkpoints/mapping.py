@@ -182,6 +182,11 @@ def _translations(name: str, rules: list[tuple[re.Pattern[str], str]]) -> Iterat
             yield other.replace("{i}", match.groupdict().get("i") or "") + (match["kind"] or "")
 
 
+def translations(name: str, pairs: Pairs) -> list[str]:
+    """What our tensor `name` is called by every (theirs, ours) pattern that fits."""
+    return list(_translations(name, [(_compile(ours), theirs) for theirs, ours in pairs]))
+
+
 def _place(tensor: Tensor) -> tuple[int, tuple[int, ...], str]:
     """What tied tensors have in common."""
     return tensor.data_ptr(), tuple(tensor.shape), str(tensor.device)

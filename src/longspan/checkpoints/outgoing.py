@@ -12,6 +12,7 @@ from longspan.checkpoints import registry
 from longspan.checkpoints.architectures.natural import natural_architecture
 from longspan.checkpoints.incoming import carry_over
 from longspan.checkpoints.mapping import Architecture, Head, reverse, transfer
+from longspan.checkpoints.plain_folders import PLAIN
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
@@ -62,6 +63,11 @@ def _exported(model: LongspanPreTrainedModel, architecture: str | None) -> tuple
     the one that its configuration looks like.
     """
     natural = architecture or natural_architecture(model.config)
+    if natural in PLAIN:
+        raise InputError(
+            f"transformers 5 has no class for {natural!r}; write the model as published with "
+            "longspan.checkpoints.save_published(model, DIR)"
+        )
     source = model.config.source_model_type
     if architecture is None and source in registry.ARCHITECTURES and source != natural:
         with suppress(InputError):

@@ -46,6 +46,8 @@ ARCHITECTURES: dict[str, Architecture] = {
 """`model_type` of `config.json` → what is known of it."""
 
 REFUSED = {
+    "transfo-xl": "transformers 5 has no class for it; give a directory with its config.json, its weights as "
+    "model.safetensors and its words as vocab.txt, which Longspan reads itself",
     "modernbert": "its rotary positions, gated feed-forward layers and layers without biases have no place in "
     "Longspan's blocks; it reads 8192 tokens as it is, in transformers",
 }

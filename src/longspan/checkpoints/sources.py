@@ -13,6 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from longspan.checkpoints.folder import AGAIN, check_model_folder
 from longspan.checkpoints.folder_fields import CONFIG, check_fields
 from longspan.checkpoints.hub import check_reachable
+from longspan.checkpoints.plain_folders import is_plain_folder, read_plain_folder
 from longspan.checkpoints.registry import ARCHITECTURES, class_for
 from longspan.errors import InputError, one_sentence
 from longspan.progress import without_file_bars, without_loading_notes
@@ -38,6 +39,8 @@ def load_any(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     if not str(model_or_path).strip():
         raise InputError(f"model {str(model_or_path)!r} names nothing; give a directory or a model name")
     path, held = Path(os.path.expanduser(model_or_path)), None
+    if path.is_dir() and is_plain_folder(path):
+        return read_plain_folder(path)
     if path.is_dir():
         held = sum(map(math.prod, check_model_folder(path).values()))
         name = str(path)

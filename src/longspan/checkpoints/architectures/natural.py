@@ -11,6 +11,8 @@ def natural_architecture(config: Any) -> str:
     """The `model_type` of the first architecture that fits the attention and the conventions of a `LongspanConfig`."""
     if config.stack["stack"] == "reversible":
         return "reformer"
+    if config.stack["stack"] == "recurrent":
+        return "transfo-xl"
     layers = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
     fusions = [layer for layer in layers if layer.mechanism == "fusion"]
     if fusions:
