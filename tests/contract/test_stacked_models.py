@@ -14,17 +14,40 @@ from .test_stacks import FIELDS
 SIZES = {"vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 2, "intermediate_size": 40, "init_std": 0.2}
 SIZES |= {"num_attention_heads": 2, "max_position_embeddings": 97}
 WRITERS = [LongspanForCausalLM, LongspanForConditionalGeneration]
-every_stack = pytest.mark.parametrize("name", STACKS)
+INSIDE = {
+    "full": {"mechanism": "full"},
+    "windows": {"mechanism": "longformer", "left_tokens": 3, "right_tokens": 2},
+    "sums": {"mechanism": "linear"},
+}
+"""Mechanisms that every stack is tried with: one that sees everything, one that sees little, one that keeps a sum."""
+
+
+def filled(names):
+    """Each stack with each mechanism inside, written as "stack of mechanism"; by itself where it brings its own."""
+    pairs = [f"{name} of {inside}" for name in names for inside in INSIDE if "attention" not in STACKS[name].unused]
+    return [*pairs, *(name for name in names if "attention" in STACKS[name].unused)]
+
+
+every_stack = pytest.mark.parametrize("name", filled(STACKS))
+every_plain_stack = pytest.mark.parametrize("name", STACKS)
 writing = [name for name, kind in STACKS.items() if kind.causal]
-every_writing_stack = pytest.mark.parametrize("name", writing)
+every_writing_stack = pytest.mark.parametrize("name", filled(writing))
 every_writer = pytest.mark.parametrize(
     ("name", "kind"),
-    [(name, kind) for name in writing for kind in WRITERS if STACKS[name].bidirectional or kind is WRITERS[0]],
+    [
+        (name, kind)
+        for name in filled(writing)
+        for kind in WRITERS
+        if STACKS[name.partition(" ")[0]].bidirectional or kind is WRITERS[0]
+    ],
 )
 
 
 def build(name, kind=None, **changes):
     """A model on a stack: of a kind, or else one that gives states of all tokens at once, or logits made of them."""
+    name, _, inside = name.partition(" of ")
+    if inside:
+        changes |= dict.fromkeys(("attention", "decoder_attention"), INSIDE[inside])
     if kind is None:
         kind = LongspanModel if STACKS[name].bidirectional else LongspanForCausalLM
         changes.setdefault("use_cache", False)
@@ -125,7 +148,7 @@ def test_models_are_saved_and_found_again(name, tmp_path):
     assert torch.equal(loaded.eval()(ids, mask)[0], model(ids, mask)[0])
 
 
-@every_stack
+@every_plain_stack
 @pytest.mark.slow
 @torch.no_grad()
 def test_inference_compiles_and_exports_as_one_graph(name):
@@ -141,7 +164,7 @@ def test_inference_compiles_and_exports_as_one_graph(name):
             torch.testing.assert_close(run(*given)[0], model(*given)[0], atol=1e-5, rtol=1e-5)
 
 
-@every_stack
+@every_plain_stack
 @pytest.mark.slow
 def test_a_model_is_exported_while_gradients_are_on(name):
     model, given = build(name), batch(24, 11)
