@@ -94,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="short texts, and no page")
     quick = parser.parse_args().quick
-    lengths, rounds = ((256,), 2) if quick else ((512, 2048), 5)
+    lengths, rounds = ((256,), 2) if quick else ((512, 2048), 3)
     lines = [measure(name, share, tokens, rounds) for name in MECHANISMS for tokens in lengths for share in SHARES]
     if quick:
         return
