@@ -163,9 +163,9 @@ def report(found: list[dict[str, Any]]) -> list[str]:
         f"{TRAIN_ROWS:,} generated rows in SQuAD's format to train on, {HELD_OUT:,} held out. A context lists "
         f"{PHRASES} things of {KINDS} kinds with {NOUNS} names each, each in one of {MANNERS} manners; the question "
         f"asks for the one of a kind and a manner, among others of the same kind or manner. Models of {LAYERS} layers, "
-        f"64 wide. The teacher was trained for {TEACHER_STEPS:,} steps of 32 rows and has F1 {teacher:.1f}. All students "
-        f"start from it with {LOWER} layers apart and train for {STUDENT_STEPS} steps; those of a seed see the same rows "
-        "in the same order.",
+        f"64 wide. The teacher was trained for {TEACHER_STEPS:,} steps of 32 rows and has F1 {teacher:.1f}. All "
+        f"students start from it with {LOWER} layers apart and train for {STUDENT_STEPS} steps; those of a seed see "
+        "the same rows in the same order.",
         "## F1 on the held-out rows, by seed",
         table(["", *(f"seed {seed}" for seed in SEEDS), "mean F1", "mean exact match", "seconds"], lines),
         f"The teacher's losses change F1 by {', '.join(f'{gain:+.1f}' for gain in gains)}, "

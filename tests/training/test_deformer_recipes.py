@@ -57,7 +57,9 @@ def test_a_student_starts_as_its_teacher_in_another_stack(tmp_path: Path) -> Non
     )
     assert student.config.stack == {"stack": "decomposed", "lower_layers": 3, "positions": "restart"}
     assert all((each - student.state_dict()[name]).abs().max() < 1e-6 for name, each in teacher.state_dict().items())
+    deep = load_recipe(
+        RECIPES / "deformer-squad.yaml", [*changes, "model.stack={stack: decomposed, lower_layers: 9}"], smoke=True
+    )
     with pytest.raises(InputError, match="lower_layers=9 is more than num_hidden_layers=4"):
-        changes += ["model.stack={stack: decomposed, lower_layers: 9}"]
-        train(load_recipe(RECIPES / "deformer-squad.yaml", changes, smoke=True), tmp_path / "deep")
+        train(deep, tmp_path / "deep")
     assert not (tmp_path / "deep").exists()
