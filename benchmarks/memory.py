@@ -66,7 +66,7 @@ def excerpts(folder: Path) -> list[str]:
 
 
 def run(name: str, form: str, seed: int, folder: Path, steps: int | None = None) -> dict[str, Any]:
-    """Train one model, for so many steps or those of the recipe; its bits per token and perplexity on the validation text, by the length of its memory."""
+    """Train one model, for so many steps or those of the recipe; how it guesses the validation text, by its memory."""
     changes = [*FORMS[form], f"optimisation.seed={seed}", "optimisation.report_to=none"]
     if steps is not None:
         changes += [f"optimisation.steps={steps}", f"optimisation.evaluate_every={steps}"]
