@@ -65,9 +65,11 @@ def excerpts(folder: Path) -> list[str]:
     return changes
 
 
-def run(name: str, form: str, seed: int, folder: Path) -> dict[str, Any]:
-    """Train one model; its bits per token and perplexity on the validation text, by the length of its memory."""
+def run(name: str, form: str, seed: int, folder: Path, steps: int | None = None) -> dict[str, Any]:
+    """Train one model, for so many steps or those of the recipe; how it guesses the validation text, by its memory."""
     changes = [*FORMS[form], f"optimisation.seed={seed}", "optimisation.report_to=none"]
+    if steps is not None:
+        changes += [f"optimisation.steps={steps}", f"optimisation.evaluate_every={steps}"]
     changes += excerpts(folder) if name == "memory-novels" else []
     recipe, began = load_recipe(name, changes), time.process_time()
     output = folder / "run"
@@ -131,6 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True, help="where the runs are made")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, help="updates of the weights; remove results/memory.jsonl first")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     log = RESULTS / "memory.jsonl"
@@ -140,7 +143,7 @@ def main() -> None:
             for form in FORMS:
                 if any((line["data"], line["form"], line["seed"]) == (name, form, seed) for line in done):
                     continue
-                done.append(json.loads(json.dumps(run(name, form, seed, arguments.folder))))
+                done.append(json.loads(json.dumps(run(name, form, seed, arguments.folder, arguments.steps))))
                 with log.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(done[-1]) + "\n")
                 write(done)

@@ -269,7 +269,10 @@ def test_ours_saves_loads_writes_and_is_no_class_of_transformers(tmp_path: Path)
         ({"tie_projs": [True] * 4}, "differ, but its config.json says that they are one"),
         ({"d_model": "wide"}, "d_model"),
         ({"d_inner": 1_000_000, "n_layer": 900}, "asks for .* numbers where the files hold"),
-        ({"d_inner": 1_000_000, "d_model": 8192, "d_head": 2730, "n_layer": 900}, "d_model=8192, but the weights beside it have nowhere as many rows"),
+        (
+            {"d_inner": 1_000_000, "d_model": 8192, "d_head": 2730, "n_layer": 900},
+            "d_model=8192, but the weights beside it have nowhere as many rows",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence(changes: dict[str, Any], message: str, tmp_path: Path) -> None:

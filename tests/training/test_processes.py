@@ -115,6 +115,22 @@ def test_two_processes_train_as_one(recipe: Path, tmp_path: Path, curve: Callabl
 
 
 @pytest.mark.slow
+def test_two_processes_carry_their_columns_on(recipe: Path, tmp_path: Path, curve: Callable[..., Any]) -> None:
+    """Four columns in two processes and two pieces, each with its memory: the losses of one process."""
+    changes = ["task={name: language_stream, max_tokens: 17}", "optimisation.micro_batch_size=1"]
+    changes += ["model.attention=full", "model.new.position_embedding=sinusoidal"]
+    changes += ["model.new.stack={stack: recurrent, memory_tokens: 23}"]
+    done = _two("train", str(recipe), "--output", str(tmp_path / "two"), *changes)
+    assert done.returncode == 0, done.stderr
+    train(load_recipe(recipe, changes), tmp_path / "one")
+    one, two = curve(tmp_path / "one"), curve(tmp_path / "two")
+    assert len(one) == 6
+    assert two == [pytest.approx(row, rel=1e-4) for row in one]
+    names = {file.name for file in (tmp_path / "two" / "checkpoints" / "checkpoint-4").glob("memory-*")}
+    assert names == {"memory-0.safetensors", "memory-1.safetensors"}
+
+
+@pytest.mark.slow
 def test_two_processes_stop_together_and_go_on(recipe: Path, tmp_path: Path, curve: Callable[..., Any]) -> None:
     """One of them gets a signal: both save the step that both are in."""
     output = ["--output", str(tmp_path / "two")]

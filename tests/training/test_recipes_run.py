@@ -43,7 +43,7 @@ def test_every_model_can_be_built(name: str, bart: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["poolingformer-arxiv-16k", "led-arxiv-4k"])
+@pytest.mark.parametrize("name", ["poolingformer-arxiv-16k", "led-arxiv-4k", "transformer-xl-wikitext103-large"])
 def test_smoke(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", str(RECIPES[name]), "--smoke", "--output", str(tmp_path / "run")]) == 0
     assert "best checkpoint: step" in capsys.readouterr().out

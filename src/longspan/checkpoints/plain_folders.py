@@ -45,7 +45,7 @@ def read_plain_folder(folder: Path) -> LongspanForCausalLM:
     tensors = known.unpack(_tensors(folder), config)
     model = LongspanForCausalLM(native)
     dtypes = {tensor.dtype for tensor in tensors.values()}
-    model = model.to(dtypes.pop() if len(dtypes) == 1 else torch.float32)
+    model.to(dtype=dtypes.pop() if len(dtypes) == 1 else torch.float32)
     unfilled = transfer(tensors, model.state_dict(), known.PAIRS)
     if unfilled:
         raise InputError(

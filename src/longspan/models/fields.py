@@ -210,10 +210,10 @@ def _check_clusters(config: ModelFields) -> None:
             f"(embedding_size={config.embedding_size}); lower it"
         )
     if not isinstance(config.tie_projections, bool):
-        config.tie_projections = list(config.tie_projections)  # pyright: ignore[reportAttributeAccessIssue]
-        if len(config.tie_projections) != len(cutoffs) + 1:
+        ties = config.tie_projections = list(config.tie_projections)  # pyright: ignore[reportAttributeAccessIssue]
+        if len(ties) != len(cutoffs) + 1:
             raise InputError(
-                f"tie_projections={show(config.tie_projections)} must have one entry for each of {len(cutoffs) + 1} "
+                f"tie_projections={show(ties)} must have one entry for each of {len(cutoffs) + 1} "
                 "clusters; add or remove some, or give true or false"
             )
 

@@ -14,6 +14,7 @@ from longspan.checkpoints.loading import check_tokenizer, load_model, load_token
 from longspan.errors import InputError
 from longspan.files import output_folder, write_whole
 from longspan.settings import BatchSize, Beams, Count, LengthPenalty, NewTokens, Split, check_arguments, from_plain
+from longspan.stacks import stack_config
 from longspan.tasks import RECIPE, task_class
 from longspan.tasks.base import Outcome
 from longspan.training.recipe import Generation, Recipe, Source
@@ -26,6 +27,7 @@ TASK_OF_MODEL = {
     "LongspanForSentenceScoring": "extraction",
     "LongspanForSentenceEmbedding": "distillation",
     "LongspanForMaskedLM": "masked_lm",
+    "LongspanForCausalLM": "language_model",
     "LongspanForNaturalQuestions": "natural_questions",
 }
 """What a model is scored on when no recipe lies beside it."""
@@ -141,8 +143,11 @@ def _open(folder: Path) -> tuple[Any, Any, Generation | None]:
         raise InputError(
             f"model {str(folder)!r} is a {kind}, which belongs to no task; give one of {', '.join(TASK_OF_MODEL)}"
         )
+    name = TASK_OF_MODEL[kind]
+    if name == "language_model" and stack_config(model.config.stack).carries:
+        name = "language_stream"
     # No recipe says how much it reads, so as much as it has positions for.
-    return task_class(TASK_OF_MODEL[kind])().fitted(model.config), model, None
+    return task_class(name)().fitted(model.config), model, None
 
 
 def _decoding(task: Any, model: Any, generation: Generation | None, changes: dict[str, Any]) -> Generation | None:

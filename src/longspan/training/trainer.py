@@ -87,7 +87,8 @@ class RecipeTrainer(Trainer):
     def _stream_loss(self, model: Any, inputs: Any, place: tuple[int, int], count: Any) -> Any:
         """The loss of a segment of contiguous streams, after the memory of those before it."""
         inputs |= self.carried.before(*place)
-        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=count)
+        found: Any = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=count)
+        loss, outputs = found
         self.carried.after(*place, outputs.past_key_values)
         return loss
 
@@ -139,7 +140,8 @@ class RecipeTrainer(Trainer):
             loss, weight = self._mean_validated()
         else:
             loss, weight, rows = read, 1.0, len(self.eval_dataset)  # pyright: ignore[reportArgumentType]
-            output = EvalLoopOutput(predictions=(), label_ids=None, metrics={}, num_samples=rows)
+            nothing: Any = ()
+            output = EvalLoopOutput(predictions=nothing, label_ids=None, metrics={}, num_samples=rows)
         assert output.metrics is not None
         scores = {"loss": loss, **self.task.loss_scores(loss)}
         best_by = str(self.args.metric_for_best_model)

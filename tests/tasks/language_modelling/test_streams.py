@@ -127,6 +127,19 @@ def test_evaluation_reads_with_lengths_of_its_own(corpus: list[Any], tokenizer: 
     ]
 
 
+RECURRENT = {"attention": {"mechanism": "full", "positions": "relative", "bias": False}, "position_embedding": "none"}
+
+
+def test_evaluation_with_another_memory_leaves_the_model_as_it_was(corpus: list[Any], tokenizer: Any) -> None:
+    model = make(**RECURRENT, stack={"stack": "recurrent", "memory_tokens": 3})
+    before = LanguageStream(max_tokens=5).evaluate(model, tokenizer, corpus, batch_size=1).scores
+    read = {"segment_tokens": 4, "memory_tokens": 11, "same_length": True, "clamp_tokens": 6}
+    longer = build(max_tokens=5, evaluation=read).evaluate(model, tokenizer, corpus, batch_size=1).scores
+    assert LanguageStream(max_tokens=5).evaluate(model, tokenizer, corpus, batch_size=1).scores == before
+    model.set_memory(memory_tokens=11, same_length=True, clamp_tokens=6)
+    assert LanguageStream(max_tokens=4).evaluate(model, tokenizer, corpus, batch_size=1).scores == longer != before
+
+
 def test_lengths_that_do_not_go_are_one_sentence(corpus: list[Any], tokenizer: Any) -> None:
     def read(**options: Any) -> None:
         task = build(evaluation=options)
@@ -164,14 +177,21 @@ def curve(folder: Path) -> list[tuple[Any, ...]]:
     return [(entry["step"], entry.get("loss"), entry.get("eval_loss")) for entry in history if "epoch" in entry]
 
 
+STACKS = {"windows": [], "recurrent": ["model.new.stack={stack: recurrent, memory_tokens: 13}"]}
+
+
 @pytest.mark.usefixtures("windows_carry")
-def test_a_resumed_run_is_the_uninterrupted_one(recipe: Path, tmp_path: Path, killed: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_resumed_run_is_the_uninterrupted_one(
+    stack: str, recipe: Path, tmp_path: Path, killed: Callable[..., Any]
+) -> None:
     """Stopped in the middle of a stream: the memory comes from the checkpoint, bit for bit."""
-    train(load_recipe(recipe), tmp_path / "whole")
-    killed(recipe, tmp_path / "parts", step=5)
+    changed = load_recipe(recipe, STACKS[stack])
+    train(changed, tmp_path / "whole")
+    killed(changed, tmp_path / "parts", step=5)
     memory = tmp_path / "parts" / "checkpoints" / "checkpoint-4" / "memory-0.safetensors"
     assert memory.is_file()
-    train(load_recipe(recipe), tmp_path / "parts", resume=True)
+    train(changed, tmp_path / "parts", resume=True)
     one, other = curve(tmp_path / "whole"), curve(tmp_path / "parts")
     assert len(one) >= 12
     assert [row for row in one if row[1] or row[2]] == [row for row in other if row[1] or row[2]]
@@ -183,7 +203,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Train until a step, in which the process dies."""
     from longspan.training.trainer import RecipeTrainer
 
-    def run(recipe: Path, folder: Path, *, step: int) -> None:
+    def run(recipe: Any, folder: Path, *, step: int) -> None:
         def die(self: Any, *arguments: Any, **options: Any) -> Any:
             if self.state.global_step == step:
                 raise KeyboardInterrupt
@@ -192,7 +212,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         original = RecipeTrainer.training_step
         monkeypatch.setattr(RecipeTrainer, "training_step", die)
         with pytest.raises(KeyboardInterrupt):
-            train(load_recipe(recipe), folder)
+            train(recipe, folder)
         monkeypatch.setattr(RecipeTrainer, "training_step", original)
 
     return run
