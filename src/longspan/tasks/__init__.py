@@ -25,6 +25,7 @@ TASKS: dict[str, Any] = {
     "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
     "distillation": "longspan.tasks.embeddings.distillation:Distillation",
     "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
+    "coreference": "longspan.tasks.coreference.coreference:Coreference",
 }
 """Name → where the task's dataclass lies, or the class itself where `longspan.register` added it."""
 

@@ -27,6 +27,7 @@ TASK_OF_MODEL = {
     "LongspanForSentenceEmbedding": "distillation",
     "LongspanForMaskedLM": "masked_lm",
     "LongspanForNaturalQuestions": "natural_questions",
+    "LongspanForCoreference": "coreference",
 }
 """What a model is scored on when no recipe lies beside it."""
 
@@ -209,7 +210,8 @@ def _write(folder: Path, name: str, report: dict[str, Any], outcome: Outcome) ->
     files = []
     for other, content in outcome.files.items():
         files.append(folder / f"{name}-{other}")
-        texts[files[-1]] = _lines(content if other.endswith(".jsonl") else [content])
+        ready = isinstance(content, str)
+        texts[files[-1]] = content if ready else _lines(content if other.endswith(".jsonl") else [content])
     texts[metrics_file] = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
     write_whole(texts)
     return Evaluation(
