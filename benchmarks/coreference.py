@@ -2,9 +2,9 @@
 
     LONGSPAN_DATA=… OMP_NUM_THREADS=1 python benchmarks/coreference.py [--work DIR] [--seeds 1 2] [--epochs 6]
 
-Both sides are the recipe `coref-small` and differ in one option: the encoder of one sees all that its windows reach, that
-of the other only its own segment, which ends with a sentence. Mentions are compared over the whole document on both
-sides. Scores are on the ten held-out documents. Finished runs are kept in `results/coreference.jsonl` and skipped when
+Both sides are the recipe `coref-small` and differ in one option: the encoder of one sees all that its windows reach,
+that of the other only its own segment, which ends with a sentence. Mentions are compared over the whole document on
+both sides. Scores are on the ten held-out documents. Finished runs are kept in `results/coreference.jsonl` and skipped when
 the script is started again; `results/coreference.md` is written after every run.
 """
 
@@ -144,11 +144,12 @@ def write() -> None:
 Machine: {runs[0]["machine"]}.
 
 `recipes/coref-small.yaml`, {weights:,} weights of which nothing is pre-trained, {", ".join(map(str, epochs))} epochs over 80
-documents of about 2,000 words; scores in percent on the ten held-out documents of fold 0 of ten, singletons counted as
-LitBank has them (and without them, as CoNLL-2012 has none). The two sides differ in what the encoder sees and in nothing
-else: whole documents, or segments of at most 384 tokens that end with sentences. *Far links*: annotated mentions whose last
-antecedent is 384 words or more before them, and how many share a cluster with one of their antecedents, all seeds together.
-With several seeds: the mean, then the least and the most. The last row learns nothing, but is told the annotated mentions.
+documents of about 2,000 words; scores in percent on the ten held-out documents of fold 0 of ten, singletons counted
+as LitBank has them (and without them, as CoNLL-2012 has none). The two sides differ in what the encoder sees and in
+nothing else: whole documents, or segments of at most 384 tokens that end with sentences. *Far links*: annotated
+mentions whose last antecedent is 384 words or more before them, and how many share a cluster with one of their
+antecedents, all seeds together. With several seeds: the mean, then the least and the most. Minutes are of processor
+time. The last row learns nothing, but is told the annotated mentions.
 
 {table(header, rows)}
 

@@ -1,4 +1,4 @@
-"""Encode long documents in pieces that do not see each other: what models with a longest input do without more of it."""
+"""Encode long documents in pieces that do not see each other, as models with a longest input must."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def in_pieces(model: Any, inputs: dict[str, Any], sentence_ids: Tensor | None, l
 
 
 def cut(sentence_ids: Tensor | None, length: int, limit: int) -> list[tuple[int, int]]:
-    """Bounds of the pieces of `length` tokens: each as long as it may be, and ends where a sentence does, if one does."""
+    """Bounds of the pieces of `length` tokens: each as long as may be, and ends where a sentence does, if one does."""
     ids = [0] * length if sentence_ids is None else sentence_ids[:length].tolist()
     found: list[tuple[int, int]] = []
     start = 0

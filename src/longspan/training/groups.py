@@ -30,6 +30,6 @@ def with_head_rate(optimizer: Any, model: Any, rate: float) -> None:
         optimizer.add_param_group({**options, "params": above, "lr": rate})
     if not found:
         raise InputError(
-            f"optimisation.head_learning_rate is {rate}, but a {type(model).__name__} trains no layers above an encoder; "
-            "leave it out"
+            f"optimisation.head_learning_rate is {rate}, but a {type(model).__name__} trains no layers above an encoder, "
+            "or them alone; leave it out"
         )

@@ -6,8 +6,8 @@ Three forms are read, known by their columns:
 - LitBank: thirteen separated by tabs, of which the last is *empty* where a word is in no mention;
 - OntoGUM: three separated by tabs (index, word, brackets), no sentences, `# begin document` with or without a name.
 
-`(3` opens a mention of cluster 3, `3)` closes the one of cluster 3 that was opened last, `(3)` is one word; several stand
-on a word with `|` between them or without, in any order.
+`(3` opens a mention of cluster 3, `3)` closes the one of cluster 3 that was opened last, `(3)` is one word; several
+stand on a word with `|` between them or without, in any order.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +52,7 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, hidden: int, layers: int, dropout: float) -> None:
         super().__init__()
         widths = [width, *[hidden] * layers]
-        self.hidden = nn.ModuleList(nn.Linear(*pair) for pair in zip(widths, widths[1:], strict=False))
+        self.hidden = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
         self.output = nn.Linear(widths[-1], 1)
         self.dropout = nn.Dropout(dropout)
 
@@ -80,9 +81,9 @@ class Spans(nn.Module):
         steps = torch.arange(self.longest, device=starts.device)
         inside = steps <= lengths[..., None]
         places = (starts[..., None] + steps).clamp(max=words.states.shape[1] - 1)
-        window = _gather(words.states, places)
+        window = gather(words.states, places)
         scores = self.attention(window).squeeze(-1)
-        return self._vectors(window, scores, inside, _gather(words.states, starts + lengths), lengths)
+        return self._vectors(window, scores, inside, gather(words.states, starts + lengths), lengths)
 
     def all_from(self, words: Words, first: int, count: int) -> Tensor:
         """`(B, count, L, width)` of every span that begins at the words `first … first + count − 1`.
@@ -108,13 +109,10 @@ class Spans(nn.Module):
         return torch.cat([window[..., 0, :], ends, mean, self.widths(lengths).to(window.dtype)], -1)
 
 
-def _gather(values: Tensor, places: Tensor) -> Tensor:
+def gather(values: Tensor, places: Tensor) -> Tensor:
     """`(B, N, …)` at `places` `(B, …)` → `(B, …, …)`."""
     rows = torch.arange(values.shape[0], device=values.device).view(-1, *[1] * (places.ndim - 1))
     return values[rows, places]
-
-
-gather = _gather
 
 
 def possible(words: Words, longest: int) -> Tensor:

@@ -4,12 +4,14 @@ Of all spans of up to L words in one sentence the λ · N best are kept as menti
 looks at the mentions j before it::
 
     m_i = FFNN(g_i)                                             mention score
-    c_ij = m_i + m_j + g_iᵀ W g_j + prior(distance)             coarse: the A best go on
+    c_ij = m_i + m_j + g_iᵀ W g_j / √D + prior(distance)        coarse: the A best go on
     s_ij = c_ij + FFNN([g_i; g_j; g_i ∘ g_j; φ(distance); φ(same speaker)])
     P(j | i) = softmax over those j and "none", whose score is 0
 
-Memory: candidates are scored in pieces and forgotten; what a gradient needs exists for the K = λ · N kept alone, and pairs
-are scored for some mentions at a time, computed again on the way back. So it grows with K · A, and with N.
+The root of g's width D is ours: without it the products are larger than all else until training has shrunk W.
+
+Memory: candidates are scored in pieces and forgotten; what a gradient needs exists for the K = λ · N kept alone, and
+pairs are scored for some mentions at a time, computed again on the way back. So it grows with K · A, and with N.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class Ranked(NamedTuple):
 class PairScorer(nn.Module):
     """The fine score of pairs: a feed-forward network on `[g_i; g_j; g_i ∘ g_j; φ]`.
 
-    Its first layer is a sum of four, so that the parts of i and j are computed once for each mention, not for each pair.
+    Its first layer is a sum of four, so that the parts of i and j are computed once for each mention, not each pair.
     """
 
     def __init__(self, width: int, options: Coreference) -> None:
@@ -160,7 +162,14 @@ class RanksSpans(nn.Module):
     def pair(self, vectors: Tensor, scores: Tensor, kept: Tensor, speakers: Tensor) -> tuple[Tensor, Tensor]:
         """Antecedents `(B, K, A)` and scores `(B, K, A + 1)`, some mentions at a time; arguments `(B, K, …)`."""
         count = vectors.shape[1]
-        given = (vectors, self.coarse(vectors), self.pair_scorer.right(vectors), scores, kept, speakers)
+        given = (
+            vectors,
+            self.coarse(vectors) / vectors.shape[-1] ** 0.5,
+            self.pair_scorer.right(vectors),
+            scores,
+            kept,
+            speakers,
+        )
         chosen, pairs = [], []
         for first in range(0, max(count, 1), MENTIONS_AT_ONCE):
             some = slice(first, min(first + MENTIONS_AT_ONCE, count))

@@ -20,14 +20,14 @@ NONE = -1
 def document_features(row: CoreferenceRow, tokenizer: Any, max_tokens: int | None = None) -> list[dict[str, Any]]:
     """What the model reads of a document: one entry, or one for each of its pieces.
 
-    Each word is tokenised by itself, as if a space stood before it. The tokenizer's first and last special tokens, where
-    it has any, stand around it and belong to no word.
+    Each word is tokenised by itself, as if a space stood before it. The tokenizer's first and last special tokens,
+    where it has any, stand around the document and belong to no word.
 
     Args:
         row: the document.
         tokenizer: of transformers.
-        max_tokens: cut the document between sentences into pieces of at most so many tokens, of which each is a document
-            of its own; a sentence that is longer is cut between words. `None` leaves it whole.
+        max_tokens: cut the document between sentences into pieces of at most so many tokens, each a document of
+            its own; a sentence that is longer is cut between words. `None` leaves it whole.
     """
     encoded = encode_sentences([f" {word}" for word in row.words], tokenizer)
     lengths, sentences = [*map(len, encoded)], [index for index, words in enumerate(row.sentences) for _ in words]
