@@ -29,6 +29,7 @@ COUNTS = {
     "natural_questions": "max_paragraphs",
     "sentence_scoring": "max_sentences",
     "sentence_embedding": "max_sentences",
+    "coreference": "max_words",
 }
 """Static sizes that compiled and exported heads need."""
 
@@ -36,6 +37,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "natural_questions": {"paragraph_ids": PLACES},
     "sentence_scoring": {"sentence_ids": PLACES},
     "sentence_embedding": {"sentence_ids": PLACES},
+    "coreference": {"word_ids": PLACES},
 }
 LABELS: dict[str, dict[str, Any]] = {
     "masked_lm": {"labels": IDS.masked_fill(MASK == 0, -100)},
@@ -51,6 +53,7 @@ LABELS: dict[str, dict[str, Any]] = {
     },
     "sentence_scoring": {"labels": torch.tensor([[0.0, 1, 0.5], [1, 0, -100]])},
     "sentence_embedding": {"labels": TAUGHT},
+    "coreference": {"labels": torch.tensor([[[0, 0, 5], [1, 2, 5]], [[0, 1, 2], [-100, -100, -100]]])},
 }
 # No sentence is global, so nothing would train projections of their own.
 SENTENCES = {"mechanism": "longformer", "left_tokens": 1, "separate_global_projections": False}
@@ -59,6 +62,9 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     "sequence_classification": [{"layers": "pooler"}, {"activation": "gelu", "input_dropout": 0.0}],
     "natural_questions": [{"null_paragraph": True, "answer_types": 5}],
     "sentence_scoring": [{"layers": 2, "attention": SENTENCES}],
+    "coreference": [
+        {"singletons": True, "refinements": 1, "spans_per_word": 2.0, "hidden_layers": 2, "hidden_width": 16}
+    ],
 }
 """Further options under which the laws hold."""
 CASES = [{"head": name, **options} for name in HEADS for options in ({}, *OTHERS.get(name, []))]

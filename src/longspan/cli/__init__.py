@@ -28,6 +28,7 @@ COMMANDS = {
     "answer": "The main jobs",
     "index": "The main jobs",
     "embed": "The main jobs",
+    "coref": "The main jobs",
     "generate": "The main jobs",
     "train": "Models",
     "recipes": "Models",

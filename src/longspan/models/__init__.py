@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from longspan.models.configuration import LongspanConfig
     from longspan.models.encoder import LongspanModel
     from longspan.models.encoder_decoder import LongspanForConditionalGeneration
+    from longspan.models.heads.coreference import CoreferenceOutput, LongspanForCoreference
     from longspan.models.heads.masked_lm import LongspanForMaskedLM
     from longspan.models.heads.natural_questions import LongspanForNaturalQuestions, NaturalQuestionsOutput
     from longspan.models.heads.question_answering import LongspanForQuestionAnswering
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     from longspan.models.pretrained import LongspanPreTrainedModel
 
 __all__ = [
+    "CoreferenceOutput",
     "LongspanConfig",
     "LongspanForCausalLM",
     "LongspanForConditionalGeneration",
+    "LongspanForCoreference",
     "LongspanForMaskedLM",
     "LongspanForNaturalQuestions",
     "LongspanForQuestionAnswering",
@@ -49,6 +52,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CoreferenceOutput": "heads.coreference",
     "LongspanConfig": "configuration",
     "LongspanModel": "encoder",
     "LongspanForCausalLM": "language_model",

@@ -31,8 +31,8 @@ class Outcome:
     lines: list[dict[str, Any]] = field(default_factory=list)
     """Predictions as JSON objects, one per row; written as JSON Lines."""
     files: dict[str, Any] = field(default_factory=dict)
-    """Further files by name, such as an official prediction format: one JSON value each; a list of them for a name
-    that ends in .jsonl."""
+    """Further files by name, such as an official prediction format: a text as it stands, or one JSON value; a list of
+    them for a name that ends in .jsonl."""
     flavour: str = ""
     """In words, which variant of the metric the scores are."""
 

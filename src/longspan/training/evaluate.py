@@ -29,6 +29,7 @@ TASK_OF_MODEL = {
     "LongspanForMaskedLM": "masked_lm",
     "LongspanForCausalLM": "language_model",
     "LongspanForNaturalQuestions": "natural_questions",
+    "LongspanForCoreference": "coreference",
 }
 """What a model is scored on when no recipe lies beside it."""
 
@@ -214,7 +215,8 @@ def _write(folder: Path, name: str, report: dict[str, Any], outcome: Outcome) ->
     files = []
     for other, content in outcome.files.items():
         files.append(folder / f"{name}-{other}")
-        texts[files[-1]] = _lines(content if other.endswith(".jsonl") else [content])
+        ready = isinstance(content, str)
+        texts[files[-1]] = content if ready else _lines(content if other.endswith(".jsonl") else [content])
     texts[metrics_file] = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
     write_whole(texts)
     return Evaluation(

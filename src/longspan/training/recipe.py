@@ -161,6 +161,8 @@ class Optimisation:
     """Documents in one forward pass on one device; the rest of `batch_size` is accumulated."""
     learning_rate: Annotated[float, Range(above=0, maximum=10)] = 1e-4
     """Of AdamW, at its highest."""
+    head_learning_rate: Annotated[float, Range(above=0, maximum=10)] | None = None
+    """Of the layers above the encoder, on the same schedule; None means `learning_rate`."""
     schedule: str = "linear"
     """Any schedule name of transformers: linear, cosine, polynomial, constant_with_warmup, inverse_sqrt, …"""
     schedule_options: dict[str, Any] = field(default_factory=dict)

@@ -20,6 +20,7 @@ from longspan.errors import InputError
 from longspan.extras import require
 from longspan.models.carried import Carried
 from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file
+from longspan.training.groups import with_head_rate
 from longspan.training.recipe import Optimisation, Recipe
 from longspan.training.rounds import STAND_IN, StandIns, in_whole_rounds
 from longspan.training.runs import on_main_process_first
@@ -40,6 +41,8 @@ class RecipeTrainer(Trainer):
         self.teacher = teacher
         self.validation_rows = validation_rows
         self.finite = finite
+        self.head_rate: float | None = None
+        """Learning rate of the layers above the encoder; None where it is that of all."""
         self.weighed: list[tuple[float, float]] = []
         self.unlogged = torch.zeros((), device=self.args.device)
         self.logged_step = 0
@@ -68,6 +71,14 @@ class RecipeTrainer(Trainer):
             reduced: Any = self.accelerator.reduce(counted, reduction="mean")
             self.share = float(reduced) / len(samples)
         return samples, items
+
+    def create_optimizer(self, *arguments: Any, **options: Any) -> Any:
+        """As Trainer's; the layers above the encoder get groups with their own learning rate, if they have one."""
+        made = self.optimizer is None
+        optimizer = super().create_optimizer(*arguments, **options)
+        if made and self.head_rate is not None:
+            with_head_rate(optimizer, self.model, self.head_rate)
+        return optimizer
 
     def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
         """Trainer divides a mean loss by the number of micro-batches and processes, of which some are stand-ins."""
@@ -206,6 +217,7 @@ def make_trainer(
         processing_class=tokenizer,
         callbacks=[finite],
     )
+    trainer.head_rate = recipe.optimisation.head_learning_rate
     for plain in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(plain)
     for callback in (

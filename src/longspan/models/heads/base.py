@@ -55,6 +55,10 @@ class LongspanWithHead(LongspanPreTrainedModel):
         """Make the layers above the encoder."""
         raise NotImplementedError
 
+    def encode(self, inputs: dict[str, Any], own: dict[str, Any]) -> Any:
+        """The encoder's output; for heads that read long documents in pieces. `own` are the arguments of `predict`."""
+        return self.model(**inputs, return_dict=True)
+
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -70,18 +74,17 @@ class LongspanWithHead(LongspanPreTrainedModel):
     ) -> Any:
         """What the head says of a batch; inputs as in `LongspanModel.forward`, further arguments as in `predict`."""
         own = {name: others.pop(name) for name in self.own_arguments if name in others}
-        encoded = self.model(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            inputs_embeds,
-            output_hidden_states,
-            output_attentions,
-            return_dict=True,
-            position_ids=position_ids,
-            **others,
-        )
+        inputs: dict[str, Any] = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "global_attention_mask": global_attention_mask,
+            "token_type_ids": token_type_ids,
+            "inputs_embeds": inputs_embeds,
+            "output_hidden_states": output_hidden_states,
+            "output_attentions": output_attentions,
+            "position_ids": position_ids,
+        }
+        encoded = self.encode({**inputs, **others}, own)
         output = self.predict(encoded, attention_mask, **own)
         if encoded.hidden_states is not None:
             output["hidden_states"] = encoded.hidden_states

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from longspan.errors import InputError
-from longspan.settings import Dropout, Range, check, from_spec, show
+from longspan.settings import Count, Dropout, Range, check, from_spec, show
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,6 +204,43 @@ class SentenceEmbedding(HeadSpec):
     dimensions: Annotated[int, Range(1, 65_536)] = 384
 
 
+@dataclass(frozen=True, kw_only=True)
+class Coreference(HeadSpec):
+    """Which spans of a document mean the same, by coarse-to-fine span ranking (Lee et al. 2017, 2018).
+
+    Attributes:
+        span_width: longest mention, in words.
+        spans_per_word: λ: so many spans are kept as mentions for each word of a document, rounded up.
+        antecedents: of each mention, how many earlier ones are compared closely.
+        crossing: whether mentions may cross; False takes them greedily, best first, on the processor.
+        refinements: rounds in which mentions learn of their antecedents before they are compared again.
+        singletons: what is in a cluster of its own is annotated too: mentions are trained as such, and those with a
+            score above 0 are a cluster even alone.
+        segment_tokens: the encoder reads segments of at most so many tokens, which do not see each other; `None` reads
+            a document whole, as far as the model has positions.
+        hidden_width: of the feed-forward networks.
+        hidden_layers: of them.
+        feature_width: of the vectors of span widths, distances and speakers.
+        dropout: of the feed-forward networks and the vectors of spans.
+    """
+
+    head: ClassVar[str] = "coreference"
+    model: ClassVar[str] = "LongspanForCoreference"
+    pipeline: ClassVar[str | None] = "token-classification"
+
+    span_width: Annotated[int, Range(1, 1000)] = 30
+    spans_per_word: Annotated[float, Range(above=0, maximum=30)] = 0.4
+    antecedents: Annotated[int, Range(1, 65_536)] = 50
+    crossing: bool = True
+    refinements: Annotated[int, Range(0, 16)] = 0
+    singletons: bool = False
+    segment_tokens: Count | None = None
+    hidden_width: Annotated[int, Range(1, 65_536)] = 1000
+    hidden_layers: Annotated[int, Range(1, 16)] = 1
+    feature_width: Annotated[int, Range(1, 4096)] = 20
+    dropout: Dropout = 0.3
+
+
 HEADS: dict[str, type[HeadSpec]] = {
     spec.head: spec
     for spec in (
@@ -215,6 +252,7 @@ HEADS: dict[str, type[HeadSpec]] = {
         NaturalQuestions,
         SentenceScoring,
         SentenceEmbedding,
+        Coreference,
     )
 }
 """Name → options, whose `model` names the class that has such a head."""

@@ -1,0 +1,117 @@
+"""`longspan coref`."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from longspan.cli.documents import Encoding, Raw, name_of, say_heading
+from longspan.cli.terminal import say, say_json
+from longspan.errors import InputError
+
+if TYPE_CHECKING:
+    from longspan.data.coreference.rows import CoreferenceRow
+    from longspan.data.text.blocks import Document
+    from longspan.inference.coreference import Resolved
+
+COLOURS = ("red", "green", "yellow", "blue", "magenta", "cyan", "bright_red", "bright_green", "bright_blue")
+
+
+def coref(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Documents; - is standard input.")],
+    model: Annotated[str, typer.Option(help="Folder of a model of coreference.", show_default=False)],
+    output: Annotated[
+        Path | None, typer.Option(help="Write the documents to a file instead of showing them.", show_default=False)
+    ] = None,
+    format: Annotated[
+        Literal["text", "conll", "json"] | None,
+        typer.Option(help="What to write.", show_default="by the name of --output, else text"),
+    ] = None,
+    raw: Raw = False,
+    encoding: Encoding = None,
+) -> None:
+    """Find which words of a document mean the same person, place or thing, in documents of any length.
+
+    Shows the text with its mentions in brackets, `[the old man]3`; equal numbers, on a terminal equal colours too, mean
+    the same. Files of CoNLL or JSON Lines are read as the words that they hold. The model is one that `longspan train`
+    made for the task coreference.
+
+    Examples: `longspan coref story.txt --model runs/coref-small`, `longspan coref book.epub --model DIR --output
+    book.conll`, `longspan coref a.txt b.txt --model DIR --format json`.
+    """
+    from longspan.data.coreference.conll import conll_text
+    from longspan.files import output_file, write_whole
+    from longspan.inference.coreference import as_records, load_resolver
+
+    kind = _format(output, format)
+    target = None if output is None else output_file(output)
+    # Every document is read before the first is resolved, so that a mistake in the last one costs nothing.
+    documents = [document for file in files for document in _read(file, encoding, raw)]
+    resolver = load_resolver(model)
+    found = [resolver.resolve(document) for document in documents]
+    if kind == "json" and target is None:
+        say_json(as_records(found))
+    elif kind == "text" and target is None:
+        for index, one in enumerate(found):
+            if len(found) > 1:
+                say_heading(name_of(one.row.id), first=index == 0)
+            _show(one)
+    elif target is None:
+        say(conll_text(one.row for one in found), end="")
+    else:
+        import json
+
+        texts = {
+            "json": lambda: json.dumps(as_records(found), ensure_ascii=False, indent=1) + "\n",
+            "conll": lambda: conll_text(one.row for one in found),
+            "text": lambda: "\n".join("".join(text for text, _ in one.pieces()) for one in found),
+        }
+        write_whole({target: texts[kind]()})
+    mentions = sum(len(cluster) for one in found for cluster in one.clusters)
+    clusters = sum(len(one.clusters) for one in found)
+    words = sum(len(one.places) for one in found)
+    say(f"[{words:,} words, {mentions:,} mentions in {clusters:,} clusters]", error=True)
+
+
+def _format(output: Path | None, asked: str | None) -> str:
+    ending = "" if output is None else output.suffix.lower().lstrip(".")
+    by_name = {"conll": "conll", "json": "json", "txt": "text", "": "text"}.get(ending)
+    if asked is None and by_name is None:
+        raise InputError(
+            f"--output {output} does not say what to write; end it in .conll, .json or .txt, or give --format"
+        )
+    return asked or by_name or "text"
+
+
+def _read(file: str, encoding: str | None, raw: bool) -> "Iterator[Document | CoreferenceRow]":
+    from longspan.inference.coreference import FILES
+
+    if FILES.search(file):
+        from longspan.data.coreference.readers import read_coreference
+
+        found = list(read_coreference(Path(file)))
+        if not found:
+            raise InputError(f"{file} holds no documents; give a CoNLL file with '#begin document' lines, or another")
+        yield from found
+    else:
+        from longspan.data.text.reading import read
+
+        yield read(file, encoding, raw=raw)
+
+
+def _show(found: "Resolved") -> None:
+    """The text with its mentions; a terminal shows each cluster in a colour."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from longspan.characters import shown
+
+    if not sys.stdout.isatty():
+        say("".join(text for text, _ in found.pieces()).rstrip("\n"))
+        return
+    text = Text()
+    for piece, cluster in found.pieces():
+        text.append(shown(piece), style="" if cluster is None else f"bold {COLOURS[cluster % len(COLOURS)]}")
+    Console().print(text)

@@ -1,0 +1,79 @@
+"""What one document of a coreference data set is, whatever file it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from longspan.characters import check_characters
+from longspan.errors import InputError
+
+Mention = tuple[int, int]
+"""First and last word of a mention, counted over the whole document from 0; the last one is part of it."""
+Cluster = tuple[Mention, ...]
+"""Mentions of one and the same thing, in order; one alone is a singleton."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreferenceRow:
+    """A document, or a part of one, with who speaks and what refers to the same.
+
+    Mentions may contain each other, also those of one cluster, and cross; one span may stand in two clusters, as it
+    does a few times in OntoGUM. Where the file knows no sentences, the document is one.
+
+    Attributes:
+        id: the document's name.
+        part: of the document, for files that cut long ones.
+        sentences: S sentences of words.
+        speakers: for each word who says it, "" for nobody; `None` where the file does not know.
+        clusters: in the order of their first mentions.
+    """
+
+    id: str
+    part: int = 0
+    sentences: tuple[tuple[str, ...], ...]
+    speakers: tuple[tuple[str, ...], ...] | None = None
+    clusters: tuple[Cluster, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Put clusters into order; refuse mentions outside the document, and speakers of other words."""
+        for word in (self.id, *self.words):
+            check_characters(word, f"document {self.id!r}")
+        if self.speakers is not None and [*map(len, self.speakers)] != [*map(len, self.sentences)]:
+            raise InputError(f"speakers of document {self.id!r} do not fit its sentences; give one for each word")
+        for start, end in (mention for cluster in self.clusters for mention in cluster):
+            if not 0 <= start <= end < len(self.words):
+                raise InputError(
+                    f"clusters of document {self.id!r} has the mention {start}–{end}, but its words are 0 to "
+                    f"{len(self.words) - 1}; correct it"
+                )
+        object.__setattr__(self, "clusters", in_order(self.clusters))
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """All words, in order."""
+        return tuple(word for sentence in self.sentences for word in sentence)
+
+    def text(self, mention: Mention) -> str:
+        """The words of a mention."""
+        return " ".join(self.words[mention[0] : mention[1] + 1])
+
+
+def in_order(clusters: Iterable[Iterable[Mention]]) -> tuple[Cluster, ...]:
+    """Clusters by their first mentions, mentions by their places; the same mention twice counts once, none are left
+    out."""
+    found = (tuple(sorted({(int(start), int(end)) for start, end in cluster})) for cluster in clusters)
+    return tuple(sorted(cluster for cluster in found if cluster))
+
+
+def crossing(mentions: Iterable[Mention]) -> tuple[Mention, Mention] | None:
+    """Two of the mentions that share words while neither contains the other; `None` where there are none such."""
+    around: list[Mention] = []
+    for start, end in sorted(set(mentions), key=lambda mention: (mention[0], -mention[1])):
+        while around and around[-1][1] < start:
+            around.pop()
+        if around and around[-1][1] < end:
+            return around[-1], (start, end)
+        around.append((start, end))
+    return None

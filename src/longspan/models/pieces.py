@@ -1,0 +1,73 @@
+"""Encode long documents in pieces that do not see each other, as models with a longest input must."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
+
+from longspan.errors import InputError
+
+
+def in_pieces(model: Any, inputs: dict[str, Any], sentence_ids: Tensor | None, limit: int) -> Any:
+    """The final states of a batch, each document in as few pieces of at most `limit` tokens as end with sentences.
+
+    Args:
+        model: a `LongspanModel`.
+        inputs: its arguments; tensors `(B, T, …)`.
+        sentence_ids: `(B, T)` index of each token's sentence; `None` cuts after every `limit` tokens.
+        limit: longest piece. A sentence that is longer is cut.
+    """
+    asked = [name for name in ("output_hidden_states", "position_ids") if inputs.get(name) is not None]
+    if asked and inputs[asked[0]] is not False:
+        raise InputError(
+            f"{asked[0]} is set, but a document of more than {limit} tokens is read in pieces; leave it out"
+        )
+    tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
+    others = {name: value for name, value in inputs.items() if name not in tensors}
+    given = tensors["input_ids"] if "input_ids" in tensors else tensors["inputs_embeds"]
+    rows, length = given.shape[:2]
+    mask = tensors.setdefault("attention_mask", torch.ones(rows, length, dtype=torch.bool, device=given.device))
+    bounds = [
+        (row, start, end)
+        for row in range(rows)
+        for start, end in cut(None if sentence_ids is None else sentence_ids[row], int(_end(mask[row])), limit)
+    ]
+    widest = max((end - start for _, start, end in bounds), default=0)
+    pieces = {name: value.new_zeros(len(bounds), widest, *value.shape[2:]) for name, value in tensors.items()}
+    for name, value in tensors.items():
+        for index, (row, start, end) in enumerate(bounds):
+            pieces[name][index, : end - start] = value[row, start:end]
+    if not bounds:
+        return model(**inputs, return_dict=True)
+    found = model(**pieces, **others, return_dict=True).last_hidden_state
+    # Index, in the flat pieces, of each token; a last row of zeros for padding.
+    places = torch.full((rows, length), len(bounds) * widest, device=given.device)
+    for index, (row, start, end) in enumerate(bounds):
+        places[row, start:end] = torch.arange(index * widest, index * widest + end - start, device=given.device)
+    flat = torch.cat([found.flatten(0, 1), found.new_zeros(1, found.shape[-1])])
+    hidden: Any = flat[places]
+    return BaseModelOutput(last_hidden_state=hidden)
+
+
+def cut(sentence_ids: Tensor | None, length: int, limit: int) -> list[tuple[int, int]]:
+    """Bounds of the pieces of `length` tokens: each as long as may be, and ends where a sentence does, if one does."""
+    ids = [0] * length if sentence_ids is None else sentence_ids[:length].tolist()
+    found: list[tuple[int, int]] = []
+    start = 0
+    while start < length:
+        end = min(start + limit, length)
+        if end < length:
+            borders = (place for place in range(end, start, -1) if ids[place] != ids[place - 1])
+            end = next(borders, end)
+        found.append((start, end))
+        start = end
+    return found
+
+
+def _end(mask: Tensor) -> Tensor:
+    """How many tokens there are up to the last real one."""
+    places = torch.arange(1, len(mask) + 1, device=mask.device)
+    return (places * mask.bool()).max()

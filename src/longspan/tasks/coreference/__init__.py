@@ -1,0 +1,1 @@
+"""Coreference: features of documents, clusters out of antecedents, and the training task."""

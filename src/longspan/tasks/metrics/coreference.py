@@ -1,0 +1,118 @@
+"""How well predicted clusters agree with annotated ones: MUC, B³, CEAF-φ4, and their mean, the CoNLL score.
+
+With annotated clusters K and predicted ones R (of a document; all sums run over all documents)::
+
+    MUC      recall = Σ_K (|K| − parts of K) / Σ_K (|K| − 1)                Vilain et al. 1995: links that are found
+    B³       recall = Σ_K Σ_R |K ∩ R|² / |K|  /  Σ_K |K|                    Bagga and Baldwin 1998: by mention
+    CEAF-φ4  recall = Σ φ(K, R) over the best pairing / number of K         Luo 2005, φ = 2 |K ∩ R| / (|K| + |R|)
+
+The parts of K are what the predicted clusters cut it into, mentions in none of them each one part. Precision is the
+same with K and R exchanged. As the scorer of the CoNLL shared tasks does (Pradhan et al. 2014), mentions that only one
+side has count as they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from longspan.tasks.metrics.assignment import best_assignment
+
+Clusters = Sequence[Sequence[tuple[int, int]]]
+
+KINDS = ("muc", "b_cubed", "ceaf")
+SCORES = ("conll", "mentions", *(f"{kind}{part}" for kind in KINDS for part in ("", "_precision", "_recall")))
+"""The names of the scores, all in percent."""
+
+
+@dataclass
+class Ratio:
+    """A precision or a recall as it adds up over documents."""
+
+    found: float = 0.0
+    whole: float = 0.0
+
+    def add(self, pair: tuple[float, float]) -> None:
+        self.found += pair[0]
+        self.whole += pair[1]
+
+    @property
+    def value(self) -> float:
+        return self.found / self.whole if self.whole else 0.0
+
+
+def coreference_scores(pairs: Iterable[tuple[Clusters, Clusters]], *, singletons: bool = False) -> dict[str, float]:
+    """The scores of documents, in percent: `conll`, the mean F1 of the three, each with its precision and recall, and
+    `mentions`, the F1 of the mentions themselves.
+
+    Args:
+        pairs: of each document the annotated and the predicted clusters.
+        singletons: False leaves clusters of one mention out on both sides, as CoNLL-2012 has none.
+    """
+    measures = {"muc": muc, "b_cubed": b_cubed, "ceaf": ceaf, "mentions": shared_mentions}
+    sums = {name: (Ratio(), Ratio()) for name in measures}
+    for pair in pairs:
+        gold, predicted = (_sets(clusters, 1 if singletons else 2) for clusters in pair)
+        for name, measure in measures.items():
+            sums[name][0].add(measure(predicted, gold))
+            sums[name][1].add(measure(gold, predicted))
+    values = {name: (precision.value, recall.value) for name, (precision, recall) in sums.items()}
+    scores = {"conll": sum(100 * f1(*values[kind]) for kind in KINDS) / 3, "mentions": 100 * f1(*values["mentions"])}
+    for kind in KINDS:
+        precision, recall = values[kind]
+        scores[kind] = 100 * f1(precision, recall)
+        scores[f"{kind}_precision"], scores[f"{kind}_recall"] = 100 * precision, 100 * recall
+    return scores
+
+
+def f1(precision: float, recall: float) -> float:
+    """Their harmonic mean; 0 where both are."""
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def _sets(clusters: Clusters, smallest: int) -> list[frozenset[tuple[int, int]]]:
+    found = [frozenset((start, end) for start, end in cluster) for cluster in clusters]
+    return [cluster for cluster in found if len(cluster) >= smallest]
+
+
+def muc(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[float, float]:
+    """Links that are found, and all links: the recall of MUC."""
+    owner = _owners(predicted)
+    found = 0
+    for cluster in gold:
+        known = [owner[mention] for mention in cluster if mention in owner]
+        found += len(cluster) - len(set(known)) - (len(cluster) - len(known))
+    return found, sum(len(cluster) - 1 for cluster in gold)
+
+
+def b_cubed(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[float, float]:
+    """Sum over the mentions of which share of their clusters is found with them, and their number."""
+    owner = _owners(predicted)
+    found = 0.0
+    for cluster in gold:
+        shared = Counter(owner[mention] for mention in cluster if mention in owner)
+        found += sum(count**2 for count in shared.values()) / len(cluster)
+    return found, sum(map(len, gold))
+
+
+def ceaf(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[float, float]:
+    """Likeness φ4 of the best pairing of clusters, and the number of clusters."""
+    likeness = np.array(
+        [[2 * len(one & other) / (len(one) + len(other)) for other in predicted] for one in gold], np.float64
+    ).reshape(len(gold), len(predicted))
+    return float(sum(likeness[pair] for pair in best_assignment(likeness))), len(gold)
+
+
+def shared_mentions(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[float, float]:
+    """Mentions that are found, and all of them."""
+    known = {mention for cluster in predicted for mention in cluster}
+    mentions = {mention for cluster in gold for mention in cluster}
+    return len(mentions & known), len(mentions)
+
+
+def _owners(clusters: Sequence[frozenset]) -> dict[tuple[int, int], int]:
+    """Mention → its cluster; the last one where it stands in two."""
+    return {mention: number for number, cluster in enumerate(clusters) for mention in cluster}
