@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from longspan.attention import MECHANISMS, Tokens
     from longspan.checkpoints import from_transformers, lengthen, to_onnx, to_transformers, use_attention
     from longspan.inference.answer import answer
+    from longspan.inference.classify import DocumentLabel, classify
     from longspan.inference.embed import embed, embed_document
     from longspan.inference.generate import generate
     from longspan.inference.results import DocumentAnswer, Summary
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MECHANISMS",
     "DocumentAnswer",
+    "DocumentLabel",
     "InputError",
     "LongspanConfig",
     "LongspanForCausalLM",
@@ -57,6 +59,7 @@ __all__ = [
     "__version__",
     "answer",
     "attend",
+    "classify",
     "embed",
     "embed_document",
     "from_transformers",
@@ -74,6 +77,7 @@ _MODULES = {
     "attention": ("MECHANISMS", "Tokens"),
     "checkpoints": ("from_transformers", "lengthen", "to_onnx", "to_transformers", "use_attention"),
     "inference.answer": ("answer",),
+    "inference.classify": ("DocumentLabel", "classify"),
     "inference.embed": ("embed", "embed_document"),
     "inference.generate": ("generate",),
     "inference.results": ("DocumentAnswer", "Summary"),

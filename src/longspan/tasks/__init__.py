@@ -24,6 +24,7 @@ TASKS: dict[str, Any] = {
     "language_model": "longspan.tasks.language_modelling.language_model:LanguageModel",
     "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
     "distillation": "longspan.tasks.embeddings.distillation:Distillation",
+    "classification": "longspan.tasks.classification.classification:Classification",
     "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
 }
 """Name → where the task's dataclass lies, or the class itself where `longspan.register` added it."""

@@ -25,6 +25,7 @@ TASK_OF_MODEL = {
     "LongspanForConditionalGeneration": "summarization",
     "LongspanForSentenceScoring": "extraction",
     "LongspanForSentenceEmbedding": "distillation",
+    "LongspanForSequenceClassification": "classification",
     "LongspanForMaskedLM": "masked_lm",
     "LongspanForNaturalQuestions": "natural_questions",
 }
