@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from longspan.attention import MECHANISMS, Tokens
     from longspan.checkpoints import decompose, from_transformers, lengthen, to_onnx, to_transformers, use_attention
     from longspan.inference.answer import answer
+    from longspan.inference.classify import DocumentLabel, classify
     from longspan.inference.embed import embed, embed_document
     from longspan.inference.generate import generate
     from longspan.inference.indexing.documents import DocumentIndex, index
@@ -44,6 +45,7 @@ __all__ = [
     "MECHANISMS",
     "DocumentAnswer",
     "DocumentIndex",
+    "DocumentLabel",
     "InputError",
     "LongspanConfig",
     "LongspanForCausalLM",
@@ -60,6 +62,7 @@ __all__ = [
     "__version__",
     "answer",
     "attend",
+    "classify",
     "decompose",
     "embed",
     "embed_document",
@@ -80,6 +83,7 @@ _MODULES = {
     "attention": ("MECHANISMS", "Tokens"),
     "checkpoints": ("decompose", "from_transformers", "lengthen", "to_onnx", "to_transformers", "use_attention"),
     "inference.answer": ("answer",),
+    "inference.classify": ("DocumentLabel", "classify"),
     "inference.embed": ("embed", "embed_document"),
     "inference.generate": ("generate",),
     "inference.indexing.documents": ("DocumentIndex", "index"),

@@ -90,6 +90,20 @@ class AttentionConfig:
             weights=heads * scores,
         )
 
+    @property
+    def copies(self) -> int:
+        """Tensors as large as a projection's output that training keeps besides one for each of `projections`."""
+        return 0
+
+    def kept(self, *, length: int, width: int, heads: int, causal: bool = False) -> int:
+        """Numbers that a layer keeps for the backward pass over a text of T tokens, its input not counted.
+
+        Here queries, keys and values of every level and what they gather; attention weights are computed again.
+        """
+        own = self.own_head_width
+        inner = width if own is None else heads * own
+        return (len(self.projections) + self.copies) * inner * length
+
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         """The inputs of one layer, with its residual connection, that the `needed` ones of its outputs depend on.
 

@@ -65,6 +65,11 @@ class BlockwiseConfig(AttentionConfig):
         pairs = sum(int((sizes * sizes.roll(-shift)).sum()) for shift in shifts)
         return min(float(length), pairs / len(shifts) / length + 2 * global_tokens)
 
+    @property
+    def copies(self) -> int:
+        """Queries, keys, values and what they gather, in the order of the blocks."""
+        return 4
+
     def covers(self, tokens: int) -> bool:
         return self.blocks_of(tokens) <= 1
 

@@ -64,6 +64,11 @@ class ClusterConfig(AttentionConfig):
             pairs += (2 * sides * size + last + size) * (last - size)
         return min(float(length), pairs / max(length, 1) + 2 * global_tokens)
 
+    @property
+    def copies(self) -> int:
+        """The sorted states, and what is gathered in their order."""
+        return 2
+
     def covers(self, tokens: int) -> bool:
         return tokens <= self.chunk_tokens * (1 + self.side_chunks)
 

@@ -135,6 +135,11 @@ class LinformerConfig(AttentionConfig):
         times = 1 if self.compresses_once else 2
         return replace(cost, pooling=times * each, projections=cost.projections + projected)
 
+    def kept(self, *, length: int, width: int, heads: int, causal: bool = False) -> int:
+        """The weights too: they are few."""
+        kept = super().kept(length=length, width=width, heads=heads, causal=causal)
+        return kept + self.costs(length=length, width=width, heads=heads, causal=causal).weights
+
     def build_positions(self, width: int, heads: int = 1) -> LengthTables | None:
         return self.make_tables(heads=1) if self.shared else None
 

@@ -88,6 +88,11 @@ class PoolingformerConfig(WindowedConfig):
         second = tuple(f"{'' if self.tie_levels else 'pooled_'}{name}" for name in ("query", "key", "value"))
         return super().projections + second
 
+    @property
+    def copies(self) -> int:
+        """What the second level gathers, and the sum of both."""
+        return 2 if self.has_pools else 0
+
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         return sum(self.level_scores(length, global_tokens=global_tokens))
 

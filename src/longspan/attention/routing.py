@@ -116,6 +116,11 @@ class RoutingConfig(AttentionConfig):
         products = times * round(self.routing_share * heads) * (width // heads) * self.clusters * length
         return replace(cost, mixing=cost.mixing + products)
 
+    def kept(self, *, length: int, width: int, heads: int, causal: bool = False) -> int:
+        """Scores and weights within the clusters too."""
+        kept = super().kept(length=length, width=width, heads=heads, causal=causal)
+        return kept + 2 * self.costs(length=length, width=width, heads=heads, causal=causal).weights
+
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         if not causal:
             return needed.any().expand(needed.shape)

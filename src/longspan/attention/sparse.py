@@ -67,6 +67,11 @@ class SparseConfig(AttentionConfig):
             )
 
     @property
+    def copies(self) -> int:
+        """What the second set of keys gives."""
+        return 1 if self.heads == "merged" else 0
+
+    @property
     def parts(self) -> int:
         """How many patterns heads take in turns."""
         return 1 if self.heads == "merged" else 2 if self.kind == "strided" else self.sub_blocks

@@ -104,6 +104,11 @@ class SynthesizerConfig(AttentionConfig):
             mixing += width * sum(self.factors) * length
         return replace(cost, mixing=mixing)
 
+    def kept(self, *, length: int, width: int, heads: int, causal: bool = False) -> int:
+        """Scores and weights of all pairs too."""
+        kept = super().kept(length=length, width=width, heads=heads, causal=causal)
+        return kept + 2 * self.costs(length=length, width=width, heads=heads, causal=causal).weights
+
     def build(self, *, width: int, heads: int, causal: bool = False) -> SynthesizerAttention:
         return SynthesizerAttention(self, width=width, heads=heads, causal=causal)
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "summarize": "The main jobs",
     "answer": "The main jobs",
     "index": "The main jobs",
+    "classify": "The main jobs",
     "embed": "The main jobs",
     "coref": "The main jobs",
     "generate": "The main jobs",

@@ -75,6 +75,12 @@ class StackConfig:
         check(self)
 
     @property
+    def keeps_every_layer(self) -> bool:
+        """Whether training keeps what each block computes until it comes back to it, and nothing besides, so that
+        memory can be counted block by block."""
+        return False
+
+    @property
     def brings_attention(self) -> bool:
         """Whether it has attention of its own, so that the mechanisms of the model say nothing."""
         return "attention" in self.unused

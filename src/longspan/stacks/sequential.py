@@ -19,6 +19,10 @@ class SequentialConfig(StackConfig):
 
     stack: ClassVar[str] = "sequential"
 
+    @property
+    def keeps_every_layer(self) -> bool:
+        return True
+
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Sequential:
         return Sequential(block(layer) for layer in range(layers))
 

@@ -27,6 +27,7 @@ TASKS: dict[str, Any] = {
     "distillation": "longspan.tasks.embeddings.distillation:Distillation",
     "span_answers": "longspan.tasks.questions.spans:SpanAnswers",
     "pair_labels": "longspan.tasks.labels.pairs:PairLabels",
+    "classification": "longspan.tasks.classification.classification:Classification",
     "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
     "algorithmic": "longspan.tasks.exercises.algorithmic:Algorithmic",
     "stories": "longspan.tasks.exercises.stories:Stories",

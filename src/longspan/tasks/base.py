@@ -78,6 +78,10 @@ class Task(Protocol):
         """Tokens with a meaning of their own in this task; training appends those that the tokenizer lacks."""
         return ()
 
+    def of_rows(self, rows: Sequence[Any]) -> Self:
+        """This task with what only the training rows tell, such as which labels there are; before a model is made."""
+        return self
+
     def check_model(self, config: Any) -> None:
         """Raise `InputError` where the model of `config` cannot do this task, such as for want of positions."""
 

@@ -26,6 +26,7 @@ TASK_OF_MODEL = {
     "LongspanForConditionalGeneration": "summarization",
     "LongspanForSentenceScoring": "extraction",
     "LongspanForSentenceEmbedding": "distillation",
+    "LongspanForSequenceClassification": "classification",
     "LongspanForMaskedLM": "masked_lm",
     "LongspanForCausalLM": "language_model",
     "LongspanForNaturalQuestions": "natural_questions",

@@ -99,6 +99,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
 def _prepare(recipe: Recipe, folder: Path) -> Any:
     task = recipe.build_task()
     rows = load_rows(task, recipe.data, "train"), load_rows(task, recipe.data, "validation")
+    task = task.of_rows(rows[0])
     with runs.on_main_process_first():
         tokenizer = _tokenizer(recipe, task, rows[0], folder)
         source = _checkpoint(recipe, tokenizer, folder)

@@ -42,6 +42,11 @@ class KernelConfig(AttentionConfig):
         each = self.feature_count(head_width) * (2 * head_width + 1) + 2 * self.feature_cost(head_width)
         return replace(cost, mixing=heads * each * length)
 
+    def kept(self, *, length: int, width: int, heads: int, causal: bool = False) -> int:
+        """The features of queries and keys too."""
+        kept = super().kept(length=length, width=width, heads=heads, causal=causal)
+        return kept + 2 * heads * self.feature_count(width // heads) * length
+
     def feature_count(self, head_width: int) -> int:
         """Features of one query or key, F."""
         return head_width

@@ -1,0 +1,140 @@
+"""Labelled documents, by name, file or folder: a stream of `LabelledRow`.
+
+- `read_labelled("hyperpartisan", "validation")`: one of `DATA_SETS`, or any folder of LONGSPAN_DATA
+- `read_labelled("reviews.csv")`: CSV, TSV, JSON Lines or Parquet with a column of texts and one of labels
+- `read_labelled("aclImdb", "test")`: folders of texts, whose names are the labels
+- `read_labelled("synthetic", limit=64)`: made up in code
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from longspan.characters import check_characters
+from longspan.data.fields import Record, kind_of, name_of
+from longspan.data.labelled.folders import folder_rows, is_labelled_folder
+from longspan.data.labelled.rows import PARTS, LabelledRow, is_in, synthetic_labelled
+from longspan.data.skipping import Skipped, check_on_error
+from longspan.data.sources import ALIASES, DataSet, Kind, read
+from longspan.data.tables import read_records
+from longspan.errors import InputError
+
+TEXT_FIELDS = ("text", "document", "content", "article", "body", "review", "comment", "sentence")
+LABEL_FIELDS = ("label", "labels", "class", "category", "target", "sentiment", "polarity", "topic")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which fields hold text and label, where the usual names do not tell; and what the labels are called."""
+
+    text_field: str | None = None
+    label_field: str | None = None
+    called: dict[str, str] = field(default_factory=dict)
+
+
+DATA_SETS: dict[str, DataSet] = {
+    "hyperpartisan": DataSet(
+        splits={split: (f"hyperpartisan/{split}.jsonl.gz",) for split in ("train", "validation")},
+        choice=Choice(label_field="hyperpartisan", called={"true": "hyperpartisan", "false": "mainstream"}),
+    ),
+}
+
+LABELLED = Kind(
+    row=LabelledRow,
+    named=DATA_SETS,
+    made_up=lambda count, seed: synthetic_labelled(16 if count is None else count, seed=seed),
+    suffixes=("jsonl", "ndjson", "json", "csv", "tsv", "parquet"),
+    is_one=is_labelled_folder,
+    hint="or a folder of folders of .txt files, one for each label",
+)
+"""Where labelled documents come from."""
+
+
+def read_labelled(
+    data: str | Path | Sequence[str | Path],
+    split: str = "train",
+    *,
+    text_field: str | None = None,
+    label_field: str | None = None,
+    by_hash: bool = False,
+    limit: int | None = None,
+    on_error: str = "raise",
+) -> Iterator[LabelledRow]:
+    """Stream the rows of a labelled data set; one record is in memory at a time.
+
+    Args:
+        data: a CSV, TSV, JSON Lines or Parquet file, a folder with files of the split, a folder of folders of texts,
+            the name of one of `DATA_SETS` or of a registered reader, "synthetic", or several of these.
+        split: which part of a folder or a named data set; a single file is read whatever the split, unless `by_hash`.
+        text_field: the column of the texts; None takes the first of `TEXT_FIELDS` that is there.
+        label_field: the column of the labels; None takes the first of `LABEL_FIELDS`.
+        by_hash: divide a file that holds everything: a hash of the text decides (80/10/10).
+        limit: stop after so many rows.
+        on_error: "raise" stops at a malformed row; "skip" passes over it, and the log says how many there were.
+
+    Raises:
+        InputError: nothing is found, or an option is wrong (at once); a row has no text or no label, or is not UTF-8
+            (when it is reached; it names file and line).
+    """
+    check_on_error(on_error)
+    part = next((name for name in PARTS if name in ALIASES.get(split, (split,))), None)
+    if by_hash and part is None:
+        raise InputError(f"split={split!r} is none that a hash divides into; give one of {', '.join(PARTS)}")
+    given = {"text_field": text_field, "label_field": label_field}
+    given = {name: value for name, value in given.items() if value is not None}
+
+    def read_file(path: Path, choice: Choice | None) -> Iterator[LabelledRow]:
+        skipped = Skipped(str(path), on_error)
+        if path.is_dir():
+            return folder_rows(path, split, skipped)
+        rows = _rows(path, replace(choice or Choice(), **given), skipped)
+        return (row for row in rows if not by_hash or is_in(row.text, str(part)))
+
+    return read(data, split, LABELLED, read_file, limit)
+
+
+def _rows(path: Path, choice: Choice, skipped: Skipped) -> Iterator[LabelledRow]:
+    stem = path.name.split(".")[0]
+    for number, record in read_records(path, skipped.add):
+        try:
+            row = _row(record, choice, f"{stem}:{number}")
+        except InputError as error:
+            skipped.add(number, InputError(skipped.with_remedy(f"{path}, line {number}: {error}")))
+        else:
+            yield row
+    skipped.report()
+
+
+def _row(record: Record, choice: Choice, default_id: str) -> LabelledRow:
+    text = record[_field(record, choice.text_field, TEXT_FIELDS, "text")]
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f"the text is {'blank' if isinstance(text, str) else kind_of(text)}; give words to read")
+    label = _label(record[_field(record, choice.label_field, LABEL_FIELDS, "label")])
+    label = choice.called.get(label, label)
+    return LabelledRow(id=name_of(record, "id", default_id), text=check_characters(text, "the text"), label=label)
+
+
+def _field(record: Record, chosen: str | None, usual: tuple[str, ...], what: str) -> str:
+    """The field that holds the text or the label; `InputError` where there is none."""
+    found = next((name for name in ([chosen] if chosen else usual) if name in record), None)
+    if found is None:
+        there = ", ".join(sorted(map(str, record))) or "none"
+        wanted = repr(chosen) if chosen else f"{', '.join(usual[:-1])} or {usual[-1]}"
+        raise InputError(f"no column {wanted}; there is {there}; name the one of the {what}s in task.{what}_field")
+    return found
+
+
+def _label(value: Any) -> str:
+    """A label in words; `InputError` for what is none."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        value = int(value)  # how tables with a gap in the column keep whole numbers
+    if isinstance(value, int) or (isinstance(value, str) and value.strip()):
+        return check_characters(str(value).strip(), "the label")
+    shown = "blank" if isinstance(value, str) else kind_of(value)
+    raise InputError(f"the label is {shown}; give a word, a whole number or true or false")

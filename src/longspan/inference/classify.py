@@ -1,0 +1,129 @@
+"""`longspan.classify`: a document of any kind in, its label out, with a probability for each label that there is."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longspan.errors import InputError
+
+if TYPE_CHECKING:
+    from longspan.data.text.blocks import Document
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentLabel:
+    """What a document is.
+
+    Attributes:
+        label: the most likely one.
+        probability: of this label, between 0 and 1, as the model sees it.
+        probabilities: of every label that the model knows, the most likely one first.
+        tokens: how many tokens the model read.
+        of_tokens: how many the document has.
+        seconds: time from text to label, without loading the model.
+        note: a warning for the reader, or None.
+    """
+
+    label: str
+    probability: float
+    probabilities: dict[str, float]
+    tokens: int
+    of_tokens: int
+    seconds: float
+    note: str | None = None
+
+    def __str__(self) -> str:
+        return self.label
+
+
+def classify(document: str | Path | Document, model: str | Path | Classifier) -> DocumentLabel:
+    """Tell which label a document has.
+
+    Args:
+        document: the text itself, a `Path` to a file of any kind that `read` knows, or what `read` gave.
+        model: the folder of a model that classifies, such as `longspan train` makes for the task `classification`; or
+            what `load_classifier` returned.
+
+    Returns:
+        A `DocumentLabel`; `print` shows the label.
+
+    Raises:
+        InputError: nothing to read; a model that cannot be loaded, or does not classify.
+    """
+    from longspan.data.text.reading import document_of, read
+
+    if isinstance(document, Path):
+        document = read(document)
+    elif isinstance(document, str):
+        if not document.strip():
+            raise InputError("document is blank; give a text with words in it, or a Path to a file")
+        document = document_of(document)
+    classifier = model if isinstance(model, Classifier) else load_classifier(model)
+    return classifier.classify(document)
+
+
+@lru_cache(maxsize=2)
+def load_classifier(model: str | Path) -> Classifier:
+    """Load a classifier once for many documents; argument and errors as in `classify`."""
+    from longspan.checkpoints.loading import load_pair
+    from longspan.models import LongspanForSequenceClassification
+    from longspan.tasks import task_beside
+    from longspan.tasks.classification.classification import Classification
+
+    loaded, tokenizer = load_pair(model)
+    if not isinstance(loaded, LongspanForSequenceClassification) or loaded.config.num_labels < 2:
+        raise InputError(
+            f"model {str(model)!r} is a {type(loaded).__name__} of {loaded.config.num_labels} labels, which tells none "
+            "apart; give one that `longspan train` made for the task classification"
+        )
+    task = task_beside(Path(model))
+    task = task if isinstance(task, Classification) else Classification()
+    return Classifier(loaded, tokenizer, task.fitted(loaded.config))
+
+
+class Classifier:
+    """A model with its tokenizer, and its task, which knows how texts are cleaned and cut.
+
+    Attributes:
+        labels: those that it knows.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, task: Any) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        self.task = task
+        self.labels: tuple[str, ...] = task.labels
+
+    def classify(self, document: Document) -> DocumentLabel:
+        """See `longspan.classify`."""
+        import torch
+
+        from longspan.characters import mend
+
+        begin = time.perf_counter()
+        text, halves = mend(document.words)
+        ids, whole = self.task.encode(text, self.tokenizer)
+        batch = self.task.collator(self.tokenizer)([{"input_ids": ids}])
+        with torch.inference_mode():
+            found = self.model(**batch).logits[0].double().softmax(-1).tolist()
+        named = dict(sorted(zip(self.labels, found, strict=True), key=lambda pair: -pair[1]))
+        label = next(iter(named))
+        return DocumentLabel(
+            label=label,
+            probability=named[label],
+            probabilities=named,
+            tokens=len(ids),
+            of_tokens=whole,
+            seconds=time.perf_counter() - begin,
+            note=self._note(len(ids), whole, halves),
+        )
+
+    def _note(self, tokens: int, whole: int, halves: int) -> str | None:
+        from longspan.inference.notes import notes
+
+        cut = f"the model read the first {tokens:,} of {whole:,} tokens" if tokens < whole else None
+        return notes(cut, halves=halves)

@@ -1,0 +1,54 @@
+"""A picture of calibration: how often predictions are right that are meant to be right so often.
+
+Needs the 'pictures' extra (matplotlib).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from longspan.errors import InputError
+from longspan.extras import require
+from longspan.pictures.patterns import COLOURS, INK, PAPER, QUIET, literal
+from longspan.tasks.metrics.classification import Bin
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw_reliability(curves: Mapping[str, Sequence[Bin]]) -> Figure:
+    """A panel for each model: accuracy against confidence in bins, whose dots are as large as the bins are full.
+
+    On the dotted line a model is as often right as it says; below it, it is too sure of itself.
+
+    Args:
+        curves: name → what `reliability` gives.
+
+    Raises:
+        InputError: there is no curve, or matplotlib is missing.
+    """
+    if not curves:
+        raise InputError("curves is empty; give at least one model with its bins")
+    figure_module: Any = require("matplotlib.figure", extra="pictures", purpose="drawing a picture")
+    figure = figure_module.Figure(figsize=(3.6 * len(curves), 3.6), facecolor=PAPER, layout="constrained")
+    for number, (name, bins) in enumerate(curves.items()):
+        axes = figure.add_subplot(1, len(curves), number + 1, facecolor=PAPER)
+        axes.plot([0, 1], [0, 1], color=QUIET, linewidth=1, linestyle=":")
+        largest = max((one.count for one in bins), default=1)
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot([one.confidence for one in bins], [one.accuracy for one in bins], color=colour, linewidth=1.2)
+        axes.scatter(
+            [one.confidence for one in bins],
+            [one.accuracy for one in bins],
+            s=[20 + 120 * one.count / largest for one in bins],
+            color=colour,
+            zorder=3,
+        )
+        axes.set(xlim=(0, 1.02), ylim=(0, 1.02))
+        axes.set_title(name, fontsize=9.5, color=INK, loc="left")
+        axes.set_xlabel("probability of the predicted label", fontsize=8.5, color=QUIET)
+        axes.set_ylabel("share that is right", fontsize=8.5, color=QUIET)
+        axes.tick_params(labelsize=8, colors=QUIET)
+        axes.spines[["top", "right"]].set_visible(False)
+    return literal(figure)

@@ -1,0 +1,163 @@
+"""Classification of long documents: one label each, read off the first token, which sees the whole document.
+
+Longformer (Beltagy et al. 2020) on IMDB and Hyperpartisan: `[CLS] text [SEP]` cut at 4 096 tokens, global attention on
+the first token, cross-entropy over the labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+import torch
+
+from longspan.data.labelled.cleaning import clean
+from longspan.data.labelled.readers import read_labelled
+from longspan.data.labelled.rows import LabelledRow
+from longspan.errors import InputError
+from longspan.settings import LARGEST, Range, show
+from longspan.tasks.base import Outcome, Task, check_room, room_for
+from longspan.tasks.metrics.classification import BINS, classification_scores
+from longspan.tasks.predicting import FeatureRows, pad, predict
+from longspan.tasks.tokenizers import encode, padding_id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classification(Task):
+    """Tell which of some labels a document has.
+
+    The first token is global, in training and in inference: the collator and the model's configuration say so.
+
+    Attributes:
+        max_tokens: longer documents are cut to their first so many tokens, special tokens included.
+        labels: what the documents can be, in the order of the model's outputs; empty takes the labels of the training
+            rows, sorted.
+        text_field: the column of the texts; None recognises it, see `read_labelled`.
+        label_field: the column of the labels; None recognises it.
+        clean: take out web addresses and what is repeated for effect, in training and in inference: Hyperpartisan's
+            cleaning.
+        by_hash: divide files that hold everything into train, validation and test (80/10/10) by a hash of each text.
+    """
+
+    name: ClassVar[str] = "classification"
+    generates: ClassVar[bool] = False
+    head: ClassVar[str | None] = "sequence_classification"
+    lower_is_better: ClassVar[tuple[str, ...]] = ("calibration_error", "brier")
+    score_names: ClassVar[tuple[str, ...]] = ("accuracy", "macro_f1", "micro_f1", "f1_*", *lower_is_better)
+
+    max_tokens: Annotated[int, Range(3, LARGEST)] = 4096
+    labels: tuple[str, ...] = ()
+    text_field: str | None = None
+    label_field: str | None = None
+    clean: bool = False
+    by_hash: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse labels that are the same, and a single one."""
+        super().__post_init__()
+        if len(set(self.labels)) < len(self.labels) or len(self.labels) == 1:
+            raise InputError(f"task.labels is {show(list(self.labels))}; give two or more, each once, or leave it out")
+
+    def of_rows(self, rows: Sequence[LabelledRow]) -> Self:
+        """With the labels of the training rows, where none are given."""
+        found = sorted({row.label for row in rows})
+        if len(found) < 2 and not self.labels:
+            raise InputError(
+                f"all {len(rows)} training rows have the label {show(found[0])}, so there is nothing to tell apart; "
+                "give data with two labels or more, or the right task.label_field"
+            )
+        return self if self.labels else replace(self, labels=tuple(found))
+
+    def model_fields(self) -> dict[str, Any]:
+        """The head, the global first token, and the labels with their numbers."""
+        fields = super().model_fields() | {"global_tokens": "first"}
+        if self.labels:
+            fields |= {"id2label": dict(enumerate(self.labels)), "label2id": self._numbers}
+        return fields
+
+    @property
+    def _numbers(self) -> dict[str, int]:
+        return {label: number for number, label in enumerate(self.labels)}
+
+    def check_model(self, config: Any) -> None:
+        """Refuse more tokens than the model has positions for."""
+        check_room(self.max_tokens, config)
+
+    def fitted(self, config: Any) -> Self:
+        """As many tokens as the model has positions for, at most, and its labels."""
+        return replace(self.of_model(config), max_tokens=room_for(self.max_tokens, config))
+
+    def of_model(self, config: Any) -> Self:
+        """With the labels that a trained model knows, in its order."""
+        return replace(self, labels=tuple(str(config.id2label[number]) for number in range(config.num_labels)))
+
+    def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[LabelledRow]:
+        """All rows, in memory."""
+        fields = {"text_field": self.text_field, "label_field": self.label_field, "by_hash": self.by_hash}
+        return list(read_labelled(source, split, limit=limit, on_error=on_error, **fields))
+
+    def corpus(self, rows: Sequence[LabelledRow]) -> Iterator[str]:
+        """Every text, cleaned as it will be read."""
+        return (self.text_of(row.text) for row in rows)
+
+    def text_of(self, text: str) -> str:
+        """What is read of a text."""
+        return clean(text) if self.clean else text
+
+    def encode(self, text: str, tokenizer: Any) -> tuple[list[int], int]:
+        """Token ids of a text, cut to `max_tokens`, and how many there would be."""
+        return encode(tokenizer, self.text_of(text), max_tokens=self.max_tokens)
+
+    def dataset(
+        self, rows: Sequence[LabelledRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
+    ) -> FeatureRows:
+        """Token ids and the number of the label; labels that are not among `labels` raise `InputError`."""
+        numbers = self._numbers
+        for row in rows:
+            if row.label not in numbers:
+                raise InputError(
+                    f"row {show(row.id)} has the label {show(row.label)}, which was not seen in training "
+                    f"({', '.join(map(show, self.labels[:20]))}); correct it, or name all of them in task.labels"
+                )
+
+        def features(row: LabelledRow) -> dict[str, Any]:
+            return {"input_ids": self.encode(row.text, tokenizer)[0], "label": numbers[row.label]}
+
+        return FeatureRows(rows, features)
+
+    def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+        """Pads documents to `input_ids` `(B, T)`, both masks with the first token global, and `labels` `(B,)`."""
+        padding = padding_id(tokenizer)
+
+        def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
+            batch = pad(features, {"input_ids": padding}, leading=[1] * len(features))
+            if all("label" in feature for feature in features):
+                batch["labels"] = torch.tensor([feature["label"] for feature in features])
+            return batch
+
+        return collate
+
+    def probabilities(self, model: Any, dataset: Any, tokenizer: Any, *, batch_size: int) -> np.ndarray:
+        """`(N, L)`, of every label for every row of a data set."""
+        logits = predict(model, dataset, self.collator(tokenizer), batch_size=batch_size)
+        return torch.from_numpy(logits).double().softmax(-1).numpy()
+
+    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[LabelledRow], *, batch_size: int) -> Outcome:
+        """The scores of `classification_scores`, and a line with all probabilities for each row."""
+        task = self.of_model(model.config)
+        dataset = task.dataset(rows, tokenizer, training=False, seed=0, folder=Path())
+        found = task.probabilities(model, dataset, tokenizer, batch_size=batch_size)
+        gold = np.array([task._numbers[row.label] for row in rows])
+        lines = []
+        for row, each in zip(rows, found, strict=True):
+            named = {label: round(float(value), 6) for label, value in zip(task.labels, each, strict=True)}
+            best = task.labels[int(each.argmax())]
+            lines.append({"id": row.id, "label": row.label, "prediction": best, "probabilities": named})
+        flavour = (
+            f"percent, but for brier (a sum over the labels, 0 to 2); calibration error over {BINS} equal bins; "
+            f"documents cut at {self.max_tokens} tokens"
+        )
+        return Outcome(scores=classification_scores(found, gold, task.labels), lines=lines, flavour=flavour)
