@@ -120,10 +120,11 @@ def report(rows: Sequence[dict[str, float]]) -> list[str]:
         f"long without a memory (published: {PUBLISHED[int(last['length'])]:,}, another model on a GPU). The ratio "
         f"grows by {ours:.2f} with each token of attention length, the published one by {theirs:.2f}: a window reads "
         "L tokens for one that it predicts, a segment one. Ours grows more slowly the longer the window. A token of a "
-        "segment sees almost L keys as well, by two products in tiles instead of one in a fused kernel, and behind long "
-        f"memories that is most of its time: from {rows[0]['length']:,.0f} to {last['length']:,.0f} tokens it takes "
-        f"{last['segments'] / rows[0]['segments']:.1f} times as long, a pass of the window "
-        f"{last['window'] / rows[0]['window']:.1f} times, for {last['length'] / rows[0]['length']:.1f} times the tokens.",
+        "segment sees almost L keys as well, by two products in tiles instead of one in a fused kernel, and behind "
+        f"long memories that is most of its time: from {rows[0]['length']:,.0f} to {last['length']:,.0f} tokens it "
+        f"takes {last['segments'] / rows[0]['segments']:.1f} times as long, a pass of the window "
+        f"{last['window'] / rows[0]['window']:.1f} times, for {last['length'] / rows[0]['length']:.1f} times the "
+        "tokens.",
         table([*header, "ratio / L", "published ratio / L"], cells),
         "A text must not be read by windows that move by one token to be read well: windows that move by half their "
         "length cost two passes, and tell each token half as much or more. The ratio is about the published way of "
