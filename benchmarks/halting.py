@@ -106,8 +106,8 @@ def main() -> None:
         "still run goes on, chosen anew; the halting unit is made for this, the weights are random. Computed: every "
         "position at every step, those that have stopped masked, and nothing once all have. Skipped: those that have "
         "stopped are left out of queries (`full` alone), feed-forward layers and norms; their keys and values are "
-        "still made, since others read them. Both gave the same states before they were timed. At best is the ratio "
-        "of steps, which no skipping reaches as long as keys are read from everywhere.",
+        "still made, since others read them. Both gave the same states before they were timed. At best is the most "
+        "steps over the mean steps, which no skipping reaches as long as keys are read from everywhere.",
         table(header, lines),
     ]
     write_page("halting", "Skipping positions that have stopped", parts)

@@ -50,10 +50,10 @@ class Exercises(Sequence[Exercise]):
 
     def __init__(self, algorithm: Algorithm, count: int, *, length: int, exact: bool, seed: int) -> None:
         self.algorithm: Algorithm = algorithm
-        self.count, self.length, self.exact, self.seed = count, length, exact, seed
+        self.rows, self.length, self.exact, self.seed = count, length, exact, seed
 
     def __len__(self) -> int:
-        return self.count
+        return self.rows
 
     @overload
     def __getitem__(self, index: int) -> Exercise: ...
@@ -63,10 +63,10 @@ class Exercises(Sequence[Exercise]):
 
     def __getitem__(self, index: int | slice) -> Exercise | list[Exercise]:
         if isinstance(index, slice):
-            return [self._row(number) for number in range(*index.indices(self.count))]
-        if not -self.count <= index < self.count:
+            return [self._row(number) for number in range(*index.indices(self.rows))]
+        if not -self.rows <= index < self.rows:
             raise IndexError(index)
-        return self._row(index % self.count)
+        return self._row(index % self.rows)
 
     def _row(self, number: int) -> Exercise:
         random = np.random.Generator(np.random.Philox(key=[self.seed, number]))
