@@ -43,8 +43,8 @@ SIDES: dict[str, dict[str, float] | None] = {
 
 
 EXPLAINED = (
-    "A likely reason, which was not tested: no row comes twice in these steps, labels have no mistakes, and the teacher "
-    "is nearly sure of every answer, so that there is little that it could add, and no overfitting to prevent."
+    "A likely reason, which was not tested: no row comes twice in these steps, labels have no mistakes, and the "
+    "teacher is nearly sure of every answer, so that there is little that it could add, and no overfitting to prevent."
 )
 
 
