@@ -1,4 +1,4 @@
-"""What a decomposed reader learns with a teacher and without one, over three seeds.
+"""What a decomposed reader learns with a teacher and without one, over two seeds.
 
     python benchmarks/distillation.py            # a quarter of an hour on one core
     python benchmarks/distillation.py --quick    # a few steps of everything, and no page
@@ -6,8 +6,8 @@
 Rows in SQuAD's format are generated: a context lists things of six kinds, "bidu mara , kelo tofi , …", the first word
 of each saying how it is; the question asks for the one of some kind that is so. A teacher of four layers learns to
 answer. Students start from its weights with the three lower layers apart (three quarters, as 9 of 12), and train for
-equal steps on equal rows in equal order: on the labels alone, or by DeFormer's losses too. `longspan train` runs all of
-them. Finished runs stand in `results/distillation.jsonl`.
+equal steps on equal rows in equal order: on the labels alone, or by DeFormer's losses too (the teacher's predictions,
+or its states as well). `longspan train` runs all of them. Finished runs stand in `results/distillation.jsonl`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,24 @@ from longspan.training.recipe import Recipe
 from longspan.training.train import train
 from measure import RESULTS, machine, table, write_page
 
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2)
 MANNERS, KINDS, NOUNS, PHRASES = 4, 6, 8, 6
 TRAIN_ROWS, HELD_OUT = 20_000, 1000
 TEACHER_STEPS, STUDENT_STEPS = 1500, 600
 TEACHER_SEED, TEACHER_RATE, STUDENT_RATE = 1, 2e-3, 1e-3
 LOWER, LAYERS = 3, 4
 WEIGHTS = {"alpha": 0.5, "beta": 0.2, "gamma": 0.3}
-SIDES: dict[str, dict[str, float] | None] = {"labels alone": None, "with both losses": WEIGHTS}
+SIDES: dict[str, dict[str, float] | None] = {
+    "labels alone": None,
+    "predictions too": WEIGHTS | {"beta": 0.0},
+    "both losses": WEIGHTS,
+}
+
+
+EXPLAINED = (
+    "A likely reason, which was not tested: no row comes twice in these steps, labels have no mistakes, and the "
+    "teacher is nearly sure of every answer, so that there is little that it could add, and no overfitting to prevent."
+)
 
 
 def words(count: int, draw: random.Random) -> list[str]:
@@ -157,7 +167,11 @@ def report(found: list[dict[str, Any]]) -> list[str]:
 
     lines = [[side, *(f"{value:.1f}" for value in of(side, "f1")), *means(side)] for side in SIDES]
     (teacher,) = of("teacher", "f1")
-    gains = [two - one for one, two in zip(*(of(side, "f1") for side in SIDES), strict=True)]
+
+    def gains(side: str) -> str:
+        found = [two - one for one, two in zip(of("labels alone", "f1"), of(side, "f1"), strict=True)]
+        return f"{' and '.join(f'{gain:+.1f}' for gain in found)}"
+
     return [
         f"{found[-1]['machine']}, which did other work as well; processor time of one thread.",
         f"{TRAIN_ROWS:,} generated rows in SQuAD's format to train on, {HELD_OUT:,} held out. A context lists "
@@ -168,10 +182,10 @@ def report(found: list[dict[str, Any]]) -> list[str]:
         "the same rows in the same order.",
         "## F1 on the held-out rows, by seed",
         table(["", *(f"seed {seed}" for seed in SEEDS), "mean F1", "mean exact match", "seconds"], lines),
-        f"The teacher's losses change F1 by {', '.join(f'{gain:+.1f}' for gain in gains)}, "
-        f"{sum(gains) / len(gains):+.1f} in the mean. Published, on SQuAD 1.1 with 9 of 12 layers of BERT-base apart: "
-        "88.5 joint, 87.0 without and 87.1 with both losses. These rows are a proxy, which tells whether the losses "
-        "work, and not how much they bring on real questions.",
+        f"Against the labels alone, the teacher's predictions change F1 by {gains('predictions too')}, predictions and "
+        f"states by {gains('both losses')}. {EXPLAINED}",
+        "Published, on SQuAD 1.1 with 9 of 12 layers of BERT-base apart: 88.5 joint, 87.0 without and 87.1 with both "
+        "losses. These rows are a proxy, and tell nothing of how much a teacher brings on real questions.",
     ]
 
 

@@ -64,7 +64,7 @@ class Distilling:
 
         if self.teacher is None:
             return Teacher(restacked(student, "sequential", "distillation"), self)
-        teacher = load_model(self.teacher)
+        teacher: Any = load_model(self.teacher)
         for name in ("head", "vocab_size", "hidden_size", "num_hidden_layers"):
             ours, theirs = getattr(student.config, name), getattr(teacher.config, name)
             if ours != theirs:
