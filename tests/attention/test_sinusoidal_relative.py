@@ -126,6 +126,19 @@ def test_one_step_equals_the_segment(config):
     torch.testing.assert_close(torch.cat(pieces, 1), wide(hidden, Tokens(mask=mask)))
 
 
+@torch.no_grad()
+def test_segments_behind_a_full_memory_share_the_projected_distances():
+    module, hidden = build(FULL).eval(), torch.randn(2, 40, WIDTH, dtype=torch.float64)
+    state, tables = module.memory_state(9), []
+    for first in range(0, 40, 8):
+        past = hidden[:, max(0, first - 9) : first]
+        found = module(hidden[:, first : first + 8], state=state)
+        torch.testing.assert_close(found, module(torch.cat([past, hidden[:, first : first + 8]], 1))[:, -8:])
+        tables.append(state.positions)
+    assert [len(table[0]) for table in tables] == [8, 16, 17, 17, 17]
+    assert tables[2] is tables[3] is tables[4]
+
+
 def test_a_clamp_beyond_every_distance_changes_nothing():
     module, hidden = build(FULL), torch.randn(2, 20, WIDTH, dtype=torch.float64)
     plain = module(hidden)

@@ -14,7 +14,7 @@ from longspan.settings import Count
 
 
 @dataclass(frozen=True, kw_only=True)
-class LongformerConfig(RelativeConfig, WindowedConfig):
+class LongformerConfig(RelativeConfig, WindowedConfig):  # pyright: ignore[reportIncompatibleVariableOverride]
     """A window of `left_tokens` and `right_tokens` around each token, and global tokens.
 
     A total width w, as published and in transformers' `attention_window`, is `left_tokens = right_tokens = w // 2`.

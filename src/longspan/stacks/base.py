@@ -79,7 +79,7 @@ class StackConfig:
     def check_model(self, config: Any) -> None:
         """Raise `InputError` for fields of a model that do not go with this stack."""
 
-    def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> nn.ModuleList:
+    def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Layers:
         """Make the module, called as `Sequential` is, of `layers` blocks that `block(layer)` makes."""
         raise NotImplementedError
 

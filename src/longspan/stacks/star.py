@@ -16,7 +16,7 @@ from longspan.errors import InputError
 from longspan.ops import attend
 from longspan.ops.ring import Neighbours, attend_few
 from longspan.patterns import Full
-from longspan.stacks.base import Sizes, StackConfig
+from longspan.stacks.base import Layers, Sizes, StackConfig
 from longspan.stacks.block import Block, Kept
 
 
@@ -144,7 +144,7 @@ class StarStep(nn.Module):
         return hidden if norm is None else norm(hidden)
 
 
-class Star(nn.ModuleList):
+class Star(Layers):
     """The module of `StarConfig`: a list of its steps.
 
     Attributes:

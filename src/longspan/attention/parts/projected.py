@@ -54,15 +54,16 @@ class ProjectedAttention(Attention):
             key,
             value,
             pattern=self.pattern,
-            terms=self.score_terms(query, key, tokens),
+            terms=self.score_terms(query, key, tokens, state),
             key_mask=key_mask,
             dropout_prob=self.dropout_prob,
             query_offset=offset,
         )
         return self.merge_heads(context)
 
-    def score_terms(self, query: Tensor, key: Tensor, tokens: Tokens) -> list[Term]:
-        """What is added to the scores of queries, the last T of S keys, all `(B, H, …, D)`; here nothing."""
+    def score_terms(self, query: Tensor, key: Tensor, tokens: Tokens, state: State | None = None) -> list[Term]:
+        """What is added to the scores of queries, the last T of S keys, all `(B, H, …, D)`, `state` being what holds
+        the keys before them; here nothing."""
         return []
 
     def local_queries(self, query: Tensor, tokens: Tokens) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import AttentionConfig, Start
+from longspan.attention.base import AttentionConfig, Start, State
 from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.offsets import ANY, OffsetAttention
 from longspan.attention.parts.tokens import Tokens
@@ -168,10 +168,10 @@ class RelativeAttention(OffsetAttention):
             return query
         return query + self.biases(tokens)[0][:, None].to(query.dtype)
 
-    def score_terms(self, query: Tensor, key: Tensor, tokens: Tokens) -> list[Term]:
+    def score_terms(self, query: Tensor, key: Tensor, tokens: Tokens, state: State | None = None) -> list[Term]:
         """`(q + v)·(W_{k,R} R)`, of queries that have u already."""
         if self.config.positions == "none":
-            return super().score_terms(query, key, tokens)
+            return super().score_terms(query, key, tokens, state)
         first, rows = self._sinusoids(key)
         rows = F.dropout(rows, self.config.position_dropout, self.training)
         further = self._from_content_to_position(query, tokens)
@@ -179,8 +179,21 @@ class RelativeAttention(OffsetAttention):
         plain = not torch.compiler.is_compiling() and type(self.position) is nn.Linear
         if plain and 2 * query.shape[2] <= self.head_width and query.shape[2] < key.shape[2]:
             return [Bias(self._of_few(query + further[:, None], rows, first, key.shape[2]), globals=False)]
-        table = self.split_heads(self.position(rows))
+        table = self._kept_table(rows, state) if plain else self.split_heads(self.position(rows))
         return [ContentToPosition(table, query_bias=further, first=first, globals=False)]
+
+    def _kept_table(self, rows: Tensor, state: State | None) -> Tensor:
+        """The projected distances `(H, rows, D)`: segment after segment behind a full memory has the same, which its
+        state keeps beside keys and values that were projected by the same weights."""
+        if state is None or self.training or torch.is_grad_enabled():
+            return self.split_heads(self.position(rows))
+        from longspan.attention.parts.state import WindowLayer
+
+        kept = state.positions if isinstance(state, WindowLayer) else None
+        table = self.split_heads(self.position(rows)) if kept is None or kept.shape[1] != len(rows) else kept
+        if isinstance(state, WindowLayer):
+            state.positions = table
+        return table
 
     def _from_content_to_position(self, query: Tensor, tokens: Tokens) -> Tensor:
         """v - u, `(H, D)`."""

@@ -30,8 +30,12 @@ class WindowLayer(DynamicLayer):
 
     Args:
         reach: how many past positions a later token can still see.
+
+    Attributes:
+        positions: projected distances `(H, R, D)`, of mechanisms that have some.
     """
 
+    positions: Tensor | None = None
     is_sliding = True
     is_croppable = True
 

@@ -79,7 +79,7 @@ class WindowedAttention(ProjectedAttention):
             key,
             value,
             pattern=pattern,
-            terms=terms,
+            terms=[*terms, *self.score_terms(query, key, tokens, state)],
             key_mask=key_mask,
             globals=slots,
             global_rows=far is None and not self.separate,
@@ -99,7 +99,7 @@ class WindowedAttention(ProjectedAttention):
     ) -> tuple[Pattern, list[Term], Any]:
         """The pattern of the window, what is added to its scores, and what `global_rows` needs to replace the rows of
         global queries where their projections are not separate."""
-        return self.pattern, self.score_terms(query, key, tokens), None
+        return self.pattern, [], None
 
     def global_rows(
         self, hidden: Tensor, local: tuple[Tensor, Tensor, Tensor], real: Tensor | None, slots: Tensor, far: Any
