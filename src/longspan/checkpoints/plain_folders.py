@@ -43,7 +43,7 @@ def read_plain_folder(folder: Path) -> LongspanForCausalLM:
         native = LongspanConfig(**fields, source_model_type=said["model_type"], source_fields=rest or None)
     _check_size(folder, native, sum(torch.Size(shape).numel() for shape in shapes.values()))
     tensors = known.unpack(_tensors(folder), config)
-    model = LongspanForCausalLM(native)
+    model: Any = LongspanForCausalLM(native)  # `to` of transformers is wrapped in a way that no type checker follows
     dtypes = {tensor.dtype for tensor in tensors.values()}
     model.to(dtype=dtypes.pop() if len(dtypes) == 1 else torch.float32)
     unfilled = transfer(tensors, model.state_dict(), known.PAIRS)

@@ -1,4 +1,4 @@
-"""From a recipe to Hugging Face's Trainer: its arguments and the callbacks that every run has."""
+"""From a recipe to Hugging Face's Trainer and its arguments."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch.utils.data import SequentialSampler
-from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers import PrinterCallback, ProgressCallback, Trainer, TrainingArguments
 from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
 from transformers.trainer_utils import EvalLoopOutput
 
-from longspan.attention import Attention
 from longspan.errors import InputError
 from longspan.extras import require
 from longspan.models.carried import Carried
+from longspan.training.callbacks import Borders, Progress
 from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file
 from longspan.training.groups import with_head_rate
 from longspan.training.recipe import Optimisation, Recipe
@@ -309,54 +309,3 @@ def _reports(names: tuple[str, ...], folder: Path) -> list[Any]:
                 reason = " ".join(str(error).split())
                 raise InputError(f"optimisation.report_to is {name!r}, which cannot be used here: {reason}") from error
     return found
-
-
-class Progress(ProgressCallback):
-    """Trainer's progress bar, with the latest losses beside it instead of a line for each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.latest: dict[str, str] = {}
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Called by Trainer with every set of logged numbers."""
-        name = args.metric_for_best_model
-        shown = {f"eval_{name}": name, "loss": "loss", "eval_loss": "validation"}
-        self.latest |= {shown[key]: f"{value:.4g}" for key, value in (logs or {}).items() if key in shown}
-        if self.training_bar is not None:
-            self.training_bar.set_postfix(self.latest)
-
-
-class Borders(TrainerCallback):
-    """What every run does between its epochs and steps."""
-
-    def __init__(self, trainer: RecipeTrainer) -> None:
-        self.trainer = trainer
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tell the training data which epoch begins: accelerate does so in some cases only, never after resuming."""
-        dataset: Any = self.trainer.train_dataset
-        if hasattr(dataset, "set_epoch"):
-            dataset.set_epoch(int((state.epoch or 0.0) + 1e-9))
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tell every attention how many steps are done. Evaluate the last step too, whatever the interval, so that it
-        can be the best one."""
-        for module in self.trainer.accelerator.unwrap_model(self.trainer.model).modules():
-            if isinstance(module, Attention):
-                module.after_step(state.global_step)
-        if state.global_step >= state.max_steps:
-            control.should_log = control.should_evaluate = True
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Keep in a checkpoint, before it is sealed, the memory of streams, and between two lines of the log the losses
-        since the last one."""
-        trainer = self.trainer
-        if memory := trainer.carried.tensors():
-            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            save_file(memory, folder / memory_file(args.process_index))
-        if state.global_step != trainer.logged_step:
-            kept = {"loss": trainer.mean_unlogged(), "logged_step": trainer.logged_step}
-            if state.is_world_process_zero:
-                file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / UNLOGGED
-                file.write_text(json.dumps(kept), encoding="utf-8")

@@ -1,0 +1,64 @@
+"""The callbacks of every run: a progress bar, and what happens between epochs, steps and checkpoints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+from transformers import ProgressCallback, TrainerCallback
+
+from longspan.attention import Attention
+from longspan.training.checkpoints import UNLOGGED, memory_file
+
+
+class Progress(ProgressCallback):
+    """Trainer's progress bar, with the latest losses beside it instead of a line for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.latest: dict[str, str] = {}
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Called by Trainer with every set of logged numbers."""
+        name = args.metric_for_best_model
+        shown = {f"eval_{name}": name, "loss": "loss", "eval_loss": "validation"}
+        self.latest |= {shown[key]: f"{value:.4g}" for key, value in (logs or {}).items() if key in shown}
+        if self.training_bar is not None:
+            self.training_bar.set_postfix(self.latest)
+
+
+class Borders(TrainerCallback):
+    """What every run does between its epochs and steps."""
+
+    def __init__(self, trainer: Any) -> None:
+        self.trainer = trainer
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Tell the training data which epoch begins: accelerate does so in some cases only, never after resuming."""
+        dataset: Any = self.trainer.train_dataset
+        if hasattr(dataset, "set_epoch"):
+            dataset.set_epoch(int((state.epoch or 0.0) + 1e-9))
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Tell every attention how many steps are done. Evaluate the last step too, whatever the interval, so that it
+        can be the best one."""
+        for module in self.trainer.accelerator.unwrap_model(self.trainer.model).modules():
+            if isinstance(module, Attention):
+                module.after_step(state.global_step)
+        if state.global_step >= state.max_steps:
+            control.should_log = control.should_evaluate = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Keep in a checkpoint, before it is sealed, the memory of streams, and between two lines of the log the losses
+        since the last one."""
+        trainer = self.trainer
+        if memory := trainer.carried.tensors():
+            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            save_file(memory, folder / memory_file(args.process_index))
+        if state.global_step != trainer.logged_step:
+            kept = {"loss": trainer.mean_unlogged(), "logged_step": trainer.logged_step}
+            if state.is_world_process_zero:
+                file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / UNLOGGED
+                file.write_text(json.dumps(kept), encoding="utf-8")
