@@ -1,4 +1,4 @@
-"""Span ranking against an oracle in loops: every span, every antecedent, in losses and gradients; batches and pieces."""
+"""Span ranking against an oracle in loops: every span, every antecedent, losses and gradients; batches and pieces."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_no_two_kept_spans_cross() -> None:
         assert [(index // 4, index // 4 + index % 4) for index in found.tolist()] == taken
     model = make(crossing=False, spans_per_word=9.0)
     output = model(IDS, **GIVEN, labels=LABELS)
-    spans = [pair for pair in zip(output.mention_starts[0].tolist(), output.mention_ends[0].tolist(), strict=True)]
+    spans = zip(output.mention_starts[0].tolist(), output.mention_ends[0].tolist(), strict=True)
     spans = [pair for pair in spans if pair[0] >= 0]
     assert len(spans) >= WORDS
     assert not [(one, other) for one, other in product(spans, repeat=2) if one[0] < other[0] <= one[1] < other[1]]

@@ -103,7 +103,7 @@ def test_evaluation_does_not_know_the_batch_and_writes_what_can_be_read(tokenize
     fields = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     config = LongspanConfig(vocab_size=len(tokenizer), init_std=0.3, **fields, **task.model_fields())
     model = LongspanForCoreference(config)
-    rows = synthetic_documents(3, seed=3, sentences=6) + [ROW]
+    rows = [*synthetic_documents(3, seed=3, sentences=6), ROW]
     one, three = (task.evaluate(model, tokenizer, rows, batch_size=size) for size in (1, 3))
     assert one.lines == three.lines
     assert one.scores == three.scores
