@@ -26,10 +26,10 @@ def in_pieces(model: Any, inputs: dict[str, Any], sentence_ids: Tensor | None, l
             f"{asked[0]} is set, but a document of more than {limit} tokens is read in pieces; leave it out"
         )
     tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
-    others = {name: value for name, value in inputs.items() if name not in tensors}
     given = tensors["input_ids"] if "input_ids" in tensors else tensors["inputs_embeds"]
     rows, length = given.shape[:2]
     mask = tensors.setdefault("attention_mask", torch.ones(rows, length, dtype=torch.bool, device=given.device))
+    others = {name: value for name, value in inputs.items() if name not in tensors}
     bounds = [
         (row, start, end)
         for row in range(rows)

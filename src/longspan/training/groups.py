@@ -29,7 +29,7 @@ def with_head_rate(optimizer: Any, model: Any, rate: float) -> None:
         options = {name: value for name, value in group.items() if name not in ("params", "lr", "initial_lr")}
         optimizer.add_param_group({**options, "params": above, "lr": rate})
     if not found:
+        kind = type(model).__name__
         raise InputError(
-            f"optimisation.head_learning_rate is {rate}, but a {type(model).__name__} trains no layers above an encoder, "
-            "or them alone; leave it out"
+            f"optimisation.head_learning_rate is {rate}, but in a {kind} no layers above an encoder train; leave it out"
         )

@@ -83,8 +83,9 @@ def _records(path: Path, skipped: Skipped) -> Iterator[CoreferenceRow]:
 def row_of(record: Record, default_id: str = "") -> CoreferenceRow:
     """The document of one JSON record; `InputError` where it is malformed, without a place."""
     speakers = _words(record, "speakers") if record.get("speakers") else None
+    given = list_of(record, "clusters")
     try:
-        clusters = tuple(tuple((start, end) for start, end in cluster) for cluster in list_of(record, "clusters"))
+        clusters = tuple(tuple((start, end) for start, end in cluster) for cluster in given)
         whole = all(type(place) is int for cluster in clusters for mention in cluster for place in mention)
     except (TypeError, ValueError):
         whole, clusters = False, ()

@@ -42,7 +42,8 @@ def words_of(hidden: Tensor, word_ids: Tensor, count: int, sentence_ids: Tensor,
         start = ids.new_full((ids.shape[0], count + 1), -1)
         return start.scatter_reduce(1, places, ids, "amax")[:, :count]
 
-    speakers = torch.full_like(places[:, :1], -1).expand(-1, count) if speaker_ids is None else largest(speaker_ids)
+    unknown = word_ids.new_full((word_ids.shape[0], count), -1)
+    speakers = unknown if speaker_ids is None else largest(speaker_ids)
     return Words(states, exists, largest(sentence_ids), speakers)
 
 
@@ -141,7 +142,7 @@ def without_crossing(scores: Tensor, want: Tensor, most: int) -> tuple[Tensor, T
     rows, count, longest = scores.shape
     found = torch.zeros(rows, most, dtype=torch.long)
     kept = torch.zeros(rows, most, dtype=torch.bool)
-    order = scores.flatten(1).argsort(1, descending=True, stable=True).cpu()
+    order = scores.flatten(1).argsort(dim=1, descending=True, stable=True).cpu()
     usable = scores.isfinite().flatten(1).sum(1).tolist()
     for row in range(rows):
         last, first = [-1] * count, [count] * count
