@@ -151,10 +151,10 @@ def _words(seeds: Sequence[int], by: dict[int, dict[int, Any]]) -> list[str]:
     return [
         f"`python benchmarks/classification.py` on {machine()}, one thread.",
         "The recipe `hyperpartisan-small`, from scratch: two layers of width 64, a window of 32 tokens on each side, "
-        "the first token global; everything but `task.max_tokens` is equal. The 580 articles that are not held out by the "
-        f"data folder are dealt into five parts; each of {len(seeds)} seeds trains on four and labels the fifth, "
-        f"{count} articles in all, none of them seen in training. The weights after the last step count; nothing is chosen by a "
-        f"score. Training takes {seconds[LENGTHS[0]]:.0f} seconds of the processor a seed, and "
+        "the first token global; everything but `task.max_tokens` is equal. The 580 articles that the data folder "
+        f"does not hold out are dealt into five parts; each of {len(seeds)} seeds trains on four and labels the fifth, "
+        f"{count} articles in all, none of them seen in training. The weights after the last step count; "
+        f"nothing is chosen by a score. Training takes {seconds[LENGTHS[0]]:.0f} seconds of the processor a seed, and "
         f"{seconds[LENGTHS[1]]:.0f} on 512 tokens.",
         "Published, with pre-trained weights and not comparable (most of the published test articles stand in the "
         "training part, see the recipe `longformer-hyperpartisan`): F1 94.8 of Longformer-base on 4,096 tokens, 87.4 "

@@ -104,10 +104,10 @@ class SynthesizerConfig(AttentionConfig):
             mixing += width * sum(self.factors) * length
         return replace(cost, mixing=mixing)
 
-    def kept(self, *, length: int, width: int, heads: int, causal: bool = False) -> int:
-        """Scores and weights of all pairs too."""
-        kept = super().kept(length=length, width=width, heads=heads, causal=causal)
-        return kept + 2 * self.costs(length=length, width=width, heads=heads, causal=causal).weights
+    @property
+    def copies(self) -> int:
+        """The hidden layer of predicted scores, before and behind its activation, and its product."""
+        return 3 if "dense" in self.members else 0
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> SynthesizerAttention:
         return SynthesizerAttention(self, width=width, heads=heads, causal=causal)

@@ -36,6 +36,7 @@ COMMANDS = {
     "tokenizer": "Models",
     "evaluate": "Models",
     "lengthen": "Models",
+    "plan": "Models",
     "compare": "Attention",
     "draw": "Attention",
     "mechanisms": "Attention",

@@ -1,0 +1,69 @@
+"""`longspan plan`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from longspan.cli.terminal import say, say_json
+from longspan.errors import InputError
+
+if TYPE_CHECKING:
+    from longspan.compare.plan_choices import Plan
+
+
+def plan(
+    model: Annotated[str, typer.Argument(help="Folder of a model, a recipe's file, or the name of a shipped recipe.")],
+    tokens: Annotated[int, typer.Option(help="Tokens of each row.", min=1)] = 16384,
+    batch: Annotated[int, typer.Option(help="Rows at once.", min=1)] = 1,
+    train: Annotated[bool, typer.Option("--train", help="A step of training, instead of a forward pass.")] = False,
+    device_memory: Annotated[
+        float | None, typer.Option(help="GiB that the device has.", show_default="no limit")
+    ] = None,
+    mechanism: Annotated[
+        list[str] | None, typer.Option(help="Another mechanism to count; may be repeated.", show_default=False)
+    ] = None,
+    time: Annotated[bool, typer.Option("--time/--no-time", help="Measure a block, to tell seconds here.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+) -> None:
+    """Tell how much memory and time a model will need, before it is made.
+
+    Peak memory is counted from the configuration: weights, gradients, AdamW's states, activations, working memory; in
+    float32 and bfloat16, and in training with and without checkpointing. Seconds are of this machine, calibrated by one
+    block on at most 2,048 tokens. Where the device has too little, says what to change.
+
+    Examples: `longspan plan small-mlm-window --tokens 2048 --train`, `longspan plan DIR --batch 4 --device-memory 80`.
+    """
+    from longspan.compare.plan import Choice
+    from longspan.compare.plan_choices import make_plan
+
+    if device_memory is not None and not 0 < device_memory < 1e6:
+        raise InputError(f"--device-memory is {device_memory}; give GiB above 0, such as 80")
+    found = make_plan(
+        model,
+        Choice(tokens=tokens, batch=batch, train=train),
+        room=None if device_memory is None else int(device_memory * 2**30),
+        mechanisms=mechanism or (),
+        timed=time,
+    )
+    if json:
+        say_json(found.to_dict())
+    else:
+        _print(found)
+
+
+def _print(found: "Plan") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None)
+    for column in ("GiB", "weights", "training", "activations", "working", "peak", "seconds", ""):
+        table.add_column(column, no_wrap=True)
+    for row in found.rows:
+        sizes = (row.memory.weights, row.memory.gradients + row.memory.optimizer, row.memory.activations)
+        sizes += (row.memory.working, row.memory.peak)
+        fits = "" if found.room is None else "fits" if row.memory.peak <= found.room else "too much"
+        seconds = "" if row.seconds is None else f"{row.seconds:.3g}"
+        table.add_row(row.name, *[f"{size / 2**30:.2f}" for size in sizes], seconds, fits)
+    Console().print(table)
+    for line in found.advice:
+        say(line)

@@ -1,0 +1,88 @@
+"""What a plan is about: the configuration and the class of the model in a folder, or of the one that a recipe makes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from longspan.errors import InputError
+from longspan.settings import show
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A model that need not exist.
+
+    Attributes:
+        name: what it is called.
+        config: its `LongspanConfig`.
+        model_class: of it.
+    """
+
+    name: str
+    config: Any
+    model_class: Any
+
+    def with_attention(self, spec: Any) -> Planned:
+        """The same with another mechanism in every layer."""
+        fields = {**self.config.to_dict(), "attention": spec}
+        return Planned(name=self.name, config=type(self.config).from_dict(fields), model_class=self.model_class)
+
+
+def open_planned(source: str, tokens: int) -> Planned:
+    """The model of a folder, or of a recipe: a file that ends in .yaml, or the name of one of the package.
+
+    Raises:
+        InputError: there is neither; the recipe starts from a model that is not here; the model is too short.
+    """
+    folder = Path(os.path.expanduser(source))
+    found = _of_folder(folder) if (folder / "config.json").is_file() else _of_recipe(source)
+    longest = found.config.max_position_embeddings
+    if found.config.position_embedding != "sinusoidal" and tokens > longest:
+        raise InputError(
+            f"--tokens is {tokens:,} but {source!r} has positions for {longest:,}; lower it, or make the model longer "
+            f"with `longspan lengthen {source} --max-tokens {tokens} --output DIR`"
+        )
+    return found
+
+
+def _of_folder(folder: Path) -> Planned:
+    from longspan import models
+    from longspan.models import LongspanConfig, LongspanModel
+
+    config = _config_of(folder)
+    name = next(iter(config.architectures or ()), "")
+    known = name in models.__all__ and isinstance(config, LongspanConfig)
+    return Planned(name=str(folder), config=config, model_class=getattr(models, name) if known else LongspanModel)
+
+
+def _config_of(folder: Path) -> Any:
+    """The configuration in a folder, of ours or as ours."""
+    from longspan.models import LongspanConfig
+
+    text = (folder / "config.json").read_text(encoding="utf-8")
+    if '"longspan"' in text:
+        return LongspanConfig.from_pretrained(folder)
+    from longspan.checkpoints.sources import load_any
+
+    return load_any(folder).config
+
+
+def _of_recipe(source: str) -> Planned:
+    from longspan.training.models import new_config
+    from longspan.training.recipe_file import load_recipe
+
+    recipe = load_recipe(source)
+    task = recipe.build_task()
+    if recipe.model.source is not None:
+        start = Path(os.path.expanduser(recipe.model.source))
+        if not (start / "config.json").is_file():
+            raise InputError(
+                f"recipe {show(source)} starts from {recipe.model.source!r}, which is no folder here; name the folder "
+                "of a model, or give the recipe with model.from set to one"
+            )
+        return Planned(name=source, config=_config_of(start), model_class=task.model_class())
+    config = new_config(task, recipe.model, recipe.tokenizer.train or 32_768)
+    return Planned(name=source, config=config, model_class=task.model_class())

@@ -1,0 +1,42 @@
+"""`longspan plan`: a table, JSON, and one sentence for mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from longspan.cli import main
+from longspan.compare.plan_source import open_planned
+from longspan.errors import InputError
+from longspan.models import LongspanConfig
+
+
+def config(**changes) -> LongspanConfig:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    return LongspanConfig(**{"vocab_size": 50, "position_embedding": "sinusoidal", **sizes, **changes})
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config().save_pretrained(tmp_path)
+    arguments = ["plan", str(tmp_path), "--tokens", "4096", "--no-time", "--mechanism", "full"]
+    assert main([*arguments, "--device-memory", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "full, bfloat16" in out
+    assert "fits into 1 GiB" in out
+    assert main([*arguments, "--train", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["choices"]) == 8
+    assert found["choices"][0]["peak"] > found["choices"][0]["activations"] > 0
+
+
+def test_recipes_and_mistakes(refused, tmp_path: Path) -> None:
+    assert open_planned("small-mlm-window", 2048).config.hidden_size == 128
+    assert "no recipe of the package" in refused("plan", "small-mlm-windw")
+    assert "which is no folder here" in refused("plan", "longformer-imdb")
+    assert "--device-memory is -1.0" in refused("plan", "small-mlm-window", "--device-memory", "-1")
+    assert "--mechanism is 'nothing'" in refused("plan", "small-mlm-window", "--mechanism", "nothing")
+    config(position_embedding="learned", max_position_embeddings=512).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"--tokens is 1,024 .* positions for 512"):
+        open_planned(str(tmp_path), 1024)

@@ -1,0 +1,107 @@
+"""The planner: numbers worked by hand, what steps really hold, and what it says where a model does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from longspan.compare.plan import Choice, largest_batch, memory_of, other_choices, weights_of
+from longspan.compare.plan_choices import make_plan
+from longspan.compare.plan_source import Planned
+from longspan.compare.plan_time import Stopwatch, block_work
+from longspan.errors import InputError
+from longspan.models import LongspanConfig, LongspanForSequenceClassification
+
+SIZES = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+SIZES |= {"intermediate_size": 256, "position_embedding": "sinusoidal", "normalization": "pre", "dropout": 0.0}
+
+
+def planned(mechanism: str = "longformer", **changes) -> Planned:
+    config = LongspanConfig(**{**SIZES, "attention": mechanism, "max_position_embeddings": 65536, **changes})
+    return Planned(name=mechanism, config=config, model_class=LongspanForSequenceClassification)
+
+
+def test_by_hand() -> None:
+    model = planned(num_hidden_layers=1, embedding_norm=False)
+    # A table, four projections, two feed-forward layers, two norms and one behind, and the head of two layers.
+    linear = 4 * 64 * 64 + 2 * 64 * 256 + 64 * 64 + 2 * 64
+    biases = 4 * 64 + 256 + 64 + 64 + 2
+    found = weights_of(model)
+    globals_ = found.total - (100 * 64 + linear + biases + 3 * 2 * 64)
+    assert globals_ in (0, 3 * (64 * 64 + 64))  # projections of global tokens' own
+    assert found.linear == linear + (3 * 64 * 64 if globals_ else 0)
+    memory = memory_of(model, Choice(tokens=1000, batch=3, train=True))
+    assert memory.weights == memory.gradients == 4 * found.total
+    assert memory.optimizer == 8 * found.total
+    # Two states and two inputs of linear layers, q, k, v and what they gather, the widest; then the input of
+    # the last norm.
+    attention = model.config.layer_attention(0).kept(length=1000, width=64, heads=2) // 1000
+    assert memory.activations == 3000 * 4 * (4 * 64 + attention + 256 + 64)
+    assert memory.peak == memory.weights + memory.optimizer + memory.activations + memory.working
+
+
+def test_choices_differ_as_they_should() -> None:
+    model, choice = planned(num_hidden_layers=8), Choice(tokens=8192, batch=2, train=True)
+    full, half, checked, both = (memory_of(model, one) for one in other_choices(choice))
+    assert both.activations < checked.activations < half.activations < full.activations
+    assert half.weights == full.weights + 2 * weights_of(model).linear
+    assert [one.words for one in other_choices(Choice(tokens=5))] == ["float32", "bfloat16"]
+    forward = memory_of(model, Choice(tokens=8192, batch=2))
+    assert forward.peak < full.peak / 4
+    assert (forward.gradients, forward.optimizer, forward.activations) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("mechanism", "batch"), [("longformer", 2), ("full", 1)])
+def test_a_step_holds_what_was_counted(mechanism: str, batch: int, memory) -> None:
+    model = planned(mechanism)
+    made = model.model_class(model.config)
+    ids = torch.randint(5, 100, (batch, 4096))
+    with memory() as seen:
+        made(input_ids=ids, labels=torch.zeros(batch, dtype=torch.int64)).loss.backward()
+    says = memory_of(model, Choice(tokens=4096, batch=batch, train=True))
+    assert says.activations + says.working == pytest.approx(seen.peak, rel=0.2)
+
+
+def test_seconds_grow_with_the_work() -> None:
+    ticks = iter(range(10_000))
+    watch, model = Stopwatch(lambda: float(next(ticks))), planned()
+    choice = Choice(tokens=512)
+    once = watch.seconds(model, choice, weights_of(model))
+    assert once == pytest.approx(2.0)  # a second for each of two blocks, by this clock
+    twice = watch.seconds(model, Choice(tokens=512, batch=2), weights_of(model))
+    assert twice == pytest.approx(4.0)
+    spec = model.config.layer_attention(0)
+    assert block_work(model.config, spec, 512) > 512 * (4 * 64**2 + 2 * 64 * 256)
+
+
+def test_the_largest_batch_is_the_last_that_fits() -> None:
+    model, choice = planned(), Choice(tokens=4096, train=True)
+    weights, room = weights_of(model), 1 << 30
+    most = largest_batch(model, choice, room, weights)
+    peaks = [memory_of(model, Choice(tokens=4096, train=True, batch=most + more), weights).peak for more in (0, 1)]
+    assert peaks[0] <= room < peaks[1]
+    assert largest_batch(model, choice, 1000, weights) == 0
+
+
+def test_advice(tmp_path: Path) -> None:
+    planned(num_hidden_layers=6).config.save_pretrained(tmp_path)
+    choice = Choice(tokens=8192, batch=4, train=True)
+    peaks = {row.name: row.memory.peak for row in make_plan(str(tmp_path), choice, timed=False).rows}
+    assert list(peaks) == ["float32", "bfloat16", "float32, checkpointing", "bfloat16, checkpointing"]
+
+    def advice(room: int) -> str:
+        return " ".join(make_plan(str(tmp_path), choice, room=room, timed=False).advice)
+
+    assert "float32 fits into" in advice(peaks["float32"])
+    assert "What fits: bfloat16; " in advice(peaks["float32"] - 1)
+    assert "a batch of 1 fits, and accumulate" in advice(min(peaks.values()) // 3)
+    assert "rows of at most" in advice(min(peaks.values()) // 8)
+    assert "Not even one token fits" in advice(1000)
+
+
+def test_other_stacks_are_refused() -> None:
+    reversible = planned(stack="reversible", normalization="pre")
+    with pytest.raises(InputError, match="'reversible' is not counted block by block"):
+        memory_of(reversible, Choice(tokens=64))
