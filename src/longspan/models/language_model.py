@@ -154,7 +154,9 @@ class LongspanForCausalLM(LongspanWriter):
             )
         assert isinstance(self.lm_head, AdaptiveHead)
         states, labels = shifted(states, labels)
-        return with_stack_loss(self.lm_head.loss(states, labels, count), decoded, labels=labels, count=count)
+        loss = with_stack_loss(self.lm_head.loss(states, labels, count), decoded, labels=labels, count=count)
+        assert loss is not None
+        return loss
 
     @torch.no_grad()
     def score(self, labels: Tensor, **inputs: Any) -> tuple[Tensor, Tensor, Cache | None]:
