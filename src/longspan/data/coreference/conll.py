@@ -49,7 +49,7 @@ def read_conll(path: Path, skipped: Skipped | None = None) -> Iterator[Coreferen
     try:
         with open_bytes(path) as file:
             for number, line in enumerate(file, 1):
-                place = f"{path}, line {number}"
+                place, text = f"{path}, line {number}", ""
                 try:
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
                     if begun := _BEGIN.match(text):

@@ -57,10 +57,10 @@ class LongspanForCoreference(RanksSpans, LongspanWithHead):
     def encode(self, inputs: dict[str, Any], own: dict[str, Any]) -> Any:
         """As the base; what is longer than the encoder's segments, or its positions, is read in several pieces that do
         not see each other, and end where a sentence does, if one ends there."""
-        limits = [self.options.segment_tokens]
+        limit = self.options.segment_tokens
         if self.config.position_embedding in ("learned", "axial"):
-            limits.append(self.config.max_position_embeddings)
-        limit = min((one for one in limits if one is not None), default=None)
+            positions = self.config.max_position_embeddings
+            limit = positions if limit is None or limit > positions else limit
         given = inputs["input_ids"] if inputs["input_ids"] is not None else inputs["inputs_embeds"]
         if limit is None or given is None or given.shape[1] <= limit:
             return super().encode(inputs, own)
