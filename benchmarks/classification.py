@@ -140,22 +140,25 @@ def _spread(found: Sequence[dict[str, float]]) -> list[str]:
     cells = []
     for name in SHOWN:
         values, digits = [one[name] for one in found], 2 if name == "brier" else 1
-        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-        cells.append(f"{statistics.mean(values):.{digits}f} ± {deviation:.{digits}f}")
+        spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+        cells.append(f"{statistics.mean(values):.{digits}f}{spread}")
     return cells
 
 
 def _words(seeds: Sequence[int], by: dict[int, dict[int, Any]]) -> list[str]:
     seconds = {tokens: statistics.mean(by[tokens][seed]["processor_seconds"] for seed in seeds) for tokens in LENGTHS}
     count = sum(len(by[LENGTHS[0]][seed]["predictions"]) for seed in seeds)
+    every = [one["label"] for seed in seeds for one in by[LENGTHS[0]][seed]["predictions"]]
+    common = 100 * max(map(every.count, LABELS)) / len(every)
+    of_seeds = f"each of {len(seeds)} seeds" if seeds[1:] else "one seed"
     return [
         f"`python benchmarks/classification.py` on {machine()}, one thread.",
         "The recipe `hyperpartisan-small`, from scratch: two layers of width 64, a window of 32 tokens on each side, "
         "the first token global; everything but `task.max_tokens` is equal. The 580 articles that the data folder "
-        f"does not hold out are dealt into five parts; each of {len(seeds)} seeds trains on four and labels the fifth, "
+        f"does not hold out are dealt into five parts; {of_seeds} trains on four and labels the fifth, "
         f"{count} articles in all, none of them seen in training. The weights after the last step count; "
-        f"nothing is chosen by a score. Training takes {seconds[LENGTHS[0]]:.0f} seconds of the processor a seed, and "
-        f"{seconds[LENGTHS[1]]:.0f} on 512 tokens.",
+        f"nothing is chosen by a score. The commoner label alone is right for {common:.1f} % of them. Training takes "
+        f"{seconds[LENGTHS[0]]:.0f} seconds of the processor a seed, and {seconds[LENGTHS[1]]:.0f} on 512 tokens.",
         "Published, with pre-trained weights and not comparable (most of the published test articles stand in the "
         "training part, see the recipe `longformer-hyperpartisan`): F1 94.8 of Longformer-base on 4,096 tokens, 87.4 "
         "of RoBERTa-base on 512.",

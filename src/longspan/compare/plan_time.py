@@ -87,16 +87,17 @@ class Stopwatch:
 
     def per_weight(self) -> float:
         """Seconds of AdamW per weight."""
-        if self.update is None:
-            weight = torch.nn.Parameter(torch.randn(ADAM_SAMPLE))
-            weight.grad = torch.randn(ADAM_SAMPLE)
-            optimizer = torch.optim.AdamW([weight])
-            found = []
-            for _ in range(3):
-                begin = self.clock()
-                optimizer.step()
-                found.append(self.clock() - begin)
-            self.update = min(found) / ADAM_SAMPLE
+        if self.update is not None:
+            return self.update
+        weight = torch.nn.Parameter(torch.randn(ADAM_SAMPLE))
+        weight.grad = torch.randn(ADAM_SAMPLE)
+        optimizer = torch.optim.AdamW([weight])
+        found: list[float] = []
+        for _ in range(3):
+            begin = self.clock()
+            optimizer.step()
+            found.append(self.clock() - begin)
+        self.update = min(found) / ADAM_SAMPLE
         return self.update
 
 

@@ -75,7 +75,7 @@ def load_classifier(model: str | Path) -> Classifier:
     from longspan.tasks.classification.classification import Classification
 
     loaded, tokenizer = load_pair(model)
-    if not isinstance(loaded, LongspanForSequenceClassification) or loaded.config.num_labels < 2:
+    if not isinstance(loaded, LongspanForSequenceClassification) or (loaded.config.num_labels or 0) < 2:
         raise InputError(
             f"model {str(model)!r} is a {type(loaded).__name__} of {loaded.config.num_labels} labels, which tells none "
             "apart; give one that `longspan train` made for the task classification"

@@ -19,7 +19,7 @@ BINS = 10
 class Bin(NamedTuple):
     """Predictions of like confidence."""
 
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     confidence: float
     """Their mean."""
     accuracy: float
