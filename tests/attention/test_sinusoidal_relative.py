@@ -142,15 +142,12 @@ def test_segments_behind_a_full_memory_share_the_projected_distances():
 def test_a_clamp_beyond_every_distance_changes_nothing():
     module, hidden = build(FULL), torch.randn(2, 20, WIDTH, dtype=torch.float64)
     plain = module(hidden)
-    module.clamp_distances(19)
-    torch.testing.assert_close(module(hidden), plain, atol=0, rtol=0)
-    module.clamp_distances(3)
-    assert not torch.allclose(module(hidden), plain)
-    module.clamp_distances(None)
-    assert torch.equal(module(hidden), plain)
-    for other, message in ((FullConfig(), "clamp_tokens=3 means nothing to attention 'full'"), (FULL, "is 0")):
-        with pytest.raises(InputError, match=message):
-            build(other).clamp_distances(3 if other is not FULL else 0)
+    for tokens in (19, 3):
+        clamped = build(replace(FULL, clamp_tokens=tokens))
+        clamped.load_state_dict(module.state_dict())
+        assert torch.equal(clamped(hidden), plain) == (tokens == 19)
+    with pytest.raises(InputError, match="clamp_tokens is 0"):
+        replace(FULL, clamp_tokens=0)
 
 
 def test_pairs_with_a_global_token_are_scored_by_content():

@@ -203,26 +203,26 @@ def test_same_length_is_the_published_mask():
 
 @pytest.mark.parametrize("learns", [False, True])
 def test_a_trained_model_takes_another_memory(learns, tmp_path):
-    model, ids, segments = build(memory=3), ids_of(2, 31), (9, 13, 9)
-    short = in_segments(model, ids, segments, learns=learns)[0]
-    model.set_memory(memory_tokens=11, same_length=True)
+    trained, ids, segments = build(memory=3), ids_of(2, 31), (9, 13, 9)
+    short = in_segments(trained, ids, segments, learns=learns)[0]
+    model = trained.with_memory(memory_tokens=11, same_length=True)
     torch.testing.assert_close(
         in_segments(model, ids, segments, learns=learns)[0], unrolled(model, ids, segments, 11, same=True)
     )
-    model.set_memory(memory_tokens=31, same_length=False)
+    model = model.with_memory(memory_tokens=31, same_length=False)
+    assert all(ours is theirs for ours, theirs in zip(model.parameters(), trained.parameters(), strict=True))
     long = in_segments(model, ids, segments, learns=learns)[0]
     torch.testing.assert_close(long, model(ids, use_cache=False).logits)
-    model.set_memory(clamp_tokens=30)
-    assert torch.equal(in_segments(model, ids, segments, learns=learns)[0], long)
-    model.set_memory(clamp_tokens=4)
+    assert torch.equal(in_segments(model.with_memory(clamp_tokens=30), ids, segments, learns=learns)[0], long)
+    model = model.with_memory(clamp_tokens=4)
     clamped = in_segments(model, ids, segments, learns=learns)[0]
     assert not torch.allclose(clamped, long)
     model.save_pretrained(tmp_path)
     loaded = LongspanForCausalLM.from_pretrained(tmp_path, dtype=torch.float64).eval()
     assert loaded.config.stack == {"stack": "recurrent", "memory_tokens": 31, "same_length": False}
     torch.testing.assert_close(in_segments(loaded, ids, segments, learns=learns)[0], clamped)
-    loaded.set_memory(memory_tokens=3)
-    assert not torch.allclose(in_segments(loaded, ids, segments, learns=learns)[0], short)
+    assert not torch.allclose(in_segments(loaded.with_memory(memory_tokens=3), ids, segments, learns=learns)[0], short)
+    assert torch.equal(in_segments(trained, ids, segments, learns=learns)[0], short)
 
 
 def test_columns_of_a_batch_know_nothing_of_each_other():
@@ -330,12 +330,12 @@ def test_what_cannot_be_is_refused_in_one_sentence():
     with pytest.raises(InputError, match="from which nothing can learn"):
         model(ids, past_key_values=cache)
     with pytest.raises(InputError, match="clamp_tokens=5 means nothing to attention 'full'"):
-        build({"mechanism": "full"}).set_memory(clamp_tokens=5)
+        build({"mechanism": "full"}).with_memory(clamp_tokens=5)
     with pytest.raises(InputError, match=r"unknown key 'stack\.memory'"):
-        model.set_memory(memory=3)
+        model.with_memory(memory=3)
     plain = LongspanForCausalLM(LongspanConfig(**{**model.config.to_diff_dict(), "stack": "sequential"}))
     with pytest.raises(InputError, match=r"unknown key 'stack\.memory_tokens'"):
-        plain.set_memory(memory_tokens=3)
+        plain.with_memory(memory_tokens=3)
 
 
 def test_what_was_remembered_cannot_be_taken_back_while_something_learns():

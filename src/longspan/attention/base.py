@@ -284,17 +284,6 @@ class Attention(nn.Module):
     def share_positions(self) -> None:
         """Give up tables of one's own that layers can share, for those of `Tokens(relative=…)`; here there are none."""
 
-    def clamp_distances(self, tokens: int | None) -> None:
-        """From now on distances above `tokens` count as this one; `None` lifts the limit.
-
-        Raises:
-            InputError: the mechanism knows no distances.
-        """
-        raise InputError(
-            f"clamp_tokens={tokens} means nothing to attention {self.config.mechanism!r}, which has no relative "
-            "positions; leave it out"
-        )
-
     def check_tokens(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> None:
         """Raise `InputError` where `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""
         name = f"attention {self.config.mechanism!r}"
@@ -349,9 +338,8 @@ class Attention(nn.Module):
         of all of them."""
         return self(torch.cat([past.to(hidden.dtype), hidden], dim=1), tokens)[:, past.shape[1] :]
 
-    def limit_keys(self, tokens: int | None) -> None:
-        """From now on no query sees further back than the last so many positions, its own included, in the causal form;
-        `None` lifts the limit.
+    def limit_keys(self, tokens: int) -> None:
+        """From now on no query sees further back than the last so many positions, its own included, in the causal form.
 
         Raises:
             InputError: the mechanism does not choose keys by their distance.

@@ -7,7 +7,6 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from longspan.attention import Tokens
-from longspan.attention.layers import plain_layers, spread
 from longspan.errors import InputError
 from longspan.models.caches import kept_states
 from longspan.models.configuration import LongspanConfig
@@ -85,14 +84,6 @@ class Decoder(Network):
             hidden_states=None if seen is None else tuple(seen),
             **of_stack(aside, training=self.training),
         )
-
-    def clamp_distances(self, tokens: int) -> None:
-        """Every layer counts distances above `tokens` as this one; errors as in `Attention.clamp_distances`."""
-        for block in self.layers.applied:
-            block.attention.clamp_distances(tokens)
-        count = len(self.layers.applied)
-        specs = [{**spec, "clamp_tokens": tokens} for spec in spread(self.config.attention, count)]
-        self.config.attention = plain_layers(specs, count)
 
     @property
     def keeps_state(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from longspan.models.decoder import Decoder
 from longspan.models.generation import LongspanWriter, shifted
 from longspan.models.losses import IGNORED
 from longspan.models.outputs import TextOutput, with_stack_loss
-from longspan.stacks import stack_config
+from longspan.models.variants import with_options
 
 
 class LongspanForCausalLM(LongspanWriter):
@@ -58,22 +58,18 @@ class LongspanForCausalLM(LongspanWriter):
             self._tied_weights_keys = tied_weights(config)
         self.post_init()
 
-    def set_memory(self, *, clamp_tokens: int | None = None, **options: Any) -> None:
-        """Go on with another memory than in training, with the same weights: what a longer one is worth shows then.
+    def with_memory(self, *, clamp_tokens: int | None = None, **options: Any) -> Self:
+        """The same weights, shared, with another memory than in training: what a longer one is worth shows then.
 
         Args:
-            clamp_tokens: distances above this count as this one from now on; `None` leaves that as it is.
+            clamp_tokens: distances above this count as this one; `None` leaves that as it is.
             **options: of the stack, such as `memory_tokens` and `same_length` of the recurrent one.
 
         Raises:
             InputError: options that the stack does not have, or positions that are not relative.
         """
-        stack = stack_config({**self.config.stack, **options})
-        if options:
-            self.decoder.layers.configure(stack)
-            self.config.stack = stack.to_dict()
-        if clamp_tokens is not None:
-            self.decoder.clamp_distances(clamp_tokens)
+        attention = {} if clamp_tokens is None else {"clamp_tokens": clamp_tokens}
+        return with_options(self, stack=options, attention=attention)
 
     def forward(
         self,

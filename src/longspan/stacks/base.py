@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from longspan.attention.base import State
-from longspan.errors import InputError
 from longspan.settings import check
 from longspan.stacks.block import Block
 
@@ -154,11 +153,3 @@ class Layers(nn.ModuleList):
     def new_state(self, step: int) -> State:
         """What a causal stack keeps between steps for one of the `applied`, of its own sequence, still empty."""
         return self.applied[step].attention.new_state()
-
-    def configure(self, config: StackConfig) -> None:
-        """Take other options, without other weights.
-
-        Raises:
-            InputError: the stack has none that can change once it is built.
-        """
-        raise InputError(f"stack {config.stack!r} has no options that can change once it is built; build it anew")

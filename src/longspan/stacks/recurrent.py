@@ -70,18 +70,9 @@ class Recurrent(Layers):
 
     def __init__(self, blocks: list[Block], config: RecurrentConfig) -> None:
         super().__init__(blocks)
-        self.configure(config)
-
-    def configure(self, config: StackConfig) -> None:
-        """Go on with another memory; states made before keep the length that they have."""
-        if not isinstance(config, RecurrentConfig):
-            return super().configure(config)
-        attentions: list[Any] = [block.attention for block in self]
-        changes = config.same_length or getattr(self, "config", config).same_length
-        for attention in attentions if changes else ():
-            attention.limit_keys(config.memory_tokens if config.same_length else None)
         self.config = config
-        return None
+        for block in blocks if config.same_length else ():
+            block.attention.limit_keys(config.memory_tokens)
 
     @property
     def keeps_state(self) -> bool:

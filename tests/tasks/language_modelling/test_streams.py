@@ -136,7 +136,7 @@ def test_evaluation_with_another_memory_leaves_the_model_as_it_was(corpus: list[
     read = {"segment_tokens": 4, "memory_tokens": 11, "same_length": True, "clamp_tokens": 6}
     longer = build(max_tokens=5, evaluation=read).evaluate(model, tokenizer, corpus, batch_size=1).scores
     assert LanguageStream(max_tokens=5).evaluate(model, tokenizer, corpus, batch_size=1).scores == before
-    model.set_memory(memory_tokens=11, same_length=True, clamp_tokens=6)
+    model = model.with_memory(memory_tokens=11, same_length=True, clamp_tokens=6)
     assert LanguageStream(max_tokens=4).evaluate(model, tokenizer, corpus, batch_size=1).scores == longer != before
 
 

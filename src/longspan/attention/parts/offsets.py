@@ -49,11 +49,11 @@ class OffsetAttention(ProjectedAttention):
         state.update(self.split_heads(self.key(past)), self.split_heads(self.value(past)))
         return self(hidden, replace(tokens, mask=tokens.last_mask(past.shape[1] + hidden.shape[1])), state)
 
-    def limit_keys(self, tokens: int | None) -> None:
+    def limit_keys(self, tokens: int) -> None:
         if not self.causal:
             raise InputError(f"limit_keys={tokens} is for causal forms; build the mechanism with causal=True")
         whole = self.make_pattern()
-        limited = [each if tokens is None else _limited(each, tokens) for each in _each(whole)]
+        limited = [_limited(each, tokens) for each in _each(whole)]
         self.pattern = PerHead(limited) if isinstance(whole, PerHead) else limited[0]
 
 

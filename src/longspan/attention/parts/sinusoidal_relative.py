@@ -140,11 +140,6 @@ class RelativeAttention(OffsetAttention):
         if self.config.shared:
             self.content_bias = self.position_bias = None
 
-    def clamp_distances(self, tokens: int | None) -> None:
-        if self.config.positions == "none":
-            super().clamp_distances(tokens)
-        self.config = replace(self.config, clamp_tokens=tokens)
-
     def biases(self, tokens: Tokens) -> tuple[Tensor, Tensor]:
         """u and v, `(H, D)` both: the module's own, or else those of `tokens`.
 
