@@ -55,15 +55,25 @@ def _print(found: "Plan") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None)
-    for column in ("GiB", "weights", "training", "activations", "working", "peak", "seconds", ""):
-        table.add_column(column, no_wrap=True)
+    table = Table(box=None, padding=(0, 1), pad_edge=False)
+    unit, power = ("GiB", 30) if max(row.memory.peak for row in found.rows) >= 2**30 else ("MiB", 20)
+    for column in (unit, "weights", "training", "kept", "work", "peak", "time", ""):  # all in 80 places
+        table.add_column(column, no_wrap=True, justify="right" if column not in (unit, "") else "left")
     for row in found.rows:
         sizes = (row.memory.weights, row.memory.gradients + row.memory.optimizer, row.memory.activations)
         sizes += (row.memory.working, row.memory.peak)
         fits = "" if found.room is None else "fits" if row.memory.peak <= found.room else "too much"
-        seconds = "" if row.seconds is None else f"{row.seconds:.3g}"
-        table.add_row(row.name, *[f"{size / 2**30:.2f}" for size in sizes], seconds, fits)
+        seconds = "" if row.seconds is None else _duration(row.seconds)
+        table.add_row(row.name, *[f"{size / 2**power:.{2 if power == 30 else 0}f}" for size in sizes], seconds, fits)
     Console().print(table)
     for line in found.advice:
         say(line)
+
+
+def _duration(seconds: float) -> str:
+    """ "0.42 s", "12 s", "20 min", "3.5 h" """
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
