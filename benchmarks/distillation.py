@@ -43,8 +43,9 @@ SIDES: dict[str, dict[str, float] | None] = {
 
 
 EXPLAINED = (
-    "A likely reason, which was not tested: no row comes twice in these steps, labels have no mistakes, and the "
-    "teacher is nearly sure of every answer, so that there is little that it could add, and no overfitting to prevent."
+    "Why is not known. That no row comes twice, so that a teacher has no overfitting to prevent, is not the reason: with "
+    "1,000 rows, each some nineteen times (seed 1), it is 56.6 on labels alone, 49.0 and 54.5. Labels here have no "
+    "mistakes and the teacher is nearly sure of every answer, so that there is little that it could add."
 )
 
 
