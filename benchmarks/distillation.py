@@ -44,8 +44,8 @@ SIDES: dict[str, dict[str, float] | None] = {
 
 EXPLAINED = (
     "Why is not known. That no row comes twice, so that a teacher has no overfitting to prevent, is not the reason: "
-    "with 1,000 rows, each some nineteen times (seed 1), it is 56.6 on labels alone, 49.0 and 54.5. Labels here have no "
-    "mistakes and the teacher is nearly sure of every answer, so that there is little that it could add."
+    "with 1,000 rows, each some nineteen times (seed 1), it is 56.6 on labels alone, 49.0 and 54.5. Labels here have "
+    "no mistakes and the teacher is nearly sure of every answer, so that there is little that it could add."
 )
 
 
