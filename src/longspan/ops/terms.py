@@ -198,7 +198,8 @@ def content_scores(content: Tensor, table: Tensor, row: Tensor) -> Tensor:
     content, table = content.to(wide), table.to(wide)
     row = row if row.ndim == 3 else row[None]
     with torch.autocast(content.device.type, enabled=False):
-        if table.shape[1] <= row.shape[2] * table.shape[2]:
+        # A compiled program, of whose lengths nothing may be asked, has no second way.
+        if torch.compiler.is_compiling() or table.shape[1] <= row.shape[2] * table.shape[2]:
             scores = content @ table.transpose(-1, -2)
             return scores.gather(-1, row[:, None].expand(*content.shape[:3], row.shape[2]))
         # A table longer than that is read by pair, since (T, R) may be as large as all pairs of tokens.

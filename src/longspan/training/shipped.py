@@ -21,7 +21,7 @@ def recipe_folder() -> Path:
 
 def shipped_recipes() -> dict[str, Path]:
     """Name → file, in order of the names."""
-    return {path.stem: path for path in sorted(recipe_folder().glob("*.yaml"))}
+    return {path.stem: path for path in sorted(recipe_folder().glob("*.yaml"), key=lambda path: path.stem)}
 
 
 def find_recipe(recipe: str | Path) -> Path:

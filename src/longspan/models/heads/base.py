@@ -88,7 +88,7 @@ class LongspanWithHead(LongspanPreTrainedModel):
         output = self.predict(encoded, attention_mask, **own)
         if encoded.hidden_states is not None:
             output["hidden_states"] = encoded.hidden_states
-        if encoded.stack_loss is not None and output.get("loss") is not None:
+        if getattr(encoded, "stack_loss", None) is not None and output.get("loss") is not None:
             count = own.get("num_items_in_batch")
             output["loss"] = with_stack_loss(output["loss"], encoded, labels=own.get("labels"), count=count)
         return self.finish(output, return_dict)
