@@ -23,7 +23,7 @@ from measure import RESULTS, write_page
 
 TASKS = ("recall", "bytes")
 PICTURES = Path(__file__).parents[1] / "docs" / "img"
-KEPT = {"recall": ("quality", "distance", "price", "training", "inference", "memory-training"), "bytes": ("quality",)}
+KEPT = {"recall": ("quality", "distance", "training", "memory-training"), "bytes": ("quality",)}
 """Task → the plots that the documentation shows; speed by length is measured once, with the first task."""
 ABOUT = """\
 All mechanisms with their default options in one skeleton, with equal numbers of weights, rows and steps; the guide
