@@ -26,7 +26,7 @@ TASKS: dict[str, Any] = {
     "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
     "distillation": "longspan.tasks.embeddings.distillation:Distillation",
     "span_answers": "longspan.tasks.questions.spans:SpanAnswers",
-    "pair_labels": "longspan.tasks.labels.pairs:PairLabels",
+    "pair_labels": "longspan.tasks.classification.pairs:PairLabels",
     "classification": "longspan.tasks.classification.classification:Classification",
     "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
     "algorithmic": "longspan.tasks.exercises.algorithmic:Algorithmic",

@@ -14,6 +14,7 @@ from longspan.data.labelled.pairs import PairRow, read_pairs
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Count, Range, show
 from longspan.tasks.base import Outcome, Task, check_room
+from longspan.tasks.classification.labels import label_fields
 from longspan.tasks.distilling import Distilling
 from longspan.tasks.predicting import FeatureRows, pad, predict
 from longspan.tasks.tokenizers import padding_id
@@ -53,8 +54,7 @@ class PairLabels(Task):
 
     def model_fields(self) -> dict[str, Any]:
         """An output for each label."""
-        named = dict(enumerate(self.labels))
-        return super().model_fields() | {"id2label": named, "label2id": {name: place for place, name in named.items()}}
+        return super().model_fields() | label_fields(self.labels)
 
     def check_model(self, config: Any) -> None:
         """Refuse longer pairs than the model has positions for."""
