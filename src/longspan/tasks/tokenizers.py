@@ -41,6 +41,12 @@ def encode_target(tokenizer: Any, text: str, *, max_tokens: int) -> list[int]:
     return _cut(ids, special, max_tokens)
 
 
+def first_tokens(tokenizer: Any, text: str, count: int) -> str:
+    """The text up to where the token behind its first `count` begins; special tokens do not count."""
+    spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
+    return text if len(spans) <= count else text[: spans[count][0]]
+
+
 def _whole(tokenizer: Any, **texts: str | None) -> tuple[list[int], list[int]]:
     """Token ids, and 1 for each that is a special token."""
     found = tokenizer(

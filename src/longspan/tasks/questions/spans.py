@@ -21,7 +21,7 @@ from longspan.tasks.distilling import Distilling
 from longspan.tasks.metrics.spans import exact_match, word_f1
 from longspan.tasks.predicting import FeatureRows, batches, pad
 from longspan.tasks.questions.answering import best_spans
-from longspan.tasks.tokenizers import padding_id
+from longspan.tasks.tokenizers import first_tokens, padding_id
 
 LABELS = ("start_positions", "end_positions")
 
@@ -87,7 +87,7 @@ class SpanAnswers(Task):
         """The windows of a row, `{"rows": […]}`, each with `input_ids`, `spans`, the characters of each token that is
         of the context, labels, and `token_type_ids` where the tokenizer makes some."""
         encoded = tokenizer(
-            self._cut(row.question, tokenizer),
+            first_tokens(tokenizer, row.question, self.max_question_tokens),
             row.context,
             truncation="only_second",
             max_length=self.max_tokens,
@@ -108,11 +108,6 @@ class SpanAnswers(Task):
                 window["token_type_ids"] = encoded["token_type_ids"][number]
             found.append(window)
         return {"rows": found}
-
-    def _cut(self, question: str, tokenizer: Any) -> str:
-        spans = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        spans = spans["offset_mapping"]
-        return question if len(spans) <= self.max_question_tokens else question[: spans[self.max_question_tokens][0]]
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads the windows of some rows to a batch."""
