@@ -40,7 +40,8 @@ def part_states(
     else:
         tokens = Tokens(mask=bool_mask("attention_mask", attention_mask, hidden))
     layers: Any = encoder.layers
-    return PartStates(layers.lower_states(hidden, tokens, *_tables(encoder)), tokens)
+    hidden = layers.through(range(layers.lower), hidden, tokens, None, None, *_tables(encoder))
+    return PartStates(hidden, tokens)
 
 
 def joint_states(
@@ -65,7 +66,8 @@ def joint_states(
         flags = torch.cat([flags.expand(count, -1), torch.zeros_like(mask)], 1)
     tokens = Tokens(mask=whole, is_global=flags).with_slots()
     layers: Any = encoder.layers
-    hidden = layers.layers_from(layers.lower, hidden, tokens, *_tables(encoder))
+    upper = range(layers.lower, len(layers))
+    hidden = layers.through(upper, hidden, tokens, None, None, *_tables(encoder))
     return (hidden if encoder.final_norm is None else encoder.final_norm(hidden)), whole
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -46,11 +46,38 @@ class Sequential(Layers):
             kept: one state per block, each continued; `None` for none.
             seen: a list that is to receive the states before each block and after the last.
         """
-        for layer, block in enumerate(self):
+        return self.through(range(len(self)), hidden, tokens, source, source_mask, *tables, kept=kept, seen=seen)
+
+    def through(
+        self,
+        layers: range,
+        hidden: Tensor,
+        tokens: Tokens,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        *tables: Tensor,
+        kept: Sequence[Kept] | None = None,
+        seen: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Through some of the layers, as `forward` through all."""
+        for layer in layers:
             if seen is not None:
                 seen.append(hidden)
             state = None if kept is None else kept[layer]
-            hidden = block(hidden, tokens, source, source_mask, *tables, past_key_values=state)
+            hidden = self.through_block(self[layer], hidden, tokens, source, source_mask, tables, state)
         if seen is not None:
             seen.append(hidden)
         return hidden
+
+    def through_block(
+        self,
+        block: Any,
+        hidden: Tensor,
+        tokens: Tokens,
+        source: Tensor | None,
+        source_mask: Tensor | None,
+        tables: tuple[Tensor, ...],
+        kept: Kept | None,
+    ) -> Tensor:
+        """Through one block, which goes on with its state; what a stack does around each of its blocks goes here."""
+        return block(hidden, tokens, source, source_mask, *tables, past_key_values=kept)
