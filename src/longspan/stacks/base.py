@@ -60,11 +60,6 @@ class StackConfig:
     summarizes: ClassVar[bool] = False
     """Whether it sums every row up in one vector, and takes a list `summary` that is to receive these."""
 
-    @property
-    def carries(self) -> bool:
-        """Whether what its layers keep of one segment of a text goes on to the next, in training too."""
-        return False
-
     unused: ClassVar[Mapping[str, str]] = {}
     """Fields of a model that mean nothing in this stack, and are refused, each with the reason: how the clause goes on
     behind the stack's name."""
@@ -77,6 +72,11 @@ class StackConfig:
     def keeps_every_layer(self) -> bool:
         """Whether training keeps what each block computes until it comes back to it, and nothing besides, so that
         memory can be counted block by block."""
+        return False
+
+    @property
+    def carries(self) -> bool:
+        """Whether what its layers keep of one segment of a text goes on to the next, in training too."""
         return False
 
     @property
