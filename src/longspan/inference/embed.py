@@ -82,12 +82,9 @@ def embed_document(
     Raises:
         InputError: nothing to read, or as in `embed`.
     """
-    from longspan.data.text.reading import document_of, read, sentences_of
+    from longspan.data.text.reading import as_document, sentences_of
 
-    if isinstance(document, Path):
-        document = read(document)
-    elif isinstance(document, str):
-        document = document_of(document)
+    document = as_document(document)
     encoder = load_encoder(model) if model is None or isinstance(model, str | Path) else model
     sentences = tuple(sentences_of(document, language))
     vectors, tokens = encoder.read_document([sentence.text for sentence in sentences])
