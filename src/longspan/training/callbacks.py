@@ -34,6 +34,12 @@ class Borders(TrainerCallback):
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
+        self.attentions: list[Attention] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Find every attention of the model."""
+        modules = self.trainer.accelerator.unwrap_model(self.trainer.model).modules()
+        self.attentions = [module for module in modules if isinstance(module, Attention)]
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tell the training data which epoch begins: accelerate does so in some cases only, never after resuming."""
@@ -44,9 +50,8 @@ class Borders(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tell every attention how many steps are done. Evaluate the last step too, whatever the interval, so that it
         can be the best one."""
-        for module in self.trainer.accelerator.unwrap_model(self.trainer.model).modules():
-            if isinstance(module, Attention):
-                module.after_step(state.global_step)
+        for attention in self.attentions:
+            attention.after_step(state.global_step)
         if state.global_step >= state.max_steps:
             control.should_log = control.should_evaluate = True
 
