@@ -94,9 +94,7 @@ class Decomposed(Sequential):
         self,
         hidden: Tensor,
         tokens: Tokens,
-        source: Tensor | None = None,
-        source_mask: Tensor | None = None,
-        *tables: Tensor,
+        *given: Tensor | None,
         kept: Sequence[Kept] | None = None,
         seen: list[Tensor] | None = None,
     ) -> Tensor:
@@ -104,16 +102,18 @@ class Decomposed(Sequential):
         part."""
         border = tokens.border
         if border is None or self.lower == 0 or hidden.shape[1] == 0:
-            return self.through(range(len(self)), hidden, tokens, None, None, *tables, seen=seen)
+            return self.through(range(len(self)), hidden, tokens, *given, seen=seen)
         tokens = replace(tokens.with_slots(), border=None)
         parts = [question_of(hidden, tokens, border), passage_of(hidden, tokens, border)]
         for layer in range(self.lower):
             if seen is not None:
                 seen.append(joined(parts, border, hidden.shape[1]))
             block = self[layer]
-            parts = [part._replace(hidden=self.through_block(block, *part, None, None, tables, None)) for part in parts]
+            parts = [
+                part._replace(hidden=self.through_block(block, part.hidden, part.tokens, *given)) for part in parts
+            ]
         hidden = joined(parts, border, hidden.shape[1])
-        return self.through(range(self.lower, len(self)), hidden, tokens, None, None, *tables, seen=seen)
+        return self.through(range(self.lower, len(self)), hidden, tokens, *given, seen=seen)
 
 
 def question_of(hidden: Tensor, tokens: Tokens, border: Tensor) -> Part:

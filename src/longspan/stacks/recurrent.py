@@ -90,14 +90,7 @@ class Recurrent(Sequential):
         return HiddenLayer(self.config.memory_tokens) if state is None else state
 
     def through_block(
-        self,
-        block: Any,
-        hidden: Tensor,
-        tokens: Tokens,
-        source: Tensor | None,
-        source_mask: Tensor | None,
-        tables: tuple[Tensor, ...],
-        kept: Kept | None,
+        self, block: Any, hidden: Tensor, tokens: Tokens, *given: Tensor | None, kept: Kept | None = None
     ) -> Tensor:
         """One layer behind its memory, to which its input is added.
 
@@ -110,12 +103,12 @@ class Recurrent(Sequential):
                     "past_key_values holds keys and values, from which nothing can learn; begin the text with a new "
                     "cache, or go on under torch.no_grad()"
                 )
-            return block(hidden, tokens, source, source_mask, *tables, past_key_values=kept)
+            return super().through_block(block, hidden, tokens, *given, kept=kept)
         state: Any = kept.own
         memory = state.hidden
         past = 0 if memory is None else memory.shape[1]
         tokens = replace(tokens, mask=tokens.last_mask(past + hidden.shape[1]))
-        written = block(hidden, tokens, source, source_mask, *tables, memory=memory)
+        written = block(hidden, tokens, *given, memory=memory)
         state.remember(hidden)
         return written
 

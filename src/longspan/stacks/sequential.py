@@ -34,28 +34,27 @@ class Sequential(Layers):
         self,
         hidden: Tensor,
         tokens: Tokens,
-        source: Tensor | None = None,
-        source_mask: Tensor | None = None,
-        *tables: Tensor,
+        *given: Tensor | None,
         kept: Sequence[Kept] | None = None,
         seen: list[Tensor] | None = None,
     ) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; arguments as in `Block.forward`.
+        """`(B, T, E)` → `(B, T, E)`.
 
         Args:
+            hidden: as in `Block.forward`, like the tokens.
+            tokens: what is known of them.
+            *given: what else blocks are given: the source, its mask, and the tables that layers share.
             kept: one state per block, each continued; `None` for none.
             seen: a list that is to receive the states before each block and after the last.
         """
-        return self.through(range(len(self)), hidden, tokens, source, source_mask, *tables, kept=kept, seen=seen)
+        return self.through(range(len(self)), hidden, tokens, *given, kept=kept, seen=seen)
 
     def through(
         self,
         layers: range,
         hidden: Tensor,
         tokens: Tokens,
-        source: Tensor | None = None,
-        source_mask: Tensor | None = None,
-        *tables: Tensor,
+        *given: Tensor | None,
         kept: Sequence[Kept] | None = None,
         seen: list[Tensor] | None = None,
     ) -> Tensor:
@@ -64,20 +63,13 @@ class Sequential(Layers):
             if seen is not None:
                 seen.append(hidden)
             state = None if kept is None else kept[layer]
-            hidden = self.through_block(self[layer], hidden, tokens, source, source_mask, tables, state)
+            hidden = self.through_block(self[layer], hidden, tokens, *given, kept=state)
         if seen is not None:
             seen.append(hidden)
         return hidden
 
     def through_block(
-        self,
-        block: Any,
-        hidden: Tensor,
-        tokens: Tokens,
-        source: Tensor | None,
-        source_mask: Tensor | None,
-        tables: tuple[Tensor, ...],
-        kept: Kept | None,
+        self, block: Any, hidden: Tensor, tokens: Tokens, *given: Tensor | None, kept: Kept | None = None
     ) -> Tensor:
         """Through one block, which goes on with its state; what a stack does around each of its blocks goes here."""
-        return block(hidden, tokens, source, source_mask, *tables, past_key_values=kept)
+        return block(hidden, tokens, *given, past_key_values=kept)
