@@ -58,10 +58,8 @@ def made_up(count: int | None, seed: int) -> Iterator[ChoiceRow]:
             for name, one in zip(names, told, strict=True)
         ]
         asked = draw.randrange(len(names))
-        candidates = tuple(sorted(told))
-        yield ChoiceRow(
-            f"synthetic-{seed}-{number}", f"{kind} {names[asked]}", candidates, tuple(supports), told[asked]
-        )
+        name, query = f"synthetic-{seed}-{number}", f"{kind} {names[asked]}"
+        yield ChoiceRow(name, query, tuple(sorted(told)), tuple(supports), told[asked])
 
 
 CHOICES = Kind(

@@ -6,8 +6,8 @@ The release's layout, as a folder, as the archive (which is read whole: extract 
                                          "EntityPages": [{"Filename": …}, …]}, …]}
     evidence/wikipedia/*.txt  the pages
 
-No page says where its answer stands. Every occurrence of a name of the answer counts as one (distant supervision): words
-are compared as the official evaluation compares answers, in lower case, without punctuation and articles.
+No page says where its answer stands. Every occurrence of a name of the answer counts as one (distant supervision):
+words are compared as the official evaluation compares answers, in lower case, without punctuation and articles.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Asked(NamedTuple):
 
 
 def normalized_alias(text: str) -> str:
-    """As the official evaluation of TriviaQA compares answers: lower case, no punctuation, no articles, single spaces."""
+    """As TriviaQA's official evaluation compares answers: lower case, no punctuation, no articles, single spaces."""
     return " ".join(word for word, _, _ in _words(text))
 
 
