@@ -31,8 +31,8 @@ class LongspanForQuestionAnswering(LongspanWithHead):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
     ) -> QuestionAnsweringModelOutput:
-        """`start_logits` and `end_logits` `(B, T)`. Positions are `(B,)`, or `(B, K)` where any of several is right; those
-        outside the input are ignored by the loss, and padding is no place."""
+        """`start_logits` and `end_logits` `(B, T)`. Positions are `(B,)`, or `(B, K)` where any of several is right;
+        those outside the input are ignored by the loss, and padding is no place."""
         start, end = torch.unbind(self.qa_outputs(self.dropout(encoded.last_hidden_state)), -1)
         loss = None
         if start_positions is not None and end_positions is not None:
