@@ -28,7 +28,7 @@ def token_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, count: Te
     """
     check_labels(labels, logits.shape[:-1])
     total = functional.cross_entropy(
-        _wide(logits).flatten(0, -2),
+        wide(logits).flatten(0, -2),
         labels.flatten(),
         ignore_index=IGNORED,
         label_smoothing=smoothing,
@@ -85,7 +85,7 @@ def any_place_loss(logits: Tensor, places: Tensor, mask: Tensor | None = None) -
     inside = (places >= 0) & (places < length)
     right = torch.zeros(rows, length + 1, dtype=torch.bool, device=logits.device)
     right = right.scatter(1, torch.where(inside, places, length), True)[:, :length]
-    logits = _wide(logits)
+    logits = wide(logits)
     if mask is not None:
         logits, right = logits.masked_fill(~mask.bool(), torch.finfo(logits.dtype).min), right & mask.bool()
     labelled = right.any(1)
@@ -94,7 +94,7 @@ def any_place_loss(logits: Tensor, places: Tensor, mask: Tensor | None = None) -
     return (logits.logsumexp(1) - chosen.logsumexp(1)).sum() / labelled.sum().clamp(min=1)
 
 
-def _wide(logits: Tensor) -> Tensor:
+def wide(logits: Tensor) -> Tensor:
     """In float32 at least."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 

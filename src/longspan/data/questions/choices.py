@@ -64,11 +64,7 @@ def made_up(count: int | None, seed: int) -> Iterator[ChoiceRow]:
 
 CHOICES = Kind(
     row=ChoiceRow,
-    named={
-        "wikihop-sample": DataSet(
-            splits=dict.fromkeys(("train", "validation"), ("wikihop/wikihop_sample.json.gz",)),
-        )
-    },
+    named={"wikihop-sample": DataSet.sample("wikihop/wikihop_sample.json.gz")},
     made_up=lambda count, seed: made_up(count, seed),
     suffixes=("json", "jsonl"),
 )

@@ -53,11 +53,7 @@ def made_up(count: int | None, seed: int) -> Iterator[SpanRow]:
 
 SPANS = Kind(
     row=SpanRow,
-    named={
-        "triviaqa-sample": DataSet(
-            splits=dict.fromkeys(("train", "validation"), ("triviaqa/triviaqa-wikipedia-sample.tar.gz",)),
-        )
-    },
+    named={"triviaqa-sample": DataSet.sample("triviaqa/triviaqa-wikipedia-sample.tar.gz")},
     made_up=lambda count, seed: made_up(count, seed),
     suffixes=("json", "jsonl", "tar", "tgz"),
     is_one=triviaqa.is_release,

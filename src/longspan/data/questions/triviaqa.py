@@ -23,7 +23,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 from longspan.data.fields import Record, list_of, name_of, value_of
-from longspan.data.jsonl import UNREADABLE, read_json, unreadable
+from longspan.data.jsonl import UNREADABLE, open_bytes, read_json, unreadable
 from longspan.data.questions.rows import check_text
 from longspan.data.sources import ALIASES
 from longspan.errors import InputError
@@ -197,7 +197,7 @@ def _members(path: Path, folder: str) -> Iterator[tuple[str, bytes]]:
     """Name below a folder and content of the files of an archive, wherever in it the folder lies."""
     below = re.compile(rf"(?:^|/){folder}/(.+)$")
     try:
-        with tarfile.open(path, "r|*") as archive:
+        with open_bytes(path) as whole, tarfile.open(fileobj=whole, mode="r|") as archive:
             for member in archive:
                 match = below.search(member.name)
                 if match and member.isfile():

@@ -24,7 +24,7 @@ from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.sentence_network import checked_ids, mean_by_sentence
 from longspan.models.heads.specs import CandidateScoring
-from longspan.models.losses import token_loss
+from longspan.models.losses import token_loss, wide
 
 
 @dataclass
@@ -135,7 +135,7 @@ def _rows(inputs: dict[str, Any], some: slice, length: int) -> dict[str, Any]:
 
 def mean_of_pieces(scores: Tensor, exists: Tensor, example_ids: Tensor | None) -> tuple[Tensor, Tensor]:
     """Scores `(P, C)`, in float32 at least, and which exist, both by question, `(N, C)`; see `predict`."""
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    scores = wide(scores)
     if example_ids is None:
         return scores, exists
     if example_ids.shape != scores.shape[:1]:

@@ -2,8 +2,8 @@
 
     [q] query [/q] [ent] candidate 1 [/ent] … [ent] candidate N [/ent] </s> support 1 </s> … support M </s>
 
-What is too long for the model is read in pieces: the supports, one after the other, are cut to what the question and its
-candidates leave room for, and these are repeated before each part. They are global; each candidate is scored at its
+What is too long for the model is read in pieces: the supports, one after the other, are cut to what the question and
+its candidates leave room for, and these are repeated before each part. They are global; each candidate is scored at its
 `[ent]`, and its logit is the mean over the pieces (`longspan.models.heads.candidate_scoring`).
 """
 
@@ -89,8 +89,8 @@ class CandidateChoice(Task):
         return FeatureRows(rows, partial(self.pieces, tokenizer=tokenizer))
 
     def pieces(self, row: ChoiceRow, tokenizer: Any) -> dict[str, Any]:
-        """A question: `rows`, its pieces, each with `input_ids` and `candidate_ids`; `leading`, how many first tokens of
-        each are question and candidates; and the answer's number as `label`, where it is known."""
+        """A question: `rows`, its pieces, each with `input_ids` and `candidate_ids`; `leading`, how many first tokens
+        of each are question and candidates; and the answer's number as `label`, where it is known."""
         query, candidates, supports = _tokens(row, tokenizer)
         opening, places = self._opening(row, query, candidates, tokenizer)
         between = separator(tokenizer)
@@ -127,8 +127,8 @@ class CandidateChoice(Task):
         return opening, places
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """Pads the pieces of some questions to one batch: `example_ids` `(P,)` says whose they are, `labels` are `(N,)`;
-        question and candidates are global."""
+        """Pads the pieces of some questions to one batch: `example_ids` `(P,)` says whose they are, `labels` are
+        `(N,)`; question and candidates are global."""
         padding = padding_id(tokenizer)
 
         def collate(features: list[dict[str, Any]]) -> dict[str, Any]:
