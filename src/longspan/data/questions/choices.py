@@ -47,19 +47,20 @@ class ChoiceRow:
 def made_up(count: int | None, seed: int) -> Iterator[ChoiceRow]:
     """Rows of made-up words: each support tells one property of one name, and the query asks for one of them.
 
-    The candidates are what the supports tell, so that nothing but the subject of the query finds the answer.
+    Three of the eight candidates are told, so one in eight is chance, one in three finds what is told at all, and only
+    the subject of the query finds the answer.
     """
     words, draw = made_up_words(), random.Random(seed)
     for number in range(16 if count is None else count):
-        names, told = draw.sample(words["name"], 4), draw.sample(words["answer"], 4)
+        names, candidates = draw.sample(words["name"], 3), draw.sample(words["answer"], 8)
         kind = draw.choice(words["property"])
         supports = [
             f"{' '.join(draw.choices(words['filler'], k=draw.randint(2, 6)))} . the {kind} of {name} is {one} ."
-            for name, one in zip(names, told, strict=True)
+            for name, one in zip(names, candidates, strict=False)
         ]
         asked = draw.randrange(len(names))
         name, query = f"synthetic-{seed}-{number}", f"{kind} {names[asked]}"
-        yield ChoiceRow(name, query, tuple(sorted(told)), tuple(supports), told[asked])
+        yield ChoiceRow(name, query, tuple(sorted(candidates)), tuple(supports), candidates[asked])
 
 
 CHOICES = Kind(
