@@ -65,8 +65,7 @@ def span_loss(
     start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor, mask: Tensor | None = None
 ) -> Tensor:
     """Mean of the losses of the two ends of an answer, see `any_place_loss`."""
-    ends = ((start, start_positions), (end, end_positions))
-    return sum(any_place_loss(logits, positions, mask) for logits, positions in ends) / 2
+    return (any_place_loss(start, start_positions, mask) + any_place_loss(end, end_positions, mask)) / 2
 
 
 def any_place_loss(logits: Tensor, places: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -96,7 +97,7 @@ def test_options_that_leave_no_room_are_refused():
 TRIVIA = "The pond was dug by Karl. Karl's wife Anna planted roses; an Anna rose and Karl the Digger are famous."
 ALIASES = ("karl", "karl digger", "karl digger are")
 NAMED = SpanRow("a", "who dug the pond", TRIVIA, tuple(occurrences(TRIVIA, ALIASES)), ALIASES)
-LONG = {"max_tokens": 200, "max_question_tokens": 12, "overlap": 16, "max_windows": 1}
+LONG: dict[str, Any] = {"max_tokens": 200, "max_question_tokens": 12, "overlap": 16, "max_windows": 1}
 
 
 def test_any_span_learns_every_occurrence_once(tokenizer):

@@ -65,9 +65,9 @@ class LongspanForCandidateScoring(LongspanWithHead):
         """The candidates' states, with `pieces_at_once` pieces in memory where the batch says which belong together."""
         ids, most = own.get("candidate_ids"), own.get("max_candidates")
         given = inputs["input_ids"] if inputs["input_ids"] is not None else inputs["inputs_embeds"]
-        at_once = self.options.pieces_at_once
-        apart = own.get("example_ids") is not None and at_once is not None and not inputs.get("output_hidden_states")
-        if not apart or given is None or len(given) <= at_once:
+        joint = own.get("example_ids") is None or inputs.get("output_hidden_states") or given is None
+        at_once: int = self.options.pieces_at_once or (0 if given is None else len(given))
+        if joint or len(given) <= at_once:
             return self.read(inputs, ids, most)
         ids, most = checked_ids("candidate", ids, given, inputs["attention_mask"], most)
         found = []

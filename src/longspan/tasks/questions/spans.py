@@ -222,18 +222,20 @@ class SpanAnswers(Task):
             for token, (first, _) in enumerate(window["spans"]):
                 if first >= 0:
                     place[token] = 0
-        ends = (start, end) if self.n_best is None else (best_of(each, usable, self.n_best) for each in (start, end))
-        scores, first, last = (found[:, 0].tolist() for found in best_spans(*ends, usable, 1, self.max_answer_tokens))
         none = (start[:, 0] + end[:, 0]).tolist()
+        if self.n_best is not None:
+            start, end = (best_of(each, usable, self.n_best) for each in (start, end))
+        best = best_spans(start, end, usable, 1, self.max_answer_tokens)
+        scores, first, last = (found[:, 0].tolist() for found in best)
         for owner, row in enumerate(rows):
             mine = [number for number, each in enumerate(owners) if each == owner]
-            best = max(mine, key=scores.__getitem__)
-            silent = self.unanswerable and min(none[number] for number in mine) > scores[best]
-            if silent or scores[best] == NEVER:
+            chosen = max(mine, key=scores.__getitem__)
+            silent = self.unanswerable and min(none[number] for number in mine) > scores[chosen]
+            if silent or scores[chosen] == NEVER:
                 yield Found(NEVER, "")
             else:
-                spans = windows[best]["spans"]
-                yield Found(scores[best], row.context[spans[first[best]][0] : spans[last[best]][1]])
+                spans = windows[chosen]["spans"]
+                yield Found(scores[chosen], row.context[spans[first[chosen]][0] : spans[last[chosen]][1]])
 
 
 class SpanWindows(FeatureRows):
