@@ -103,7 +103,8 @@ def test_the_official_samples_train_and_are_scored(tmp_path: Path) -> None:
         ("longformer-wikihop", "wikihop-sample", {"WH_dev_0", "WH_dev_1"}),
         ("longformer-triviaqa", "triviaqa-sample", {"tc_33", "tc_40"}),
     ):
-        changes = [f"data.train={data}", f"data.validation={data}", "optimisation.steps=2", "task.max_tokens=256"]
+        changes = [f"data.train={data}", f"data.validation={data}", "data.train_rows=2", "optimisation.steps=1"]
+        changes += ["task.max_tokens=1024", "model.new.num_hidden_layers=1"]
         folder = tmp_path / name
         recipe = load_recipe(RECIPES / f"{name}.yaml", changes, smoke=True)
         train(recipe, folder)
