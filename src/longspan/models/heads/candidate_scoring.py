@@ -64,9 +64,11 @@ class LongspanForCandidateScoring(LongspanWithHead):
     def encode(self, inputs: dict[str, Any], own: dict[str, Any]) -> CandidateStates:
         """The candidates' states, with `pieces_at_once` pieces in memory where the batch says which belong together."""
         ids, most = own.get("candidate_ids"), own.get("max_candidates")
-        given = inputs["input_ids"] if inputs["input_ids"] is not None else inputs["inputs_embeds"]
-        joint = own.get("example_ids") is None or inputs.get("output_hidden_states") or given is None
-        at_once: int = self.options.pieces_at_once or (0 if given is None else len(given))
+        given = next(
+            (inputs[name] for name in ("input_ids", "inputs_embeds") if inputs[name] is not None), torch.empty(0)
+        )
+        at_once: int = self.options.pieces_at_once or len(given)
+        joint = own.get("example_ids") is None or inputs.get("output_hidden_states")
         if joint or len(given) <= at_once:
             return self.read(inputs, ids, most)
         ids, most = checked_ids("candidate", ids, given, inputs["attention_mask"], most)
