@@ -30,6 +30,7 @@ COUNTS = {
     "sentence_scoring": "max_sentences",
     "sentence_embedding": "max_sentences",
     "coreference": "max_words",
+    "candidate_scoring": "max_candidates",
 }
 """Static sizes that compiled and exported heads need."""
 
@@ -38,6 +39,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "sentence_scoring": {"sentence_ids": PLACES},
     "sentence_embedding": {"sentence_ids": PLACES},
     "coreference": {"word_ids": PLACES},
+    "candidate_scoring": {"candidate_ids": PLACES},
 }
 LABELS: dict[str, dict[str, Any]] = {
     "masked_lm": {"labels": IDS.masked_fill(MASK == 0, -100)},
@@ -51,6 +53,7 @@ LABELS: dict[str, dict[str, Any]] = {
         "paragraph_labels": ONE,
         "answer_types": ONE,
     },
+    "candidate_scoring": {"labels": ONE},
     "sentence_scoring": {"labels": torch.tensor([[0.0, 1, 0.5], [1, 0, -100]])},
     "sentence_embedding": {"labels": TAUGHT},
     "coreference": {"labels": torch.tensor([[[0, 0, 5], [1, 2, 5]], [[0, 1, 2], [-100, -100, -100]]])},

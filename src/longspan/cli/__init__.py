@@ -26,6 +26,7 @@ from longspan.version import __version__
 COMMANDS = {
     "summarize": "The main jobs",
     "answer": "The main jobs",
+    "choose": "The main jobs",
     "index": "The main jobs",
     "classify": "The main jobs",
     "embed": "The main jobs",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from longspan.models.configuration import LongspanConfig
     from longspan.models.encoder import LongspanModel
     from longspan.models.encoder_decoder import LongspanForConditionalGeneration
+    from longspan.models.heads.candidate_scoring import CandidateScoringOutput, LongspanForCandidateScoring
     from longspan.models.heads.coreference import CoreferenceOutput, LongspanForCoreference
     from longspan.models.heads.masked_lm import LongspanForMaskedLM
     from longspan.models.heads.natural_questions import LongspanForNaturalQuestions, NaturalQuestionsOutput
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
     from longspan.models.pretrained import LongspanPreTrainedModel
 
 __all__ = [
+    "CandidateScoringOutput",
     "CoreferenceOutput",
     "LongspanConfig",
+    "LongspanForCandidateScoring",
     "LongspanForCausalLM",
     "LongspanForConditionalGeneration",
     "LongspanForCoreference",
@@ -52,6 +55,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CandidateScoringOutput": "heads.candidate_scoring",
     "CoreferenceOutput": "heads.coreference",
     "LongspanConfig": "configuration",
     "LongspanModel": "encoder",

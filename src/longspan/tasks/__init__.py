@@ -29,6 +29,7 @@ TASKS: dict[str, Any] = {
     "pair_labels": "longspan.tasks.classification.pairs:PairLabels",
     "classification": "longspan.tasks.classification.classification:Classification",
     "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
+    "candidate_choice": "longspan.tasks.questions.choice:CandidateChoice",
     "algorithmic": "longspan.tasks.exercises.algorithmic:Algorithmic",
     "stories": "longspan.tasks.exercises.stories:Stories",
     "coreference": "longspan.tasks.coreference.coreference:Coreference",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from longspan.errors import InputError
@@ -12,6 +13,14 @@ def padding_id(tokenizer: Any) -> int:
     if tokenizer.pad_token_id is None:
         raise InputError("the tokenizer has no pad_token, which batches need; set it, or use the model's tokenizer")
     return tokenizer.pad_token_id
+
+
+def known_ids(tokenizer: Any, tokens: Sequence[str]) -> list[int]:
+    """The ids of tokens with a meaning of their own in a task; `InputError` where the tokenizer lacks one."""
+    ids = tokenizer.convert_tokens_to_ids(list(tokens))
+    if lacking := [token for token, one in zip(tokens, ids, strict=True) if one in (None, tokenizer.unk_token_id)]:
+        raise InputError(f"the tokenizer lacks {', '.join(lacking)}; use the tokenizer that the model was trained with")
+    return ids
 
 
 def encode(tokenizer: Any, text: str, *, pair: str | None = None, max_tokens: int) -> tuple[list[int], int]:

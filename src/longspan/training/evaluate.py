@@ -30,6 +30,7 @@ TASK_OF_MODEL = {
     "LongspanForMaskedLM": "masked_lm",
     "LongspanForCausalLM": "language_model",
     "LongspanForNaturalQuestions": "natural_questions",
+    "LongspanForCandidateScoring": "candidate_choice",
     "LongspanForCoreference": "coreference",
 }
 """What a model is scored on when no recipe lies beside it."""

@@ -164,6 +164,22 @@ class NaturalQuestions(HeadSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CandidateScoring(HeadSpec):
+    """Which of some candidates answers a question over documents that are read in pieces.
+
+    Attributes:
+        pieces_at_once: so many pieces are in memory at once; while training, each is computed a second time when its
+            gradient is. `None` keeps all of them, which is faster and gives the same.
+    """
+
+    head: ClassVar[str] = "candidate_scoring"
+    model: ClassVar[str] = "LongspanForCandidateScoring"
+    pipeline: ClassVar[str | None] = "question-answering"
+
+    pieces_at_once: Count | None = 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class SentenceScoring(HeadSpec):
     """A score per sentence of a document.
 
@@ -250,6 +266,7 @@ HEADS: dict[str, type[HeadSpec]] = {
         TokenClassification,
         QuestionAnswering,
         NaturalQuestions,
+        CandidateScoring,
         SentenceScoring,
         SentenceEmbedding,
         Coreference,

@@ -49,7 +49,7 @@ class Stream:
 
     def tokens_of(self, span: Span) -> tuple[int, int] | None:
         """The first and the last token that touch a span, both inclusive; None where no token does."""
-        first, end = _token_ranges(self.spans, [span])[0]
+        first, end = token_ranges(self.spans, [span])[0]
         return (first, end - 1) if first < end else None
 
 
@@ -65,11 +65,11 @@ def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions
     """
     what = f"the document of row {row.id!r}"
     ids, offsets = encode_text(tokenizer, check_text(row.text, what), what)
-    spans = [_without_space(row.text, start, end) for start, end in offsets]
+    spans = [without_space(row.text, start, end) for start, end in offsets]
     _add_marks(row.text, spans)
     passages = [-1] * len(ids)
     kept = kept_candidates(row, options)
-    ranges = _token_ranges(spans, [row.candidates[index].span for index in kept])
+    ranges = token_ranges(spans, [row.candidates[index].span for index in kept])
     # Outer passages first, so that inner ones are written over them.
     order = sorted(range(len(kept)), key=lambda place: (row.candidates[kept[place]].span.start, -ranges[place][1]))
     for place in order:
@@ -118,7 +118,7 @@ def encode_text(tokenizer: Any, text: str, what: str) -> tuple[list[int], list[t
     return encoded["input_ids"], encoded["offset_mapping"]
 
 
-def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
+def without_space(text: str, start: int, end: int) -> tuple[int, int]:
     """A token's characters without the white space that byte-level and SentencePiece vocabularies put before words."""
     while start < end and text[start].isspace():
         start += 1
@@ -144,7 +144,7 @@ def _add_marks(text: str, spans: list[tuple[int, int]]) -> None:
         following = start
 
 
-def _token_ranges(spans: list[tuple[int, int]], wanted: list[Span]) -> list[tuple[int, int]]:
+def token_ranges(spans: list[tuple[int, int]], wanted: list[Span]) -> list[tuple[int, int]]:
     """For each span the tokens `first … end − 1` that touch it; white space between them included."""
     places = [place for place, span in enumerate(spans) if span != NOWHERE]
     starts = [spans[place][0] for place in places]
@@ -161,7 +161,7 @@ def _match_types(row: QuestionRow, spans: list[tuple[int, int]]) -> list[int]:
     asked = {stem(word) for word in _WORD.findall(row.question)}
     types = [1] * len(spans)
     words = [Span(*match.span()) for match in _WORD.finditer(row.text) if stem(match.group()) in asked]
-    for first, end in _token_ranges(spans, words):
+    for first, end in token_ranges(spans, words):
         types[first:end] = [2] * (end - first)
     return types
 
