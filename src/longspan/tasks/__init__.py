@@ -29,6 +29,7 @@ TASKS: dict[str, Any] = {
     "pair_labels": "longspan.tasks.labels.pairs:PairLabels",
     "classification": "longspan.tasks.classification.classification:Classification",
     "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
+    "multi_hop": "longspan.tasks.questions.hops.multi_hop:MultiHop",
     "algorithmic": "longspan.tasks.exercises.algorithmic:Algorithmic",
     "stories": "longspan.tasks.exercises.stories:Stories",
     "coreference": "longspan.tasks.coreference.coreference:Coreference",

@@ -30,6 +30,7 @@ TASK_OF_MODEL = {
     "LongspanForMaskedLM": "masked_lm",
     "LongspanForCausalLM": "language_model",
     "LongspanForNaturalQuestions": "natural_questions",
+    "LongspanForMultiHop": "multi_hop",
     "LongspanForCoreference": "coreference",
 }
 """What a model is scored on when no recipe lies beside it."""

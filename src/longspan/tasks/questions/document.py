@@ -65,7 +65,7 @@ def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions
     """
     what = f"the document of row {row.id!r}"
     ids, offsets = encode_text(tokenizer, check_text(row.text, what), what)
-    spans = [_without_space(row.text, start, end) for start, end in offsets]
+    spans = [without_space(row.text, start, end) for start, end in offsets]
     _add_marks(row.text, spans)
     passages = [-1] * len(ids)
     kept = kept_candidates(row, options)
@@ -99,6 +99,14 @@ def kept_candidates(row: QuestionRow, options: QuestionOptions) -> list[int]:
 
 
 def encode_text(tokenizer: Any, text: str, what: str) -> tuple[list[int], list[tuple[int, int]]]:
+    """As `token_ids`; `InputError` where there are none."""
+    ids, offsets = token_ids(tokenizer, text)
+    if not ids:
+        raise InputError(f"{what} has no tokens in this tokenizer; give one with words in it")
+    return ids, offsets
+
+
+def token_ids(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
     """Token ids of a text without special tokens, and the characters of each; never cut."""
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"the tokenizer {type(tokenizer).__name__} gives no character offsets; use a fast tokenizer")
@@ -113,12 +121,10 @@ def encode_text(tokenizer: Any, text: str, what: str) -> tuple[list[int], list[t
         padding=False,
         verbose=False,
     )
-    if not encoded["input_ids"]:
-        raise InputError(f"{what} has no tokens in this tokenizer; give one with words in it")
     return encoded["input_ids"], encoded["offset_mapping"]
 
 
-def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
+def without_space(text: str, start: int, end: int) -> tuple[int, int]:
     """A token's characters without the white space that byte-level and SentencePiece vocabularies put before words."""
     while start < end and text[start].isspace():
         start += 1
