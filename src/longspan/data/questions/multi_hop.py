@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from longspan.characters import check_characters
 from longspan.data.fields import Record, kind_of, list_of, name_of, value_of
 from longspan.data.jsonl import UNREADABLE, open_bytes, read_jsonl, unreadable
 from longspan.data.questions.hop_rows import Fact, HopRow, Paragraph
@@ -104,7 +105,9 @@ def hop_row(record: Any, default_id: str = "", *, labelled: bool = True) -> HopR
         id=name_of(record, "_id", name_of(record, "id", default_id)),
         question=question,
         paragraphs=tuple(paragraph for paragraph in paragraphs if paragraph.sentences),
-        answer=_answer(record) if labelled or "answer" in record else None,
+        answer=check_text(value_of(record, "answer"), "the answer (field 'answer')")
+        if labelled or "answer" in record
+        else None,
         facts=_facts(record) if labelled or "supporting_facts" in record else (),
     )
     if not row.paragraphs:
@@ -116,16 +119,13 @@ def _paragraph(given: Any, number: int) -> Paragraph:
     where = f"paragraph {number} of field 'context'"
     if not isinstance(given, list) or len(given) != 2 or not isinstance(given[1], list):
         raise InputError(f"{where} is not [title, [sentence, …]] but {kind_of(given)}; give a title and its sentences")
-    for text in (given[0], *given[1]):
-        check_text(text, where)
-    return Paragraph(given[0], tuple(given[1]))
-
-
-def _answer(record: Record) -> str:
-    answer = check_text(value_of(record, "answer"), "the answer (field 'answer')")
-    if not answer.strip():
-        raise InputError("field 'answer' is empty; give words of the context, yes or no")
-    return answer
+    title, sentences = given
+    check_text(title, f"the title of {where}")
+    for sentence in sentences:  # the official files have empty ones, which keep their place
+        if not isinstance(sentence, str):
+            raise InputError(f"{where} holds {kind_of(sentence)} among its sentences; give texts")
+        check_characters(sentence, where)
+    return Paragraph(title, tuple(sentences))
 
 
 def _facts(record: Record) -> tuple[Fact, ...]:
@@ -143,11 +143,6 @@ def record_of(row: HopRow) -> Record:
     if row.answer is not None:
         record |= {"answer": row.answer, "supporting_facts": [list(fact) for fact in row.facts]}
     return record | {"context": [[paragraph.title, list(paragraph.sentences)] for paragraph in row.paragraphs]}
-
-
-def write_records(rows: Iterable[HopRow]) -> list[Record]:
-    """Rows as an official file holds them."""
-    return [record_of(row) for row in rows]
 
 
 class _Notes:
