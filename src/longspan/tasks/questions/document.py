@@ -75,7 +75,7 @@ def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions
     for place in order:
         first, end = ranges[place]
         passages[first:end] = [kept[place]] * (end - first)
-    types = _match_types(row, spans) if options.match_types else [1] * len(ids)
+    types = match_types(row.question, row.text, spans) if options.match_types else [1] * len(ids)
     if options.passage_types:
         types = _passage_types(row, kept, passages, types)
     stream = Stream(ids, spans, passages, [False] * len(ids), types)
@@ -162,11 +162,11 @@ def _token_ranges(spans: list[tuple[int, int]], wanted: list[Span]) -> list[tupl
     return found
 
 
-def _match_types(row: QuestionRow, spans: list[tuple[int, int]]) -> list[int]:
-    """2 for tokens of the document that touch a word of the question, whatever its capitals and ending, else 1."""
-    asked = {stem(word) for word in _WORD.findall(row.question)}
+def match_types(question: str, text: str, spans: list[tuple[int, int]]) -> list[int]:
+    """2 for tokens of the text that touch a word of the question, whatever its capitals and ending, else 1."""
+    asked = {stem(word) for word in _WORD.findall(question)}
     types = [1] * len(spans)
-    words = [Span(*match.span()) for match in _WORD.finditer(row.text) if stem(match.group()) in asked]
+    words = [Span(*match.span()) for match in _WORD.finditer(text) if stem(match.group()) in asked]
     for first, end in _token_ranges(spans, words):
         types[first:end] = [2] * (end - first)
     return types

@@ -17,6 +17,7 @@ import torch
 
 from longspan.data.questions.hop_rows import HopRow
 from longspan.data.questions.multi_hop import read_multi_hop, record_of
+from longspan.errors import InputError
 from longspan.models.heads.multi_hop import LABELS
 from longspan.settings import LARGEST, Count, Range
 from longspan.tasks.base import Outcome, Task, check_room, room_for
@@ -24,6 +25,7 @@ from longspan.tasks.metrics.multi_hop import SCORES, match_answer, match_facts, 
 from longspan.tasks.predicting import FeatureRows, batches
 from longspan.tasks.questions.hops.decoding import PARAGRAPHS, HopAnswer, decode, reduced
 from longspan.tasks.questions.hops.features import MARKS, collate, hop_features
+from longspan.tasks.questions.options import PassageTypes
 from longspan.tasks.tokenizers import padding_id
 
 
@@ -35,8 +37,10 @@ class MultiHop(Task):
         max_tokens: of a row in all; what is longer is cut at the end, whole paragraphs among it.
         max_question_tokens: longer questions are cut to so many.
         max_answer_tokens: the longest answer.
-        global_on: "marks": the question, the first token of each title and the token behind each sentence see all and
-            are seen by all, as in the paper; "question": the question alone, which a small model learns sooner.
+        global_on: what sees all and is seen by all. "marks": the question, the token before each title and the one
+            behind each sentence, as in the paper; "titles": the question and the words of titles; "question": the
+            question alone, which a small model learns soonest.
+        match_types: `token_type_ids` tell which tokens are words of the question, as in `QuestionOptions`.
         kept_paragraphs: the file for a second stage has at most so many paragraphs of each question,
         relevance_above: those whose relevance, before the sigmoid, is above this; the best two in any case.
     """
@@ -50,17 +54,27 @@ class MultiHop(Task):
     max_tokens: Annotated[int, Range(16, LARGEST)] = 4096
     max_question_tokens: Count = 128
     max_answer_tokens: Count = 30
-    global_on: Literal["marks", "question"] = "marks"
+    global_on: Literal["marks", "titles", "question"] = "marks"
+    match_types: bool = False
     kept_paragraphs: Annotated[int, Range(PARAGRAPHS, 1000)] = 5
     relevance_above: float = -3.0
+
+    def model_fields(self) -> dict[str, Any]:
+        """The head, and the token types that the options ask for."""
+        return super().model_fields() | ({"type_vocab_size": PassageTypes.MATCHES} if self.match_types else {})
 
     def new_tokens(self) -> Sequence[str]:
         """The marks of questions, titles and sentences."""
         return MARKS
 
     def check_model(self, config: Any) -> None:
-        """Refuse longer rows than the model has positions for."""
+        """Refuse longer rows than the model has positions for, and types that it does not have."""
         check_room(self.max_tokens, config)
+        if self.match_types and config.type_vocab_size < PassageTypes.MATCHES:
+            raise InputError(
+                f"task.match_types needs type_vocab_size={PassageTypes.MATCHES}, and the model has "
+                f"{config.type_vocab_size}; set it to false, or leave type_vocab_size out of model.new"
+            )
 
     def fitted(self, config: Any) -> Self:
         """Rows as long as the model has positions for, at most."""
