@@ -126,28 +126,33 @@ def test_paragraphs_without_sentences_are_left_out_and_empty_sentences_stay(tmp_
 
 
 def test_made_up_rows_need_both_facts() -> None:
-    rows = two_step_rows(20, seed=3, paragraphs=8, fillers=2)
-    assert rows == two_step_rows(20, seed=3, paragraphs=8, fillers=2)
+    rows = two_step_rows(40, seed=3, paragraphs=8, fillers=2)
+    assert rows == two_step_rows(40, seed=3, paragraphs=8, fillers=2)
     for row in rows:
         titles = [paragraph.title for paragraph in row.paragraphs]
-        asked = row.question.split()[8]
-        likes, sleeps = (
-            {
-                t: next(s.split()[2:] for s in p.sentences if word in s)[at]
-                for t, p in zip(titles, row.paragraphs, strict=True)
-            }
-            for word, at in ((" likes ", 0), (" sleeps ", 1))
+        likes, sleeps, is_in = (
+            {p.title: next(s.split()[-2] for s in p.sentences if word in s) for p in row.paragraphs}
+            for word in (" likes ", " sleeps ", " is ")
         )
-        assert row.answer == sleeps[likes[asked]]
+        asked = row.question.split()
+        if row.id.startswith("bridge"):
+            one, other = asked[8], likes[asked[8]]
+            assert (asked[2], row.answer, len(row.occurrences())) == ("someone", sleeps[other], 1)
+            # Nobody likes the one asked about, everyone else is liked once: counting names tells nothing.
+            assert sorted(likes.values()) == sorted({*titles, *likes.values()} - {one})
+        else:
+            one, other = asked[1], asked[3]
+            assert row.answer == ("yes" if is_in[one] == is_in[other] == "in" else "no")
+            assert "in" in (is_in[one], is_in[other])
+        assert row.needed == {one, other}
         assert len(set(sleeps.values())) == 8
-        # Nobody likes the one asked about, everyone else is liked once: counting names tells nothing.
-        assert sorted(likes.values()) == sorted({*titles, *likes.values()} - {asked})
-        assert abs(titles.index(likes[asked]) - titles.index(asked)) > 1
-        assert row.question.split()[2] == "someone"
+        assert abs(titles.index(one) - titles.index(other)) > 1
         assert all(row.holds(fact) for fact in row.facts)
-        assert len(row.occurrences()) == 1
 
 
-def test_some_questions_may_name_the_friend() -> None:
-    words = [row.question.split() for row in two_step_rows(200, seed=1, paragraphs=4, fillers=0, told=0.25)]
-    assert 30 < sum(each[2] != "someone" for each in words) < 70
+def test_shares_of_made_up_questions() -> None:
+    rows = two_step_rows(400, seed=1, paragraphs=4, fillers=0, told=0.25, comparisons=0.25)
+    bridges = [row.question.split()[2] for row in rows if row.id.startswith("bridge")]
+    assert 270 < len(bridges) < 330
+    assert 50 < sum(name != "someone" for name in bridges) < 100
+    assert 30 < sum(row.answer == "yes" for row in rows) < 70

@@ -18,6 +18,7 @@ from longspan.models import LongspanConfig, LongspanForMultiHop
 from longspan.models.heads.multi_hop import LABELS
 from longspan.tasks.questions.hops.decoding import HopAnswer, decode, kept_paragraphs, reduced
 from longspan.tasks.questions.hops.features import MARKS, hop_features
+from longspan.tasks.questions.hops.matching import word_types
 from longspan.tasks.questions.hops.multi_hop import MultiHop
 from longspan.training.tokenizers import train_tokenizer
 
@@ -59,7 +60,7 @@ def test_the_sequence_is_that_of_the_paper(tokenizer: Any) -> None:
     question = features["input_ids"].index(marks["[/q]"]) + 1
     wanted = [i < question or token in (marks["<t>"], marks["[s]"]) for i, token in enumerate(features["input_ids"])]
     assert features["is_global"] == wanted
-    small = hop_features(ROW, tokenizer, replace(TASK, global_on="question", match_types=True))
+    small = hop_features(ROW, tokenizer, replace(TASK, global_on="question", match_steps=1))
     assert small["is_global"] == [i < question for i in range(len(wanted))]
     matched = [at(features, i)[2] for i, kind in enumerate(small["token_type_ids"]) if kind == 2]
     assert "".join(matched) == "rowed"
@@ -180,3 +181,18 @@ def test_a_label_that_is_missing_is_named() -> None:
     model = LongspanForMultiHop(LongspanConfig(vocab_size=40, intermediate_size=16, **sizes))
     with pytest.raises(InputError, match=f"relevance_labels is missing; give all of {', '.join(LABELS)}, or none"):
         model(torch.tensor([[3, 4]]), answer_types=torch.tensor([0]))
+
+
+def test_words_beside_those_of_the_question_lead_on(tokenizer: Any) -> None:
+    paragraphs = [["Boats", "Ada rowed to Kiel."], ["Pond", "Ada swam in June."], ["Kiel", "Kiel lies in the north."]]
+    # "the" and "in" are asked for too, but "in" stands in two paragraphs of three and leads on only where that is rare.
+    assert word_types("Who rowed?", paragraphs, 1) == {"who": 2, "rowed": 2}
+    assert word_types("Who rowed?", paragraphs, 2) == {"who": 2, "rowed": 2, "ada": 3, "to": 3, "kiel": 3}
+    often = [*paragraphs, ["Lake", "Ada rowed."], ["Sea", "Ada sank."]]
+    assert word_types("Who was Ada?", often, 2) == {"who": 2, "was": 2, "ada": 2}
+    whole = hop_features(ROW, tokenizer, replace(TASK, match_steps=2))
+    beside = {at(whole, i)[:2] for i, kind in enumerate(whole["token_type_ids"]) if kind == 3}
+    assert (0, 1) in beside
+    # What is cut off leads nowhere: the sentence with "rowed" has lost its mark.
+    cut = hop_features(ROW, tokenizer, replace(TASK, match_steps=2, max_tokens=whole["marks"][1][0]))
+    assert 3 not in cut["token_type_ids"]

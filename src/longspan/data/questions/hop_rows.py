@@ -84,6 +84,9 @@ class HopRow:
 
     def text(self, place: Occurrence) -> str:
         """The words of a place."""
-        paragraph = self.paragraphs[place.paragraph]
-        whole = paragraph.title if place.sentence < 0 else paragraph.sentences[place.sentence]
-        return whole[place.start : place.end]
+        return self.text_of(place.paragraph, place.sentence)[place.start : place.end]
+
+    def text_of(self, paragraph: int, sentence: int) -> str:
+        """A sentence of a paragraph, or its title where `sentence` is −1."""
+        found = self.paragraphs[paragraph]
+        return found.title if sentence < 0 else found.sentences[sentence]

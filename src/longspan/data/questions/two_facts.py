@@ -1,14 +1,20 @@
 """Made-up questions that only two facts in two paragraphs answer, among paragraphs with the same kinds of facts.
 
-Every paragraph is about one person: "Bado likes Kifu ." and "Bado sleeps in Mura .", among sentences of made-up words.
-"Where does someone sleep , the friend of Bado ?" names one person. Whom Bado likes stands in Bado's paragraph, where
-that person sleeps in theirs. Nothing else tells: every paragraph has both facts, all places differ, and each of all
-persons but the one asked about, and one more who has no paragraph, is liked by exactly one other.
+Every paragraph is about one person and says whom they like, where they sleep and whether they are at home: "Bado likes
+Kifu .", "Bado sleeps in Mura .", "Bado is out .", among sentences of made-up words. As in HotpotQA there are two kinds:
+
+- **bridge**: "Where does someone sleep , the friend of Bado ?" Whom Bado likes stands in Bado's paragraph, where that
+  person sleeps in theirs.
+- **comparison**: "Are Bado and Kifu both in ?" Half of the answers are yes; for no, one of the two is out.
+
+Nothing else tells: all places differ, half of all persons are in, and each of them but the one asked about, and one
+more who has no paragraph, is liked by exactly one other.
 """
 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from itertools import product
 
 from longspan.data.questions.hop_rows import HopRow, Paragraph
@@ -17,81 +23,129 @@ MOST_PARAGRAPHS = 24
 """A row has at most so many, since there is a name for each and one more."""
 
 APART = 8
-"""With fewer paragraphs, neighbours are allowed: there, leaving them out would tell which paragraph is meant."""
+"""From so many paragraphs on, the two that are needed are never neighbours; among fewer, that would tell too much."""
 
 FILLER_WORDS = (4, 10)
 """Fewest and most words of a sentence that says nothing."""
 
+LIKES, SLEEPS, IS = range(3)
+"""The facts of a paragraph."""
+
 
 def two_step_rows(
-    count: int, *, seed: int, paragraphs: int = 10, fillers: int = 6, names: int | None = None, told: float = 0.0
+    count: int,
+    *,
+    seed: int,
+    paragraphs: int = 10,
+    fillers: int = 6,
+    names: int | None = None,
+    comparisons: float = 0.5,
+    told: float = 0.0,
 ) -> list[HopRow]:
     """Rows of made-up words; the same arguments give the same rows on every machine, all seeds share one vocabulary.
 
     Args:
         count: number of rows.
         seed: of everything that is drawn.
-        paragraphs: in a row, 3 to `MOST_PARAGRAPHS`. From `APART` on, the two that are needed are never neighbours.
+        paragraphs: in a row, 3 to `MOST_PARAGRAPHS`.
         fillers: sentences without a fact in each paragraph, about 10 tokens each; one more or fewer by chance.
         names: draw persons and places from the first so many of each; None takes all.
-        told: share of the questions that name the friend in the place of "someone". Such questions need one step;
-            they teach a model that begins to find a name, before it has to find out which one.
+        comparisons: share of the questions that compare; the others need a bridge.
+        told: share of the bridge questions that name the friend in the place of "someone". Such questions need one
+            step; they teach a model that begins to find a name, before it has to find out which one.
     """
     people, places, words = _words(random.Random(11))
     names = MOST_PARAGRAPHS + 1 if names is None else names
     assert 3 <= paragraphs < names <= len(people)
     draw = random.Random(seed)
-    known = (people[:names], places[:names], words)
-    return [_row(f"two-steps-{seed}-{number}", draw, known, paragraphs, fillers, told) for number in range(count)]
+    rows = []
+    for number in range(count):
+        world = _world(draw, people[:names], places[:names], paragraphs)
+        compares = draw.random() < comparisons
+        question, answer, needed = _comparison(world, draw) if compares else _bridge(world, draw.random() < told)
+        found, facts = _paragraphs(world, draw, words, fillers)
+        rows.append(
+            HopRow(
+                id=f"{'comparison' if compares else 'bridge'}-{seed}-{number}",
+                question=question,
+                paragraphs=found,
+                answer=answer,
+                facts=tuple((world.persons[who], facts[who][fact]) for who, fact in needed),
+            )
+        )
+    return rows
 
 
 def _words(draw: random.Random) -> tuple[list[str], list[str], list[str]]:
     """Persons, places and words for filling, all different."""
     syllables = ["".join(pair) for pair in product("bdfgklmnprst", "aeiou")]
-    made = draw.sample(["".join(pair) for pair in product(syllables, syllables)], 2 * MOST_PARAGRAPHS + 2 + 24)
-    named = [word.capitalize() for word in made[: 2 * MOST_PARAGRAPHS + 2]]
-    return named[::2], named[1::2], made[len(named) :]
+    named = 2 * MOST_PARAGRAPHS + 2
+    made = draw.sample(["".join(pair) for pair in product(syllables, syllables)], named + 24)
+    capitals = [word.capitalize() for word in made[:named]]
+    return capitals[::2], capitals[1::2], made[named:]
 
 
-def _row(
-    name: str,
-    draw: random.Random,
-    known: tuple[list[str], list[str], list[str]],
-    paragraphs: int,
-    fillers: int,
-    told: float,
-) -> HopRow:
-    people, places, words = known
-    *persons, stranger = draw.sample(people, paragraphs + 1)
-    homes = draw.sample(places, paragraphs)
-    asked = draw.randrange(paragraphs)
-    friends = _friends(persons, asked, stranger, draw)
-    answers = persons.index(friends[asked])
-    who = friends[asked] if draw.random() < told else "someone"
-    found, facts = [], {}
-    for number, person in enumerate(persons):
-        needed = [f"{person} likes {friends[number]} .", f"{person} sleeps in {homes[number]} ."]
-        count = draw.randint(max(0, fillers - 1), fillers + 1)
-        sentences = needed + [
-            " ".join(["one", *draw.choices(words, k=draw.randint(*FILLER_WORDS)), "."]) for _ in range(count)
-        ]
-        draw.shuffle(sentences)
-        facts[number] = [sentences.index(sentence) for sentence in needed]
-        found.append(Paragraph(person, tuple(" " * (place > 0) + text for place, text in enumerate(sentences))))
-    return HopRow(
-        id=name,
-        question=f"Where does {who} sleep , the friend of {persons[asked]} ?",
-        paragraphs=tuple(found),
-        answer=homes[answers],
-        facts=((persons[asked], facts[asked][0]), (persons[answers], facts[answers][1])),
-    )
+@dataclass
+class _World:
+    """P persons with whom they like, where they sleep and whether they are in; and two of them, whom a row is about."""
+
+    persons: list[str]
+    friends: list[str]
+    places: list[str]
+    is_in: list[bool]
+    asked: int
+    other: int
 
 
-def _friends(persons: list[str], asked: int, stranger: str, draw: random.Random) -> list[str]:
-    """Whom each likes: never themselves, nobody the one asked about, and that one nobody beside them."""
-    others = [*persons[:asked], *persons[asked + 1 :], stranger]
-    near = {stranger, *persons[max(0, asked - 1) : asked + 2]} if len(persons) >= APART else {stranger}
+def _world(draw: random.Random, people: list[str], places: list[str], count: int) -> _World:
+    *persons, stranger = draw.sample(people, count + 1)
+    asked = draw.randrange(count)
+    near = 1 if count >= APART else 0
+    other = draw.choice([number for number in range(count) if abs(number - asked) > near])
+    friends = _friends(persons, asked, persons[other], stranger, draw)
+    return _World(persons, friends, draw.sample(places, count), draw.choices((True, False), k=count), asked, other)
+
+
+def _friends(persons: list[str], asked: int, friend: str, stranger: str, draw: random.Random) -> list[str]:
+    """Whom each likes: the one asked about their friend; nobody themselves, or the one asked about."""
+    left = [person for person in (*persons, stranger) if person not in (persons[asked], friend)]
     while True:
-        draw.shuffle(others)
-        if others[asked] not in near and all(map(str.__ne__, others, persons)):
-            return others
+        draw.shuffle(left)
+        friends = [*left[:asked], friend, *left[asked:]]
+        if all(map(str.__ne__, friends, persons)):
+            return friends
+
+
+def _bridge(world: _World, told: bool) -> tuple[str, str, list[tuple[int, int]]]:
+    """Question, answer, and the facts that are needed, as person and fact."""
+    who = world.persons[world.other] if told else "someone"
+    question = f"Where does {who} sleep , the friend of {world.persons[world.asked]} ?"
+    return question, world.places[world.other], [(world.asked, LIKES), (world.other, SLEEPS)]
+
+
+def _comparison(world: _World, draw: random.Random) -> tuple[str, str, list[tuple[int, int]]]:
+    """As `_bridge`; whether the two are in is drawn anew, so that yes is as frequent as no."""
+    both = draw.random() < 0.5
+    world.is_in[world.asked] = both or draw.random() < 0.5
+    world.is_in[world.other] = both or not world.is_in[world.asked]
+    question = f"Are {world.persons[world.asked]} and {world.persons[world.other]} both in ?"
+    return question, "yes" if both else "no", [(world.asked, IS), (world.other, IS)]
+
+
+def _paragraphs(
+    world: _World, draw: random.Random, words: list[str], fillers: int
+) -> tuple[tuple[Paragraph, ...], list[list[int]]]:
+    """The paragraphs, and of each the places of its facts among its sentences."""
+    found, facts = [], []
+    for person, friend, place, is_in in zip(world.persons, world.friends, world.places, world.is_in, strict=True):
+        needed = [
+            f"{person} likes {friend} .",
+            f"{person} sleeps in {place} .",
+            f"{person} is {'in' if is_in else 'out'} .",
+        ]
+        count = draw.randint(max(0, fillers - 1), fillers + 1)
+        others = [" ".join(["one", *draw.choices(words, k=draw.randint(*FILLER_WORDS)), "."]) for _ in range(count)]
+        sentences = draw.sample(needed + others, len(needed) + count)
+        facts.append([sentences.index(sentence) for sentence in needed])
+        found.append(Paragraph(person, tuple(" " * (index > 0) + text for index, text in enumerate(sentences))))
+    return tuple(found), facts

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -75,7 +76,7 @@ def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions
     for place in order:
         first, end = ranges[place]
         passages[first:end] = [kept[place]] * (end - first)
-    types = match_types(row.question, row.text, spans) if options.match_types else [1] * len(ids)
+    types = match_types(asked_words(row.question), row.text, spans) if options.match_types else [1] * len(ids)
     if options.passage_types:
         types = _passage_types(row, kept, passages, types)
     stream = Stream(ids, spans, passages, [False] * len(ids), types)
@@ -162,13 +163,29 @@ def _token_ranges(spans: list[tuple[int, int]], wanted: list[Span]) -> list[tupl
     return found
 
 
-def match_types(question: str, text: str, spans: list[tuple[int, int]]) -> list[int]:
-    """2 for tokens of the text that touch a word of the question, whatever its capitals and ending, else 1."""
-    asked = {stem(word) for word in _WORD.findall(question)}
+def asked_words(question: str) -> dict[str, int]:
+    """The stems of a question's words, as words of type 2."""
+    return dict.fromkeys(map(stem, words_in(question)), 2)
+
+
+def words_in(text: str) -> list[str]:
+    """The words of a text, in order."""
+    return _WORD.findall(text)
+
+
+def match_types(kinds: Mapping[str, int], text: str, spans: list[tuple[int, int]]) -> list[int]:
+    """The type of each token of a text: that of the word which it touches, by its stem, or 1 where that has none.
+
+    Args:
+        kinds: stem → type; where a token touches several words, the lowest counts.
+        text: whatever its capitals and endings.
+        spans: characters of each token.
+    """
     types = [1] * len(spans)
-    words = [Span(*match.span()) for match in _WORD.finditer(text) if stem(match.group()) in asked]
-    for first, end in _token_ranges(spans, words):
-        types[first:end] = [2] * (end - first)
+    every = ((stem(one.group()), Span(*one.span())) for one in _WORD.finditer(text))
+    found = sorted(((kinds[word], span) for word, span in every if word in kinds), key=lambda each: -each[0])
+    for (kind, _), (first, end) in zip(found, _token_ranges(spans, [word for _, word in found]), strict=True):
+        types[first:end] = [kind] * (end - first)
     return types
 
 

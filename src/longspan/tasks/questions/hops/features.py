@@ -21,6 +21,7 @@ from longspan.models.losses import IGNORED
 from longspan.tasks.predicting import pad
 from longspan.tasks.questions.document import NOWHERE, encode_text, match_types, token_ids, without_space
 from longspan.tasks.questions.features import special_ids
+from longspan.tasks.questions.hops.matching import word_types
 
 MARKS = ("[q]", "[/q]", "<t>", "</t>", "[s]")
 """The question's two, the title's two, and the one behind each sentence."""
@@ -39,24 +40,19 @@ class Written:
     """(T) characters of each token in its title or sentence; `NOWHERE` for others."""
     parts: list[int] = field(default_factory=list)
     """(T) the title or sentence of each token, as index of `owners`; −1 = none."""
-    types: list[int] = field(default_factory=list)
-    """(T) see `match_types`; 0 for the question and the marks."""
     owners: list[tuple[int, int]] = field(default_factory=list)
     """(N) paragraph and sentence of each part."""
 
     def add(self, token: int, *, is_global: bool) -> int:
         """One token that is no text; returns its place."""
-        self.add_all([token], [NOWHERE], [0], -1, is_global=is_global)
+        self.add_all([token], [NOWHERE], -1, is_global=is_global)
         return len(self.ids) - 1
 
-    def add_all(
-        self, ids: list[int], spans: list[tuple[int, int]], types: list[int], part: int, *, is_global: bool
-    ) -> None:
+    def add_all(self, ids: list[int], spans: list[tuple[int, int]], part: int, *, is_global: bool) -> None:
         """Tokens of one part."""
         self.ids += ids
         self.spans += spans
         self.parts += [part if span != NOWHERE else -1 for span in spans]
-        self.types += types
         self.is_global += [is_global] * len(ids)
 
 
@@ -80,7 +76,7 @@ def hop_features(row: HopRow, tokenizer: Any, options: Any) -> dict[str, Any]:
     written.add(special_ids(tokenizer)[0], is_global=True)
     question, _ = encode_text(tokenizer, f" {row.question.strip()}", f"the question of row {row.id!r}")
     ids = [marks["[q]"], *question[: options.max_question_tokens], marks["[/q]"]]
-    written.add_all(ids, [NOWHERE] * len(ids), [0] * len(ids), -1, is_global=True)
+    written.add_all(ids, [NOWHERE] * len(ids), -1, is_global=True)
     if len(written.ids) > options.max_tokens // 2:
         raise InputError(
             f"the question of row {row.id!r} has {len(question)} tokens, which leaves less than half of max_tokens="
@@ -90,10 +86,10 @@ def hop_features(row: HopRow, tokenizer: Any, options: Any) -> dict[str, Any]:
         if len(written.ids) >= options.max_tokens:
             break
         titles.append((written.add(marks["<t>"], is_global=every), number))
-        _add_text(written, paragraph.title, (number, TITLE), row.question, tokenizer, is_global=named)
+        _add_text(written, paragraph.title, (number, TITLE), tokenizer, is_global=named)
         written.add(marks["</t>"], is_global=False)
         for index, text in enumerate(paragraph.sentences):
-            _add_text(written, text, (number, index), row.question, tokenizer)
+            _add_text(written, text, (number, index), tokenizer)
             sentences.append((written.add(marks["[s]"], is_global=every), number, index))
     most = options.max_tokens
     features = {
@@ -105,8 +101,8 @@ def hop_features(row: HopRow, tokenizer: Any, options: Any) -> dict[str, Any]:
         "titles": [one for one in titles if one[0] < most],
         "marks": [one for one in sentences if one[0] < most],
     }
-    if options.match_types:
-        features["token_type_ids"] = written.types[:most]
+    if options.match_steps:
+        features["token_type_ids"] = _types(row, features, options.match_steps)
     return features if row.answer is None else features | _labels(row, features)
 
 
@@ -121,9 +117,7 @@ def mark_ids(tokenizer: Any) -> dict[str, int]:
     return {mark: vocabulary[mark] for mark in MARKS}
 
 
-def _add_text(
-    written: Written, text: str, owner: tuple[int, int], question: str, tokenizer: Any, *, is_global: bool = False
-) -> None:
+def _add_text(written: Written, text: str, owner: tuple[int, int], tokenizer: Any, *, is_global: bool = False) -> None:
     """A title or a sentence; one without words adds nothing but its number."""
     written.owners.append(owner)
     begins = len(text) - len(text.lstrip())
@@ -133,8 +127,26 @@ def _add_text(
     ids, offsets = token_ids(tokenizer, spaced)
     places = (without_space(spaced, start, end) for start, end in offsets)
     spans = [NOWHERE if place == NOWHERE else (place[0] + begins - 1, place[1] + begins - 1) for place in places]
-    types = match_types(question, text, spans)
-    written.add_all(ids, spans, types, len(written.owners) - 1, is_global=is_global)
+    written.add_all(ids, spans, len(written.owners) - 1, is_global=is_global)
+
+
+def _types(row: HopRow, features: Mapping[str, Any], steps: int) -> list[int]:
+    """The type of each token, see `word_types`; 0 for the question and the marks. What is cut off leads nowhere."""
+    whole = {number: [row.paragraphs[number].title] for _, number in features["titles"]}
+    for _, number, index in features["marks"]:
+        whole[number].append(row.paragraphs[number].sentences[index])
+    kinds = word_types(row.question, [*whole.values()], steps)
+    types = [0] * len(features["input_ids"])
+    tokens: dict[int, list[int]] = {}
+    for token, part in enumerate(features["parts"]):
+        if part >= 0:
+            tokens.setdefault(part, []).append(token)
+    for part, places in tokens.items():
+        text = row.text_of(*features["owners"][part])
+        found = match_types(kinds, text, [features["spans"][token] for token in places])
+        for token, kind in zip(places, found, strict=True):
+            types[token] = kind
+    return types
 
 
 def _labels(row: HopRow, features: Mapping[str, Any]) -> dict[str, Any]:

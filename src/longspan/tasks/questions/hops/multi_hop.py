@@ -25,7 +25,7 @@ from longspan.tasks.metrics.multi_hop import SCORES, match_answer, match_facts, 
 from longspan.tasks.predicting import FeatureRows, batches
 from longspan.tasks.questions.hops.decoding import PARAGRAPHS, HopAnswer, decode, reduced
 from longspan.tasks.questions.hops.features import MARKS, collate, hop_features
-from longspan.tasks.questions.options import PassageTypes
+from longspan.tasks.questions.hops.matching import BESIDE
 from longspan.tasks.tokenizers import padding_id
 
 
@@ -40,7 +40,8 @@ class MultiHop(Task):
         global_on: what sees all and is seen by all. "marks": the question, the token before each title and the one
             behind each sentence, as in the paper; "titles": the question and the words of titles; "question": the
             question alone, which a small model learns soonest.
-        match_types: `token_type_ids` tell which tokens are words of the question, as in `QuestionOptions`.
+        match_steps: `token_type_ids` tell which tokens are words of the question (1), or also which rare words stand in
+            a sentence with one of its rare words (2), see `word_types`; 0 says nothing.
         kept_paragraphs: the file for a second stage has at most so many paragraphs of each question,
         relevance_above: those whose relevance, before the sigmoid, is above this; the best two in any case.
     """
@@ -55,13 +56,18 @@ class MultiHop(Task):
     max_question_tokens: Count = 128
     max_answer_tokens: Count = 30
     global_on: Literal["marks", "titles", "question"] = "marks"
-    match_types: bool = False
+    match_steps: Literal[0, 1, 2] = 0
     kept_paragraphs: Annotated[int, Range(PARAGRAPHS, 1000)] = 5
     relevance_above: float = -3.0
 
     def model_fields(self) -> dict[str, Any]:
         """The head, and the token types that the options ask for."""
-        return super().model_fields() | ({"type_vocab_size": PassageTypes.MATCHES} if self.match_types else {})
+        return super().model_fields() | ({"type_vocab_size": self._types} if self._types else {})
+
+    @property
+    def _types(self) -> int:
+        """How many token types the options need."""
+        return BESIDE + 1 if self.match_steps == 2 else BESIDE * self.match_steps
 
     def new_tokens(self) -> Sequence[str]:
         """The marks of questions, titles and sentences."""
@@ -70,10 +76,10 @@ class MultiHop(Task):
     def check_model(self, config: Any) -> None:
         """Refuse longer rows than the model has positions for, and types that it does not have."""
         check_room(self.max_tokens, config)
-        if self.match_types and config.type_vocab_size < PassageTypes.MATCHES:
+        if config.type_vocab_size < self._types:
             raise InputError(
-                f"task.match_types needs type_vocab_size={PassageTypes.MATCHES}, and the model has "
-                f"{config.type_vocab_size}; set it to false, or leave type_vocab_size out of model.new"
+                f"task.match_steps={self.match_steps} needs type_vocab_size={self._types}, and the model has "
+                f"{config.type_vocab_size}; set it to 0, or leave type_vocab_size out of model.new"
             )
 
     def fitted(self, config: Any) -> Self:
