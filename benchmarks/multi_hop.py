@@ -156,12 +156,13 @@ def words(runs: list[dict[str, Any]]) -> list[str]:
     minutes = "; ".join(f"{ARMS[arm]} {statistics.mean(found):.0f} s" for arm, found in seconds.items() if found)
     return [
         f"`python benchmarks/multi_hop.py` on {runs[0]['machine']}, one thread.",
-        f"The recipe `two-facts-small`, from scratch: {SHORT_STEPS:,} steps of {BATCH} rows with four paragraphs and no "
-        f"filling; then, on each side, {LONG_STEPS:,} steps on rows of ten paragraphs, about {runs[0]['tokens']:,} "
-        f"tokens each. Half of the questions compare two persons, half need a bridge. Scores in percent on "
-        f"{HELD_OUT} such rows, which nobody has seen, by HotpotQA's metric; with several seeds the mean, then the least and the "
-        "most. Every token knows by its type whether the question, or a rare word beside one of the question's, has "
-        "its word (`task.match_steps: 2`), as far as the model sees the text. This is a proxy: the rows are made up. "
+        f"The recipe `two-facts-small`, from scratch: {SHORT_STEPS:,} steps of {BATCH} rows with four paragraphs and "
+        f"no filling; then, on each side, {LONG_STEPS:,} steps on rows of ten paragraphs, about {runs[0]['tokens']:,} "
+        "tokens each. Half of the questions compare two persons, half need a bridge. Scores in percent on "
+        f"{HELD_OUT} such rows, which nobody has seen, by HotpotQA's metric; with several seeds the mean, then the "
+        "least and the most. Every token knows by its type whether the question, or a rare word beside one of the "
+        "question's, has its word (`task.match_steps: 2`), as far as the model sees the text. This is a proxy: the "
+        "rows are made up.",
         f"Processor time of the long part: {minutes}.",
     ]
 

@@ -28,7 +28,7 @@ def token_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, count: Te
     """
     check_labels(labels, logits.shape[:-1])
     total = functional.cross_entropy(
-        _wide(logits).flatten(0, -2),
+        wide(logits).flatten(0, -2),
         labels.flatten(),
         ignore_index=IGNORED,
         label_smoothing=smoothing,
@@ -65,8 +65,7 @@ def span_loss(
     start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor, mask: Tensor | None = None
 ) -> Tensor:
     """Mean of the losses of the two ends of an answer, see `any_place_loss`."""
-    ends = ((start, start_positions), (end, end_positions))
-    return sum(any_place_loss(logits, positions, mask) for logits, positions in ends) / 2
+    return (any_place_loss(start, start_positions, mask) + any_place_loss(end, end_positions, mask)) / 2
 
 
 def any_place_loss(logits: Tensor, places: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -85,7 +84,7 @@ def any_place_loss(logits: Tensor, places: Tensor, mask: Tensor | None = None) -
     inside = (places >= 0) & (places < length)
     right = torch.zeros(rows, length + 1, dtype=torch.bool, device=logits.device)
     right = right.scatter(1, torch.where(inside, places, length), True)[:, :length]
-    logits = _wide(logits)
+    logits = wide(logits)
     if mask is not None:
         logits, right = logits.masked_fill(~mask.bool(), torch.finfo(logits.dtype).min), right & mask.bool()
     labelled = right.any(1)
@@ -94,7 +93,7 @@ def any_place_loss(logits: Tensor, places: Tensor, mask: Tensor | None = None) -
     return (logits.logsumexp(1) - chosen.logsumexp(1)).sum() / labelled.sum().clamp(min=1)
 
 
-def _wide(logits: Tensor) -> Tensor:
+def wide(logits: Tensor) -> Tensor:
     """In float32 at least."""
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 

@@ -19,11 +19,11 @@ from typing import Any
 
 from longspan.characters import check_characters
 from longspan.data.fields import Record, kind_of, list_of, name_of, value_of
-from longspan.data.jsonl import UNREADABLE, open_bytes, read_jsonl, unreadable
+from longspan.data.jsonl import read_json, read_jsonl
 from longspan.data.questions.hop_rows import Fact, HopRow, Paragraph
 from longspan.data.questions.rows import check_text
 from longspan.data.questions.two_facts import two_step_rows
-from longspan.data.skipping import Skipped, check_on_error
+from longspan.data.skipping import Skipped, check_on_error, parsed
 from longspan.data.sources import DataSet, Kind, read
 from longspan.errors import InputError
 
@@ -33,14 +33,11 @@ FORMAT = "give a file in HotpotQA's format, a JSON array of questions, or one qu
 
 MULTI_HOP = Kind(
     row=HopRow,
-    named={
-        "hotpotqa-sample": DataSet(splits=dict.fromkeys(("train", "validation"), ("hotpotqa/sample.jsonl.gz",))),
-    },
+    named={"hotpotqa-sample": DataSet.sample("hotpotqa/sample.jsonl.gz")},
     made_up=lambda count, seed: two_step_rows(16 if count is None else count, seed=seed, paragraphs=4, fillers=1),
     suffixes=("json", "jsonl"),
 )
-"""Where such questions come from. The sample is one file for both splits: a score after training on it says only that
-training works."""
+"""Where such questions come from."""
 
 
 def read_multi_hop(
@@ -62,32 +59,24 @@ def read_multi_hop(
 
 def _in_file(path: Path, skipped: Skipped, labelled: bool) -> Iterator[HopRow]:
     """Rows of one file; the malformed ones go to `skipped`, with their place."""
+    stem, notes = path.name.split(".")[0], _Notes(path)
+
+    def parse(record: Any, number: int) -> HopRow:
+        row = hop_row(record, f"{stem}:{number}", labelled=labelled)
+        notes.add(row)
+        return row
+
     by_line = ".jsonl" in path.name.lower()
-    unit = "line" if by_line else "question"
-    notes = _Notes(path)
+    records = read_jsonl(path, skipped.add) if by_line else _records(path)
     try:
-        for number, record in read_jsonl(path, skipped.add) if by_line else _records(path):
-            try:
-                row = hop_row(record, f"{path.name.split('.')[0]}:{number}", labelled=labelled)
-            except InputError as error:
-                skipped.add(number, InputError(skipped.with_remedy(f"{path}, {unit} {number}: {error}")))
-            else:
-                notes.add(row)
-                yield row
+        yield from parsed(records, parse, skipped, "line" if by_line else "question")
     finally:  # also where the reading stops at a limit
-        skipped.report()
         notes.report()
 
 
 def _records(path: Path) -> Iterator[tuple[int, Any]]:
     """The questions of an official file, counted from 1."""
-    try:
-        with open_bytes(path) as file:
-            whole = json.loads(file.read().decode("utf-8-sig"))
-    except UNREADABLE as error:
-        raise unreadable(path, error) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON ({error}); {FORMAT}") from None
+    whole = read_json(path, FORMAT)
     if not isinstance(whole, list):
         raise InputError(f"{path} holds {kind_of(whole)} instead of a list; {FORMAT}")
     yield from enumerate(whole, 1)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
@@ -103,22 +104,31 @@ class LongspanForMultiHop(LongspanWithHead):
             logits = [each.masked_fill(padding, float("-inf")) for each in logits]
         kinds = self.answer_type(first)
         labels = (relevance_labels, evidence_labels, start_positions, end_positions, answer_types)
-        return MultiHopOutput(self.loss(logits, kinds, labels, attention_mask), *logits, kinds)
+        relevance, evidence, start, end = logits
+        return MultiHopOutput(
+            loss=self.loss(logits, kinds, labels, attention_mask),
+            relevance_logits=relevance,
+            evidence_logits=evidence,
+            start_logits=start,
+            end_logits=end,
+            type_logits=kinds,
+        )
 
     def loss(
         self, logits: list[Tensor], kinds: Tensor, labels: tuple[Tensor | None, ...], mask: Tensor | None
     ) -> Tensor | None:
         """The weighted sum of the four losses; `None` without labels."""
-        if all(each is None for each in labels):
+        given = dict(zip(LABELS, labels, strict=True))
+        wanted = [each for each in labels if each is not None]
+        if not wanted:
             return None
-        for name, each in zip(LABELS, labels, strict=True):
-            if each is None:
-                raise InputError(f"{name} is missing; give all of {', '.join(LABELS)}, or none of them")
-        relevance, evidence, starts, ends, types = labels
+        if missing := [name for name, each in given.items() if each is None]:
+            raise InputError(f"{missing[0]} is missing; give all of {', '.join(LABELS)}, or none of them")
+        relevant, evident, starts, ends, types = wanted
         found = (
-            binary_loss(logits[0], relevance, mask),
-            binary_loss(logits[1], evidence, mask),
+            binary_loss(logits[0], relevant, mask),
+            binary_loss(logits[1], evident, mask),
             span_loss(logits[2], logits[3], starts, ends, mask),
             token_loss(kinds, types.flatten()),
         )
-        return sum(weight * each for weight, each in zip(self.options.loss_weights, found, strict=True))
+        return torch.stack([w * each for w, each in zip(self.options.loss_weights, found, strict=True)]).sum()

@@ -83,7 +83,7 @@ def decode(
     found = []
     for index, row in enumerate(rows):
         place = places[index] if kinds[index] == WORDS else None
-        said = {YES: "yes", NO: "no"}.get(kinds[index], "" if place is None else row.text(place) if place else "")
+        said = {YES: "yes", NO: "no"}.get(kinds[index], "" if place is None else row.text(place))
         facts = _facts(evidence[index], features[index], chosen[index], row)
         found.append(HopAnswer(answer=said, facts=facts, relevance=scores[index], place=place))
     return found
@@ -123,6 +123,6 @@ def _spans(
         if scores[row, part] == float("-inf"):
             found.append(None)
             continue
-        spans = one["spans"]
-        found.append(Occurrence(*one["owners"][part], spans[int(first[row, part])][0], spans[int(last[row, part])][1]))
+        (paragraph, sentence), places = one["owners"][part], (int(first[row, part]), int(last[row, part]))
+        found.append(Occurrence(paragraph, sentence, one["spans"][places[0]][0], one["spans"][places[1]][1]))
     return found
