@@ -4,8 +4,9 @@
 
 Rows are made up (`longspan.data.questions.two_facts`) and written in HotpotQA's format. For each seed the recipe
 `two-facts-small` is trained on short rows of four paragraphs. From there one model goes on with long rows read whole,
-one with the same rows cut to 512 tokens, and one with what the first of them kept of these rows, as a second stage. All
-are scored on the same long rows, which none has seen. Finished runs are kept in `results/multi_hop.jsonl` and skipped
+one with the same rows cut to 512 tokens, and one with what the first of them kept of these rows, as a second stage. A
+fourth side learns with types for the question's own words alone, so that it has to find the second step itself. All are
+scored on the same long rows, which none has seen. Finished runs are kept in `results/multi_hop.jsonl` and skipped
 when the script is started again; a run that was killed continues where it was. `results/multi_hop.md` is written after
 each.
 """
@@ -29,7 +30,13 @@ NAMES, SHORT_STEPS, LONG_STEPS, BATCH = 12, 250, 50, 16
 SHORT = {"paragraphs": 4, "fillers": 0, "names": NAMES}
 LONG = {"paragraphs": 10, "fillers": 12, "names": NAMES}
 HELD_OUT = 300
-ARMS = {"whole": "4,096 tokens", "cut": "512 tokens", "second": "4,096 tokens, second stage"}
+ARMS = {
+    "whole": "4,096 tokens",
+    "cut": "512 tokens",
+    "second": "4,096 tokens, second stage",
+    "asked": "4,096 tokens, types of the question's words alone",
+}
+CHANGES = {"cut": ["task.max_tokens=512"], "asked": ["task.match_steps=1"]}
 SHOWN = ("joint_f1", "joint_exact_match", "answer_f1", "evidence_f1", "paragraphs_found")
 
 
@@ -69,13 +76,15 @@ def run(seed: int, arm: str, work: Path) -> dict[str, Any]:
     """Train one side and score it on the long rows that are held out."""
     from longspan.training.evaluate import evaluate
 
-    start = train_on(data(work, "short", SHORT_STEPS * BATCH, seed, **SHORT), work / "start", seed, SHORT_STEPS)
+    short, changes = data(work, "short", SHORT_STEPS * BATCH, seed, **SHORT), CHANGES.get(arm, [])
+    # Shared by the sides; only other types make another start.
+    start = work / ("start-asked" if arm == "asked" else "start")
+    train_on(short, start, seed, SHORT_STEPS, None, *(changes if arm == "asked" else []))
     train, test = data(work, "train", LONG_STEPS * BATCH, 100 + seed, **LONG), data(work, "test", HELD_OUT, 999, **LONG)
     if arm == "second":
         first = evaluate(work / "whole", str(train), batch_size=BATCH, output=work / "kept")
         kept = evaluate(work / "whole", str(test), batch_size=BATCH, output=work / "kept")
         train, test = first.files[1], kept.files[1]
-    changes = ["task.max_tokens=512"] if arm == "cut" else []
     began = time.process_time()
     folder = train_on(train, work / arm, seed, LONG_STEPS, start, *changes)
     seconds = time.process_time() - began

@@ -70,9 +70,28 @@ def hop_features(row: HopRow, tokenizer: Any, options: Any) -> dict[str, Any]:
     Raises:
         InputError: the tokenizer has no offsets, no first token or no marks; the question leaves no room.
     """
-    marks = mark_ids(tokenizer)
+    written, titles, marks = _write(row, tokenizer, options)
+    most = options.max_tokens
+    features = {
+        "input_ids": written.ids[:most],
+        "is_global": written.is_global[:most],
+        "parts": written.parts[:most],
+        "spans": written.spans[:most],
+        "owners": written.owners,
+        "titles": [one for one in titles if one[0] < most],
+        "marks": [one for one in marks if one[0] < most],
+    }
+    if options.match_steps:
+        features["token_type_ids"] = _types(row, features, options.match_steps)
+    return features if row.answer is None else features | _labels(row, features)
+
+
+def _write(
+    row: HopRow, tokenizer: Any, options: Any
+) -> tuple[Written, list[tuple[int, int]], list[tuple[int, int, int]]]:
+    """The sequence, as far as it is needed at most, and its titles and marks."""
+    marks, every = mark_ids(tokenizer), options.global_on == "marks"
     written, titles, sentences = Written(), [], []
-    every, named = options.global_on == "marks", options.global_on == "titles"
     written.add(special_ids(tokenizer)[0], is_global=True)
     question, _ = encode_text(tokenizer, f" {row.question.strip()}", f"the question of row {row.id!r}")
     ids = [marks["[q]"], *question[: options.max_question_tokens], marks["[/q]"]]
@@ -86,24 +105,12 @@ def hop_features(row: HopRow, tokenizer: Any, options: Any) -> dict[str, Any]:
         if len(written.ids) >= options.max_tokens:
             break
         titles.append((written.add(marks["<t>"], is_global=every), number))
-        _add_text(written, paragraph.title, (number, TITLE), tokenizer, is_global=named)
+        _add_text(written, paragraph.title, (number, TITLE), tokenizer)
         written.add(marks["</t>"], is_global=False)
         for index, text in enumerate(paragraph.sentences):
             _add_text(written, text, (number, index), tokenizer)
             sentences.append((written.add(marks["[s]"], is_global=every), number, index))
-    most = options.max_tokens
-    features = {
-        "input_ids": written.ids[:most],
-        "is_global": written.is_global[:most],
-        "parts": written.parts[:most],
-        "spans": written.spans[:most],
-        "owners": written.owners,
-        "titles": [one for one in titles if one[0] < most],
-        "marks": [one for one in sentences if one[0] < most],
-    }
-    if options.match_steps:
-        features["token_type_ids"] = _types(row, features, options.match_steps)
-    return features if row.answer is None else features | _labels(row, features)
+    return written, titles, sentences
 
 
 def mark_ids(tokenizer: Any) -> dict[str, int]:
@@ -117,7 +124,7 @@ def mark_ids(tokenizer: Any) -> dict[str, int]:
     return {mark: vocabulary[mark] for mark in MARKS}
 
 
-def _add_text(written: Written, text: str, owner: tuple[int, int], tokenizer: Any, *, is_global: bool = False) -> None:
+def _add_text(written: Written, text: str, owner: tuple[int, int], tokenizer: Any) -> None:
     """A title or a sentence; one without words adds nothing but its number."""
     written.owners.append(owner)
     begins = len(text) - len(text.lstrip())
@@ -127,7 +134,7 @@ def _add_text(written: Written, text: str, owner: tuple[int, int], tokenizer: An
     ids, offsets = token_ids(tokenizer, spaced)
     places = (without_space(spaced, start, end) for start, end in offsets)
     spans = [NOWHERE if place == NOWHERE else (place[0] + begins - 1, place[1] + begins - 1) for place in places]
-    written.add_all(ids, spans, len(written.owners) - 1, is_global=is_global)
+    written.add_all(ids, spans, len(written.owners) - 1, is_global=False)
 
 
 def _types(row: HopRow, features: Mapping[str, Any], steps: int) -> list[int]:

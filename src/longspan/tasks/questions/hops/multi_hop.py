@@ -34,16 +34,17 @@ class MultiHop(Task):
     """Answer a question from two of several paragraphs, and name the sentences that say so.
 
     Attributes:
-        max_tokens: of a row in all; what is longer is cut at the end, whole paragraphs among it.
+        max_tokens: of a row in all; what is longer is cut at the end.
         max_question_tokens: longer questions are cut to so many.
         max_answer_tokens: the longest answer.
         global_on: what sees all and is seen by all. "marks": the question, the token before each title and the one
-            behind each sentence, as in the paper; "titles": the question and the words of titles; "question": the
-            question alone, which a small model learns soonest.
-        match_steps: `token_type_ids` tell which tokens are words of the question (1), or also which rare words stand in
-            a sentence with one of its rare words (2), see `word_types`; 0 says nothing.
-        kept_paragraphs: the file for a second stage has at most so many paragraphs of each question,
-        relevance_above: those whose relevance, before the sigmoid, is above this; the best two in any case.
+            behind each sentence, as in the paper; "question": the question alone, which a small model from scratch
+            learns sooner.
+        match_steps: 1: `token_type_ids` tell which tokens are words of the question, whatever their capitals and
+            endings; 2: also which are rare words beside one of these in a sentence, see `word_types`; 0: no types.
+        kept_paragraphs: what is written for a second stage has at most so many paragraphs of each question.
+        relevance_above: of these only such whose relevance, before the sigmoid, is above this; but never fewer than
+            two.
     """
 
     name: ClassVar[str] = "multi_hop"
@@ -55,10 +56,10 @@ class MultiHop(Task):
     max_tokens: Annotated[int, Range(16, LARGEST)] = 4096
     max_question_tokens: Count = 128
     max_answer_tokens: Count = 30
-    global_on: Literal["marks", "titles", "question"] = "marks"
+    global_on: Literal["marks", "question"] = "marks"
     match_steps: Literal[0, 1, 2] = 0
     kept_paragraphs: Annotated[int, Range(PARAGRAPHS, 1000)] = 5
-    relevance_above: float = -3.0
+    relevance_above: Annotated[float, Range(-1e6, 1e6)] = -3.0
 
     def model_fields(self) -> dict[str, Any]:
         """The head, and the token types that the options ask for."""
