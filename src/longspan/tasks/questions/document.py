@@ -50,7 +50,7 @@ class Stream:
 
     def tokens_of(self, span: Span) -> tuple[int, int] | None:
         """The first and the last token that touch a span, both inclusive; None where no token does."""
-        first, end = _token_ranges(self.spans, [span])[0]
+        first, end = token_ranges(self.spans, [span])[0]
         return (first, end - 1) if first < end else None
 
 
@@ -70,7 +70,7 @@ def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions
     _add_marks(row.text, spans)
     passages = [-1] * len(ids)
     kept = kept_candidates(row, options)
-    ranges = _token_ranges(spans, [row.candidates[index].span for index in kept])
+    ranges = token_ranges(spans, [row.candidates[index].span for index in kept])
     # Outer passages first, so that inner ones are written over them.
     order = sorted(range(len(kept)), key=lambda place: (row.candidates[kept[place]].span.start, -ranges[place][1]))
     for place in order:
@@ -151,7 +151,7 @@ def _add_marks(text: str, spans: list[tuple[int, int]]) -> None:
         following = start
 
 
-def _token_ranges(spans: list[tuple[int, int]], wanted: list[Span]) -> list[tuple[int, int]]:
+def token_ranges(spans: list[tuple[int, int]], wanted: list[Span]) -> list[tuple[int, int]]:
     """For each span the tokens `first … end − 1` that touch it; white space between them included."""
     places = [place for place, span in enumerate(spans) if span != NOWHERE]
     starts = [spans[place][0] for place in places]
@@ -184,7 +184,7 @@ def match_types(kinds: Mapping[str, int], text: str, spans: list[tuple[int, int]
     types = [1] * len(spans)
     every = ((stem(one.group()), Span(*one.span())) for one in _WORD.finditer(text))
     found = sorted(((kinds[word], span) for word, span in every if word in kinds), key=lambda each: -each[0])
-    for (kind, _), (first, end) in zip(found, _token_ranges(spans, [word for _, word in found]), strict=True):
+    for (kind, _), (first, end) in zip(found, token_ranges(spans, [word for _, word in found]), strict=True):
         types[first:end] = [kind] * (end - first)
     return types
 
