@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from longspan.models.heads.candidate_scoring import CandidateScoringOutput, LongspanForCandidateScoring
     from longspan.models.heads.coreference import CoreferenceOutput, LongspanForCoreference
     from longspan.models.heads.masked_lm import LongspanForMaskedLM
+    from longspan.models.heads.multi_hop import LongspanForMultiHop, MultiHopOutput
     from longspan.models.heads.natural_questions import LongspanForNaturalQuestions, NaturalQuestionsOutput
     from longspan.models.heads.question_answering import LongspanForQuestionAnswering
     from longspan.models.heads.replaced_tokens import LongspanForReplacedTokens
@@ -40,6 +41,7 @@ __all__ = [
     "LongspanForConditionalGeneration",
     "LongspanForCoreference",
     "LongspanForMaskedLM",
+    "LongspanForMultiHop",
     "LongspanForNaturalQuestions",
     "LongspanForQuestionAnswering",
     "LongspanForReplacedTokens",
@@ -49,6 +51,7 @@ __all__ = [
     "LongspanForTokenClassification",
     "LongspanModel",
     "LongspanPreTrainedModel",
+    "MultiHopOutput",
     "NaturalQuestionsOutput",
     "SentenceEmbeddingOutput",
     "SentenceScoringOutput",

@@ -30,6 +30,7 @@ TASKS: dict[str, Any] = {
     "classification": "longspan.tasks.classification.classification:Classification",
     "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
     "candidate_choice": "longspan.tasks.questions.choice:CandidateChoice",
+    "multi_hop": "longspan.tasks.questions.hops.multi_hop:MultiHop",
     "algorithmic": "longspan.tasks.exercises.algorithmic:Algorithmic",
     "stories": "longspan.tasks.exercises.stories:Stories",
     "coreference": "longspan.tasks.coreference.coreference:Coreference",

@@ -31,6 +31,7 @@ TASK_OF_MODEL = {
     "LongspanForCausalLM": "language_model",
     "LongspanForNaturalQuestions": "natural_questions",
     "LongspanForCandidateScoring": "candidate_choice",
+    "LongspanForMultiHop": "multi_hop",
     "LongspanForCoreference": "coreference",
 }
 """What a model is scored on when no recipe lies beside it."""
