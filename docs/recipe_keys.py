@@ -14,7 +14,8 @@ from longspan.models.heads import HEADS
 from longspan.settings import Form, hints_of, key_of
 from longspan.tasks import TASKS, task_class
 from longspan.tasks.distilling import Distilling
-from longspan.training.recipe import Data, Generation, Lora, Model, Optimisation, Published, Recipe, Tokenizer
+from longspan.training.optimisation import Lora, Optimisation
+from longspan.training.recipe import Data, Generation, Model, Published, Recipe, Tokenizer
 from longspan.training.recipe_schema import documentation, is_required
 
 SECTIONS: dict[str, Any] = {

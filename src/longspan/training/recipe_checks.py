@@ -13,7 +13,8 @@ from typing import Any, Union, get_args, get_origin
 from longspan.errors import InputError
 from longspan.settings import hints_of, join, key_of, near, show
 from longspan.training.adapters import check_adapters
-from longspan.training.recipe import Generation, Optimisation, Recipe
+from longspan.training.optimisation import Optimisation
+from longspan.training.recipe import Generation, Recipe
 
 
 def check_recipe(recipe: Recipe) -> None:

@@ -168,7 +168,7 @@ def _is_raised(before: Recipe, now: Recipe, folder: Path) -> bool:
     """Whether the run is to go on for longer; any other difference raises `InputError`."""
     raised = False
     for key, (old, new) in _differences(to_plain(before), to_plain(now)).items():
-        if key in RAISABLE and old is not None and new is not None and new > old:
+        if key in RAISABLE and not now.stages and old is not None and new is not None and new > old:
             _check_independent(now, key, old, new)
             raised = True
         elif not key.startswith(CHANGEABLE):

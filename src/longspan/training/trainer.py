@@ -20,11 +20,13 @@ from longspan.extras import require
 from longspan.models.carried import Carried
 from longspan.training.callbacks import Borders, Progress
 from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file
+from longspan.training.going_on import take_moments
 from longspan.training.groups import with_head_rate
-from longspan.training.recipe import Optimisation, Recipe
+from longspan.training.optimisation import Optimisation
+from longspan.training.recipe import Recipe
 from longspan.training.rounds import STAND_IN, StandIns, in_whole_rounds
 from longspan.training.runs import on_main_process_first
-from longspan.training.stopping import StopNotFinite
+from longspan.training.stopping import StopNotFinite, StopStalled
 
 
 class RecipeTrainer(Trainer):
@@ -43,6 +45,8 @@ class RecipeTrainer(Trainer):
         self.finite = finite
         self.head_rate: float | None = None
         """Learning rate of the layers above the encoder; None where it is that of all."""
+        self.moments: Path | None = None
+        """The optimizer's file of the stage before, whose moments this one begins with."""
         self.weighed: list[tuple[float, float]] = []
         self.unlogged = torch.zeros((), device=self.args.device)
         self.logged_step = 0
@@ -78,6 +82,8 @@ class RecipeTrainer(Trainer):
         optimizer = super().create_optimizer(*arguments, **options)
         if made and self.head_rate is not None:
             with_head_rate(optimizer, self.model, self.head_rate)
+        if made and self.moments is not None:
+            take_moments(optimizer, self.moments)
         return optimizer
 
     def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
@@ -186,14 +192,14 @@ class RecipeTrainer(Trainer):
 
 
 def make_trainer(
-    recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: Any, folder: Path, teacher: Any = None
+    recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: Any, folder: Path, teacher: Any = None, *, kept: Path
 ) -> Any:
-    """The Trainer of a recipe; `rows` are the training and the validation rows, `folder` is the output folder, and
-    `teacher` what `Task.teacher` gave."""
+    """The Trainer of a recipe; `rows` are the training and the validation rows, `folder` is the output folder,
+    `teacher` what `Task.teacher` gave, and data sets keep their files in `kept`."""
     use_cache = model.config.use_cache
     with on_main_process_first():  # the first process writes what the data sets keep in the folder
         datasets = [
-            task.dataset(some, tokenizer, training=training, seed=recipe.optimisation.seed, folder=folder)
+            task.dataset(some, tokenizer, training=training, seed=recipe.optimisation.seed, folder=kept)
             for some, training in zip(rows, (True, False), strict=True)
         ]
     if hasattr(datasets[0], "set_batch_size"):
@@ -224,6 +230,7 @@ def make_trainer(
         Borders(trainer),
         CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
         *_reports(recipe.optimisation.report_to, folder),
+        StopStalled(recipe.optimisation.patience),
         Progress(),
     ):
         trainer.add_callback(callback)
@@ -243,8 +250,7 @@ def _arguments(settings: Optimisation, task: Any, folder: Path) -> TrainingArgum
             learning_rate=settings.learning_rate,
             lr_scheduler_type=settings.schedule,
             lr_scheduler_kwargs=settings.schedule_options or None,
-            # A number below 1 is a share of all steps to transformers.
-            warmup_steps=settings.warmup_fraction or settings.warmup_steps,
+            warmup_steps=settings.warmup(),
             weight_decay=settings.weight_decay,
             adam_beta1=settings.betas[0],
             adam_beta2=settings.betas[1],
