@@ -50,7 +50,7 @@ def check_whole(recipe: Recipe) -> None:
                 "optimisation.steps, and epochs to null"
             )
         try:
-            check_recipe(stage)
+            check_recipe(stage, weigh=False)  # all have the weights of the first
         except InputError as error:
             raise InputError(f"{STAGES}[{number}] cannot be trained: {error}") from None
     if recipe.model.new is not None:
