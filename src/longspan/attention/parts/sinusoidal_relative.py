@@ -61,15 +61,17 @@ class RelativeConfig(AttentionConfig):
         return super().handed_on() | own if self.shared else super().handed_on()
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """Each pair has a product more, and each distance that can occur is projected once."""
+        """Each pair has a product more, and each head projects each distance that it can see once."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         if self.positions == "none" or not length:
             return cost
         most = length - 1 if self.clamp_tokens is None else min(self.clamp_tokens, length - 1)
-        left, right = (min(side, most) for side in self.reach or (most, most))
-        right = 0 if causal else right
-        steps = self.dilations if self.clamp_tokens is None else (1,)
-        rows = sum(1 + left // step + right // step for step in steps) / len(steps)
+        sides = (self.reach or (most, most))[: 1 if causal else 2]
+        if self.clamp_tokens is None:  # else a row may be read from anywhere
+            furthest, steps = max(self.dilations), self.dilations
+        else:
+            furthest, steps = 1, (1,)
+        rows = sum(1 + sum(min(side // furthest, most // step) for side in sides) for step in steps) / len(steps)
         positions = round(rows * width**2)
         return replace(cost, projections=cost.projections + positions, mixing=cost.mixing + width * cost.scores)
 
