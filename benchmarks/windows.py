@@ -17,11 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from measure import RESULTS, machine, table, write_page
-from memory import excerpts, spread
-
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
+from measure import RESULTS, machine, table, write_page
+from memory import excerpts, spread
 
 RECIPE = "novels-windows"
 LEFT, DILATION = "model.attention.left_tokens.per_layer", "model.attention.dilation.per_layer"
@@ -82,11 +81,11 @@ def write(lines: list[dict[str, Any]]) -> None:
     header = ["windows", "bits per byte", "by seed", "published (text8, full size)", "seconds each"]
     about = (
         f"`python benchmarks/windows.py`; {machine()}. Four layers of width 64 and four heads, relative positions, 512 "
-        "bytes of novels at a time, 500 updates of 1,024 bytes; windows of 8, 16, 32 and 64 tokens from the lowest layer "
-        "to the highest, the reverse, or 30 (their average) in all; dilated: two heads of layers 2 and 3 by 2 and 3. In "
-        "two stages: 300 updates at half the length and windows and twice the batch, then 200 at half the learning rate. "
-        "Means over seeds ± half the range; every byte is guessed from 255 to 511 bytes before it; processor seconds of "
-        "training and its evaluation."
+        "bytes of novels at a time, 500 updates of 1,024 bytes; windows of 8, 16, 32 and 64 tokens from the lowest "
+        "layer to the highest, the reverse, or 30 (their average) in all; dilated: two heads of layers 2 and 3 by 2 "
+        "and 3. In two stages: 300 updates at half the length and windows and twice the batch, then 200 at half the "
+        "learning rate. Means over seeds ± half the range; every byte is guessed from 256 to 511 bytes before it "
+        "(sliding, step 256); processor seconds of training and its evaluation."
     )
     write_page("windows", "Windows of a character model", [about, table(header, rows(lines))])
 

@@ -64,7 +64,7 @@ def test_no_factors(value: Any) -> None:
         ("task.max_tokens", "/0", "'/0' is no factor; give one above 0"),
         ("task.name", "x2", "'x2' is a factor, but 'language_model' is no number; give the new value itself"),
         ("optimisation.bf16", "x2", "but True is no number"),
-        ("optimisation.epochs", "x2", "'x2' is a factor, but no number is given there; write the number into the recipe"),
+        ("optimisation.epochs", "x2", "'x2' is a factor, but no number is given there; write the number into"),
         ("task.context", "/2", "no number is given there"),
     ],
 )

@@ -18,7 +18,10 @@ SMALL: dict[str, Any] = {
 """Sizes for short inputs, given to every mechanism that has an option of the name."""
 
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
-    "full": {"plain": {}, "relative": {"positions": "relative", "share_biases": False, "bias": False, "clamp_tokens": 4}},
+    "full": {
+        "plain": {},
+        "relative": {"positions": "relative", "share_biases": False, "bias": False, "clamp_tokens": 4},
+    },
     "longformer": {
         "relative": {"positions": "relative", "dilation": (1, 3)},
         "plain": {},

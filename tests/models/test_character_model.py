@@ -52,9 +52,7 @@ def dense(layer: Any, number: int) -> Callable[..., Tensor]:
         assert tokens is not None
         assert tokens.relative is not None
         length, head_width = hidden.shape[1], WIDTH // HEADS
-        q, k, v = (
-            part(hidden).view(-1, length, HEADS, head_width) for part in (layer.query, layer.key, layer.value)
-        )
+        q, k, v = (part(hidden).view(-1, length, HEADS, head_width) for part in (layer.query, layer.key, layer.value))
         content_bias, position_bias = tokens.relative
         behind = torch.arange(length)[:, None] - torch.arange(length)
         angle = behind[..., None].double() / 10000 ** (torch.arange(0, WIDTH, 2).double() / WIDTH)
@@ -115,9 +113,7 @@ def test_each_head_projects_the_distances_of_its_own_dilation(monkeypatch: pytes
 
 def kept(cache: DynamicCache) -> list[int]:
     """Numbers that each layer holds."""
-    return [
-        sum(value.numel() for value in vars(layer).values() if isinstance(value, Tensor)) for layer in cache.layers
-    ]
+    return [sum(value.numel() for value in vars(layer).values() if isinstance(value, Tensor)) for layer in cache.layers]
 
 
 @torch.no_grad()

@@ -16,7 +16,17 @@ from longspan.changes import assign
 from longspan.checkpoints.loading import check_tokenizer, load_model, load_tokenizer
 from longspan.errors import InputError
 from longspan.files import output_folder, write_whole
-from longspan.settings import BatchSize, Beams, Count, LengthPenalty, NewTokens, Split, check_arguments, from_plain, show
+from longspan.settings import (
+    BatchSize,
+    Beams,
+    Count,
+    LengthPenalty,
+    NewTokens,
+    Split,
+    check_arguments,
+    from_plain,
+    show,
+)
 from longspan.stacks import stack_config
 from longspan.tasks import RECIPE, build_task
 from longspan.tasks.base import Outcome
@@ -95,7 +105,8 @@ def evaluate(
         InputError: an argument out of range, no model there, no rows that can be scored, decoding options for a model
             that does not generate, a folder that cannot be written. Nothing is written then.
     """
-    check_arguments(evaluate, {name: value for name, value in locals().items() if name not in ("folder", "output", "options")})
+    others = ("folder", "output", "options")
+    check_arguments(evaluate, {name: value for name, value in locals().items() if name not in others})
     source = Path(folder)
     changes = {"beams": beams, "length_penalty": length_penalty, "max_tokens": max_tokens}
     changes = {name: value for name, value in changes.items() if value is not None}

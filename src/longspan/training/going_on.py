@@ -1,4 +1,4 @@
-"""What a stage takes over from the one before it: the weights of its best checkpoint, and AdamW's moments beside them."""
+"""What a stage takes over from the one before it: the weights of its best checkpoint, and AdamW's moments."""
 
 from __future__ import annotations
 

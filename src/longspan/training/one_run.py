@@ -1,4 +1,4 @@
-"""Run a recipe, or a stage of one, with Hugging Face's Trainer, so that it can be killed at any moment and resumed to the same result.
+"""Run a recipe, or a stage of one, with Hugging Face's Trainer: killed at any moment, it resumes to the same result.
 
 The output folder::
 
@@ -33,10 +33,10 @@ from longspan.progress import without_file_bars
 from longspan.stacks.block import Block
 from longspan.training import checkpoints, runs
 from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
+from longspan.training.going_on import go_on, moments_of
 from longspan.training.models import RANDOM_BART, make_room, new_model, published_model, write_random_bart
 from longspan.training.recipe import Data, Recipe
 from longspan.training.recipe_checks import check_room
-from longspan.training.going_on import go_on, moments_of
 from longspan.training.stopping import StopOnSignal, Stopped, has_stalled
 from longspan.training.tokenizers import train_tokenizer, train_words
 from longspan.training.trainer import make_trainer

@@ -84,7 +84,7 @@ class Optimisation:
     evaluate_every: Steps = 500
     """Steps between evaluations; a checkpoint is saved after each. A multiple of `log_every`."""
     patience: Steps | None = None
-    """End where so many evaluations in a row have brought nothing better than the best one; None ends with the steps."""
+    """End where so many evaluations in a row were no better than the best before them; None ends with the steps."""
     keep_checkpoints: Annotated[int, Range(1, 1_000_000)] = 2
     """Newest checkpoints kept, besides the best one."""
     best_by: str = "loss"
@@ -117,8 +117,8 @@ class Optimisation:
             )
         if self.float32_attention and not self.bf16:
             raise InputError(
-                "optimisation.float32_attention is true, but without optimisation.bf16 all is float32; set that too, or "
-                "leave it out"
+                "optimisation.float32_attention is true, but without optimisation.bf16 all is float32; set that too, "
+                "or leave it out"
             )
         if self.warmup_limit is not None and (self.steps is None or not self.warmup_fraction):
             raise InputError(
@@ -127,7 +127,6 @@ class Optimisation:
             )
         if len(self.betas) != 2:
             raise InputError(f"optimisation.betas is {show(list(self.betas))}; it must be two numbers")
-
 
     def warmup(self) -> float:
         """Steps of the warm-up, or below 1 their share of all, as transformers takes it."""

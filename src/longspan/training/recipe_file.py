@@ -121,6 +121,7 @@ def _smoke_changes(data: dict[str, Any]) -> dict[str, Any]:
     stages = data.get(STAGES)
     if isinstance(stages, list) and all(isinstance(stage, dict) for stage in stages) and STAGES not in own:
         # Each stage keeps the factors by which it goes on, but no size of what is made small.
-        kept = [{key: value for key, value in stage.items() if is_factor(value) or key not in found} for stage in stages]
-        found[STAGES] = kept
+        found[STAGES] = [
+            {key: value for key, value in stage.items() if is_factor(value) or key not in found} for stage in stages
+        ]
     return found

@@ -17,6 +17,7 @@ CHANGEABLE = ("task.", "model.attention", "model.stack", "model.new.", "optimisa
 SHARED = ("task.name", "optimisation.lora", "optimisation.best_by")
 """Keys among them that are those of all stages."""
 
+
 def stage_recipes(recipe: Recipe) -> list[Recipe]:
     """One recipe for each stage, the recipe itself where it has none. Each shuffles and drops by a seed of its own."""
     if not recipe.stages:

@@ -119,9 +119,7 @@ def test_windows_by_hand(corpus: list[Any], tokenizer: Any, tmp_path: Path) -> N
     found = []
     for options in ({"tokens": 5, "step": 2}, {"mode": "disjoint", "tokens": 5}):
         task = LanguageModel(max_tokens=64, evaluation=Scoring(**options))
-        chunks = NextTokenChunks(
-            Stream(files, 0), max_tokens=5, context_tokens=task.evaluation.context(64), seed=None
-        )
+        chunks = NextTokenChunks(Stream(files, 0), max_tokens=5, context_tokens=task.evaluation.context(64), seed=None)
         found.append([(each["input_ids"].tolist(), int((each["labels"] != -100).sum())) for each in chunks])
     sliding, disjoint = found
     ends = [3, 5, 7, 9, 11, 12]

@@ -63,8 +63,8 @@ def part_texts(path: Path, split: str, *, any_size: bool) -> Iterator[str]:
         with _opened(path, name) as (file, size):
             if not any_size and size != PUBLISHED[name]:
                 raise InputError(
-                    f"{path} holds {size:,} bytes, but {name} as it is published has {PUBLISHED[name]:,}; get it again, "
-                    "or set task.text_split=position to cut what is there in the same proportions"
+                    f"{path} holds {size:,} bytes, but {name} as it is published has {PUBLISHED[name]:,}; get it "
+                    "again, or set task.text_split=position to cut what is there in the same proportions"
                 )
             yield from _texts(file, *(size * percent // 100 for percent in PERCENT[part]), path)
     except (*UNREADABLE, zipfile.BadZipFile) as error:

@@ -64,8 +64,8 @@ class Corpus:
         limit: only the first documents.
         text_field: the field of JSON, Parquet and Hugging Face records that holds the text; None recognises it.
         text_unit: what a document is in a text file: the whole "file", a "block" between blank lines, or a "line".
-        text_split: "file" takes the files of a split, and of enwik8 and text8 as they are published the bytes; "position"
-            cuts every text file in the same proportions, see `longspan.data.corpus.parts`.
+        text_split: "file" takes the files of a split, and of enwik8 and text8 as they are published the bytes;
+            "position" cuts every text file in the same proportions, see `longspan.data.corpus.parts`.
         on_error: "skip" passes over corrupt records and says how many there were; "raise" stops at the first.
     """
 

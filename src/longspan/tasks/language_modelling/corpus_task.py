@@ -36,8 +36,8 @@ class CorpusTask(Task):
         max_tokens: length of a chunk, special tokens included; only the end of the text gives a shorter one.
         text_field: the field of JSON, Parquet and Hugging Face records that holds the text; None recognises it.
         text_unit: what a document is in a text file: the "file", a "block" between blank lines, or a "line".
-        text_split: "file" reads the files of a split, and cuts enwik8 and text8 as they are published at 90 and 95 million
-            bytes; "position" cuts every text file at 90 and 95 % of its bytes.
+        text_split: "file" reads the files of a split, and cuts enwik8 and text8 as they are published at 90 and 95
+            million bytes; "position" cuts every text file at 90 and 95 % of its bytes.
     """
 
     generates: ClassVar[bool] = False

@@ -31,8 +31,8 @@ class Scoring:
         check(self)
         if self.mode == "disjoint" and self.step is not None:
             raise InputError(
-                f"task.evaluation.step is {self.step}, but the mode 'disjoint' moves by whole windows; leave it out, or "
-                "set the mode to 'sliding'"
+                f"task.evaluation.step is {self.step}, but the mode 'disjoint' moves by whole windows; leave it out, "
+                "or set the mode to 'sliding'"
             )
 
     def window(self, max_tokens: int) -> int:
