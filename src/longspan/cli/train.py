@@ -67,7 +67,7 @@ def train(
     say(f"model: {result.folder}")
 
 
-def _announce(recipe: Recipe) -> None:
+def _announce(recipe: "Recipe") -> None:
     """A line for each stage: its steps, and what it changes."""
     from longspan.training.stages import stage_recipes
 
