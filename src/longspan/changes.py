@@ -48,7 +48,8 @@ def stages_of(recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     current = {key: value for key, value in recipe.items() if key not in (STAGES, "smoke")}
     found = []
-    for number, changes in enumerate(recipe.get(STAGES) or ()):
+    stages: list[dict[str, Any]] = recipe.get(STAGES) or []
+    for number, changes in enumerate(stages):
         current = deepcopy(current)
         for key, value in changes.items():
             try:

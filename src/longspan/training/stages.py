@@ -80,9 +80,10 @@ def _check_models(stages: list[Recipe]) -> None:
                 "and dropout, but nothing that is trained"
             )
         layers = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
-        length = getattr(task, "max_tokens", None)
-        for layer, attention in enumerate(layers if length is not None else ()):
-            _check_reach(f"{STAGES}[{number}]", layer, attention, before[layer] if before else None, length)
+        length: int | None = getattr(task, "max_tokens", None)
+        if length is not None:
+            for layer, attention in enumerate(layers):
+                _check_reach(f"{STAGES}[{number}]", layer, attention, before[layer] if before else None, length)
         before = layers
 
 

@@ -12,13 +12,11 @@ import torch
 from safetensors.torch import load_file
 from torch.utils.data import SequentialSampler
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainingArguments
-from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
 from transformers.trainer_utils import EvalLoopOutput
 
 from longspan.errors import InputError
-from longspan.extras import require
 from longspan.models.carried import Carried
-from longspan.training.callbacks import Borders, Progress
+from longspan.training.callbacks import Borders, Progress, reports
 from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file
 from longspan.training.going_on import take_moments
 from longspan.training.groups import with_head_rate
@@ -229,7 +227,7 @@ def make_trainer(
     for callback in (
         Borders(trainer),
         CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
-        *_reports(recipe.optimisation.report_to, folder),
+        *reports(recipe.optimisation.report_to, folder),
         StopStalled(recipe.optimisation.patience),
         Progress(),
     ):
@@ -296,22 +294,3 @@ def _arguments(settings: Optimisation, task: Any, folder: Path) -> TrainingArgum
         )
     arguments.gradient_accumulation_steps = settings.batch_size // together
     return arguments
-
-
-def _reports(names: tuple[str, ...], folder: Path) -> list[Any]:
-    """The callbacks of `optimisation.report_to`; TensorBoard's writes into the folder of the run."""
-    found: list[Any] = []
-    for name in names:
-        if name == "tensorboard":
-            require("tensorboard", extra="train", purpose="training")
-            from torch.utils.tensorboard import SummaryWriter
-
-            found.append(TensorBoardCallback(SummaryWriter(str(folder / "tensorboard"))))
-        elif name != "none":
-            (callback,) = get_reporting_integration_callbacks([name])
-            try:
-                found.append(callback())
-            except (RuntimeError, ImportError, ValueError) as error:
-                reason = " ".join(str(error).split())
-                raise InputError(f"optimisation.report_to is {name!r}, which cannot be used here: {reason}") from error
-    return found

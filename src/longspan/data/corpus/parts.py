@@ -66,7 +66,8 @@ def part_texts(path: Path, split: str, *, any_size: bool) -> Iterator[str]:
                     f"{path} holds {size:,} bytes, but {name} as it is published has {PUBLISHED[name]:,}; get it "
                     "again, or set task.text_split=position to cut what is there in the same proportions"
                 )
-            yield from _texts(file, *(size * percent // 100 for percent in PERCENT[part]), path)
+            start, end = (size * percent // 100 for percent in PERCENT[part])
+            yield from _texts(file, start, end, path)
     except (*UNREADABLE, zipfile.BadZipFile) as error:
         raise unreadable(path, error) from None
 
