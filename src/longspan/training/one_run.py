@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,7 +25,7 @@ from transformers import set_seed
 
 from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
 from longspan.errors import InputError, one_sentence
-from longspan.files import claimed, remove_empty, whole_file, whole_folder, write_errors, write_whole
+from longspan.files import remove_empty, whole_file, whole_folder, write_errors, write_whole
 from longspan.models.card import NAME as CARD
 from longspan.models.card import may_write_card
 from longspan.progress import without_file_bars
@@ -72,11 +71,7 @@ class Place:
 def run(recipe: Recipe, folder: Path, *, resume: bool, place: Place | None = None) -> TrainResult:
     """Train the model of a recipe without stages, or of one of them, into `folder`; as `longspan.training.train`."""
     place = place or Place(shared=folder, before=None, is_last=True)
-    with ExitStack() as stack:
-        with runs.on_main_process_first():
-            # The other processes of this run share the claim of the first one, and find its recipe written.
-            remove = stack.enter_context(claimed(folder)) if runs.is_main_process() else None
-            begun = runs.begin(folder, recipe, resume=resume or remove is None)
+    with runs.opened(folder, recipe, resume=resume) as (begun, remove):
         if begun == "finished":
             return result_of(folder, runs.read_metrics(folder))
         damaged = checkpoints.find_damaged(folder / "checkpoints") if remove is not None else {}

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from longspan.errors import InputError
-from longspan.files import claimed, output_folder, whole_file, write_whole
+from longspan.files import output_folder, whole_file, write_whole
 from longspan.training import runs
 from longspan.training.checkpoints import complete_checkpoints
 from longspan.training.one_run import Place, TrainResult, result_of, run
@@ -51,10 +50,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     folder = output_folder(output)
     if not recipe.stages:
         return run(recipe, folder, resume=resume)
-    with ExitStack() as stack:
-        with runs.on_main_process_first():
-            remove = stack.enter_context(claimed(folder)) if runs.is_main_process() else None
-            begun = runs.begin(folder, recipe, resume=resume or remove is None)
+    with runs.opened(folder, recipe, resume=resume) as (begun, remove):
         if begun == "finished":
             return result_of(folder, runs.read_metrics(folder))
         try:
