@@ -125,7 +125,8 @@ def test_a_stage_goes_on_with_weights_and_moments(whole: Path) -> None:
 def test_the_model_is_that_of_the_last_stage(whole: Path) -> None:
     config = json.loads((whole / "config.json").read_text())
     assert [layer["left_tokens"] for layer in config["attention"]] == [6, 12]
-    assert task_beside(whole).max_tokens == 48
+    task: Any = task_beside(whole)
+    assert task.max_tokens == 48
     assert evaluate(whole, STAGED["data"]["validation"]).report["mode"] == "sliding, 48 tokens, step 24"
     side_by_side = {"evaluation.mode": "disjoint", "evaluation.tokens": 12}
     found = evaluate(whole, STAGED["data"]["validation"], options=side_by_side)
