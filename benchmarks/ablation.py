@@ -30,9 +30,10 @@ from longspan.settings import from_plain
 from longspan.tasks.summaries.base import texts_of
 from longspan.tasks.summaries.summarization import Summarization
 from longspan.training.evaluate import evaluate
+from longspan.training.one_run import load_rows
 from longspan.training.recipe import Data, Recipe
 from longspan.training.tokenizers import train_tokenizer
-from longspan.training.train import load_rows, train
+from longspan.training.train import train
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -17,6 +17,7 @@ from longspan.attention import Attention, Tokens
 from longspan.attention.base import State
 from longspan.attention.parts.tokens import in_order
 from longspan.errors import InputError
+from longspan.ops.reference import full_precision
 from longspan.stacks.cross_attention import CrossAttention
 
 PLAIN_ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
@@ -92,6 +93,8 @@ class Block(nn.Module):
     """
 
     cross_attention: CrossAttention | None
+    float32_attention: bool = False
+    """Whether attention to its own sequence stays in float32 under autocast, as training may ask for."""
 
     def __init__(
         self,
@@ -161,7 +164,8 @@ class Block(nn.Module):
             tokens = replace(tokens, relative=tables)
         seen = self.attention_norm(hidden) if self.pre else hidden
         chosen = in_order(hidden, places)
-        chosen = chosen + self.dropout(self.attention.at(places, seen, tokens, own))
+        attended = self._precisely(seen, lambda x: self.attention.at(places, x, tokens, own))
+        chosen = chosen + self.dropout(attended)
         if not self.pre:
             chosen = self.attention_norm(chosen)
         for branch in others if places.shape[1] else ():
@@ -190,9 +194,16 @@ class Block(nn.Module):
     def _attend(self, tokens: Tokens, own: State | None, memory: Tensor | None) -> Callable[[Tensor], Tensor]:
         """Attention behind what a state or else a memory holds."""
         if memory is None:
-            return lambda x: self.attention(x, tokens, own)
+            return lambda x: self._precisely(x, lambda x: self.attention(x, tokens, own))
         past = self.attention_norm(memory) if self.pre else memory
-        return lambda x: self.attention.behind(past, x, tokens)
+        return lambda x: self._precisely(x, lambda x: self.attention.behind(past.to(x.dtype), x, tokens))
+
+    def _precisely(self, hidden: Tensor, attend: Callable[[Tensor], Tensor]) -> Tensor:
+        """Attention to its input, in float32 where mixed precision is to leave it in that."""
+        if not self.float32_attention:
+            return attend(hidden)
+        with full_precision(hidden):
+            return attend(hidden.float())
 
     def _branch(self, hidden: Tensor, sublayer: Callable[[Tensor], Tensor], norm: nn.Module) -> Tensor:
         """`x + f(norm(x))` when pre-normalised, else `norm(x + f(x))`, with dropout on the branch."""

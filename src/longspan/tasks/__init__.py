@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from longspan.changes import stages_of
 from longspan.errors import InputError
 from longspan.plain_yaml import read_yaml_file
 from longspan.settings import entry, from_plain, show
@@ -63,4 +64,4 @@ def task_beside(folder: Path) -> Any | None:
     recipe = read_yaml_file(folder / RECIPE, what)
     if not isinstance(recipe, dict) or not isinstance(recipe.get("task"), dict):
         raise InputError(f"{what} has no section `task`; put back the recipe that the model was trained with")
-    return build_task(recipe["task"])
+    return build_task(stages_of(recipe)[-1]["task"])

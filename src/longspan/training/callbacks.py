@@ -8,8 +8,11 @@ from typing import Any
 
 from safetensors.torch import save_file
 from transformers import ProgressCallback, TrainerCallback
+from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
 
 from longspan.attention import Attention
+from longspan.errors import InputError
+from longspan.extras import require
 from longspan.training.checkpoints import UNLOGGED, memory_file
 
 
@@ -67,3 +70,22 @@ class Borders(TrainerCallback):
             if state.is_world_process_zero:
                 file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / UNLOGGED
                 file.write_text(json.dumps(kept), encoding="utf-8")
+
+
+def reports(names: tuple[str, ...], folder: Path) -> list[Any]:
+    """The callbacks of `optimisation.report_to`; TensorBoard's writes into the folder of the run."""
+    found: list[Any] = []
+    for name in names:
+        if name == "tensorboard":
+            require("tensorboard", extra="train", purpose="training")
+            from torch.utils.tensorboard import SummaryWriter
+
+            found.append(TensorBoardCallback(SummaryWriter(str(folder / "tensorboard"))))
+        elif name != "none":
+            (callback,) = get_reporting_integration_callbacks([name])
+            try:
+                found.append(callback())
+            except (RuntimeError, ImportError, ValueError) as error:
+                reason = " ".join(str(error).split())
+                raise InputError(f"optimisation.report_to is {name!r}, which cannot be used here: {reason}") from error
+    return found
