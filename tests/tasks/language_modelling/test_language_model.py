@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from longspan.data.corpus.stream import Stream
+from longspan.data.corpus.token_files import token_files
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.tasks.language_modelling.language_model import LanguageModel, NextTokenChunks
