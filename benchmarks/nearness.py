@@ -10,7 +10,7 @@ import numpy as np
 
 from held_out import HeldOut
 from longspan.data.text.words import split_words
-from longspan.inference.embed import mean_vector
+from longspan.inference.vectors import mean_vector
 from longspan.inference.lexical import FUNCTION_WORDS, WordIndex, asked_of
 from minilm import MiniLM
 

@@ -101,6 +101,8 @@ class Model:
     """A stack's name or mapping, such as {stack: decomposed, lower_layers: 9}; None keeps what the model has."""
     max_tokens: Count | None = None
     """Longest input; positions are tiled to this length. None keeps the model's."""
+    new_positions: Literal["copied", "random"] = "copied"
+    """How rows of the position table beyond the checkpoint's start: as copies of its own, or drawn, to compare with."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -185,6 +187,9 @@ class Optimisation:
     """Compute in bfloat16 where that is safe; the weights stay float32."""
     gradient_checkpointing: bool = False
     """Compute activations a second time instead of keeping them: less memory, a third more time."""
+    train: Literal["all", "new_positions"] = "all"
+    """What trains: all weights, or only the position rows that `model.max_tokens` added, so that inputs as short as
+    before come out bit for bit as before ("frozen", Longformer)."""
     lora: Lora | None = None
     """Train low-rank adapters instead of all weights; None trains all."""
     log_every: Steps = 10

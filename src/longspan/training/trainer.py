@@ -15,6 +15,7 @@ from transformers import PrinterCallback, ProgressCallback, Trainer, TrainingArg
 from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
 from transformers.trainer_utils import EvalLoopOutput
 
+from longspan.checkpoints.frozen import hold_old_rows
 from longspan.errors import InputError
 from longspan.extras import require
 from longspan.models.carried import Carried
@@ -43,6 +44,8 @@ class RecipeTrainer(Trainer):
         self.finite = finite
         self.head_rate: float | None = None
         """Learning rate of the layers above the encoder; None where it is that of all."""
+        self.frozen = False
+        """Whether new position rows train alone."""
         self.weighed: list[tuple[float, float]] = []
         self.unlogged = torch.zeros((), device=self.args.device)
         self.logged_step = 0
@@ -78,6 +81,8 @@ class RecipeTrainer(Trainer):
         optimizer = super().create_optimizer(*arguments, **options)
         if made and self.head_rate is not None:
             with_head_rate(optimizer, self.model, self.head_rate)
+        if made and self.frozen:
+            hold_old_rows(optimizer, self.accelerator.unwrap_model(self.model))
         return optimizer
 
     def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
@@ -218,6 +223,7 @@ def make_trainer(
         callbacks=[finite],
     )
     trainer.head_rate = recipe.optimisation.head_learning_rate
+    trainer.frozen = recipe.optimisation.train == "new_positions"
     for plain in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(plain)
     for callback in (
