@@ -10,8 +10,8 @@ import numpy as np
 
 from held_out import HeldOut
 from longspan.data.text.words import split_words
-from longspan.inference.vectors import mean_vector
 from longspan.inference.lexical import FUNCTION_WORDS, WordIndex, asked_of
+from longspan.inference.vectors import mean_vector
 from minilm import MiniLM
 
 Index = Callable[[Sequence[str]], np.ndarray]

@@ -1,4 +1,4 @@
-"""Vectors from any encoder: as transformers' own states pooled, short ones as before after lengthening, long ones whole."""
+"""Vectors from any encoder: transformers' own states, pooled; after lengthening as before, and long texts whole."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from transformers import AutoTokenizer, BartConfig, BartForConditionalGeneration, BertConfig, BertModel
-from transformers import BertForMaskedLM
+from transformers import AutoTokenizer, BartConfig, BartForConditionalGeneration, BertConfig, BertForMaskedLM, BertModel
 
 from longspan.cli import main
 from longspan.errors import InputError

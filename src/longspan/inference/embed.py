@@ -34,9 +34,9 @@ def embed(texts: str | Sequence[str], model: str | Path | Encoder | PooledEncode
 
     Args:
         texts: one text, or several.
-        model: None takes the bundled encoder. Else the folder, or the Hub name, of an encoder: one that `longspan train`
-            made for the task distillation, or any other, ours or published, whose token states are pooled; or what
-            `load_encoder` returned.
+        model: None takes the bundled encoder. Else the folder, or the Hub name, of an encoder: one that `longspan
+            train` made for the task distillation, or any other, ours or published, whose token states are pooled; or
+            what `load_encoder` returned.
 
     Returns:
         `(D,)` for one text, `(N, D)` for several; float32, of length 1. Their dot products are cosines.
@@ -150,8 +150,8 @@ def _load(source: str) -> Encoder | PooledEncoder:
     encoder = encoder_of(model)
     if encoder is None:
         raise InputError(
-            f"model {source!r} is a {type(model).__name__}, which writes text and does not embed; give an encoder, such "
-            "as a BERT or a RoBERTa, lengthened or not"
+            f"model {source!r} is a {type(model).__name__}, which writes text and does not embed; give an encoder, "
+            "such as a BERT or a RoBERTa, lengthened or not"
         )
     return PooledEncoder(encoder.eval(), tokenizer, pooling_of(source))
 

@@ -21,8 +21,8 @@ from longspan.files import is_empty, write_whole
 from longspan.plain_yaml import write_yaml
 from longspan.settings import to_plain
 from longspan.tasks import RECIPE
-from longspan.training.recipe import Recipe
 from longspan.training.random_checkpoints import RANDOM
+from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
 from longspan.version import __version__
 
