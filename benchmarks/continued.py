@@ -255,17 +255,21 @@ def write(work: Path, recipe: Recipe) -> None:
             for name, run in (("all weights", "long"), ("frozen", "frozen"))
         ],
     )
-    parts = [ABOUT.format(short=short, tokens=tokens, holes=len(random[0].bits), chunks=len(dataset))]
+    parts = [
+        ABOUT.format(
+            short=short, tokens=tokens, steps=recipe.optimisation.steps, holes=len(random[0].bits), chunks=len(dataset)
+        )
+    ]
     parts += [table(header, cells), f"Random new positions, {len(SEEDS)} draws: {seeds}.", CURVES, curves]
     write_page("continued", "From a short RoBERTa to a long one", [*parts, PUBLISHED, f"{machine()}."])
 
 
 ABOUT = """\
 The rows of Longformer's table 5 (Beltagy et al. 2020) at small scale. A RoBERTa of {short} tokens (2 layers, 128 wide,
-a token is a byte) is pre-trained on 12 novels by `recipes/roberta-mlm-small.yaml`, written in transformers'
-own format, read from there, made {tokens} tokens long with windows of {short} tokens (half to each side), and trained
-on by `recipes/longformer-mlm-small.yaml`, 800 updates of 2 048 tokens. All rows guess the same {holes} hidden tokens
-in the same {chunks} chunks of {tokens} tokens of five other novels; who reads {short} tokens gets the chunks in pieces,
+a token is a byte) is pre-trained on 12 novels by `recipes/roberta-mlm-small.yaml`, written in transformers' own format,
+read from there, made {tokens} tokens long with windows of {short} tokens (half to each side), and trained on by
+`recipes/longformer-mlm-small.yaml`, {steps} updates of 2 048 tokens. All rows guess the same {holes} hidden tokens in
+the same {chunks} chunks of {tokens} tokens of five other novels; who reads {short} tokens gets the chunks in pieces,
 with the same tokens hidden. Intervals: 95 %, bootstrap over chunks, differences in pairs. The last columns are means
 over the places within the chunks; for the source these are the same places, read in pieces."""
 CURVES = "After so many updates, on the same holes (here a mean over tokens, above over chunks):"

@@ -29,10 +29,9 @@ from longspan.checkpoints.pooling import carry_pooling
 from longspan.inference.embed import load_encoder
 from longspan.inference.pooled import PooledEncoder
 from longspan.inference.vectors import mean_vector
-from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
-from measure import machine, peak_bytes, shown, table, write_page
+from measure import machine, peak_bytes, table, write_page
 from minilm import PACKAGE
-from nearness import AsOneText, Method, SharedWords, place
+from nearness import AsOneText, Method, SharedWords, against, place
 
 NAME = "all-MiniLM-L6-v2"
 WORK = Path(__file__).parents[1] / "runs" / "embed-whole"
@@ -138,18 +137,12 @@ def rows_of_finding(documents: dict[str, list[HeldOut]], methods: dict[str, Meth
     """Mean reciprocal rank and how often the right one comes first, and the lead of reading whole."""
     rows = []
     for task, (members, queries) in searches(documents).items():
-        whole: list[list[float]] = []
-        for name, method in methods.items():
-            index = method.documents(members)
-            found = [place(index(query), [right]) for query, right in queries]
-            values = [[100 * one[column] for one in found] for column in (0, 1)]
-            row = [task, str(len(queries)), name]
-            for column, mine in enumerate(whole or values):
-                lead = shown(bootstrap_difference(mine, values[column]), signed=True) if whole else ""
-                row += [shown(bootstrap(values[column])), lead]
-            whole = whole or values
-            rows.append(row)
-            print(*row, flush=True)
+
+        def run(name: str, members: Any = members, queries: Any = queries) -> list[tuple[float, float]]:
+            index = methods[name].documents(members)
+            return [place(index(query), [right]) for query, right in queries]
+
+        rows += against(task, methods, run)
     return rows
 
 

@@ -73,6 +73,8 @@ def _settings(options: list[str]) -> dict[str, Any]:
         name, equals, value = option.partition("=")
         if not equals or not name.isidentifier():
             raise InputError(f"{option!r} is no option of the mechanism; write KEY=VALUE, such as left_tokens=256")
+        if name in ("attention", "max_tokens", "new_positions", "output"):
+            raise InputError(f"{name} is no option of the mechanism; write --{name.replace('_', '-')} {value}")
         if name in settings:
             raise InputError(f"{name} is given twice; give it once")
         try:
