@@ -185,7 +185,8 @@ def score(model: Any, dataset: Any, tokens: int) -> Holes:
         bits = cross_entropy(logits, labels[labels != IGNORED], reduction="none").double().numpy() / math.log(2)
         number = np.repeat([row[0] for row in batch], hidden.sum(1))
         found.append((bits, np.stack([row[3] for row in batch])[hidden], number))
-    return Holes(*(np.concatenate(each) for each in zip(*found, strict=True)))
+    bits, place, chunk = (np.concatenate(each) for each in zip(*found, strict=True))
+    return Holes(bits, place, chunk)
 
 
 def _batches(rows: Sequence[Any], tokens: int) -> Iterator[list[Any]]:

@@ -185,7 +185,9 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     documents = held_out(Path(os.environ["LONGSPAN_DATA"]), 3 if options.quick else None)
-    encoder = load_encoder(options.encoder)
+    encoder, unrounded = load_encoder(options.encoder), load_encoder(options.unrounded)
+    assert isinstance(encoder, Encoder)
+    assert isinstance(unrounded, Encoder)
     words = WordVectors(teacher)
     ours, theirs = BySentence(encoder), BySentence(teacher)
     methods: dict[str, Method] = {
@@ -206,7 +208,7 @@ def main() -> None:
         table(found, rows_of_finding(documents, methods)),
         "**What it costs**: processor time on the same paper, proposal and story, and weights with tokenizer on disk.",
         table(fast, rows_of_speed(documents, encoder, options.encoder or BUNDLED, teacher)),
-        *([rounding(documents, ours, load_encoder(options.unrounded))] if options.unrounded else []),
+        *([rounding(documents, ours, unrounded)] if options.unrounded else []),
         f"{machine()}.",
     ]
     name = f"{options.name}-quick" if options.quick else options.name

@@ -40,7 +40,7 @@ LONGEST = {"8k": 8192, "32k": 32_768}
 WINDOWS = (512, 128)
 """Tokens to each side: as far as the published model reads, and about as far as its authors let it."""
 CUTS = (256, 512)
-SHORT = 200
+SHORT = 100
 """Texts of up to 512 tokens whose vectors are compared."""
 Embed = Callable[[list[str]], np.ndarray]
 
@@ -261,11 +261,11 @@ def main() -> None:
     parts = [
         ABOUT,
         table(near, rows_of_parity(documents, source, options.windows)),
+        COSTS,
+        table(costs, rows_of_costs(source)),
         FINDING,
         table(lengths, rows_of_lengths(documents, pooled(source))),
         table(found, rows_of_finding(documents, methods_of(source, options.windows))),
-        COSTS,
-        table(costs, rows_of_costs(source)),
         f"{machine()}.",
     ]
     write_page(options.name, f"{NAME} made long, documents read whole", parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_a_plain_folder_means_the_mean(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["cls", "mean", "max"])
-def test_modes_are_read_and_carried(mode: str, tmp_path: Path) -> None:
+def test_modes_are_read_and_carried(mode: Any, tmp_path: Path) -> None:
     source = folder_of(tmp_path / "source", switches(mode), do_lower_case=mode == "cls")
     (tmp_path / "long").mkdir()
     assert carry_pooling(source, tmp_path / "long", 8192)
