@@ -29,7 +29,7 @@ import longspan
 from longspan.checkpoints.loading import load_model, load_tokenizer
 from longspan.data.corpus.sources import Corpus
 from longspan.models.losses import IGNORED
-from longspan.tasks.language_modelling.masked_lm import MaskedLM, around
+from longspan.tasks.language_modelling.masked_lm import MaskedLM
 from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
@@ -72,7 +72,9 @@ def main() -> None:
     """Train what is missing, score everything, write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, default=Path("runs/continued"), help="folder for texts and checkpoints")
-    work = parser.parse_args().work
+    parser.add_argument("--no-control", action="store_true", help="do not train the source on at its own length")
+    options = parser.parse_args()
+    work = options.work
     torch.set_num_threads(1)
     prepare(work)
     pretrain(work)
@@ -80,7 +82,8 @@ def main() -> None:
     long, frozen = (recipe_of(name, work, source=True) for name in ("longformer-mlm-small", f"{LONG}-frozen"))
     trained(work, "long", long)
     trained(work, "frozen", frozen)
-    trained(work, "short", short_recipe(long, work))
+    if not options.no_control:
+        trained(work, "short", short_recipe(long, work))
     write(work, long)
 
 
@@ -222,49 +225,60 @@ def steps_of(folder: Path) -> dict[int, float]:
     }
 
 
-def write(work: Path, recipe: Recipe) -> None:
-    """The page."""
-    short = recipe_of("roberta-mlm-small", work).task["max_tokens"]
-    tokens, dataset = recipe.task["max_tokens"], chunks(recipe, work)
-    assert (len(dataset.before), len(dataset.after)) == tuple(map(len, around(load_tokenizer(work / "published"))))
-    source = load_model(work / "published").eval()
+def scored(work: Path, recipe: Recipe, dataset: Any, short: int) -> tuple[dict[str, Holes], list[Holes]]:
+    """Every row of the table by name, the source first; and all draws of random positions."""
+    tokens, source = recipe.task["max_tokens"], load_model(work / "published").eval()
     random = drawn(work, recipe, dataset, tokens)
     rows = {
         f"source, {short} tokens": score(source, dataset, short),
         f"{tokens} tokens, random new positions": random[0],
         f"{tokens} tokens, copied positions": score(lengthened(work, recipe), dataset, tokens),
-        "… + all updates": score(load_model(work / "long").eval(), dataset, tokens),
-        "… + all updates, frozen: new positions alone": score(load_model(work / "frozen").eval(), dataset, tokens),
-        f"source trained on as long, {short} tokens": score(load_model(work / "short").eval(), dataset, short),
     }
+    for name, (run, length) in RUNS.items():
+        if (work / run / "metrics.json").is_file():
+            rows[name] = score(load_model(work / run).eval(), dataset, short if length == "short" else tokens)
+    return rows, random
+
+
+RUNS = {
+    "… + all updates": ("long", "long"),
+    "… + all updates, frozen: new positions alone": ("frozen", "long"),
+    "source trained on for as many updates, at its own length": ("short", "short"),
+}
+"""What the table calls a run → its folder, and the length at which it reads."""
+
+
+def write(work: Path, recipe: Recipe) -> None:
+    """The page."""
+    short, tokens = recipe_of("roberta-mlm-small", work).task["max_tokens"], recipe.task["max_tokens"]
+    dataset = chunks(recipe, work)
+    rows, random = scored(work, recipe, dataset, short)
     base = rows[f"source, {short} tokens"].by_chunk()
     edges = [(0, short), (short, 2 * short), (2 * short, tokens)]
     header = ["", "bits per masked token ↓", "less the source", *(f"places {a}–{b - 1}" for a, b in edges)]
     cells = []
     for name, holes in rows.items():
         each = holes.by_chunk()
-        lead = "" if holes.by_chunk() == base else shown(bootstrap_difference(each, base), signed=True, digits=3)
-        parts = [f"{holes.between(*edge):.3f}" for edge in edges]
-        cells.append([name, shown(bootstrap(each), digits=3), lead, *parts])
+        lead = "" if each == base else shown(bootstrap_difference(each, base), signed=True, digits=3)
+        cells.append([name, shown(bootstrap(each), digits=3), lead, *(f"{holes.between(*edge):.3f}" for edge in edges)])
         print(*cells[-1], flush=True)
     means = [float(np.mean(holes.by_chunk())) for holes in random]
     seeds = f"{statistics.mean(means):.3f} ± {statistics.stdev(means):.3f} ({', '.join(f'{one:.3f}' for one in means)})"
-    curves = table(
-        ["updates", *map(str, steps_of(work / "long"))],
-        [
-            [name, *(f"{bits:.3f}" for bits in steps_of(work / run).values())]
-            for name, run in (("all weights", "long"), ("frozen", "frozen"))
-        ],
-    )
+    curves = [[name, *(f"{bits:.3f}" for bits in steps_of(work / run).values())] for name, run in CURVES.items()]
+    about = {"short": short, "tokens": tokens, "steps": recipe.optimisation.steps}
     parts = [
-        ABOUT.format(
-            short=short, tokens=tokens, steps=recipe.optimisation.steps, holes=len(random[0].bits), chunks=len(dataset)
-        )
+        ABOUT.format(**about, holes=len(random[0].bits), chunks=len(dataset)),
+        table(header, cells),
+        f"Random new positions, {len(SEEDS)} draws: {seeds}.",
+        "After so many updates, on the same holes (here a mean over tokens, above over chunks):",
+        table(["updates", *map(str, steps_of(work / "long"))], curves),
+        PUBLISHED,
+        f"{machine()}.",
     ]
-    parts += [table(header, cells), f"Random new positions, {len(SEEDS)} draws: {seeds}.", CURVES, curves]
-    write_page("continued", "From a short RoBERTa to a long one", [*parts, PUBLISHED, f"{machine()}."])
+    write_page("continued", "From a short RoBERTa to a long one", parts)
 
 
+CURVES = {"all weights": "long", "frozen": "frozen"}
 ABOUT = """\
 The rows of Longformer's table 5 (Beltagy et al. 2020) at small scale. A RoBERTa of {short} tokens (2 layers, 128 wide,
 a token is a byte) is pre-trained on 12 novels by `recipes/roberta-mlm-small.yaml`, written in transformers' own format,
@@ -273,7 +287,6 @@ read from there, made {tokens} tokens long with windows of {short} tokens (half 
 the same {chunks} chunks of {tokens} tokens of five other novels; who reads {short} tokens gets the chunks in pieces,
 with the same tokens hidden. Intervals: 95 %, bootstrap over chunks, differences in pairs. The last columns are means
 over the places within the chunks; for the source these are the same places, read in pieces."""
-CURVES = "After so many updates, on the same holes (here a mean over tokens, above over chunks):"
 PUBLISHED = """\
 **The paper's**, base / large, on its own corpus: RoBERTa at 512 tokens 1.846 / 1.496; 4 096 tokens with random new
 positions 10.299 / 8.738; copied 1.957 / 1.597; + 2 000 updates 1.753 / 1.414; + 65 000 1.705 / 1.358; frozen
