@@ -27,6 +27,10 @@ def lengthen(
         ),
     ] = "poolingformer",
     max_tokens: Annotated[int, typer.Option(help="The longest input afterwards.")] = 16384,
+    new_positions: Annotated[
+        str,
+        typer.Option(help="How rows of the position table beyond the source's start: copied, or random to compare."),
+    ] = "copied",
 ) -> None:
     """Make a published model read long documents: BART, mBART, LED, BERT, BigBird, BigBird-Pegasus, DistilBERT,
     RoBERTa, DistilRoBERTa, XLM-R, CamemBERT, ELECTRA, Longformer, DeBERTa, DeBERTa-v2 and v3, mDeBERTa.
@@ -40,6 +44,7 @@ def lengthen(
 
     from longspan.checkpoints.lengthening.lengthen import lengthen as run
     from longspan.checkpoints.loading import tokenizer_beside
+    from longspan.checkpoints.pooling import carry_pooling
     from longspan.checkpoints.sources import load_any
     from longspan.files import new_folder, whole_folder
     from longspan.progress import without_file_bars
@@ -47,14 +52,17 @@ def lengthen(
     folder = new_folder(output)
     model = load_any(source)
     tokenizer = tokenizer_beside(source, model.config)
-    model = run(model, chosen, max_tokens, **settings)
+    model = run(model, chosen, max_tokens, new_positions=new_positions, **settings)
     with whole_folder(folder) as partial, without_file_bars():
         model.save_pretrained(partial)
         if tokenizer is not None:
             tokenizer.model_max_length = max_tokens
             tokenizer.save_pretrained(partial)
+        pooled = carry_pooling(source, partial, max_tokens)
     say(str(model.report))
     say(f"{'tokenizer':<14} {'copied' if tokenizer is not None else 'none beside the source; add one to use text'}")
+    if pooled:
+        say(f"{'vectors':<14} pooled as the source's modules.json says, which is copied")
     say(f"{'written':<14} {output}")
 
 
@@ -65,6 +73,8 @@ def _settings(options: list[str]) -> dict[str, Any]:
         name, equals, value = option.partition("=")
         if not equals or not name.isidentifier():
             raise InputError(f"{option!r} is no option of the mechanism; write KEY=VALUE, such as left_tokens=256")
+        if name in ("attention", "max_tokens", "new_positions", "output"):
+            raise InputError(f"{name} is no option of the mechanism; write --{name.replace('_', '-')} {value}")
         if name in settings:
             raise InputError(f"{name} is given twice; give it once")
         try:

@@ -123,3 +123,9 @@ class LongspanModel(LongspanPreTrainedModel):
         summary = states.get("pooler_output")
         pooled = summary if self.pooler is None else self.pooler(states.last_hidden_state, summary)
         return self.finish(EncoderOutput(**{**states, "pooler_output": pooled}), return_dict)
+
+
+def encoder_of(model: LongspanPreTrainedModel) -> LongspanModel | None:
+    """The encoder below a head, or the model itself where it is one; None where there is none, or a decoder too."""
+    encoder = model if isinstance(model, LongspanModel) else getattr(model, "model", None)
+    return encoder if isinstance(encoder, LongspanModel) and not model.config.is_encoder_decoder else None

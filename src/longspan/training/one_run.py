@@ -23,6 +23,7 @@ from typing import Any
 
 from transformers import set_seed
 
+from longspan.checkpoints.frozen import train_new_positions_only
 from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
 from longspan.errors import InputError, one_sentence
 from longspan.files import remove_empty, whole_file, whole_folder, write_errors, write_whole
@@ -33,7 +34,8 @@ from longspan.stacks.block import Block
 from longspan.training import checkpoints, runs
 from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
 from longspan.training.going_on import go_on, moments_of
-from longspan.training.models import RANDOM_BART, make_room, new_model, published_model, write_random_bart
+from longspan.training.models import make_room, new_model, published_model
+from longspan.training.random_checkpoints import RANDOM, write_random
 from longspan.training.recipe import Data, Recipe
 from longspan.training.recipe_checks import check_room
 from longspan.training.stopping import StopOnSignal, Stopped, has_stalled
@@ -114,6 +116,8 @@ def _prepare(recipe: Recipe, folder: Path, place: Place) -> Any:
         check_tokenizer(tokenizer, model.config)
     task.check_model(model.config)
     _configure(model, recipe, task)
+    if recipe.optimisation.train == "new_positions":
+        train_new_positions_only(model)
     teacher = task.teacher(model)
     if recipe.optimisation.lora is not None:
         model = add_adapters(model, recipe.optimisation.lora)
@@ -147,7 +151,7 @@ def _tokenizer(recipe: Recipe, task: Any, rows: list[Any], folder: Path) -> Any:
     """The experiment's tokenizer, kept in the folder so that a resumed run has the very same one."""
     kept = folder / "tokenizer"
     if not kept.exists():
-        size = 512 if recipe.model.source == RANDOM_BART else recipe.tokenizer.train
+        size = 512 if recipe.model.source in RANDOM else recipe.tokenizer.train
         if size is not None:
             texts = _corpus(task, rows, recipe.tokenizer.rows)
             trained = train_words if recipe.tokenizer.words else train_tokenizer
@@ -174,12 +178,13 @@ def _corpus(task: Any, rows: list[Any], count: int | None) -> Iterator[str]:
 
 def _checkpoint(recipe: Recipe, tokenizer: Any, folder: Path) -> str | Path | None:
     """Where the published weights lie; None for a new model."""
-    if recipe.model.source != RANDOM_BART:
-        return recipe.model.source
-    kept = folder / RANDOM_BART
+    name = recipe.model.source
+    if name not in RANDOM:
+        return name
+    kept = folder / name
     if not kept.exists():
         with whole_folder(kept) as partial:
-            write_random_bart(partial, tokenizer, recipe.optimisation.seed)
+            write_random(name, partial, tokenizer, recipe.optimisation.seed)
     return kept
 
 

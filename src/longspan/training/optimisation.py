@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from longspan.errors import InputError
 from longspan.settings import BatchSize, Dropout, Form, Range, Seed, check, show
@@ -77,6 +77,9 @@ class Optimisation:
     """With `bf16`, compute attention in float32 from its projections on; scores and their softmax always are."""
     gradient_checkpointing: bool = False
     """Compute activations a second time instead of keeping them: less memory, a third more time."""
+    train: Literal["all", "new_positions"] = "all"
+    """What trains: all weights, or only the position rows that `model.max_tokens` added, so that inputs as short as
+    before come out bit for bit as before ("frozen", Longformer)."""
     lora: Lora | None = None
     """Train low-rank adapters instead of all weights; None trains all."""
     log_every: Steps = 10

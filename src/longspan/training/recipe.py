@@ -97,6 +97,8 @@ class Model:
     """A stack's name or mapping, such as {stack: decomposed, lower_layers: 9}; None keeps what the model has."""
     max_tokens: Count | None = None
     """Longest input; positions are tiled to this length. None keeps the model's."""
+    new_positions: Literal["copied", "random"] = "copied"
+    """How rows of the position table beyond the checkpoint's start: as copies of its own, or drawn, to compare with."""
 
     def __post_init__(self) -> None:
         check(self)

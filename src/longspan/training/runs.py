@@ -21,6 +21,7 @@ from longspan.files import claimed, is_empty, write_whole
 from longspan.plain_yaml import write_yaml
 from longspan.settings import to_plain
 from longspan.tasks import RECIPE
+from longspan.training.random_checkpoints import RANDOM
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
 from longspan.version import __version__
@@ -41,7 +42,7 @@ PREPARED = (
     RECIPE,
     "environment.json",
     "tokenizer",
-    "random-bart",
+    *RANDOM,
     "tensorboard",
     *(f"{kind}-{part}" for kind in ("tokens", "chunks") for part in ("train", "validation")),
 )

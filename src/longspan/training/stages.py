@@ -14,7 +14,7 @@ from longspan.training.recipe_checks import check_key, check_recipe
 
 CHANGEABLE = ("task.", "model.attention", "model.stack", "model.new.", "optimisation.")
 """How the keys begin that a stage may change."""
-SHARED = ("task.name", "optimisation.lora", "optimisation.best_by")
+SHARED = ("task.name", "optimisation.train", "optimisation.lora", "optimisation.best_by")
 """Keys among them that are those of all stages."""
 
 

@@ -14,6 +14,7 @@ from torch.utils.data import SequentialSampler
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
+from longspan.checkpoints.frozen import hold_old_rows
 from longspan.errors import InputError
 from longspan.models.carried import Carried
 from longspan.training.callbacks import Borders, Progress, reports
@@ -45,6 +46,8 @@ class RecipeTrainer(Trainer):
         """Learning rate of the layers above the encoder; None where it is that of all."""
         self.moments: Path | None = None
         """The optimizer's file of the stage before, whose moments this one begins with."""
+        self.frozen = False
+        """Whether new position rows train alone."""
         self.weighed: list[tuple[float, float]] = []
         self.unlogged = torch.zeros((), device=self.args.device)
         self.logged_step = 0
@@ -82,6 +85,8 @@ class RecipeTrainer(Trainer):
             with_head_rate(optimizer, self.model, self.head_rate)
         if made and self.moments is not None:
             take_moments(optimizer, self.moments)
+        if made and self.frozen:
+            hold_old_rows(optimizer, self.accelerator.unwrap_model(self.model))
         return optimizer
 
     def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
@@ -222,6 +227,7 @@ def make_trainer(
         callbacks=[finite],
     )
     trainer.head_rate = recipe.optimisation.head_learning_rate
+    trainer.frozen = recipe.optimisation.train == "new_positions"
     for plain in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(plain)
     for callback in (
