@@ -82,6 +82,11 @@ def read_dialogues(
     return read(data, split, DIALOGUES, read_file, limit)
 
 
+def is_of_dialogues(name: str) -> bool:
+    """Whether a file, by its name, holds dialogues in records or in subtitles, and is no document."""
+    return bool(_RECORDS.search(name) or FILES.search(name))
+
+
 def _records(path: Path, skipped: Skipped) -> Iterator[Dialogue]:
     stem, empty = path.name.split(".")[0], 0
     is_json = re.search(r"\.json(\.gz|\.xz)?$", path.name, re.IGNORECASE)
