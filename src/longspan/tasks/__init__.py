@@ -31,6 +31,7 @@ TASKS: dict[str, Any] = {
     "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
     "algorithmic": "longspan.tasks.exercises.algorithmic:Algorithmic",
     "stories": "longspan.tasks.exercises.stories:Stories",
+    "dialogue_denoising": "longspan.tasks.dialogue.denoising:DialogueDenoising",
     "coreference": "longspan.tasks.coreference.coreference:Coreference",
 }
 """Name → where the task's dataclass lies, or the class itself where `longspan.register` added it."""
