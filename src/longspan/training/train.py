@@ -115,7 +115,7 @@ def _prepare(recipe: Recipe, folder: Path) -> Any:
             )
         check_tokenizer(tokenizer, model.config)
     task.check_model(model.config)
-    _configure(model, recipe, task)
+    _configure(model, recipe, task, tokenizer)
     teacher = task.teacher(model)
     if recipe.optimisation.lora is not None:
         model = add_adapters(model, recipe.optimisation.lora)
@@ -178,7 +178,7 @@ def _checkpoint(recipe: Recipe, tokenizer: Any, folder: Path) -> str | Path | No
     return kept
 
 
-def _configure(model: Any, recipe: Recipe, task: Any) -> None:
+def _configure(model: Any, recipe: Recipe, task: Any, tokenizer: Any) -> None:
     """Settings of the recipe that live in the model: label smoothing, memory saving, decoding."""
     model.config.label_smoothing = recipe.optimisation.label_smoothing
     if recipe.optimisation.gradient_checkpointing:
@@ -188,6 +188,7 @@ def _configure(model: Any, recipe: Recipe, task: Any) -> None:
     if task.generates:
         check_room(recipe.generation, model.config)
         model.generation_config.update(max_length=None, **recipe.generation.options())
+        model.generation_config.no_repeat_ngram_ignored = recipe.generation.ignored_ids(tokenizer) or None
         with one_sentence("the model could not be saved with how it is to generate"):
             model.generation_config.validate(strict=True)
 

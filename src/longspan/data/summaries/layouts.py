@@ -4,6 +4,7 @@
 |---|---|---|---|
 | `crd3` | METADATA, TURNS | "NAME: text" per turn | `target="blurb"` (default) or `"synopsis"`, story headings only |
 | `qmsum` | meeting_transcripts, general_query_list | "Speaker: text" per turn, corpus tags removed | general or all queries |
+| `summscreen` | Transcript, Recap | the lines of an episode (TVMegaSite, ForeverDreaming) | the recap |
 | `squality` | document, questions | text | four responses; the plot, or every question |
 | `leval` | input, instructions, outputs | text | outputs whose measure is ROUGE, or every instruction |
 | `scisummnet` | sections, human_summary | sentences of the sections | `target="abstract"` (default) or `"human_summary"`, for which the abstract is part of the document |
@@ -203,6 +204,11 @@ def _crd3(record: Record, choice: Choice, name: str) -> Iterator[SummaryRow]:
     yield SummaryRow(id=name, pieces=turns, references=(summary,), separator="\n", split=True)
 
 
+def _summscreen(record: Record, choice: Choice, name: str) -> Iterator[SummaryRow]:
+    recap = "\n".join(_by_sentence(text) for text in texts_in(record, "Recap"))
+    yield SummaryRow(id=name, pieces=texts_in(record, "Transcript"), references=(recap,), separator="\n", split=True)
+
+
 def _leval(record: Record, choice: Choice, name: str) -> Iterator[SummaryRow]:
     if choice.questions == "plain" and record.get("evaluation") != "rouge":
         return
@@ -237,6 +243,7 @@ class Layout(NamedTuple):
 LAYOUTS: dict[str, Layout] = {
     "crd3": Layout(_crd3, frozenset({"METADATA", "TURNS"})),
     "qmsum": Layout(_qmsum, frozenset({"meeting_transcripts", "general_query_list"})),
+    "summscreen": Layout(_summscreen, frozenset({"Transcript", "Recap"})),
     "squality": Layout(_squality, frozenset({"document", "questions"})),
     "leval": Layout(_leval, frozenset({"input", "instructions", "outputs"})),
     "scisummnet": Layout(_scisummnet, frozenset({"sections", "human_summary"})),
