@@ -32,6 +32,7 @@ TASKS: dict[str, Any] = {
     "algorithmic": "longspan.tasks.exercises.algorithmic:Algorithmic",
     "stories": "longspan.tasks.exercises.stories:Stories",
     "dialogue_denoising": "longspan.tasks.dialogue.denoising:DialogueDenoising",
+    "topic_segmentation": "longspan.tasks.dialogue.topics:TopicSegmentation",
     "coreference": "longspan.tasks.coreference.coreference:Coreference",
 }
 """Name → where the task's dataclass lies, or the class itself where `longspan.register` added it."""
