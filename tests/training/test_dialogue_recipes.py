@@ -49,3 +49,13 @@ def test_small_ones_run_one_after_the_other(tmp_path: Path, capsys: pytest.Captu
     settings = json.loads((second / "generation_config.json").read_text(encoding="utf-8"))
     assert settings["no_repeat_ngram_ignored"]
     assert "best checkpoint: step" in capsys.readouterr().out
+    # What was trained on queries reads them, and what was not says so.
+    talk = tmp_path / "talk.txt"
+    talk.write_text("Ann: We ship on Friday.\nBob: The tests are red.\n" * 3, encoding="utf-8")
+    asked = ["summarize", str(talk), "--query", "When?", "--max-tokens", "18", "--json", "--model"]
+    assert main([*asked, str(second)]) == 0
+    (read,) = json.loads(capsys.readouterr().out)
+    assert main(["summarize", str(talk), "--max-tokens", "18", "--json", "--model", str(second)]) == 0
+    assert read["tokens"] > json.loads(capsys.readouterr().out)[0]["tokens"]
+    assert main([*asked, str(first)]) == 2
+    assert "reads no query" in capsys.readouterr().err
