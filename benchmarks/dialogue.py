@@ -60,8 +60,7 @@ def run(arm: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """Pre-train and fine-tune one arm with one seed, and score both models."""
     name, began = f"{arm.replace(' ', '-')}-{seed}-{options.steps}", time.process_time()
     shared = [f"optimisation.seed={seed}", "optimisation.report_to=[none]"]
-    half = options.steps // 2
-    steps = STILL if arm == NOTHING else (f"optimisation.steps={options.steps}", f"optimisation.evaluate_every={half}")
+    steps = STILL if arm == NOTHING else steps_of(options.steps)
     recipe = load_recipe("dialogue-small", [*shared, *steps, f"task.without={json.dumps(ARMS[arm])}"])
     first = train(recipe, options.work / name, resume=True).folder
     tuned = load_recipe(
@@ -69,8 +68,7 @@ def run(arm: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
         [
             *shared,
             f"model.from={first}",
-            f"optimisation.steps={options.tune}",
-            f"optimisation.evaluate_every={options.tune // 2}",
+            *steps_of(options.tune),
         ],
     )
     second = train(tuned, options.work / f"{name}-qmsum-{options.tune}", resume=True).folder
@@ -86,6 +84,12 @@ def run(arm: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
         "seconds": round(time.process_time() - began),
         "machine": machine(),
     }
+
+
+def steps_of(count: int) -> tuple[str, ...]:
+    """Changes for so many steps, with a look at the validation rows in the middle and at the end."""
+    half = max(1, count // 2)
+    return f"optimisation.steps={count}", f"optimisation.evaluate_every={half}", f"optimisation.log_every={half}"
 
 
 def denoising(folder: Path) -> dict[str, float]:
