@@ -1,6 +1,6 @@
 """Denoising pre-training on dialogues: with it, without it, and with each noise left out, from scratch.
 
-    LONGSPAN_DATA=… OMP_NUM_THREADS=1 python benchmarks/dialogue.py [--work DIR] [--seeds 1 2] [--steps 2000]
+    LONGSPAN_DATA=… OMP_NUM_THREADS=1 python benchmarks/dialogue.py [--work DIR] [--seeds 1 2] [--steps 600]
 
 Every arm is the recipe `dialogue-small` and then `dialogue-small-qmsum`; they differ in `task.without`, and the arm
 without pre-training takes one step that moves nothing. Denoising is scored with all noises, whatever an arm was
@@ -41,9 +41,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, default=Path("runs/dialogue"), help="folder for checkpoints")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--steps", type=int, default=2000, help="of pre-training")
-    parser.add_argument("--tune", type=int, default=1500, help="steps on QMSum")
-    parser.add_argument("--queries", type=int, default=60, help="held-out queries that are answered")
+    parser.add_argument("--steps", type=int, default=600, help="of pre-training")
+    parser.add_argument("--tune", type=int, default=400, help="steps on QMSum")
+    parser.add_argument("--queries", type=int, default=40, help="held-out queries that are answered")
     options = parser.parse_args()
     RESULTS.mkdir(exist_ok=True)
     done = {(row["arm"], row["seed"], row["steps"], row["tune"]) for row in finished()}
