@@ -220,7 +220,7 @@ class Abstractive:
         if query is None:
             return list(self.tokenizer(document.words, verbose=False)["input_ids"]), self.options
         task = task_beside(Path(self.source))
-        if getattr(task, "global_tokens", None) != "question":
+        if task is None or getattr(task, "global_tokens", None) != "question":
             raise InputError(
                 f"model {self.source!r} reads no query, since it was not trained with task.global_tokens=question; "
                 f"leave the query {query!r} or the model out"
