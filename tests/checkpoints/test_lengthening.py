@@ -183,6 +183,12 @@ def test_default_globals_are_chosen_where_they_would_be_forgotten(published):
     assert lengthen(published("RobertaForMaskedLM"), max_tokens=64).config.global_tokens == "none"
 
 
+def test_mechanisms_without_global_tokens_get_none(published):
+    model = lengthen(published("BartForConditionalGeneration"), [{"layers": "0", "mechanism": "sinkhorn"}], 150)
+    assert model.config.global_tokens == "none"
+    assert model.generate(torch.full((1, 131), 5), max_new_tokens=2).shape[0] == 1
+
+
 def test_generation_settings_come_along(published):
     theirs = published("BartForConditionalGeneration")
     theirs.generation_config.num_beams = 3

@@ -18,7 +18,8 @@ RECIPES = {path.stem: path for path in sorted(Path(__file__).parents[2].glob("re
 PUBLISHED = [
     name
     for name, path in RECIPES.items()
-    if load_recipe(path).model.source is not None and load_recipe(path).task["name"] == "summarization"
+    if (load_recipe(path).model.source or "runs/").partition("/")[0] != "runs"
+    and load_recipe(path).task["name"] == "summarization"
 ]
 
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "classify": "The main jobs",
     "embed": "The main jobs",
     "coref": "The main jobs",
+    "noise": "The main jobs",
     "generate": "The main jobs",
     "train": "Models",
     "recipes": "Models",

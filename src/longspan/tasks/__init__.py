@@ -34,6 +34,8 @@ TASKS: dict[str, Any] = {
     "multi_hop": "longspan.tasks.questions.hops.multi_hop:MultiHop",
     "algorithmic": "longspan.tasks.exercises.algorithmic:Algorithmic",
     "stories": "longspan.tasks.exercises.stories:Stories",
+    "dialogue_denoising": "longspan.tasks.dialogue.denoising:DialogueDenoising",
+    "topic_segmentation": "longspan.tasks.dialogue.topics:TopicSegmentation",
     "coreference": "longspan.tasks.coreference.coreference:Coreference",
 }
 """Name → where the task's dataclass lies, or the class itself where `longspan.register` added it."""

@@ -115,7 +115,7 @@ def _prepare(recipe: Recipe, folder: Path, place: Place) -> Any:
             )
         check_tokenizer(tokenizer, model.config)
     task.check_model(model.config)
-    _configure(model, recipe, task)
+    _configure(model, recipe, task, tokenizer)
     if recipe.optimisation.train == "new_positions":
         train_new_positions_only(model)
     teacher = task.teacher(model)
@@ -188,7 +188,7 @@ def _checkpoint(recipe: Recipe, tokenizer: Any, folder: Path) -> str | Path | No
     return kept
 
 
-def _configure(model: Any, recipe: Recipe, task: Any) -> None:
+def _configure(model: Any, recipe: Recipe, task: Any, tokenizer: Any) -> None:
     """Settings of the recipe that live in the model: precision, label smoothing, memory saving, decoding."""
     model.config.label_smoothing = recipe.optimisation.label_smoothing
     if recipe.optimisation.gradient_checkpointing:
@@ -201,6 +201,7 @@ def _configure(model: Any, recipe: Recipe, task: Any) -> None:
     if task.generates:
         check_room(recipe.generation, model.config)
         model.generation_config.update(max_length=None, **recipe.generation.options())
+        model.generation_config.no_repeat_ngram_ignored = recipe.generation.ignored_ids(tokenizer) or None
         with one_sentence("the model could not be saved with how it is to generate"):
             model.generation_config.validate(strict=True)
 

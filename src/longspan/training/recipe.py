@@ -133,6 +133,8 @@ class Generation:
     """Exponent on the length in `Σ log p / length^α`: above 0 favours longer outputs. Not used with one beam."""
     no_repeat_ngram: Annotated[int, Range(0, 10_000)] = 0
     """Size of n-grams that may not occur twice; 0 is off."""
+    no_repeat_ignored: tuple[Annotated[str, Form(r"\S+", "a text without white space", 100)], ...] = ()
+    """Texts of one token, such as ".": n-grams that hold one of them may occur again."""
     max_tokens: NewTokens = 256
     """Longest summary, in tokens."""
     min_tokens: Annotated[int, Range(0, 1_000_000)] = 0
@@ -147,8 +149,21 @@ class Generation:
                 "lower it"
             )
 
+    def ignored_ids(self, tokenizer: Any) -> list[int]:
+        """The tokens of `no_repeat_ignored`, with a space before them and without."""
+        found: set[int] = set()
+        for text in self.no_repeat_ignored:
+            forms = [tokenizer(form, add_special_tokens=False)["input_ids"] for form in (text, f" {text}")]
+            if not (single := {ids[0] for ids in forms if len(ids) == 1}):
+                raise InputError(
+                    f"generation.no_repeat_ignored names {show(text)}, which is no single token of this tokenizer; "
+                    "leave it out"
+                )
+            found |= single
+        return sorted(found)
+
     def options(self) -> dict[str, Any]:
-        """The same as keyword arguments of `generate`.
+        """The same as keyword arguments of `generate`, but for what takes a tokenizer.
 
         With one beam, what weighs beams is set back: transformers saves no model whose greedy decoding has it.
         """

@@ -11,6 +11,8 @@ from longspan.changes import STAGES, assign, is_factor
 from longspan.errors import InputError
 from longspan.plain_yaml import read_yaml, read_yaml_file
 from longspan.settings import from_plain, show, show_key
+from longspan.tasks import TASKS, task_class
+from longspan.tasks.writing import WritingTask
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_checks import check_key
 from longspan.training.shipped import find_recipe, shipped_recipes
@@ -44,7 +46,7 @@ SMOKE_CHECKPOINT = {
     "task.max_source_tokens": 1024,
     "task.max_target_tokens": 32,
 }
-"""And in recipes that summarise from a published checkpoint: a tiny random BART, made on the spot, takes its place."""
+"""And in recipes that write from a published checkpoint: a tiny random BART, made on the spot, takes its place."""
 
 SMOKE_PRETRAINED = {
     "model.from": None,
@@ -114,8 +116,9 @@ def _smoke_changes(data: dict[str, Any]) -> dict[str, Any]:
     for key in own:
         check_key(key, "smoke")
     task = data.get("task")
-    summarises = isinstance(task, dict) and task.get("name") == "summarization"
-    begun = SMOKE_CHECKPOINT if summarises else SMOKE_PRETRAINED
+    name = task.get("name") if isinstance(task, dict) else None
+    writes = isinstance(name, str) and name in TASKS and issubclass(task_class(name), WritingTask)
+    begun = SMOKE_CHECKPOINT if writes else SMOKE_PRETRAINED
     published = isinstance(model, dict) and model.get("from") is not None
     found = {**SMOKE, **(begun if published else {}), **own}
     stages = data.get(STAGES)

@@ -59,7 +59,7 @@ def lengthen(
         The model in evaluation mode; its `report` (`LengthenReport`) says what became of every parameter, and how far
         its outputs are from the source's on a short random input with windows that cover it and no new weight active.
         Where the source chose no global tokens, generation, document classification and question answering make the
-        first token global, unless a `global_attention_mask` says otherwise.
+        first token global, unless a `global_attention_mask` says otherwise, or a layer's mechanism takes none.
 
     Raises:
         InputError: a source that cannot be loaded, unknown options or layers, fewer tokens than the source has, no
@@ -123,10 +123,13 @@ def _longer_config(
     fields = old.to_dict() | {
         "attention": plan_attention(old, attention, max_tokens, options),
         "max_position_embeddings": max_tokens,
-        # Which are global when nobody says so: forgetting them would leave whole projections untrained.
-        "global_tokens": "first" if forgetful else old.global_tokens,
     }
-    return LongspanConfig.from_dict(fields)
+    config = LongspanConfig.from_dict(fields)
+    taken = all("globals" not in config.layer_attention(layer).exempt for layer in range(config.num_hidden_layers))
+    if forgetful and taken:
+        # Which are global when nobody says so: forgetting them would leave whole projections untrained.
+        config.global_tokens = "first"
+    return config
 
 
 @torch.no_grad()

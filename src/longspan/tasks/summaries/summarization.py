@@ -8,33 +8,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from torch import Tensor
 
 from longspan.data.summaries.rows import SummaryRow
 from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError
-from longspan.models.losses import IGNORED
-from longspan.settings import Count, Form, Range
+from longspan.settings import Form, Range
 from longspan.tasks.metrics.rouge import Rouge
-from longspan.tasks.predicting import pad
 from longspan.tasks.summaries.base import SummaryTask
 from longspan.tasks.tokenizers import encode, encode_target, padding_id
+from longspan.tasks.writing import WritingTask, collate
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summarization(SummaryTask):
+class Summarization(WritingTask, SummaryTask):
     """How rows become features and how summaries are scored; the options under `task:` in a recipe.
 
     Attributes:
-        max_source_tokens: a document is cut to so many tokens, special tokens included.
-        max_target_tokens: a training target is cut to so many tokens; scores always use the whole reference.
         global_tokens: "first" makes the first token global (LED), "question" the question and what precedes it, "none"
             none.
         prefix: text before every document, such as "summarize: ".
@@ -47,8 +43,6 @@ class Summarization(SummaryTask):
     name: ClassVar[str] = "summarization"
     generates: ClassVar[bool] = True
 
-    max_source_tokens: Count = 16384
-    max_target_tokens: Count = 256
     global_tokens: Literal["first", "question", "none"] = "first"
     prefix: Annotated[str, Form(r"[\s\S]*", "a text", 10_000)] = ""
     stemmer: bool = False
@@ -60,27 +54,6 @@ class Summarization(SummaryTask):
     def rouge(self) -> Rouge:
         """As the options say."""
         return Rouge(stemmer=self.stemmer, references=self.references, tokens=self.rouge_tokens)
-
-    def model_class(self) -> Any:
-        """`LongspanForConditionalGeneration`."""
-        from longspan.models import LongspanForConditionalGeneration
-
-        return LongspanForConditionalGeneration
-
-    def check_model(self, config: Any) -> None:
-        """Refuse more tokens than the model has positions for."""
-        for name, room, remedy in (
-            ("max_source_tokens", config.max_position_embeddings, "raise model.max_tokens"),
-            ("max_target_tokens", config.max_decoder_position_embeddings, "lower it"),
-        ):
-            if getattr(self, name) > room:
-                raise InputError(
-                    f"task.{name} is {getattr(self, name)} but the model has positions for {room} tokens; {remedy}"
-                )
-
-    def fitted(self, config: Any) -> Self:
-        """Read as much as the model has positions for, at most."""
-        return replace(self, max_source_tokens=min(self.max_source_tokens, config.max_position_embeddings))
 
     def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
         """`input_ids`, `global_tokens` (how many leading tokens are global) and, where the row has a summary, `labels`.
@@ -126,15 +99,6 @@ class Summarization(SummaryTask):
         decode = tokenizer.decode
         texts = (decode(row.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False) for row in ids)
         return [as_lines(text) for text in texts]
-
-
-def collate(features: Sequence[dict[str, Any]], *, padding: int, multiple: int = 1) -> dict[str, Tensor]:
-    """See `Summarization.collator`; the features' `global_tokens` say how many first tokens are global."""
-    labelled = sum("labels" in feature for feature in features)
-    if 0 < labelled < len(features):
-        raise InputError(f"only {labelled} of {len(features)} rows in a batch have a summary; leave out the others")
-    leading = [feature.get("global_tokens", 0) for feature in features]
-    return pad(features, {"input_ids": padding, "labels": IGNORED}, leading=leading, multiple=multiple)
 
 
 def as_lines(text: str) -> str:
