@@ -53,7 +53,7 @@ def test_weights_worked_by_hand():
     weights, present = segment_weights(real, 3, 2, importance)
     expected = [[0.25, 0.75, 0.0], [0.5, 0.0, 0.5], [0.5, 0.5, 0.0]]
     torch.testing.assert_close(weights[0, :3], torch.tensor(expected, dtype=torch.float64), check_dtype=False)
-    assert present[0].tolist() == [True, True, True, False]
+    assert present[0].tolist() == [True] * 3 + [False] * (present.shape[1] - 3)
     hidden = torch.arange(1.0, 7.0, dtype=torch.float64)[None, :, None]
     segments = pool_segments(hidden, weights, 2)
     torch.testing.assert_close(segments[0, :3, 0], torch.tensor([1.75, 4.0, 5.5], dtype=torch.float64))

@@ -60,6 +60,10 @@ class StackConfig:
     summarizes: ClassVar[bool] = False
     """Whether it sums every row up in one vector, and takes a list `summary` that is to receive these."""
 
+    plain_blocks: ClassVar[bool] = False
+    """Whether its blocks are those of a plain stack, so that it can start from the weights of one; what it has besides
+    starts anew."""
+
     unused: ClassVar[Mapping[str, str]] = {}
     """Fields of a model that mean nothing in this stack, and are refused, each with the reason: how the clause goes on
     behind the stack's name."""

@@ -46,6 +46,7 @@ class TopDownConfig(StackConfig):
 
     stack: ClassVar[str] = "top_down"
     causal: ClassVar[bool] = False
+    plain_blocks: ClassVar[bool] = True
 
     top_down: Literal["cross_attention", "concatenate", "none"] = "cross_attention"
     top_down_layers: Whole | None = None

@@ -72,7 +72,12 @@ def published_model(task: Any, model: Model, source: str | Path) -> Any:
     changes: dict[str, Any] = {"attention": model.attention, "max_tokens": model.max_tokens}
     given = {name: value for name, value in changes.items() if value is not None}
     loaded = for_task(lengthen(source, **given) if given else load_model(source), task, source)
-    return loaded if model.stack is None else restacked(loaded, model.stack)
+    if model.stack is None:
+        return loaded
+    stacked: Any = restacked(loaded, model.stack)
+    if stacked.stack_report.new:
+        logger.warning("some weights are new and must be trained: %s", stacked.stack_report)
+    return stacked
 
 
 def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
