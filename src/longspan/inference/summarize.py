@@ -23,6 +23,8 @@ from longspan.inference.notes import notes, reads_english
 from longspan.inference.results import Decoding, ScoredSentence, Summary
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from longspan.inference.scoring import SentenceScorer
 
 NOT_ENGLISH = "the bundled model was trained on English; its choice in other languages is less sure"
@@ -122,11 +124,32 @@ def _load(source: str, language: str | None, decoding: Decoding | None) -> Summa
             raise InputError(f"model {source!r} picks sentences and decodes nothing; leave the decoding options out")
         return Extractive(ModelScorer(model, tokenizer, source), language=language)
     if isinstance(model, LongspanForConditionalGeneration):
-        return Abstractive(model, tokenizer, source=source, decoding=decoding)
+        return Abstractive(model, tokenizer, source=source, decoding=decoding, task=_task(source, model))
     raise InputError(
         f"model {source!r} is a {type(model).__name__}, which cannot summarise; give a sentence scorer or a "
         "sequence-to-sequence model such as LED or BART"
     )
+
+
+def _task(source: str, model: Any) -> Any | None:
+    """The task with whose tagger a model weighs tokens, by the recipe beside it; None for a model that does not.
+
+    Raises:
+        InputError: no recipe names a tagger, as where a model was trained for the upper bound alone.
+    """
+    from longspan.stacks import stack_config
+
+    if not stack_config(model.config.stack).weighs:
+        return None
+    from longspan.tasks import task_beside
+
+    task = task_beside(Path(source))
+    if getattr(task, "tagger", None) is None:
+        raise InputError(
+            f"model {source!r} weighs tokens by importance, and no recipe beside it names a tagger; train it with "
+            "task.importance=tagger and task.tagger"
+        )
+    return replace(task, prefix="", max_source_tokens=model.config.max_position_embeddings)
 
 
 class Extractive:
@@ -176,10 +199,13 @@ class Extractive:
 class Abstractive:
     """Summarises by writing with a `LongspanForConditionalGeneration` model."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, source: str, decoding: Decoding | None = None) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, *, source: str, decoding: Decoding | None = None, task: Any | None = None
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.source = source
+        self.task = task
         self.options = (decoding or Decoding()).options()
         if "max_new_tokens" in self.options:
             # transformers warns where both a total and a new length are set.
@@ -201,7 +227,10 @@ class Abstractive:
         input_ids = torch.tensor([self.tokenizer(document.words, verbose=False)["input_ids"]], dtype=torch.long)
         self._check_length(input_ids.shape[1])
         with torch.inference_mode(), one_sentence(f"model {self.source!r} cannot write a summary as it is configured"):
-            output = self.model.generate(input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **self.options)
+            weights = {} if self.task is None else {"importance": self._importance(document)}
+            output = self.model.generate(
+                input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **weights, **self.options
+            )
         written = self.tokenizer.decode(output[0], skip_special_tokens=True).strip()
         return Summary(
             sentences=tuple(ScoredSentence(sentence.text) for sentence in split_sentences(written)),
@@ -209,6 +238,16 @@ class Abstractive:
             seconds=time.perf_counter() - begin,
             note=None if written else "the model wrote an empty summary",
         )
+
+    def _importance(self, document: Document) -> Tensor:
+        """How important the tagger with which the model was trained holds each token, `(1, T)`."""
+        import torch
+
+        from longspan.data.summaries.rows import SummaryRow
+
+        assert self.task is not None
+        row = SummaryRow(id=document.name, pieces=(document.words,))
+        return torch.tensor([self.task.features(row, self.tokenizer)["importance"]])
 
     def _check_length(self, tokens: int) -> None:
         longest = self.model.config.max_position_embeddings
