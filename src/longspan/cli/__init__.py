@@ -31,6 +31,7 @@ COMMANDS = {
     "embed": "The main jobs",
     "coref": "The main jobs",
     "generate": "The main jobs",
+    "importance": "The main jobs",
     "train": "Models",
     "recipes": "Models",
     "tokenizer": "Models",
