@@ -13,6 +13,10 @@ from longspan.checkpoints.decomposing import restacked
 from longspan.checkpoints.lengthening.lengthen import lengthen
 from longspan.cli import main
 from longspan.errors import InputError
+from longspan.tasks.classification.classification import Classification
+from longspan.tasks.summaries.importance import Importance
+from longspan.training.models import published_model
+from longspan.training.recipe import Model
 
 STACK = {"stack": "top_down", "kernel": 5, "stride": 3, "segment_layers": 1}
 SIZES = {"d_model": 12, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "vocab_size": 61}
@@ -68,3 +72,18 @@ def test_the_command_says_what_is_new(folder, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "stack          top_down: " in out
     assert "new in segments" in out
+
+
+def test_a_tagger_takes_over_the_encoder_of_bart_without_its_decoder(folder):
+    options = {"attention": "longformer", "stack": STACK, "max_tokens": 90}
+    model = published_model(Importance(max_tokens=90), Model(source=str(folder), **options), folder)
+    assert model.config.num_labels == 1
+    assert not model.config.is_encoder_decoder
+    own, source = model.model.encoder.state_dict(), from_transformers(folder).encoder.state_dict()
+    shared = [name for name in source if own[name].shape == source[name].shape]
+    assert set(source) - set(shared) == {"embeddings.position.weight"}
+    assert all(torch.equal(own[name], source[name]) for name in shared)
+    assert set(model.new_weights) >= {"classifier.weight", "classifier.bias"}
+    assert not any("decoder" in name for name in model.state_dict())
+    with pytest.raises(InputError, match="this task needs a LongspanForSequenceClassification"):
+        published_model(Classification(max_tokens=90), Model(source=str(folder)), folder)

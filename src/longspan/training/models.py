@@ -16,6 +16,14 @@ from longspan.training.recipe import Model
 
 logger = logging.getLogger(__name__)
 
+WITHOUT_DECODER: dict[str, Any] = {
+    "decoder_layers": 0,
+    "decoder_attention": "full",
+    "is_encoder_decoder": False,
+    "source_model_type": None,
+    "source_fields": None,
+}
+"""Fields of the encoder of an encoder–decoder by itself, which transformers has no class for."""
 RANDOM_BART = "random-bart"
 """`model.from: random-bart` is a tiny random BART made on the spot, with a vocabulary from the training rows."""
 
@@ -94,7 +102,9 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
     if isinstance(loaded, model_class) and not known:
         return loaded
     encoder = loaded if isinstance(loaded, LongspanModel) else getattr(loaded, "model", None)
-    if not isinstance(encoder, LongspanModel) or loaded.config.is_encoder_decoder:
+    if task.takes_encoders and loaded.config.is_encoder_decoder:
+        encoder, known = loaded, {**known, **WITHOUT_DECODER}
+    elif not isinstance(encoder, LongspanModel) or loaded.config.is_encoder_decoder:
         raise InputError(
             f"model.from is {str(source)!r}, a {type(loaded).__name__}; this task needs a {model_class.__name__}"
         )

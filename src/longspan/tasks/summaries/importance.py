@@ -40,6 +40,7 @@ class Importance(SummaryTask):
     generates: ClassVar[bool] = False
     head: ClassVar[str | None] = "token_classification"
     score_names: ClassVar[tuple[str, ...]] = SCORES
+    takes_encoders: ClassVar[bool] = True
 
     max_tokens: Annotated[int, Range(3, LARGEST)] = 16384
     language: str | None = None
