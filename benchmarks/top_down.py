@@ -17,27 +17,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from arms import (
-    RESULTS,
-    finished,
-    is_finished,
-    machine,
-    options,
-    paired,
-    run_summarizer,
-    seeds_of,
-    shared_tokenizer,
-    spread,
-    table,
-    write,
-)
+import arms
 from longspan.checkpoints.loading import load_pair
 from longspan.training.evaluate import evaluate
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 
-RUNS, TAGGERS = RESULTS / "top-down.jsonl", RESULTS / "top-down-taggers.jsonl"
+RUNS, TAGGERS = arms.RESULTS / "top-down.jsonl", arms.RESULTS / "top-down-taggers.jsonl"
 RECIPES = Path(__file__).parents[1] / "recipes"
 ARMS = {
     "bottom-up only": "top-down-small-bottom-up",
@@ -58,19 +45,19 @@ SUMMARIES = 24
 
 def main() -> None:
     """Run what is missing, then write the table."""
-    given = options("Top-down and bottom-up inference and its ablations, from scratch.", "runs/top-down")
-    RESULTS.mkdir(exist_ok=True)
-    tokenizer = shared_tokenizer(given.work, load_recipe(RECIPES / "top-down-small.yaml").data)
+    given = arms.options("Top-down and bottom-up inference and its ablations, from scratch.", "runs/top-down")
+    arms.RESULTS.mkdir(exist_ok=True)
+    tokenizer = arms.shared_tokenizer(given.work, load_recipe(RECIPES / "top-down-small.yaml").data)
     for seed in given.seeds:
         for arm in ARMS:
-            if not is_finished(RUNS, arm, seed):
+            if not arms.is_finished(RUNS, arm, seed):
                 recipe = recipe_of(ARMS[arm], seed, given, tokenizer)
                 if recipe.task.get("importance") == "tagger":
                     _tag(seed, given, tokenizer)
                 folder = given.work / f"{recipe.name}-{seed}"
-                run_summarizer(RUNS, arm, seed, recipe, folder, "pubmed", SUMMARIES)
+                arms.run_summarizer(RUNS, arm, seed, recipe, folder, "pubmed", SUMMARIES)
         _score_oracle(seed, given)
-    write(RESULTS / "top-down.md", _report(finished(RUNS), finished(TAGGERS), given))
+    arms.write(arms.RESULTS / "top-down.md", _report(arms.finished(RUNS), arms.finished(TAGGERS), given))
 
 
 def recipe_of(name: str, seed: int, given: argparse.Namespace, tokenizer: Path) -> Recipe:
@@ -95,7 +82,7 @@ def _tagger(seed: int, given: argparse.Namespace) -> Path:
 
 def _tag(seed: int, given: argparse.Namespace, tokenizer: Path) -> None:
     """Train the tagger of a seed, and keep how well it tags."""
-    if is_finished(TAGGERS, "tagger", seed):
+    if arms.is_finished(TAGGERS, "tagger", seed):
         return
     trained = train(recipe_of("top-down-small-tagger", seed, given, tokenizer), _tagger(seed, given), resume=True)
     scored = evaluate(trained.folder, "pubmed", limit=SUMMARIES)
@@ -104,7 +91,7 @@ def _tag(seed: int, given: argparse.Namespace, tokenizer: Path) -> None:
 
 def _score_oracle(seed: int, given: argparse.Namespace) -> None:
     """What the trained AdaPool writes when it is shown the labels: an upper bound."""
-    if is_finished(TAGGERS, "oracle", seed):
+    if arms.is_finished(TAGGERS, "oracle", seed):
         return
     folder = given.work / f"{ARMS['AdaPool']}-{seed}"
     recipe = load_recipe(folder / "recipe.yaml")
@@ -131,17 +118,17 @@ def _report(rows: list[dict[str, Any]], others: list[dict[str, Any]], given: arg
         f"{given.steps} updates of one document each, 2 048 source tokens, 128 target tokens, learning rate 2e-3. "
         f"PubMed papers to abstracts: {data.train_rows} training papers of which each run sees {given.steps}, "
         f"validation loss on {data.validation_rows} papers of SumPubMed, ROUGE of greedy summaries (48 to 64 tokens, "
-        f"no trigram twice) on {SUMMARIES}. Mean ± standard deviation over seeds {seeds_of(rows)}.",
+        f"no trigram twice) on {SUMMARIES}. Mean ± standard deviation over seeds {arms.seeds_of(rows)}.",
         "",
-        *table(rows, ARMS, "tokens learn of segments by", PUBLISHED),
+        *arms.table(rows, ARMS, "tokens learn of segments by", PUBLISHED),
         "",
-        *paired(rows, ARMS, "bottom-up only"),
+        *arms.paired(rows, ARMS, "bottom-up only"),
         "",
         *_beside(others),
         f"ROUGE: {rows[0]['flavour'] if rows else ''}. The published column is BART-large on PubMed, quoted at second "
         "hand: compare orders, not levels.",
         "",
-        *machine(),
+        *arms.machine(),
     ]
     return "\n".join(lines) + "\n"
 
@@ -164,7 +151,7 @@ def _beside(others: list[dict[str, Any]]) -> list[str]:
 
 
 def _spreads(scores: list[dict[str, float]], names: tuple[str, ...]) -> str:
-    return ", ".join(f"{name} {spread([each[name] for each in scores], 2)}" for name in names)
+    return ", ".join(f"{name} {arms.spread([each[name] for each in scores], 2)}" for name in names)
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ def _task(source: str, model: Any) -> Any | None:
         return None
     from longspan.tasks import task_beside
 
-    task = task_beside(Path(source))
+    task: Any = task_beside(Path(source))
     if getattr(task, "tagger", None) is None:
         raise InputError(
             f"model {source!r} weighs tokens by importance, and no recipe beside it names a tagger; train it with "

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import longspan
 from longspan.data.summaries.rows import SummaryRow
 from longspan.data.text.lemmas import important_words
 from longspan.errors import InputError
@@ -154,3 +155,22 @@ def test_a_tagger_that_does_not_fit_is_named_in_one_sentence(tokenizer, tmp_path
     slow = Tagger(tagger.model, object(), "slow")
     with pytest.raises(InputError, match="does not know where its tokens stand"):
         encode_placed(slow.tokenizer, TEXT, max_tokens=9)
+
+
+def test_a_summariser_asks_the_tagger_that_its_recipe_names(tokenizer, tmp_path):
+    source = trained(tmp_path / "tagger", tokenizer)
+    fields = SIZES | {"vocab_size": len(tokenizer), "decoder_layers": 1, "stack": STACK, "init_std": 0.5}
+    writer = LongspanForConditionalGeneration(LongspanConfig(**fields, eos_token_id=tokenizer.eos_token_id)).eval()
+    writer.generation_config.max_new_tokens = 5
+    writer.save_pretrained(tmp_path / "writer")
+    tokenizer.save_pretrained(tmp_path / "writer")
+    with pytest.raises(InputError, match="no recipe beside it names a tagger"):
+        longspan.summarize(TEXT, model=tmp_path / "writer")
+    recipe = f"task: {{name: summarization, importance: tagger, tagger: {source}}}\n"
+    (tmp_path / "writer" / "recipe.yaml").write_text(recipe, encoding="utf-8")
+    ids, places = encode_placed(tokenizer, TEXT, max_tokens=128)
+    weights = torch.tensor([load_tagger(source).probabilities(ids, places)])
+    written = writer.generate(torch.tensor([ids]), importance=weights)
+    wanted = tokenizer.decode(written[0], skip_special_tokens=True).strip()
+    found = " ".join(sentence.text for sentence in longspan.summarize(TEXT, model=tmp_path / "writer").sentences)
+    assert found.split() == wanted.split()
