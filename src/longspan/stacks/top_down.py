@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention import Tokens, attention_config
+from longspan.attention.layers import plain_spec
 from longspan.attention.parts.tokens import in_order, undone
 from longspan.errors import InputError
 from longspan.ops.segments import covering, pool_segments, segment_count, segment_weights
@@ -34,7 +35,8 @@ class TopDownConfig(StackConfig):
             linear layer over the token and the mean of the segments that cover it (ablation), or "none": there are no
             segments, and all layers are bottom-up ones (ablation).
         top_down_layers: how many; None means a third of them (4 of 12).
-        segment_layers: layers of full attention over segments (N₂).
+        segment_layers: layers of attention over segments (N₂).
+        segment_attention: the mechanism over segments, in the forms of a model's `attention`; full in the paper.
         kernel: tokens of a segment (k).
         stride: tokens from the beginning of a segment to that of the next (ρ); at most the kernel.
         pooling: a segment is the mean of its tokens, "average" (AvgPool), or weighted by their "importance", which
@@ -51,6 +53,7 @@ class TopDownConfig(StackConfig):
     top_down: Literal["cross_attention", "concatenate", "none"] = "cross_attention"
     top_down_layers: Whole | None = None
     segment_layers: Annotated[int, Range(0, 1000)] = 2
+    segment_attention: Any = "full"
     kernel: Count = 32
     stride: Count = 24
     pooling: Literal["average", "importance"] = "average"
@@ -60,6 +63,7 @@ class TopDownConfig(StackConfig):
     def __post_init__(self) -> None:
         """Refuse what is out of range, tokens that no segment covers, and importance that nothing reads."""
         super().__post_init__()
+        object.__setattr__(self, "segment_attention", plain_spec(self.segment_attention))
         if self.stride > self.kernel:
             raise InputError(
                 f"stack.stride={self.stride} is more than stack.kernel={self.kernel}, so that no segment would hold "
@@ -108,8 +112,8 @@ class TopDownConfig(StackConfig):
         for layer in range(lower, layers):
             reader = self._reader(sizes)
             blocks.append(block(layer, cross_attention=reader, norm_before_sum=self.cross_norm == "before_sum"))
-        full = attention_config({"mechanism": "full", "dropout": sizes.attention_dropout})
-        above = [block(layers - 1, mechanism=full) for _ in range(self.segment_layers if lower < layers else 0)]
+        over = attention_config({"dropout": sizes.attention_dropout, **self.segment_attention})
+        above = [block(layers - 1, mechanism=over) for _ in range(self.segment_layers if lower < layers else 0)]
         return TopDown(blocks, lower, Segments(above, self, sizes, pre=blocks[-1].pre) if lower < layers else None)
 
     def _reader(self, sizes: Sizes) -> nn.Module:
