@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longspan.attention import Tokens
@@ -30,6 +30,7 @@ def batch(*lengths, seed=5):
     return torch.randint(3, 61, mask.shape).masked_fill(~mask, 1), mask
 
 
+@settings(max_examples=40)
 @given(st.integers(1, 200), st.integers(1, 40), st.data())
 def test_segments_are_as_many_as_the_formula_says_and_cover_every_token(tokens, kernel, data):
     stride = data.draw(st.integers(1, kernel))
@@ -144,7 +145,7 @@ def test_gradient_reaches_all_tokens(top_down, length):
     hidden = torch.randn(1, length, 12, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(ours(hidden, Tokens())[:, 0].square().sum(), hidden)
     assert (gradient.abs().sum(-1) > 0).all()
-    assert torch.autograd.gradcheck(lambda x: ours(x, Tokens())[:, :1], hidden[:, :6].detach().requires_grad_())
+    assert torch.autograd.gradcheck(lambda x: ours(x, Tokens())[:, :1, :3], hidden[:, :6].detach().requires_grad_())
 
 
 @pytest.mark.parametrize("top_down", ["cross_attention", "concatenate"])
