@@ -33,6 +33,7 @@ COMMANDS = {
     "coref": "The main jobs",
     "noise": "The main jobs",
     "generate": "The main jobs",
+    "importance": "The main jobs",
     "train": "Models",
     "recipes": "Models",
     "tokenizer": "Models",

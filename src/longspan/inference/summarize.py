@@ -124,11 +124,32 @@ def _load(source: str, language: str | None, decoding: Decoding | None) -> Summa
             raise InputError(f"model {source!r} picks sentences and decodes nothing; leave the decoding options out")
         return Extractive(ModelScorer(model, tokenizer, source), language=language)
     if isinstance(model, LongspanForConditionalGeneration):
-        return Abstractive(model, tokenizer, source=source, decoding=decoding)
+        return Abstractive(model, tokenizer, source=source, decoding=decoding, task=_task(source, model))
     raise InputError(
         f"model {source!r} is a {type(model).__name__}, which cannot summarise; give a sentence scorer or a "
         "sequence-to-sequence model such as LED or BART"
     )
+
+
+def _task(source: str, model: Any) -> Any | None:
+    """The task with whose tagger a model weighs tokens, by the recipe beside it; None for a model that does not.
+
+    Raises:
+        InputError: no recipe names a tagger, as where a model was trained for the upper bound alone.
+    """
+    from longspan.stacks import stack_config
+
+    if not stack_config(model.config.stack).weighs:
+        return None
+    from longspan.tasks import task_beside
+
+    task: Any = task_beside(Path(source))
+    if getattr(task, "tagger", None) is None:
+        raise InputError(
+            f"model {source!r} weighs tokens by importance, and no recipe beside it names a tagger; train it with "
+            "task.importance=tagger and task.tagger"
+        )
+    return replace(task, prefix="", max_source_tokens=model.config.max_position_embeddings)
 
 
 class Extractive:
@@ -178,10 +199,13 @@ class Extractive:
 class Abstractive:
     """Summarises by writing with a `LongspanForConditionalGeneration` model."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, source: str, decoding: Decoding | None = None) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, *, source: str, decoding: Decoding | None = None, task: Any | None = None
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.source = source
+        self.task = task
         self.options = (decoding or Decoding()).options()
         if "max_new_tokens" in self.options:
             # transformers warns where both a total and a new length are set.
@@ -211,24 +235,35 @@ class Abstractive:
         )
 
     def _inputs(self, document: Document, query: str | None) -> tuple[list[int], dict[str, Any]]:
-        """Token ids, and options of `generate`: a query stands before the document, and its tokens are global."""
+        """Token ids, and options of `generate`: a query stands before the document, and its tokens are global; a model
+        that weighs tokens is told how important its tagger holds each."""
         import torch
 
         from longspan.data.summaries.rows import SummaryRow
+
+        if query is None and self.task is None:
+            return list(self.tokenizer(document.words, verbose=False)["input_ids"]), self.options
+        task: Any = self.task if query is None else self._querying(query)
+        row = SummaryRow(id=document.name, pieces=(document.words,), question=query)
+        features = replace(task, max_source_tokens=LARGEST).features(row, self.tokenizer)
+        ids, options = features["input_ids"], dict(self.options)
+        if query is not None:
+            options["global_attention_mask"] = (torch.arange(len(ids)) < features["global_tokens"])[None]
+        if "importance" in features:
+            options["importance"] = torch.tensor([features["importance"]])
+        return ids, options
+
+    def _querying(self, query: str) -> Any:
+        """The task that a model was trained for which reads queries."""
         from longspan.tasks import task_beside
 
-        if query is None:
-            return list(self.tokenizer(document.words, verbose=False)["input_ids"]), self.options
         task = task_beside(Path(self.source))
         if task is None or getattr(task, "global_tokens", None) != "question":
             raise InputError(
                 f"model {self.source!r} reads no query, since it was not trained with task.global_tokens=question; "
                 f"leave the query {query!r} or the model out"
             )
-        row = SummaryRow(id=document.name, pieces=(document.words,), question=query)
-        features = replace(task, max_source_tokens=LARGEST).features(row, self.tokenizer)
-        ids, leading = features["input_ids"], features["global_tokens"]
-        return ids, self.options | {"global_attention_mask": (torch.arange(len(ids)) < leading)[None]}
+        return task
 
     def _check_length(self, tokens: int) -> None:
         longest = self.model.config.max_position_embeddings

@@ -37,6 +37,7 @@ class DecomposedConfig(StackConfig):
 
     stack: ClassVar[str] = "decomposed"
     causal: ClassVar[bool] = False
+    plain_blocks: ClassVar[bool] = True
     unused: ClassVar = {
         "decoder_layers": "which has no causal form, since its parts are a question and a passage that are both known"
     }

@@ -18,6 +18,7 @@ class SequentialConfig(StackConfig):
     """Every block reads what the one before it wrote (Vaswani et al. 2017, section 3.1)."""
 
     stack: ClassVar[str] = "sequential"
+    plain_blocks: ClassVar[bool] = True
 
     @property
     def keeps_every_layer(self) -> bool:

@@ -21,6 +21,7 @@ RECIPE = "recipe.yaml"
 
 TASKS: dict[str, Any] = {
     "summarization": "longspan.tasks.summaries.summarization:Summarization",
+    "importance": "longspan.tasks.summaries.importance:Importance",
     "extraction": "longspan.tasks.summaries.extraction:Extraction",
     "language_model": "longspan.tasks.language_modelling.language_model:LanguageModel",
     "language_stream": "longspan.tasks.language_modelling.streams:LanguageStream",

@@ -61,6 +61,9 @@ class Task(Protocol):
         """Refuse options out of range; whoever adds to this calls it first."""
         check(self)
 
+    takes_encoders: ClassVar[bool] = False
+    """Whether its model may start from the encoder of an encoder–decoder, whose decoder is left out."""
+
     head: ClassVar[str | None] = None
     """The head that the task trains, by its name in `HEADS`; None where `model_class` says it all."""
 

@@ -38,6 +38,37 @@ def encode(tokenizer: Any, text: str, *, pair: str | None = None, max_tokens: in
     return _cut(ids, special, max_tokens), len(ids)
 
 
+def encode_placed(
+    tokenizer: Any, text: str, *, pair: str | None = None, max_tokens: int
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """As `encode`, and where each token stands in the text, in characters, or in the second where there are two; (0, 0)
+    for special tokens and those of a first text that has a second.
+
+    Raises:
+        InputError: the tokenizer does not know where its tokens stand.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(
+            f"tokenizer is {type(tokenizer).__name__}, which does not know where its tokens stand; give a fast one"
+        )
+    found = tokenizer(
+        text=text,
+        text_pair=pair,
+        truncation=False,
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+        verbose=False,
+    )
+    ids, special = list(found["input_ids"]), list(found["special_tokens_mask"])
+    wanted = 0 if pair is None else 1
+    places = [
+        (start, end) if part == wanted else (0, 0)
+        for part, (start, end) in zip(found.sequence_ids(), found["offset_mapping"], strict=True)
+    ]
+    kept = _cut(list(range(len(ids))), special, max_tokens)
+    return [ids[index] for index in kept], [places[index] for index in kept]
+
+
 def encode_target(tokenizer: Any, text: str, *, max_tokens: int) -> list[int]:
     """As `encode`, for what the decoder writes: always with an end mark, without which a model never learns to stop."""
     ids, special = _whole(tokenizer, text_target=text)

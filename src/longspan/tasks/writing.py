@@ -56,4 +56,5 @@ def collate(features: Sequence[dict[str, Any]], *, padding: int, multiple: int =
     if 0 < labelled < len(features):
         raise InputError(f"only {labelled} of {len(features)} rows in a batch have a summary; leave out the others")
     leading = [feature.get("global_tokens", 0) for feature in features]
-    return pad(features, {"input_ids": padding, "labels": IGNORED}, leading=leading, multiple=multiple)
+    fillers = {"input_ids": padding, "labels": IGNORED, "importance": 0.0}
+    return pad(features, fillers, leading=leading, multiple=multiple)

@@ -14,6 +14,15 @@ from longspan.training.recipe import Model
 
 logger = logging.getLogger(__name__)
 
+WITHOUT_DECODER: dict[str, Any] = {
+    "decoder_layers": 0,
+    "decoder_attention": "full",
+    "is_encoder_decoder": False,
+    "source_model_type": None,
+    "source_fields": None,
+}
+"""Fields of the encoder of an encoder–decoder by itself, which transformers has no class for."""
+
 
 def new_model(task: Any, model: Model, tokenizer: Any) -> Any:
     """A randomly initialised model of the task's class; the tokenizer gives the vocabulary and the special tokens."""
@@ -69,7 +78,12 @@ def published_model(task: Any, model: Model, source: str | Path) -> Any:
     if given:
         given["new_positions"] = model.new_positions
     loaded = for_task(lengthen(source, **given) if given else load_model(source), task, source)
-    return loaded if model.stack is None else restacked(loaded, model.stack)
+    if model.stack is None:
+        return loaded
+    stacked: Any = restacked(loaded, model.stack)
+    if stacked.stack_report.new:
+        logger.warning("some weights are new and must be trained: %s", stacked.stack_report)
+    return stacked
 
 
 def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
@@ -86,7 +100,9 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
     if isinstance(loaded, model_class) and not known:
         return loaded
     encoder = encoder_of(loaded)
-    if encoder is None:
+    if task.takes_encoders and loaded.config.is_encoder_decoder:
+        encoder, known = loaded, {**known, **WITHOUT_DECODER}
+    elif encoder is None:
         raise InputError(
             f"model.from is {str(source)!r}, a {type(loaded).__name__}; this task needs a {model_class.__name__}"
         )

@@ -34,6 +34,7 @@ from longspan.settings import (
     Range,
     Split,
     check,
+    show,
 )
 from longspan.training.optimisation import Optimisation
 
