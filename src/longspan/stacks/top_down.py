@@ -200,18 +200,15 @@ class TopDown(Sequential):
         self,
         hidden: Tensor,
         tokens: Tokens,
-        source: Tensor | None = None,
-        source_mask: Tensor | None = None,
-        *tables: Tensor,
+        *given: Tensor | None,
         kept: Sequence[Kept] | None = None,
         seen: list[Tensor] | None = None,
     ) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; arguments as in `Sequential.forward`."""
-        hidden = self.through(range(self.lower), hidden, tokens, None, None, *tables, seen=seen)
+        """`(B, T, E)` → `(B, T, E)`; arguments as in `Sequential.forward`, where the segments are the source."""
+        hidden = self.through(range(self.lower), hidden, tokens, *given, seen=seen)
         if self.segments is None:
             return hidden
         if seen is not None:
             seen.pop()  # it comes again, as what the next layer begins with
-        source, source_mask = self.segments(hidden, tokens)
         upper = range(self.lower, len(self))
-        return self.through(upper, hidden, tokens, source, source_mask, *tables, seen=seen)
+        return self.through(upper, hidden, tokens, *self.segments(hidden, tokens), *given[2:], seen=seen)
