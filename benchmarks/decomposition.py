@@ -20,7 +20,8 @@ import torch
 
 from longspan import decompose
 from longspan.models import LongspanConfig, LongspanForQuestionAnswering
-from longspan.models.parts import PartStates, joint_states, part_states
+from longspan.models.parts import joint_states, part_states
+from longspan.stacks.decomposed import Part
 from measure import allocations, check_close, machine, paired_seconds, peak_allocated, table, write_page
 
 LAYERS, LOWER = 12, 9
@@ -89,7 +90,7 @@ def sides(joint: Any, apart: Any, setting: Setting) -> dict[str, Callable[[], An
     types = (torch.arange(setting.tokens) >= border).long()[None]
     parts = [(ids[:, :border], types[:, :border], True), (ids[:, border:], types[:, border:], False)]
 
-    def states_of(number: int) -> PartStates:
+    def states_of(number: int) -> Part:
         tokens, kinds, question = parts[number]
         return part_states(encoder, tokens, torch.ones_like(tokens), kinds, question=question)
 

@@ -21,10 +21,10 @@ import torch
 
 from held_out import HeldOut, held_out
 from longspan.inference.embed import BUNDLED, Encoder, load_encoder
-from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
+from longspan.tasks.metrics.bootstrap import bootstrap
 from measure import machine, paired_seconds, shown, table, write_page
 from minilm import MiniLM, minilm
-from nearness import AsOneText, BySentence, Method, SharedWords, WordVectors, place, rank_correlation
+from nearness import AsOneText, BySentence, Method, SharedWords, WordVectors, against, place, rank_correlation
 
 OURS, TEACHER = "longspan embed", "all-MiniLM-L6-v2"
 OURS_WHOLE, TEACHER_CUT = f"{OURS}, each passage as one text", f"{TEACHER}, one text of 256 tokens"
@@ -131,19 +131,8 @@ def rows_of_finding(documents: Sequence[HeldOut], methods: dict[str, Method]) ->
     """Mean reciprocal rank and how often the right one comes first, with our lead."""
     rows = []
     for task, run in tasks(documents).items():
-        baseline: list[list[float]] = []
-        for name, method in methods.items():
-            if name == OURS_WHOLE and not task.startswith("question"):
-                continue
-            found = run(method)
-            values = [[100 * one[column] for one in found] for column in (0, 1)]
-            row = [task, str(len(found)), name]
-            for column, mine in enumerate(baseline or values):
-                lead = shown(bootstrap_difference(mine, values[column]), signed=True) if baseline else ""
-                row += [shown(bootstrap(values[column])), lead]
-            baseline = baseline or values
-            rows.append(row)
-            print(*row, flush=True)
+        names = [name for name in methods if name != OURS_WHOLE or task.startswith("question")]
+        rows += against(task, names, lambda name, run=run: run(methods[name]))
     return rows
 
 
@@ -196,7 +185,9 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     documents = held_out(Path(os.environ["LONGSPAN_DATA"]), 3 if options.quick else None)
-    encoder = load_encoder(options.encoder)
+    encoder, unrounded = load_encoder(options.encoder), load_encoder(options.unrounded)
+    assert isinstance(encoder, Encoder)
+    assert isinstance(unrounded, Encoder)
     words = WordVectors(teacher)
     ours, theirs = BySentence(encoder), BySentence(teacher)
     methods: dict[str, Method] = {
@@ -217,7 +208,7 @@ def main() -> None:
         table(found, rows_of_finding(documents, methods)),
         "**What it costs**: processor time on the same paper, proposal and story, and weights with tokenizer on disk.",
         table(fast, rows_of_speed(documents, encoder, options.encoder or BUNDLED, teacher)),
-        *([rounding(documents, ours, load_encoder(options.unrounded))] if options.unrounded else []),
+        *([rounding(documents, ours, unrounded)] if options.unrounded else []),
         f"{machine()}.",
     ]
     name = f"{options.name}-quick" if options.quick else options.name

@@ -49,10 +49,10 @@ EXCERPTS = {"train": 400_000, "validation": 40_000}
 """Characters of the novels that are read."""
 
 
-def excerpts(folder: Path) -> list[str]:
+def excerpts(folder: Path, lengths: dict[str, int] = EXCERPTS) -> list[str]:
     """Changes that replace the novels by their beginnings, in files below the folder."""
     changes = []
-    for part, characters in EXCERPTS.items():
+    for part, characters in lengths.items():
         file = folder / f"{part}.txt"
         if not file.is_file():
             text = ""

@@ -10,8 +10,10 @@ import numpy as np
 
 from held_out import HeldOut
 from longspan.data.text.words import split_words
-from longspan.inference.embed import mean_vector
 from longspan.inference.lexical import FUNCTION_WORDS, WordIndex, asked_of
+from longspan.inference.vectors import mean_vector
+from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
+from measure import shown
 from minilm import MiniLM
 
 Index = Callable[[Sequence[str]], np.ndarray]
@@ -132,6 +134,23 @@ def place(scores: np.ndarray, right: Collection[int]) -> tuple[float, float]:
     wrong_ones, right_ones = int((scores[~is_right] == best).sum()), int((scores[is_right] == best).sum())
     first = right_ones / (right_ones + wrong_ones) if before == 0 else 0.0
     return 1 / (1 + before + wrong_ones / (right_ones + 1)), first
+
+
+def against(task: str, names: Collection[str], run: Callable[[str], list[tuple[float, float]]]) -> list[list[str]]:
+    """Rows of a table, by `run` of each name, which gives what `place` says of every query: mean reciprocal rank, how
+    often the right one comes first, in percent with intervals, and the lead of the first name on each of the others."""
+    rows: list[list[str]] = []
+    first: list[list[float]] = []
+    for name in names:
+        found = run(name)
+        values = [[100 * one[column] for one in found] for column in (0, 1)]
+        row = [task, str(len(found)), name]
+        for mine, theirs in zip(first or values, values, strict=True):
+            row += [shown(bootstrap(theirs)), shown(bootstrap_difference(mine, theirs), signed=True) if first else ""]
+        first = first or values
+        rows.append(row)
+        print(*row, flush=True)
+    return rows
 
 
 def rank_correlation(one: np.ndarray, two: np.ndarray) -> float:

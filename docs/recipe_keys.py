@@ -14,7 +14,10 @@ from longspan.models.heads import HEADS
 from longspan.settings import Form, hints_of, key_of
 from longspan.tasks import TASKS, task_class
 from longspan.tasks.distilling import Distilling
-from longspan.training.recipe import Data, Generation, Lora, Model, Optimisation, Published, Recipe, Tokenizer
+from longspan.tasks.language_modelling.scoring import Scoring
+from longspan.tasks.language_modelling.streams import Reading
+from longspan.training.optimisation import Lora, Optimisation
+from longspan.training.recipe import Data, Generation, Model, Published, Recipe, Tokenizer
 from longspan.training.recipe_schema import documentation, is_required
 
 SECTIONS: dict[str, Any] = {
@@ -43,6 +46,8 @@ def recipe_keys() -> str:
     for path, settings in SECTIONS.items():
         parts += _table(f"`{path}`", settings, f"{path}.")
     parts += _table("`task.distillation`", Distilling, "task.distillation.")
+    parts += _table("`task.evaluation` with `name: language_model`", Scoring, "task.evaluation.")
+    parts += _table("`task.evaluation` with `name: language_stream`", Reading, "task.evaluation.")
     for name in TASKS:
         parts += _table(f"`task` with `name: {name}`", task_class(name), "task.")
     parts += _table("`model.new`", LongspanConfig, "model.new.")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from longspan.attention import MECHANISMS, Tokens
     from longspan.checkpoints import decompose, from_transformers, lengthen, to_onnx, to_transformers, use_attention
     from longspan.inference.answer import answer
+    from longspan.inference.choose import Choice, choose
     from longspan.inference.classify import DocumentLabel, classify
     from longspan.inference.embed import embed, embed_document
     from longspan.inference.generate import generate
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MECHANISMS",
+    "Choice",
     "DocumentAnswer",
     "DocumentIndex",
     "DocumentLabel",
@@ -62,6 +64,7 @@ __all__ = [
     "__version__",
     "answer",
     "attend",
+    "choose",
     "classify",
     "decompose",
     "embed",
@@ -83,6 +86,7 @@ _MODULES = {
     "attention": ("MECHANISMS", "Tokens"),
     "checkpoints": ("decompose", "from_transformers", "lengthen", "to_onnx", "to_transformers", "use_attention"),
     "inference.answer": ("answer",),
+    "inference.choose": ("Choice", "choose"),
     "inference.classify": ("DocumentLabel", "classify"),
     "inference.embed": ("embed", "embed_document"),
     "inference.generate": ("generate",),

@@ -130,7 +130,9 @@ def test_training_tells_every_attention_of_its_steps_and_models_keep_what_was_le
     model.train()(ids)
     trainer = SimpleNamespace(model=model, accelerator=SimpleNamespace(unwrap_model=lambda each: each))
     steps, control = SimpleNamespace(global_step=1, max_steps=9), SimpleNamespace()
-    Borders(trainer).on_step_end(None, steps, control)
+    borders = Borders(trainer)
+    borders.on_train_begin(None, steps, control)
+    borders.on_step_end(None, steps, control)
     moved = [name for name, tensor in model.state_dict().items() if not torch.equal(tensor, fresh[name])]
     kinds = ("centres", "batches")
     assert {name.rpartition(".")[2] for name in moved} == set(kinds)

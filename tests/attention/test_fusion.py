@@ -22,6 +22,8 @@ from longspan.attention.fusion import FusionAttention
 from longspan.attention.parts.relative import bucket, near_row
 from longspan.errors import InputError
 
+from .conftest import flags
+
 WIDTH, HEADS, HEAD_WIDTH = 6, 2, 3
 SMALL = {"left_tokens": 2, "right_tokens": 3, "relative_span": 4, "global_buckets": 3, "global_span": 7}
 LATER = {
@@ -93,20 +95,6 @@ def naive_window(module: FusionAttention, hidden: Tensor, mask: Tensor, is_globa
                 weights = (torch.stack(scores) / (3 * HEAD_WIDTH) ** 0.5).softmax(0)
                 context[b, i, part] = weights @ project["value"](hidden[b, seen])[:, part]
     return context
-
-
-def flags(length: int, kind: str) -> Tensor:
-    """`(2, T)` bool: none, all, the first token, anywhere, or one whole row."""
-    rows = torch.zeros(2, length, dtype=torch.bool)
-    if kind == "all":
-        rows[:] = True
-    elif kind == "first":
-        rows[:, :1] = True
-    elif kind == "anywhere":
-        rows = torch.rand(2, length) < 0.3
-    elif kind == "row":
-        rows[1] = True
-    return rows
 
 
 @settings(max_examples=60)

@@ -12,6 +12,8 @@ from longspan.attention import LongformerConfig, Tokens
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.errors import InputError
 
+from .conftest import flags
+
 WIDTH, HEADS, HEAD_WIDTH = 6, 2, 3
 
 
@@ -39,22 +41,6 @@ def naive_window(module: WindowedAttention, hidden: Tensor, mask: Tensor, is_glo
                 weights = (key[seen, h] @ query[i, h] / module.head_width**0.5).softmax(0)
                 context[b, i, h * module.head_width : (h + 1) * module.head_width] = weights @ value[seen, h]
     return context
-
-
-def flags(length: int, kind: str) -> Tensor:
-    """`(2, T)` bool: none, all, the first token, a ragged prefix, anywhere, or one whole row."""
-    rows = torch.zeros(2, length, dtype=torch.bool)
-    if kind == "all":
-        rows[:] = True
-    elif kind == "first":
-        rows[:, :1] = True
-    elif kind == "ragged":
-        rows[0, : length // 2], rows[1, : length // 5] = True, True
-    elif kind == "anywhere":
-        rows = torch.rand(2, length) < 0.3
-    elif kind == "row":
-        rows[1] = True
-    return rows
 
 
 def build(config: LongformerConfig, causal: bool = False) -> WindowedAttention:

@@ -164,7 +164,9 @@ def test_directions_are_redrawn_when_it_is_time_and_the_same_in_every_run():
 def test_training_says_when_a_step_is_done():
     module = PerformerConfig(features=6, redraw=3, seed=4).build(width=8, heads=2)
     trainer = SimpleNamespace(model=module, accelerator=SimpleNamespace(unwrap_model=lambda model: model))
-    Borders(trainer).on_step_end(None, SimpleNamespace(global_step=6, max_steps=9), None)
+    borders, steps = Borders(trainer), SimpleNamespace(global_step=6, max_steps=9)
+    borders.on_train_begin(None, steps, None)
+    borders.on_step_end(None, steps, None)
     assert torch.equal(module.directions, draw_directions(6, 4, seed=4, draw=2).float())
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import ReformerConfig as TheirConfig
 from transformers.cache_utils import DynamicLayer
@@ -22,6 +21,8 @@ from longspan.ops import hashed
 from longspan.ops.attend import attend
 from longspan.ops.hashing import NOWHERE, seeded_normals
 from longspan.patterns import Blocks, Causal
+
+from .conftest import check_drawn_in_training_alone
 
 WIDTH, HEADS = 12, 3
 SMALL = ReformerConfig(chunk_tokens=8, bucket_tokens=8)
@@ -197,15 +198,7 @@ def test_rotations_of_a_saved_model_are_those_it_was_trained_with(tmp_path):
 
 def test_new_rotations_in_training_only_and_the_same_when_recomputed():
     module, hidden = build(SMALL, resample=True), torch.randn(2, 50, WIDTH).double().requires_grad_()
-    assert torch.equal(module(hidden), module(hidden))
-    module.train()
-    assert not torch.equal(module(hidden), module(hidden))
-    results = []
-    for run in (module, lambda each: checkpoint(module, each, use_reentrant=False)):
-        torch.manual_seed(5)
-        output = run(hidden)
-        results.append((output, *torch.autograd.grad(output.square().sum(), (hidden, *module.parameters()))))
-    torch.testing.assert_close(*results)
+    check_drawn_in_training_alone(module, hidden)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan.attention import SinkhornConfig, Tokens
@@ -14,6 +13,8 @@ from longspan.checkpoints import lengthen
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanModel
 from longspan.ops.sinkhorn import attend_blocks, block_means, earlier, means_so_far, sinkhorn, sorted_blocks
+
+from .conftest import check_drawn_in_training_alone
 
 WIDTH, HEADS = 12, 3
 SMALL = SinkhornConfig(block_tokens=4, noise=0.0)
@@ -113,15 +114,7 @@ def test_padding_changes_nothing_with_either_sort(hard, causal):
 
 def test_noise_is_for_training_only_and_the_same_when_recomputed():
     module, hidden = build(noise=1.0), torch.randn(2, 19, WIDTH, dtype=torch.float64, requires_grad=True)
-    assert torch.equal(module(hidden), module(hidden))
-    module.train()
-    assert not torch.equal(module(hidden), module(hidden))
-    results = []
-    for run in (module, lambda each: checkpoint(module, each, use_reentrant=False)):
-        torch.manual_seed(5)
-        output = run(hidden)
-        results.append((output, *torch.autograd.grad(output.square().sum(), (hidden, *module.parameters()))))
-    torch.testing.assert_close(*results)
+    check_drawn_in_training_alone(module, hidden)
 
 
 def test_the_first_block_of_a_causal_layer_sees_nothing_but_itself():

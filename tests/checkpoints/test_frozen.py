@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from longspan import InputError
-from longspan.checkpoints import from_transformers, lengthen, train_new_positions_only
+from longspan.checkpoints import from_transformers, hold_old_rows, lengthen, train_new_positions_only
 
 
 @pytest.mark.parametrize("name", ["RobertaForMaskedLM", "BertForMaskedLM"])
@@ -40,3 +40,17 @@ def test_mistakes_are_named(published):
         train_new_positions_only(model)
     with pytest.raises(InputError, match="trained_tokens=53 leaves no new rows"):
         train_new_positions_only(model, 53)
+
+
+def test_weight_decay_moves_new_rows_alone(published):
+    model = lengthen(published("RobertaForMaskedLM"), "longformer", max_tokens=120, left_tokens=5)
+    short = torch.randint(3, 61, (2, 53))
+    before, rows = model(short).logits, model.model.encoder.embeddings.position.weight.clone()
+    optimiser = torch.optim.AdamW([train_new_positions_only(model)], lr=0.1, weight_decay=0.5)
+    hold_old_rows(optimiser, model)
+    model(torch.randint(3, 61, (2, 70)), labels=torch.randint(3, 61, (2, 70))).loss.backward()
+    optimiser.step()
+    assert torch.equal(model(short).logits, before)
+    # Rows that no input has reached have no gradient, and shrink by what is decayed.
+    table = model.model.encoder.embeddings.position.weight
+    torch.testing.assert_close(table[72:], rows[72:] * (1 - 0.1 * 0.5))

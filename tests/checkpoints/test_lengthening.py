@@ -183,6 +183,12 @@ def test_default_globals_are_chosen_where_they_would_be_forgotten(published):
     assert lengthen(published("RobertaForMaskedLM"), max_tokens=64).config.global_tokens == "none"
 
 
+def test_mechanisms_without_global_tokens_get_none(published):
+    model = lengthen(published("BartForConditionalGeneration"), [{"layers": "0", "mechanism": "sinkhorn"}], 150)
+    assert model.config.global_tokens == "none"
+    assert model.generate(torch.full((1, 131), 5), max_new_tokens=2).shape[0] == 1
+
+
 def test_generation_settings_come_along(published):
     theirs = published("BartForConditionalGeneration")
     theirs.generation_config.num_beams = 3
@@ -259,3 +265,25 @@ def test_ranges_leave_what_they_do_not_name(published):
     found = specs(lengthen(theirs, growing, max_tokens=64))
     assert [spec.mechanism for spec in found] == ["full"] + ["longformer"] * 3
     assert [spec.left_tokens for spec in found[1:]] == [2, 4, 8]
+
+
+@pytest.mark.parametrize("name", ["RobertaForMaskedLM", "BertModel"])
+def test_new_positions_can_be_drawn(name, published):
+    source = published(name)
+    torch.manual_seed(0)
+    copied, drawn = (lengthen(source, "longformer", 150, new_positions=how) for how in ("copied", "random"))
+    tables = [model.base_model.encoder.embeddings.position.weight for model in (copied, drawn)]
+    old = 53 + copied.config.position_offset
+    assert torch.equal(tables[0][:old], tables[1][:old])
+    assert not (tables[0][old:] == tables[1][old:]).any()
+    assert abs(float(tables[1][old:].detach().std() / source.config.initializer_range) - 1) < 0.1
+    assert drawn.report.parameters["drawn"] == copied.report.parameters["tiled"] == tables[1].numel()
+    assert "drawn at random" in str(drawn.report)
+    assert drawn.report.parity_hidden <= 1e-5
+
+
+def test_positions_that_cannot_be_drawn(published):
+    with pytest.raises(InputError, match="new_positions='sines' is no way"):
+        lengthen(published("BertModel"), "longformer", 150, new_positions="sines")
+    with pytest.raises(InputError, match="needs a table of absolute positions"):
+        lengthen(published("DebertaV2Model"), "fusion", 150, new_positions="random")

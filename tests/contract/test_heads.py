@@ -30,6 +30,7 @@ COUNTS = {
     "sentence_scoring": "max_sentences",
     "sentence_embedding": "max_sentences",
     "coreference": "max_words",
+    "candidate_scoring": "max_candidates",
 }
 """Static sizes that compiled and exported heads need."""
 
@@ -38,6 +39,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "sentence_scoring": {"sentence_ids": PLACES},
     "sentence_embedding": {"sentence_ids": PLACES},
     "coreference": {"word_ids": PLACES},
+    "candidate_scoring": {"candidate_ids": PLACES},
 }
 LABELS: dict[str, dict[str, Any]] = {
     "masked_lm": {"labels": IDS.masked_fill(MASK == 0, -100)},
@@ -51,6 +53,14 @@ LABELS: dict[str, dict[str, Any]] = {
         "paragraph_labels": ONE,
         "answer_types": ONE,
     },
+    "candidate_scoring": {"labels": ONE},
+    "multi_hop": {
+        "relevance_labels": (IDS % 2).float().masked_fill(PLACES != 0, -100),
+        "evidence_labels": (IDS % 2).float().masked_fill(PLACES != 1, -100),
+        "start_positions": torch.tensor([[1, 6], [2, -100]]),
+        "end_positions": torch.tensor([[2, 7], [2, -100]]),
+        "answer_types": ONE,
+    },
     "sentence_scoring": {"labels": torch.tensor([[0.0, 1, 0.5], [1, 0, -100]])},
     "sentence_embedding": {"labels": TAUGHT},
     "coreference": {"labels": torch.tensor([[[0, 0, 5], [1, 2, 5]], [[0, 1, 2], [-100, -100, -100]]])},
@@ -61,6 +71,7 @@ OTHERS: dict[str, list[dict[str, Any]]] = {
     "masked_lm": [{"activation": "relu"}],
     "sequence_classification": [{"layers": "pooler"}, {"activation": "gelu", "input_dropout": 0.0}],
     "natural_questions": [{"null_paragraph": True, "answer_types": 5}],
+    "multi_hop": [{"loss_weights": (1.0, 2.0, 0.5, 3.0)}],
     "sentence_scoring": [{"layers": 2, "attention": SENTENCES}],
     "coreference": [
         {"singletons": True, "refinements": 1, "spans_per_word": 2.0, "hidden_layers": 2, "hidden_width": 16}

@@ -9,7 +9,7 @@ from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForCond
 from longspan.stacks import STACKS
 from longspan.stacks.reversible import Reversible
 
-from .test_stacks import FIELDS
+from .test_stacks import FIELDS, OPTIONS
 
 SIZES = {"vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 2, "intermediate_size": 40, "init_std": 0.2}
 SIZES |= {"num_attention_heads": 2, "max_position_embeddings": 97}
@@ -31,6 +31,7 @@ def filled(names):
 every_stack = pytest.mark.parametrize("name", filled(STACKS))
 every_plain_stack = pytest.mark.parametrize("name", STACKS)
 writing = [name for name, kind in STACKS.items() if kind.causal]
+beside_a_decoder = [name for name, kind in STACKS.items() if not kind.causal and kind().of_decoder.causal]
 every_writing_stack = pytest.mark.parametrize("name", filled(writing))
 every_writer = pytest.mark.parametrize(
     ("name", "kind"),
@@ -39,7 +40,8 @@ every_writer = pytest.mark.parametrize(
         for name in filled(writing)
         for kind in WRITERS
         if STACKS[name.partition(" ")[0]].bidirectional or kind is WRITERS[0]
-    ],
+    ]
+    + [(name, LongspanForConditionalGeneration) for name in filled(beside_a_decoder)],
 )
 
 
@@ -55,7 +57,7 @@ def build(name, kind=None, **changes):
         changes["decoder_layers"] = 2
     fields = SIZES | FIELDS.get(name, {}) | changes
     known = {field: value for field, value in fields.items() if field not in STACKS[name].unused}
-    return kind(LongspanConfig(stack=name, **known)).eval()
+    return kind(LongspanConfig(stack={"stack": name, **OPTIONS.get(name, {})}, **known)).eval()
 
 
 def batch(*lengths):

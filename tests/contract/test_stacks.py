@@ -19,10 +19,11 @@ from longspan.stacks.block import Block
 WIDTH = 6
 
 
-def block(layer: int, *, pre: bool = True, causal: bool = False) -> Block:
+def block(layer: int, *, pre: bool = True, causal: bool = False, mechanism=None, **reading) -> Block:
     """A block whose window depends on its layer, with weights of its own."""
-    attention = attention_config({"mechanism": "longformer", "left_tokens": layer, "right_tokens": 1})
+    attention = mechanism or attention_config({"mechanism": "longformer", "left_tokens": layer, "right_tokens": 1})
     options = {"activation_function": "gelu", "eps": 1e-5, "dropout": 0.0, "activation_dropout": 0.0, "pre": pre}
+    options |= reading
     return Block(attention.build(width=WIDTH, heads=2, causal=causal), inner=10, **options).double()
 
 
@@ -108,6 +109,30 @@ def parts_apart(stack, hidden, tokens):
     return states
 
 
+def top_down(stack, hidden, tokens):
+    """arXiv 2203.07586, section 2, segment by segment: the last third of the layers reads means of `kernel` tokens."""
+    states, (kernel, stride) = [hidden], (OPTIONS["top_down"][name] for name in ("kernel", "stride"))
+    for layer in range(len(stack) * 2 // 3):
+        states.append(stack[layer](states[-1], tokens))
+    if len(stack) == 0:
+        return states
+    rows = []
+    for row, count in zip(states[-1], tokens.mask.sum(1).tolist(), strict=True):
+        starts = [0] + [start for start in range(stride, count, stride) if start + kernel - stride < count]
+        means = [row[start : min(start + kernel, count)].mean(0) for start in starts]
+        segments = torch.stack(means) + stack.segments.position.weight[: len(starts)]
+        for each in stack.segments.layers:
+            segments = each(segments[None], Tokens())[0]
+        rows.append(stack.segments.norm(segments))
+    for layer in range(len(stack) * 2 // 3, len(stack)):
+        each, found = stack[layer], states[-1]
+        found = found + each.attention(each.attention_norm(found), tokens)
+        read = [each.cross_attention(token[None], row[None])[0] for token, row in zip(found, rows, strict=True)]
+        found = found + each.cross_attention_norm(torch.stack(read))
+        states.append(found + each.feed_forward(each.feed_forward_norm(found)))
+    return states
+
+
 BY_HAND = {
     "sequential": one_after_the_other,
     "reversible": two_streams,
@@ -115,10 +140,13 @@ BY_HAND = {
     "universal": one_again_and_again,
     "decomposed": parts_apart,
     "star": star,
+    "top_down": top_down,
 }
 """Stack → the states before each block and after the last, from its definition."""
 FIELDS = {"reversible": {"normalization": "pre"}}
 """Stack → fields of a model that it asks for."""
+OPTIONS = {"top_down": {"kernel": 5, "stride": 3}}
+"""Stack → options with which short inputs say something of it."""
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -126,7 +154,7 @@ FIELDS = {"reversible": {"normalization": "pre"}}
 def test_a_stack_equals_its_blocks_applied_by_hand(name, layers):
     causal, seen = not STACKS[name].bidirectional, []
     sizes = Sizes(width=WIDTH, heads=2, causal=causal)
-    stack = STACKS[name]().build(partial(block, causal=causal), layers, sizes).double()
+    stack = STACKS[name](**OPTIONS.get(name, {})).build(partial(block, causal=causal), layers, sizes).double()
     assert len(stack) == len(list(stack))
     assert len(stack.applied) == layers
     hidden = torch.randn(2, 13, WIDTH, dtype=torch.float64, requires_grad=True)

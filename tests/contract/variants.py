@@ -18,9 +18,12 @@ SMALL: dict[str, Any] = {
 """Sizes for short inputs, given to every mechanism that has an option of the name."""
 
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
-    "full": {"plain": {}, "relative": {"positions": "relative", "share_biases": False, "bias": False}},
+    "full": {
+        "plain": {},
+        "relative": {"positions": "relative", "share_biases": False, "bias": False, "clamp_tokens": 4},
+    },
     "longformer": {
-        "relative": {"positions": "relative", "dilation": (1, 3), "clamp_tokens": 4},
+        "relative": {"positions": "relative", "dilation": (1, 3)},
         "plain": {},
         "dilated": {"dilation": (1, 3)},
         "one-sided": {"left_tokens": 0, "right_tokens": 5, "separate_global_projections": False},

@@ -18,6 +18,7 @@ from longspan.patterns import (
     Pattern,
     PerHead,
     PooledWindow,
+    Prefix,
     RandomBlocks,
     Span,
     Strided,
@@ -42,6 +43,9 @@ ORACLES = [
     (Fixed(7, 2, 1), lambda i, j: i // 7 == j // 7 or j % 7 in (3, 4)),
     (Columns(6, 1, 3), lambda i, j: j % 6 in (1, 2)),
     (Without(Strided(4), Window(5, 3)), lambda i, j: (i - j) % 4 == 0 and not -5 <= j - i <= 3),
+    (Prefix(0), lambda i, j: j <= i),
+    (Prefix(5), lambda i, j: j < 5 or j <= i),
+    (Prefix(9, 7), lambda i, j: j < 9 or (j <= i if i < 16 else j < min(i - 7, 16) or j == i)),
     (Fixed(4, 0), lambda i, j: i // 4 == j // 4),
     (PooledWindow(9, 8, 5, 4), lambda i, j: i - 9 <= 4 * j - 2 and 4 * j + 2 <= i + 8),
     (PooledWindow(6, 6, 4, 3), lambda i, j: i - 6 <= 3 * j - 2 and 3 * j + 1 <= i + 6),
@@ -81,6 +85,7 @@ def simple_patterns() -> st.SearchStrategy[Pattern]:
         st.builds(First, small),
         st.builds(Blocks, size, st.integers(0, 2), st.integers(0, 2), small),
         st.builds(Strided, size),
+        st.builds(Prefix, small, small),
         st.tuples(size, size).map(lambda pair: Fixed(max(pair), min(pair))),
         st.builds(RandomBlocks, size, st.integers(0, 3), small, small, st.integers(0, 2)),
         st.tuples(size, size, size).map(lambda three: Fixed(sum(three), min(three), 1)),
@@ -145,6 +150,8 @@ def test_tiles_of_equal_phase_have_equal_masks(pattern, size):
         "blocks(1099, 1)",
         "window(30, 40) & blocks(1801)",
         "blocks(853, 0, 0, 700) & causal",
+        "prefix(301)",
+        "prefix(301, 700)",
     ],
 )
 def test_tiles_beyond_the_reach_of_a_pattern_are_of_one_kind(text):
@@ -164,6 +171,15 @@ def test_text_and_pattern_are_the_same_thing(pattern):
     assert parse(str(pattern)) == pattern
     pair = PerHead([pattern, Full()])
     assert parse(str(pair)) == pair
+
+
+def test_a_prefix_is_read_both_ways_and_pseudo_masks_guess_all_at_once():
+    """By hand: source s0 s1, targets t0 t1 t2, and a mask for each."""
+    rows = ["11000000", "11000000", "11100000", "11110000", "11111000", "11000100", "11100010", "11110001"]
+    expected = torch.tensor([[sign == "1" for sign in row] for row in rows])
+    assert torch.equal(Prefix(2, 3).dense(8), expected)
+    assert torch.equal(Prefix(2).dense(5), expected[:5, :5])
+    assert (str(Prefix(2)), str(Prefix(2, 3))) == ("prefix(2)", "prefix(2, 3)")
 
 
 def test_random_blocks_depend_on_the_seed_alone():

@@ -11,6 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from longspan.training.recipe_file import load_recipe
+from longspan.training.train import train
+
 TINY = """
 name: tiny
 task: {name: summarization, max_source_tokens: 384, max_target_tokens: 32}
@@ -60,6 +63,21 @@ def same(curve: Callable[[Path], list[tuple[Any, ...]]]) -> Callable[[Path, Path
         assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
 
     return check
+
+
+@pytest.fixture(scope="session")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The folder of the tiny recipe trained without an interruption, once for the same changes; to be read only."""
+    done: dict[tuple[str, ...], Path] = {}
+
+    def run(*changes: str) -> Path:
+        if changes not in done:
+            folder = tmp_path_factory.mktemp("whole")
+            (folder / "tiny.yaml").write_text(TINY)
+            done[changes] = train(load_recipe(folder / "tiny.yaml", changes), folder / "run").folder
+        return done[changes]
+
+    return run
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
     python killed_run.py N train RECIPE --output DIR --resume
 
 A checkpoint has three such files (optimizer, schedule, random states), written after the model and before the list
-that completes it. N = 0 kills nothing.
+that completes it.
 """
 
 from __future__ import annotations

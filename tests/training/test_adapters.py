@@ -16,7 +16,8 @@ from longspan.cli import main
 from longspan.errors import InputError
 from longspan.training.adapters import add_adapters
 from longspan.training.models import published_model
-from longspan.training.recipe import Lora, Recipe
+from longspan.training.optimisation import Lora
+from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 

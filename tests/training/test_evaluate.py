@@ -16,7 +16,7 @@ from longspan.errors import InputError
 from longspan.tasks.summaries.base import texts_of
 from longspan.tasks.summaries.summarization import Summarization
 from longspan.training.evaluate import evaluate
-from longspan.training.models import write_random_bart
+from longspan.training.random_checkpoints import write_random
 from longspan.training.recipe_file import load_recipe
 from longspan.training.tokenizers import train_tokenizer
 from longspan.training.train import train
@@ -34,7 +34,7 @@ def data(tmp_path: Path) -> Path:
 def bart(tmp_path: Path) -> Path:
     """A published checkpoint: a tiny random one with its tokenizer."""
     tokenizer = train_tokenizer(texts_of(synthetic_rows(2, seed=0)), 400, max_tokens=256)
-    return write_random_bart(tmp_path / "bart", tokenizer, seed=0)
+    return write_random("random-bart", tmp_path / "bart", tokenizer, seed=0)
 
 
 def test_a_trained_model(tiny_recipe: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

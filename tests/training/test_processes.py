@@ -71,63 +71,58 @@ def _signalled(folder: Path, condition: str, name: str) -> Path:
     return script
 
 
-# The means of losses are taken over tokens (the Trainer counts them over all processes), or over micro-batches.
-RAGGED = {
-    "a mean over tokens": [
-        "task={name: summarization, max_source_tokens: 61, max_target_tokens: 16}",
-        "generation.max_tokens=16",
-        "model.new.decoder_layers=1",
-    ],
-    "a mean over sentences": ["task={name: extraction, max_source_tokens: 61}"],
-    "micro-batches of two": ["task={name: extraction, max_source_tokens: 61}", "optimisation.micro_batch_size=2"],
-    "one row for two": ["task={name: extraction, max_source_tokens: 61}", "data.train_rows=1"],
+FEW = ["data.train=synthetic", "data.train_rows=5", "data.validation_rows=3", "optimisation.micro_batch_size=1"]
+FEW += ["model.new.attention_dropout=0.0"]
+"""Five rows in batches of four, three of them validated: the last steps lack rows for some process, twice."""
+SENTENCES = "task={name: extraction, max_source_tokens: 61}"
+STREAM = ["task={name: language_stream, max_tokens: 17}", "optimisation.micro_batch_size=1", "model.attention=full"]
+STREAM += ["model.new.position_embedding=sinusoidal", "model.new.stack={stack: recurrent, memory_tokens: 23}"]
+SUMMARIES = ["task={name: summarization, max_source_tokens: 61, max_target_tokens: 16}"]
+SUMMARIES += ["generation.max_tokens=16", "model.new.decoder_layers=1"]
+RUNS: dict[str, tuple[list[str], float]] = {
+    "halves": ([], 1e-4),
+    # Four columns in two processes and two pieces, each with its memory.
+    "columns": (STREAM, 1e-4),
+    # The means of losses are taken over tokens (the Trainer counts them over all processes), or over micro-batches.
+    "a mean over tokens": ([*FEW, *SUMMARIES], 1e-5),
+    "a mean over sentences": ([*FEW, SENTENCES], 1e-5),
+    "micro-batches of two": ([*FEW, SENTENCES, "optimisation.micro_batch_size=2"], 1e-5),
+    "one row for two": ([*FEW, SENTENCES, "data.train_rows=1"], 1e-5),
 }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", RAGGED.values(), ids=RAGGED)
-def test_a_ragged_last_step_is_that_of_one_process(
-    changes: list[str], recipe: Path, tmp_path: Path, curve: Callable[..., Any]
-) -> None:
-    """Five rows in batches of four, three of them validated: the last steps lack rows for some process, twice."""
-    rows = ["data.train=synthetic", "data.train_rows=5", "data.validation_rows=3", "optimisation.micro_batch_size=1"]
-    changes = [*rows, "model.new.attention_dropout=0.0", *changes]
-    done = _two("train", str(recipe), "--output", str(tmp_path / "two"), *changes)
-    assert done.returncode == 0, done.stderr
-    train(load_recipe(recipe, changes), tmp_path / "one")
-    one, two = curve(tmp_path / "one"), curve(tmp_path / "two")
-    assert len(one) == 6
-    assert two == [pytest.approx(row, rel=1e-5) for row in one]
+"""What changes in the recipe, and how near the losses of two processes must come to those of one."""
+IN_TURN = """
+import json, sys
+from longspan.cli import main
+for arguments in json.loads(sys.argv[1]):
+    code = main(arguments)
+    if code:
+        sys.exit(code)
+"""
 
 
 @pytest.mark.slow
 def test_two_processes_train_as_one(recipe: Path, tmp_path: Path, curve: Callable[..., Any]) -> None:
-    """Half of each batch in each process: the losses of one process that has all of it."""
-    done = _two("train", str(recipe), "--output", str(tmp_path / "two"))
-    assert done.returncode == 0, done.stderr
-    assert (done.stdout.count("best checkpoint"), done.stdout.count("model: ")) == (1, 1)
-    train(load_recipe(recipe), tmp_path / "one")
-    one, two = curve(tmp_path / "one"), curve(tmp_path / "two")
-    assert len(one) == 6
-    assert two == [pytest.approx(row, rel=1e-4) for row in one]
-    again = _two("train", str(recipe), "--output", str(tmp_path / "two"), "--resume")
-    assert again.returncode == 0, again.stderr
+    """Half of each batch in each process: the losses of one process that has all of it.
 
-
-@pytest.mark.slow
-def test_two_processes_carry_their_columns_on(recipe: Path, tmp_path: Path, curve: Callable[..., Any]) -> None:
-    """Four columns in two processes and two pieces, each with its memory: the losses of one process."""
-    changes = ["task={name: language_stream, max_tokens: 17}", "optimisation.micro_batch_size=1"]
-    changes += ["model.attention=full", "model.new.position_embedding=sinusoidal"]
-    changes += ["model.new.stack={stack: recurrent, memory_tokens: 23}"]
-    done = _two("train", str(recipe), "--output", str(tmp_path / "two"), *changes)
+    One start of the processes, which costs more than all their steps, serves every run; a finished run that is resumed,
+    and a recipe with a checkpoint, where the tokenizer and a random BART are written first, come behind them.
+    """
+    (tmp_path / "in_turn.py").write_text(IN_TURN)
+    runs = [["train", str(recipe), "--output", str(tmp_path / name), *RUNS[name][0]] for name in RUNS]
+    runs += [["train", str(recipe), "--output", str(tmp_path / "halves"), "--resume"]]
+    published = str(Path(__file__).parents[2] / "recipes" / "ablation-window-128.yaml")
+    runs += [["train", published, "--smoke", "--output", str(tmp_path / "published"), "optimisation.steps=2"]]
+    done = _two(json.dumps(runs), script=tmp_path / "in_turn.py", timeout=500)
     assert done.returncode == 0, done.stderr
-    train(load_recipe(recipe, changes), tmp_path / "one")
-    one, two = curve(tmp_path / "one"), curve(tmp_path / "two")
-    assert len(one) == 6
-    assert two == [pytest.approx(row, rel=1e-4) for row in one]
-    names = {file.name for file in (tmp_path / "two" / "checkpoints" / "checkpoint-4").glob("memory-*")}
+    assert (done.stdout.count("best checkpoint"), done.stdout.count("model: ")) == (len(runs), len(runs))
+    for name, (changes, tolerance) in RUNS.items():
+        train(load_recipe(recipe, changes), tmp_path / f"{name}, alone")
+        one, two = curve(tmp_path / f"{name}, alone"), curve(tmp_path / name)
+        assert len(one) == 6
+        assert two == [pytest.approx(row, rel=tolerance) for row in one], name
+    names = {file.name for file in (tmp_path / "columns" / "checkpoints" / "checkpoint-4").glob("memory-*")}
     assert names == {"memory-0.safetensors", "memory-1.safetensors"}
+    assert (tmp_path / "published" / "model.safetensors").is_file()
 
 
 @pytest.mark.slow
@@ -143,15 +138,6 @@ def test_two_processes_stop_together_and_go_on(recipe: Path, tmp_path: Path, cur
     assert again.returncode == 0, again.stderr
     train(load_recipe(recipe), tmp_path / "one")
     assert curve(tmp_path / "two") == [pytest.approx(row, rel=1e-4) for row in curve(tmp_path / "one")]
-
-
-@pytest.mark.slow
-def test_two_processes_share_the_folder_of_a_published_model(tmp_path: Path) -> None:
-    """Where the tokenizer and the random BART are written first: the smoke run of a recipe with a checkpoint."""
-    recipe = Path(__file__).parents[2] / "recipes" / "ablation-window-128.yaml"
-    done = _two("train", str(recipe), "--smoke", "--output", str(tmp_path / "run"), "optimisation.steps=2")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "run" / "model.safetensors").is_file()
 
 
 @pytest.mark.slow

@@ -54,9 +54,11 @@ def test_a_signal_saves_the_step_and_nothing_is_lost(
     monkeypatch: pytest.MonkeyPatch,
     capfd: Any,
     same: Callable[..., Any],
+    whole_run: Callable[..., Path],
 ) -> None:
     """Between two lines of the log, whose losses are the same afterwards."""
-    train(load_recipe(tiny_recipe, SLOW_LOG), tmp_path / "whole")
+    whole = whole_run(*SLOW_LOG)
+    capfd.readouterr()
     monkeypatch.chdir(tmp_path)
     arguments = ["train", "tiny.yaml", *SLOW_LOG, "--output", "a run"]
     handler = signal.getsignal(number)
@@ -75,11 +77,15 @@ def test_a_signal_saves_the_step_and_nothing_is_lost(
         _before_step(patch, 8, _send(number))
         assert main([*arguments, "--resume"]) == code
     assert main([*arguments, "--resume"]) == 0
-    same(tmp_path / "a run", tmp_path / "whole")
+    same(tmp_path / "a run", whole)
 
 
 def test_a_second_signal_stops_at_once(
-    tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, same: Callable[..., Any]
+    tiny_recipe: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    same: Callable[..., Any],
+    whole_run: Callable[..., Path],
 ) -> None:
     recipe = load_recipe(tiny_recipe)
     # What a shell starts in the background ignores this signal from its birth.
@@ -90,9 +96,8 @@ def test_a_second_signal_stops_at_once(
             train(recipe, tmp_path / "run")
     assert not isinstance(caught.value, Stopped)
     assert os.listdir(tmp_path / "run" / "checkpoints") == ["checkpoint-2"]
-    train(recipe, tmp_path / "whole")
     train(recipe, tmp_path / "run", resume=True)
-    same(tmp_path / "run", tmp_path / "whole")
+    same(tmp_path / "run", whole_run())
 
 
 @pytest.mark.parametrize(("value", "words"), [("nan", "the loss is nan"), ("inf", "the loss is inf")])

@@ -129,6 +129,11 @@ class AttentionConfig:
         return None
 
     @property
+    def dilations(self) -> tuple[int, ...]:
+        """Distance between neighbours of a window, one for all heads or one per head."""
+        return (1,)
+
+    @property
     def period(self) -> int:
         """Shifting a text by so many tokens shifts the outputs with it (where `reach` is bounded)."""
         return 1

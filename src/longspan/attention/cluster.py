@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from longspan.attention.base import AttentionConfig, State
-from longspan.attention.parts.centroids import Centroids, normal
+from longspan.attention.parts.centroids import CentroidAttention, normal
 from longspan.attention.parts.costs import AttentionCost
-from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, in_order, rearranged
 from longspan.attention.parts.windows import pairs_within
 from longspan.ops.attend import attend
@@ -87,7 +86,7 @@ class ClusterConfig(AttentionConfig):
         return ClusterAttention(self, width=width, heads=heads, causal=causal)
 
 
-class ClusterAttention(ProjectedAttention):
+class ClusterAttention(CentroidAttention):
     """The module of `ClusterConfig`."""
 
     config: ClusterConfig  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -95,16 +94,7 @@ class ClusterAttention(ProjectedAttention):
     def __init__(self, config: ClusterConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
         self.pattern = Blocks(config.chunk_tokens, config.side_chunks, config.side_chunks)
-        follow = {"decay": config.decay, "iterations": config.first_iterations, "seed": config.seed}
-        self.centroids = Centroids(1, config.clusters, width, **follow)
-
-    @torch.no_grad()
-    def init_extra_weights(self, std: float = 0.02) -> None:
-        super().init_extra_weights(std)
-        self.centroids.restart()
-
-    def after_step(self, step: int) -> None:
-        self.centroids.learn()
+        self.centroids = self.new_centroids(1, width)
 
     def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
         if not torch.compiler.is_compiling() and self.config.covers(hidden.shape[1]):

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from longspan.attention.base import AttentionConfig, State
-from longspan.attention.parts.centroids import Centroids, normal
+from longspan.attention.parts.centroids import CentroidAttention, normal
 from longspan.attention.parts.costs import AttentionCost
-from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windows import pairs_within
 from longspan.errors import InputError
@@ -138,7 +137,7 @@ BALANCED: Mapping[str, str] = {
 """What balanced clusters are exempt from."""
 
 
-class RoutingAttention(ProjectedAttention):
+class RoutingAttention(CentroidAttention):
     """The module of `RoutingConfig`. Its first heads are local, the others route."""
 
     config: RoutingConfig  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -153,16 +152,7 @@ class RoutingAttention(ProjectedAttention):
         self.near = heads - int(routing)
         self.pattern = Window(config.left_tokens, 0 if causal else config.right_tokens)
         self.left, self.right = config.cluster_tokens, 0 if causal else config.cluster_tokens
-        follow = {"decay": config.decay, "iterations": config.first_iterations, "seed": config.seed}
-        self.centroids = Centroids(int(routing), config.clusters, self.head_width, **follow)
-
-    @torch.no_grad()
-    def init_extra_weights(self, std: float = 0.02) -> None:
-        super().init_extra_weights(std)
-        self.centroids.restart()
-
-    def after_step(self, step: int) -> None:
-        self.centroids.learn()
+        self.centroids = self.new_centroids(int(routing), self.head_width)
 
     def new_state(self) -> State:
         """The window of the local heads and the last tokens of every cluster, of constant size, in the causal form."""

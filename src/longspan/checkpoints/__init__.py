@@ -7,7 +7,7 @@ import longspan.models.registration
 import longspan.ops.decompositions  # noqa: F401
 from longspan.checkpoints.attention_interface import use_attention
 from longspan.checkpoints.decomposing import decompose
-from longspan.checkpoints.frozen import train_new_positions_only
+from longspan.checkpoints.frozen import hold_old_rows, train_new_positions_only
 from longspan.checkpoints.incoming import from_transformers
 from longspan.checkpoints.lengthening.lengthen import lengthen
 from longspan.checkpoints.lengthening.report import LengthenReport
@@ -19,6 +19,7 @@ __all__ = [
     "LengthenReport",
     "decompose",
     "from_transformers",
+    "hold_old_rows",
     "lengthen",
     "save_published",
     "to_onnx",

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,9 +16,6 @@ from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
 from longspan.models import LongspanPreTrainedModel
 from longspan.stacks import stack_config
-
-SHARE_WEIGHTS = frozenset({"sequential", "decomposed"})
-"""Stacks that are lists of the same blocks and nothing else."""
 
 
 def decompose(
@@ -49,22 +50,68 @@ def decompose(
 def restacked(
     model_or_path: PreTrainedModel | str | Path, stack: Any, argument: str = "model.stack"
 ) -> LongspanPreTrainedModel:
-    """A copy of a model whose blocks another stack of the same weights puts together; errors as in `decompose`."""
+    """A copy of a model whose blocks another stack puts together; errors as in `decompose`.
+
+    Where that stack has weights besides, they start anew, as those of a new model do. The copy's `stack_report` says
+    what was copied and what is new, and its `new_weights` names these.
+    """
     source = load_any(model_or_path)
     base: Any = source if isinstance(source, LongspanPreTrainedModel) else from_transformers(source)
     wanted, held = stack_config(stack), stack_config(base.config.stack)
-    if base.config.is_encoder_decoder or (not hasattr(base, "model") and not hasattr(base, "encoder")):
+    writes = base.config.is_encoder_decoder and "decoder_layers" in wanted.unused
+    if writes or (not hasattr(base, "model") and not hasattr(base, "encoder")):
         raise InputError(f"{argument} is for encoders, and the source is a {type(base).__name__}; give an encoder")
     for one in (held, wanted):
-        if one.stack not in SHARE_WEIGHTS:
+        if not one.plain_blocks:
             raise InputError(
                 f"{argument} needs blocks that are simply stacked, and the stack {one.stack!r} has weights or a "
                 "reading of its own; train a new model with it"
             )
     model = type(base)(type(base.config).from_dict(base.config.to_dict() | {"stack": wanted.to_dict()}))
     model.to(device=base.device, dtype=base.dtype)
-    model.load_state_dict(base.state_dict())
+    old, own = base.state_dict(), model.state_dict()
+    if lost := sorted(name for name in old if name not in own or own[name].shape != old[name].shape):
+        raise InputError(
+            f"{argument} has no place for {lost[0]!r} of the source, whose stack is {held.stack!r}; train a new model "
+            f"with the stack {wanted.stack!r}"
+        )
+    model.load_state_dict(old, strict=False)
     carry_over(base, model)
-    if hasattr(base, "new_weights"):
-        model.new_weights = base.new_weights
+    new = [name for name in own if name not in old]
+    if new or hasattr(base, "new_weights"):
+        model.new_weights = (*getattr(base, "new_weights", ()), *new)
+    if hasattr(base, "report"):
+        model.report = base.report
+    model.stack_report = StackReport.of(model, wanted.stack, new)
     return model.eval()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackReport:
+    """What became of every parameter when a model got another stack.
+
+    Attributes:
+        stack: its name.
+        copied: how many parameters are the source's.
+        new: part → how many of its parameters started anew.
+    """
+
+    stack: str
+    copied: int
+    new: dict[str, int]
+
+    @classmethod
+    def of(cls, model: Any, stack: str, new: Collection[str]) -> StackReport:
+        """The report on a model with so many new tensors."""
+        parts, copied = Counter[str](), 0
+        for name, parameter in model.named_parameters():
+            if name in new:
+                found = re.search(r"layers\.(?:\d+\.)?([a-z_]+)", name)
+                parts[name if found is None else found[1]] += parameter.numel()
+            else:
+                copied += parameter.numel()
+        return cls(stack=stack, copied=copied, new=dict(parts))
+
+    def __str__(self) -> str:
+        new = " · ".join(f"{count:,} new in {part}" for part, count in self.new.items()) or "none is new"
+        return f"{'stack':<14} {self.stack}: {self.copied:,} parameters copied · {new}"

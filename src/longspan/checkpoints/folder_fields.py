@@ -117,6 +117,7 @@ GENERATION: dict[str, Any] = {
     **dict.fromkeys(("top_p", "typical_p", "min_p", "epsilon_cutoff", "eta_cutoff"), Share | None),
     **dict.fromkeys(("do_sample", "use_cache", "remove_invalid_values", "renormalize_logits"), Flag),
     **dict.fromkeys(("output_scores", "output_logits", "output_attentions", "output_hidden_states"), Flag),
+    "no_repeat_ngram_ignored": _optional(Annotated[list[Whole], Rule(bool, "a list of token ids")]),
     "early_stopping": bool | Literal["never"] | None,
     "return_dict_in_generate": _rule(lambda value: value is False, "false or left out"),
     **dict.fromkeys(("pad_token_id", "bos_token_id"), Token | None),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from longspan.errors import InputError
@@ -15,7 +16,7 @@ def train_new_positions_only(model: LongspanPreTrainedModel, trained_tokens: int
     come out bit for bit as before, however long one trains.
 
     Rows that were there already stay in the same tensor and get a gradient of zero. Weight decay would still shrink
-    them: give the optimiser `weight_decay=0`.
+    them: give the optimiser to `hold_old_rows`, or `weight_decay=0`.
 
     Args:
         model: a lengthened model; changed in place.
@@ -28,6 +29,40 @@ def train_new_positions_only(model: LongspanPreTrainedModel, trained_tokens: int
     Raises:
         InputError: a model without position table or report, or without new rows.
     """
+    table, old = _table_and_old_rows(model, trained_tokens)
+    for parameter in model.parameters():
+        parameter.requires_grad_(parameter is table)
+
+    def keep_old_rows(gradient: Tensor) -> Tensor:
+        gradient = gradient.clone()
+        gradient[:old] = 0
+        return gradient
+
+    table.register_hook(keep_old_rows)
+    return table
+
+
+def hold_old_rows(
+    optimizer: torch.optim.Optimizer, model: LongspanPreTrainedModel, trained_tokens: int | None = None
+) -> None:
+    """Put the old position rows back after every step of an optimiser, so that weight decay moves new ones alone.
+
+    Args:
+        optimizer: of a model that `train_new_positions_only` froze; any kind.
+        model, trained_tokens: as there.
+    """
+    table, old = _table_and_old_rows(model, trained_tokens)
+    kept = table.detach()[:old].clone()
+
+    def put_back(*_: Any) -> None:
+        with torch.no_grad():
+            table[:old] = kept
+
+    optimizer.register_step_post_hook(put_back)
+
+
+def _table_and_old_rows(model: LongspanPreTrainedModel, trained_tokens: int | None) -> tuple[nn.Parameter, int]:
+    """The encoder's position table, and how many of its rows are not new."""
     encoder: Any = next(module for name, module in model.named_modules() if name.split(".")[-1] == "encoder")
     table = getattr(encoder.embeddings.position, "weight", None)
     if table is None:
@@ -43,13 +78,4 @@ def train_new_positions_only(model: LongspanPreTrainedModel, trained_tokens: int
             f"trained_tokens={trained_tokens} leaves no new rows in a table of {model.config.max_position_embeddings} "
             "tokens; lengthen the model first"
         )
-    for parameter in model.parameters():
-        parameter.requires_grad_(parameter is table)
-
-    def keep_old_rows(gradient: Tensor) -> Tensor:
-        gradient = gradient.clone()
-        gradient[:old] = 0
-        return gradient
-
-    table.register_hook(keep_old_rows)
-    return table
+    return table, old

@@ -13,6 +13,8 @@ from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
+    from longspan.inference.answer import Answerer
+    from longspan.inference.indexing.documents import DocumentIndex
     from longspan.inference.results import DocumentAnswer, RankedPassage
 
 
@@ -61,24 +63,14 @@ def answer(
     `longspan answer a.pdf b.md -q "when did it begin?" -q "who paid?"`, `curl -s URL | longspan answer - "when?"`,
     `longspan answer --index library "who may cancel?"`.
     """
-    from longspan.inference.answer import Answerer, check_question, open_documents
+    from longspan.inference.answer import check_question
 
     sources, asked = _told_apart(words or [], questions or [], indexed=index is not None)
     for question in asked:
         check_question(question)
     if picture is not None:
         _check_picture(picture, sources, asked)
-    if index is not None:
-        from longspan.inference.indexing.documents import DocumentIndex
-
-        answerer = DocumentIndex(index, model)
-        documents = answerer.documents
-    else:
-        # Every document is read before any question is answered, so that a mistake in the last one costs nothing.
-        documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
-        for note in skipped:
-            say(f"note: {note}", error=True)
-        answerer = Answerer(documents, model)
+    answerer = _opened(sources, model, encoding, raw) if index is None else _opened_index(index, model)
     done: list[DocumentAnswer] = []
     for question in asked:
         found = answerer.answer(question, top=top, threshold=threshold)
@@ -86,15 +78,31 @@ def answer(
         if picture is not None:
             from longspan.pictures.answers import draw_answer
 
-            save_with_note(draw_answer(found, documents[0].name), picture)
+            save_with_note(draw_answer(found, answerer.documents[0].name), picture)
         if not json:
             if len(asked) > 1:
                 say_heading(found.question, first=len(done) == 1)
-            _print(found, several=len(documents) > 1)
+            _print(found, several=len(answerer.documents) > 1)
     if json:
         say_json([_record(found) for found in done])
     for note in dict.fromkeys(found.note for found in done if found.note):
         say(f"note: {note}", error=True)
+
+
+def _opened(sources: Sequence[str], model: str | None, encoding: str | None, raw: bool) -> "Answerer":
+    """Every document is read before any question is answered, so that a mistake in the last one costs nothing."""
+    from longspan.inference.answer import Answerer, open_documents
+
+    documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
+    for note in skipped:
+        say(f"note: {note}", error=True)
+    return Answerer(documents, model)
+
+
+def _opened_index(index: Path, model: str | None) -> "DocumentIndex":
+    from longspan.inference.indexing.documents import DocumentIndex
+
+    return DocumentIndex(index, model)
 
 
 def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tuple[list[str], list[str]]:

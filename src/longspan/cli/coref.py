@@ -1,6 +1,5 @@
 """`longspan coref`."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -8,15 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from longspan.cli.documents import Encoding, Raw, name_of, say_heading
-from longspan.cli.terminal import say, say_json
+from longspan.cli.terminal import COLOURS, say, say_coloured, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
     from longspan.data.coreference.rows import CoreferenceRow
     from longspan.data.text.blocks import Document
-    from longspan.inference.coreference import Resolved
-
-COLOURS = ("red", "green", "yellow", "blue", "magenta", "cyan", "bright_red", "bright_green", "bright_blue")
 
 
 def coref(
@@ -57,7 +53,9 @@ def coref(
         for index, one in enumerate(found):
             if len(found) > 1:
                 say_heading(name_of(one.row.id), first=index == 0)
-            _show(one)
+            say_coloured(
+                (piece, "" if of is None else f"bold {COLOURS[of % len(COLOURS)]}") for piece, of in one.pieces()
+            )
     elif target is None:
         say(conll_text(one.row for one in found), end="")
     else:
@@ -99,19 +97,3 @@ def _read(file: str, encoding: str | None, raw: bool) -> "Iterator[Document | Co
         from longspan.data.text.reading import read
 
         yield read(file, encoding, raw=raw)
-
-
-def _show(found: "Resolved") -> None:
-    """The text with its mentions; a terminal shows each cluster in a colour."""
-    from rich.console import Console
-    from rich.text import Text
-
-    from longspan.characters import shown
-
-    if not sys.stdout.isatty():
-        say("".join(text for text, _ in found.pieces()).rstrip("\n"))
-        return
-    text = Text()
-    for piece, cluster in found.pieces():
-        text.append(shown(piece), style="" if cluster is None else f"bold {COLOURS[cluster % len(COLOURS)]}")
-    Console().print(text)

@@ -22,7 +22,10 @@ def embed(
     ] = None,
     sentences: Annotated[bool, typer.Option("--sentences", help="A vector for each sentence too.")] = False,
     model: Annotated[
-        str | None, typer.Option(help="Folder of a model that embeds.", show_default="the bundled one")
+        str | None,
+        typer.Option(
+            help="An encoder, as a folder or a Hub name: any, lengthened or not.", show_default="the bundled one"
+        ),
     ] = None,
     json: Json = False,
     encoding: Encoding = None,
@@ -30,8 +33,9 @@ def embed(
 ) -> None:
     """Turn documents of any length into vectors; near vectors mean near meanings.
 
-    Each document is read whole and becomes one vector of length 1, the mean of those of its sentences; with
-    `--sentences` these are written too. Without `--output`, prints how near the documents are to each other.
+    Each document is read whole and becomes one vector of length 1; with `--sentences` those of its sentences are
+    written too. Without `--output`, prints how near the documents are to each other. With `--model`, the states of a
+    text's tokens are pooled as the model's modules.json says, else their mean.
 
     Examples: `longspan embed a.pdf b.md c.txt`, `longspan embed *.txt --output vectors.safetensors --sentences`.
     """

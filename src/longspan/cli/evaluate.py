@@ -10,6 +10,11 @@ from longspan.cli.terminal import say, say_json
 
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Folder that `longspan train` wrote, or a published checkpoint.")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Changes of the task's options, such as evaluation.mode=disjoint."),
+    ] = None,
+    *,
     data: Annotated[str, typer.Option(help="Name of a data set (a folder of LONGSPAN_DATA) or path of a file.")],
     split: Annotated[str, typer.Option(help="Part of the data set.")] = "validation",
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
@@ -31,6 +36,7 @@ def evaluate(
     (JSON Lines), and the official prediction file of tasks that have one.
     """
     from longspan.training.evaluate import evaluate as run
+    from longspan.training.recipe_file import parse_changes
 
     result = run(
         model,
@@ -43,13 +49,15 @@ def evaluate(
         batch_size=batch_size,
         on_error=on_error,  # pyright: ignore[reportArgumentType] (one of the two, or refused there)
         output=output,
+        options=parse_changes(changes or (), "evaluation.mode=disjoint"),
     )
     if json:
         say_json(result.report)
         return
-    width = max(12, *map(len, result.scores))
+    width, mode = max(12, *map(len, result.scores)), result.report["mode"]
     for name, value in result.scores.items():
-        say(f"{name:{width}} {value:8.4g}" if abs(value) < 10 else f"{name:{width}} {value:8.2f}")
+        number = f"{value:8.4g}" if abs(value) < 10 else f"{value:8.2f}"
+        say(f"{name:{width}} {number}{f'  ({mode})' if mode else ''}")
     say(f"{result.report['rows']} rows of {data}, split {split}. {result.report['flavour']}".rstrip())
     say(f"metrics: {result.metrics_file}\npredictions: {result.predictions_file}")
     for file in result.files:

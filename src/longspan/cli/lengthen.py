@@ -27,19 +27,31 @@ def lengthen(
         ),
     ] = "poolingformer",
     max_tokens: Annotated[int, typer.Option(help="The longest input afterwards.")] = 16384,
+    new_positions: Annotated[
+        str,
+        typer.Option(help="How rows of the position table beyond the source's start: copied, or random to compare."),
+    ] = "copied",
+    stack: Annotated[
+        str | None,
+        typer.Option(
+            help="Another stack for the encoder's layers, by name or as recipes have it: '{stack: top_down, kernel: "
+            "32}'; what it has besides is new, and must be trained."
+        ),
+    ] = None,
 ) -> None:
     """Make a published model read long documents: BART, mBART, LED, BERT, BigBird, BigBird-Pegasus, DistilBERT,
     RoBERTa, DistilRoBERTa, XLM-R, CamemBERT, ELECTRA, Longformer, DeBERTa, DeBERTa-v2 and v3, mDeBERTa.
 
     Positions are tiled, global projections copied from the local ones, and a second level starts silent, so short
     inputs come out as before: the report says by how much they differ. DeBERTa needs `--attention fusion`, which keeps
-    its relative positions. Train the result, or use it as it is.
+    its relative positions. Train the result, or use it as it is; with `--stack` it has to be trained.
     """
     settings = _settings(options or [])
-    chosen = _by_layers(attention) if attention.lstrip().startswith(("[", "{")) else attention
+    chosen, stacked = _read(attention, "--attention"), None if stack is None else _read(stack, "--stack")
 
     from longspan.checkpoints.lengthening.lengthen import lengthen as run
     from longspan.checkpoints.loading import tokenizer_beside
+    from longspan.checkpoints.pooling import carry_pooling
     from longspan.checkpoints.sources import load_any
     from longspan.files import new_folder, whole_folder
     from longspan.progress import without_file_bars
@@ -47,14 +59,23 @@ def lengthen(
     folder = new_folder(output)
     model = load_any(source)
     tokenizer = tokenizer_beside(source, model.config)
-    model = run(model, chosen, max_tokens, **settings)
+    model = run(model, chosen, max_tokens, new_positions=new_positions, **settings)
+    if stacked is not None:
+        from longspan.checkpoints.decomposing import restacked
+
+        model = restacked(model, stacked, "--stack")
     with whole_folder(folder) as partial, without_file_bars():
         model.save_pretrained(partial)
         if tokenizer is not None:
             tokenizer.model_max_length = max_tokens
             tokenizer.save_pretrained(partial)
+        pooled = carry_pooling(source, partial, max_tokens)
     say(str(model.report))
+    if stacked is not None:
+        say(str(model.stack_report))
     say(f"{'tokenizer':<14} {'copied' if tokenizer is not None else 'none beside the source; add one to use text'}")
+    if pooled:
+        say(f"{'vectors':<14} pooled as the source's modules.json says, which is copied")
     say(f"{'written':<14} {output}")
 
 
@@ -65,6 +86,8 @@ def _settings(options: list[str]) -> dict[str, Any]:
         name, equals, value = option.partition("=")
         if not equals or not name.isidentifier():
             raise InputError(f"{option!r} is no option of the mechanism; write KEY=VALUE, such as left_tokens=256")
+        if name in ("attention", "max_tokens", "new_positions", "output"):
+            raise InputError(f"{name} is no option of the mechanism; write --{name.replace('_', '-')} {value}")
         if name in settings:
             raise InputError(f"{name} is given twice; give it once")
         try:
@@ -74,11 +97,14 @@ def _settings(options: list[str]) -> dict[str, Any]:
     return settings
 
 
-def _by_layers(text: str) -> Any:
-    """Mechanisms with the layers that each is for, from JSON, or from YAML where recipes are read."""
+def _read(text: str, option: str) -> Any:
+    """A name as it is, or data, such as mechanisms with the layers that each is for, from JSON, or from YAML where
+    recipes are read."""
+    if not text.lstrip().startswith(("[", "{")):
+        return text
     try:
         return json.loads(text)
     except ValueError:
         from longspan.plain_yaml import read_yaml
 
-        return read_yaml(text, "--attention")
+        return read_yaml(text, option)

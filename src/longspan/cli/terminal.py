@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
@@ -23,6 +23,8 @@ from longspan.errors import InputError
 
 LONGEST = 900
 """Characters of a message on standard error."""
+COLOURS = ("red", "green", "yellow", "blue", "magenta", "cyan", "bright_red", "bright_green", "bright_blue")
+"""Colours that tell things apart."""
 
 _PLAIN = str.maketrans("‘’‚‛“”„‟«»‹›–—―‐‑−…•·×" + "\u00a0\u202f\u2009", "''''\"\"\"\"\"\"''------.**x   ")
 _PLAIN |= {ord("…"): "...", ord("ß"): "ss", ord("€"): "EUR", ord("æ"): "ae", ord("ø"): "o", ord("ł"): "l"}
@@ -48,6 +50,21 @@ def complain(message: str) -> None:
     # Errors are told when the streams are as they were before, and then this one would show escapes ("\\u017c").
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     _write(message.encode(encoding, "longspan.nearest").decode(encoding) + "\n", sys.stderr)
+
+
+def say_coloured(pieces: Iterable[tuple[str, str]]) -> None:
+    """Write a text whose pieces have styles of rich, which only a terminal shows."""
+    if not sys.stdout.isatty():
+        say("".join(text for text, _ in pieces).rstrip("\n"))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text()
+    for piece, style in pieces:
+        text.append(shown(piece), style=style)
+    text.rstrip()
+    Console().print(text)
 
 
 def say_json(value: Any) -> None:

@@ -3,11 +3,14 @@
 import shlex
 import signal
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from longspan.cli.terminal import Told, say
+
+if TYPE_CHECKING:
+    from longspan.training.recipe import Recipe
 
 
 def train(
@@ -45,6 +48,8 @@ def train(
 
     again = ["longspan", "train", str(recipe), *(changes or []), *(["--smoke"] if smoke else [])]
     again = shlex.join([*again, *(["--output", str(output)] if output else []), "--resume"])
+    if settings.stages and is_main_process():
+        _announce(settings)
     try:
         with logs_beside_bars():
             result = run(settings, folder, resume=resume)
@@ -60,6 +65,18 @@ def train(
         aim = ", ".join(f"{name} {value}" for name, value in settings.published.scores.items())
         say(f"published row this recipe aims at: {aim} ({settings.published.source})")
     say(f"model: {result.folder}")
+
+
+def _announce(recipe: "Recipe") -> None:
+    """A line for each stage: its steps, and what it changes."""
+    from longspan.training.stages import stage_recipes
+
+    done = 0
+    for number, (stage, changes) in enumerate(zip(stage_recipes(recipe), recipe.stages, strict=True), 1):
+        steps = stage.optimisation.steps or 0
+        what = ", ".join(f"{key} {value}" for key, value in changes.items()) or "as the recipe says"
+        say(f"stage {number}: steps {done + 1:,} to {done + steps:,}, {what}")
+        done += steps
 
 
 def _end(sentence: str, number: int, *, tell: bool) -> NoReturn:

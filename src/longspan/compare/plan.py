@@ -7,6 +7,7 @@ attention says of itself (`AttentionConfig.kept`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -205,11 +206,28 @@ def other_choices(choice: Choice) -> list[Choice]:
 
 def largest_batch(planned: Planned, choice: Choice, room: int, weights: Weights) -> int:
     """The most rows whose step fits into so many bytes; 0 where not even one does."""
+
+    def fits(batch: int) -> bool:
+        return memory_of(planned, replace(choice, batch=batch), weights).peak <= room
+
     low, high = 0, 1
-    while high <= 1 << 20 and memory_of(planned, replace(choice, batch=high), weights).peak <= room:
+    while high <= 1 << 20 and fits(high):
         low, high = high, 2 * high
+    return _last(fits, low, high)
+
+
+def longest_row(planned: Planned, choice: Choice, room: int, weights: Weights) -> int:
+    """The most tokens, fewer than were chosen, of which one row fits into so many bytes; 0 where not even one does."""
+
+    def fits(tokens: int) -> bool:
+        return memory_of(planned, replace(choice, tokens=tokens, batch=1), weights).peak <= room
+
+    return _last(fits, 0, choice.tokens)
+
+
+def _last(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """The last number from `low` on, and below `high`, that fits; `low` is taken for granted."""
     while high - low > 1:
         middle = (low + high) // 2
-        fits = memory_of(planned, replace(choice, batch=middle), weights).peak <= room
-        low, high = (middle, high) if fits else (low, middle)
+        low, high = (middle, high) if fits(middle) else (low, middle)
     return low

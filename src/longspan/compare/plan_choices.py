@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from longspan.attention import MECHANISMS
-from longspan.compare.plan import Choice, Memory, Weights, largest_batch, memory_of, other_choices, weights_of
+from longspan.compare.plan import (
+    Choice,
+    Memory,
+    Weights,
+    largest_batch,
+    longest_row,
+    memory_of,
+    other_choices,
+    weights_of,
+)
 from longspan.compare.plan_source import Planned, open_planned
 from longspan.compare.plan_time import Stopwatch
 from longspan.settings import entry
@@ -25,6 +34,7 @@ class Row:
         memory: of a step, or a forward pass.
         seconds: on this machine; None where nothing was measured.
         planned: the model, with the mechanism that is chosen.
+        weights: how many it has.
     """
 
     name: str
@@ -32,6 +42,7 @@ class Row:
     memory: Memory
     seconds: float | None
     planned: Planned
+    weights: Weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +107,7 @@ def _row(label: str, planned: Planned, choice: Choice, weights: Weights, watch: 
         memory=memory_of(planned, choice, weights),
         seconds=None if watch is None else watch.seconds(planned, choice, weights),
         planned=planned,
+        weights=weights,
     )
 
 
@@ -104,9 +116,8 @@ def _advice(rows: Sequence[Row], room: int | None) -> list[str]:
     if room is None:
         return []
     first, has = rows[0], f"{room / GIB:.3g} GiB"
-    weights = weights_of(first.planned)
     if first.memory.peak <= room:
-        most = largest_batch(first.planned, first.choice, room, weights)
+        most = largest_batch(first.planned, first.choice, room, first.weights)
         return [f"{first.name} fits into {has}, up to a batch of {most:,}."]
     said = f"{first.name} needs {first.memory.peak / GIB:.3g} GiB of {has}."
     fitting = [row for row in rows if row.memory.peak <= room]
@@ -118,16 +129,11 @@ def _advice(rows: Sequence[Row], room: int | None) -> list[str]:
 def _smaller(rows: Sequence[Row], room: int) -> str:
     """A smaller batch, or shorter rows, of the choice that needs least."""
     least = min(rows, key=lambda row: row.memory.peak)
-    weights, choice = weights_of(least.planned), least.choice
-    most = largest_batch(least.planned, choice, room, weights)
+    most = largest_batch(least.planned, least.choice, room, least.weights)
     if most:
-        rest = ", and accumulate the rest of the batch" if choice.train else ""
+        rest = ", and accumulate the rest of the batch" if least.choice.train else ""
         return f"With {least.name}, a batch of {most:,} fits{rest}."
-    low, high = 0, choice.tokens
-    while high - low > 1:
-        middle = (low + high) // 2
-        short = replace(choice, tokens=middle, batch=1)
-        low, high = (middle, high) if memory_of(least.planned, short, weights).peak <= room else (low, middle)
-    if low:
-        return f"With {least.name} and a batch of 1, rows of at most {low:,} tokens fit."
+    longest = longest_row(least.planned, least.choice, room, least.weights)
+    if longest:
+        return f"With {least.name} and a batch of 1, rows of at most {longest:,} tokens fit."
     return "Not even one token fits: the weights and their states alone are too much; take a smaller model, or LoRA."

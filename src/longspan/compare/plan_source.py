@@ -40,7 +40,7 @@ def open_planned(source: str, tokens: int) -> Planned:
     folder = Path(os.path.expanduser(source))
     found = _of_folder(folder) if (folder / "config.json").is_file() else _of_recipe(source)
     longest = found.config.max_position_embeddings
-    if found.config.position_embedding != "sinusoidal" and tokens > longest:
+    if found.config.position_embedding not in ("sinusoidal", "none") and tokens > longest:
         raise InputError(
             f"--tokens is {tokens:,} but {source!r} has positions for {longest:,}; lower it, or make the model longer "
             f"with `longspan lengthen {source} --max-tokens {tokens} --output DIR`"

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from longspan.characters import check_characters
 from longspan.errors import InputError
 
 Record = dict[str, Any]
+
+ID_FIELDS = ("id", "article_id", "paper_id", "doc_id", "meeting_id", "episode", "book_id", "uid")
+"""What data sets call the name of a record."""
 
 
 def kind_of(value: Any) -> str:
@@ -44,3 +48,28 @@ def name_of(record: Record, field: str, default: str) -> str:
     """A text or a number that names the record; `default` where it has none."""
     value = record.get(field)
     return default if value in (None, "") else str(value)
+
+
+def id_of(record: Record, default: str) -> str:
+    """The name of a record, under whichever of `ID_FIELDS` it has one."""
+    return next((str(record[field]) for field in ID_FIELDS if record.get(field) not in (None, "")), default)
+
+
+def texts_in(record: Record, field: str) -> tuple[str, ...]:
+    """A field that holds a text, or a list of texts; the texts of a list lose white space that is not needed."""
+    value = record.get(field)
+    if isinstance(value, str):
+        return (check_characters(value, f"field {field!r}"),)
+    if isinstance(value, list) and all(isinstance(text, str) for text in value):
+        return tuple(" ".join(check_characters(text, f"field {field!r}").split()) for text in value if text.strip())
+    if field not in record:
+        raise InputError(f"field {field!r} is missing; the record has {', '.join(sorted(map(str, record)))}")
+    raise InputError(f"field {field!r} holds {kind_of(value)} instead of a text or a list of texts")
+
+
+def objects_in(record: Record, field: str) -> list[Any]:
+    """A field that holds a list of objects or lists; absent or null means an empty one."""
+    value = record.get(field) or []
+    if not isinstance(value, list) or not all(isinstance(item, dict | list) for item in value):
+        raise InputError(f"field {field!r} holds {kind_of(value)} instead of a list of objects")
+    return value

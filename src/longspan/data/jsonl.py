@@ -50,6 +50,17 @@ def read_jsonl(path: Path, damaged: Callable[[int, InputError], None] = stop) ->
         raise unreadable(path, error, f" after line {number}") from None
 
 
+def read_json(path: Path, remedy: str) -> Any:
+    """The one JSON value of a file, plain or compressed; `remedy` ends the sentence for a file that holds none."""
+    try:
+        with open_bytes(path) as file:
+            return json.loads(file.read().decode("utf-8-sig"))
+    except UNREADABLE as error:
+        raise unreadable(path, error) from None
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
+        raise InputError(f"{path} is not JSON ({error}); {remedy}") from None
+
+
 def unreadable(path: Path, error: Exception, where: str = "") -> InputError:
     """The sentence for one of `UNREADABLE`; `where` says how far a damaged file could be read."""
     if isinstance(error, FileNotFoundError):

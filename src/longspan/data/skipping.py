@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from longspan.errors import InputError
 
 logger = logging.getLogger(__name__)
+
+Given = TypeVar("Given")
+Row = TypeVar("Row")
 
 
 def check_on_error(on_error: str) -> None:
@@ -41,3 +46,19 @@ class Skipped:
         if self.count:
             records = "1 corrupt record was" if self.count == 1 else f"{self.count:,} corrupt records were"
             logger.warning("%s: %s skipped; the first: %s", self.place, records, self.first)
+
+
+def parsed(
+    records: Iterable[tuple[int, Given]], parse: Callable[[Given, int], Row], skipped: Skipped, unit: str = "line"
+) -> Iterator[Row]:
+    """The rows of one file's numbered records; those that `parse` refuses go to `skipped`, with their place."""
+    try:
+        for number, record in records:
+            try:
+                row = parse(record, number)
+            except InputError as error:
+                skipped.add(number, InputError(skipped.with_remedy(f"{skipped.place}, {unit} {number}: {error}")))
+            else:
+                yield row
+    finally:  # also where the reading stops at a limit
+        skipped.report()

@@ -54,14 +54,11 @@ def classify(document: str | Path | Document, model: str | Path | Classifier) ->
     Raises:
         InputError: nothing to read; a model that cannot be loaded, or does not classify.
     """
-    from longspan.data.text.reading import document_of, read
+    from longspan.data.text.reading import as_document
 
-    if isinstance(document, Path):
-        document = read(document)
-    elif isinstance(document, str):
-        if not document.strip():
-            raise InputError("document is blank; give a text with words in it, or a Path to a file")
-        document = document_of(document)
+    if isinstance(document, str) and not document.strip():
+        raise InputError("document is blank; give a text with words in it, or a Path to a file")
+    document = as_document(document)
     classifier = model if isinstance(model, Classifier) else load_classifier(model)
     return classifier.classify(document)
 

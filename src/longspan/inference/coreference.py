@@ -80,13 +80,12 @@ class Resolver:
         Args:
             document: the text itself, a `Path` to a file of any kind that `longspan` reads, what `read` gave, or words.
         """
-        from longspan.data.text.reading import document_of, read
+        from longspan.data.text.reading import as_document
 
         if isinstance(document, CoreferenceRow):
             text, row, places = _joined(document)
         else:
-            known = read(document) if isinstance(document, Path) else document
-            text, row, places = _cut(document_of(known) if isinstance(known, str) else known)
+            text, row, places = _cut(as_document(document))
         (clusters,) = self.task.predict(self.model, self.tokenizer, [row])
         return Resolved(text=text, row=replace(row, clusters=clusters), places=places)
 

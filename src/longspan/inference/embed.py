@@ -1,7 +1,8 @@
 """`longspan.embed`: texts of any length in, vectors out; near vectors mean near meanings.
 
 A document is read whole: each of its sentences gets a vector that knows what stands around it, the document the mean
-of them. Loose texts (questions, titles) are read each by itself. Both lie in the same space.
+of them. Loose texts (questions, titles) are read each by itself. Both lie in the same space. Any encoder can take the
+place of the bundled one (`longspan.inference.pooled`).
 """
 
 from __future__ import annotations
@@ -11,37 +12,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from longspan.characters import mend
 from longspan.errors import InputError
+from longspan.inference.vectors import batches_of, mean_vector, padded
 
 if TYPE_CHECKING:
     from longspan.data.text.blocks import Document
     from longspan.data.text.reading import DocumentSentence
+    from longspan.inference.pooled import PooledEncoder
 
 BUNDLED = Path(__file__).parents[1] / "bundled" / "encoder"
 """The folder of the encoder that comes with the package; its README.md is the model card."""
 
-BATCH_TOKENS = 16_384
-"""Tokens, padding included, of a batch of loose texts."""
 
-
-def embed(texts: str | Sequence[str], model: str | Path | Encoder | None = None) -> np.ndarray:
+def embed(texts: str | Sequence[str], model: str | Path | Encoder | PooledEncoder | None = None) -> np.ndarray:
     """Vectors of loose texts of any length, each read by itself.
 
     Args:
         texts: one text, or several.
-        model: None takes the bundled encoder. Else the folder of a `LongspanForSentenceEmbedding`, or what
-            `load_encoder` returned.
+        model: None takes the bundled encoder. Else the folder, or the Hub name, of an encoder: one that `longspan
+            train` made for the task distillation, or any other, ours or published, whose token states are pooled; or
+            what `load_encoder` returned.
 
     Returns:
         `(D,)` for one text, `(N, D)` for several; float32, of length 1. Their dot products are cosines.
 
     Raises:
-        InputError: a text that is none, or is blank; a model that cannot be loaded or does not embed.
+        InputError: a text that is none, or is blank; a model that cannot be loaded or is no encoder, or that reads
+            fewer tokens than a text has.
     """
     single = isinstance(texts, str)
     for text in [texts] if single else texts:
@@ -57,7 +59,8 @@ class EmbeddedDocument:
     """A document's vectors.
 
     Attributes:
-        vector: `(D,)`, of the document: the mean of its sentences' vectors, of length 1; 0 where it has none.
+        vector: `(D,)`, of the document, of length 1: the mean of its sentences' vectors, or by an encoder whose states
+            are pooled that of all tokens; 0 where it has none.
         vectors: `(N, D)`, of its sentences.
         sentences: N, in order, with their places.
         tokens: how many were read.
@@ -70,7 +73,10 @@ class EmbeddedDocument:
 
 
 def embed_document(
-    document: str | Path | Document, model: str | Path | Encoder | None = None, *, language: str | None = None
+    document: str | Path | Document,
+    model: str | Path | Encoder | PooledEncoder | None = None,
+    *,
+    language: str | None = None,
 ) -> EmbeddedDocument:
     """Vectors of a document of any length, and of its sentences, each read in it.
 
@@ -82,16 +88,13 @@ def embed_document(
     Raises:
         InputError: nothing to read, or as in `embed`.
     """
-    from longspan.data.text.reading import document_of, read, sentences_of
+    from longspan.data.text.reading import as_document, sentences_of
 
-    if isinstance(document, Path):
-        document = read(document)
-    elif isinstance(document, str):
-        document = document_of(document)
+    document = as_document(document)
     encoder = load_encoder(model) if model is None or isinstance(model, str | Path) else model
     sentences = tuple(sentences_of(document, language))
-    vectors, tokens = encoder.read_document([sentence.text for sentence in sentences])
-    return EmbeddedDocument(vector=mean_vector(vectors), vectors=vectors, sentences=sentences, tokens=tokens)
+    vector, vectors, tokens = encoder.read(document, sentences)
+    return EmbeddedDocument(vector=vector, vectors=vectors, sentences=sentences, tokens=tokens)
 
 
 def save_vectors(
@@ -113,7 +116,11 @@ def save_vectors(
         file.write_bytes(save(tensors, {"names": json.dumps(list(names))}))
 
 
-def load_encoder(model: str | Path | None = None) -> Encoder:
+@overload
+def load_encoder(model: None = None) -> Encoder: ...
+@overload
+def load_encoder(model: str | Path | None) -> Encoder | PooledEncoder: ...
+def load_encoder(model: str | Path | None = None) -> Encoder | PooledEncoder:
     """Load an encoder once for many texts; argument and errors as in `embed`. The latest ones are kept."""
     return _bundled() if model is None else _load(str(model))
 
@@ -127,17 +134,23 @@ def _bundled() -> Encoder:
 
 
 @lru_cache(maxsize=2)
-def _load(source: str) -> Encoder:
+def _load(source: str) -> Encoder | PooledEncoder:
     from longspan.checkpoints.loading import load_pair
+    from longspan.checkpoints.pooling import pooling_of
+    from longspan.inference.pooled import PooledEncoder
     from longspan.models import LongspanForSentenceEmbedding
+    from longspan.models.encoder import encoder_of
 
     model, tokenizer = load_pair(source)
-    if not isinstance(model, LongspanForSentenceEmbedding):
+    if isinstance(model, LongspanForSentenceEmbedding):
+        return Encoder(model.eval(), tokenizer)
+    encoder = encoder_of(model)
+    if encoder is None:
         raise InputError(
-            f"model {source!r} is a {type(model).__name__}, which does not embed; give one that `longspan train` made "
-            "for the task distillation"
+            f"model {source!r} is a {type(model).__name__}, which writes text and does not embed; give an encoder, "
+            "such as a BERT or a RoBERTa, lengthened or not"
         )
-    return Encoder(model.eval(), tokenizer)
+    return PooledEncoder(encoder.eval(), tokenizer, pooling_of(source))
 
 
 class Encoder:
@@ -160,12 +173,8 @@ class Encoder:
 
         encoded = encode_sentences([mend(text)[0] for text in texts], self.tokenizer)
         found = np.zeros((len(texts), self.dimensions), np.float32)
-        for chosen in _batches([len(ids) for ids in encoded]):
-            longest = max(len(encoded[index]) for index in chosen)
-            ids = torch.full((len(chosen), longest), self.tokenizer.pad_token_id)
-            for row, index in zip(ids, chosen, strict=True):
-                row[: len(encoded[index])] = torch.tensor(encoded[index])
-            real = torch.arange(longest) < torch.tensor([[len(encoded[index])] for index in chosen])
+        for chosen in batches_of([len(ids) for ids in encoded]):
+            ids, real = padded([encoded[index] for index in chosen], self.tokenizer.pad_token_id)
             with torch.inference_mode():
                 states = self.model.model.encoder.states(ids, real)
                 found[chosen] = self.model.embed(states, torch.where(real, 0, -1), 1)[0][:, 0].float().numpy()
@@ -181,6 +190,11 @@ class Encoder:
         """
         return self.read_document(sentences, firsts)[0]
 
+    def read(self, document: Document, sentences: Sequence[DocumentSentence]) -> tuple[np.ndarray, np.ndarray, int]:
+        """The vector `(D,)` of a document, those of its sentences `(N, D)`, and how many tokens were read."""
+        vectors, tokens = self.read_document([sentence.text for sentence in sentences])
+        return mean_vector(vectors), vectors, tokens
+
     def read_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> tuple[np.ndarray, int]:
         """As `embed_document`, and how many tokens were read."""
         import torch
@@ -195,19 +209,3 @@ class Encoder:
         if len(firsts):
             owners = torch.searchsorted(torch.tensor(firsts), torch.arange(len(encoded)), right=True) - 1
         return self.model.embed_document(tokens, places, owners).float().numpy(), len(tokens)
-
-
-def mean_vector(vectors: np.ndarray) -> np.ndarray:
-    """The vector of a document from those of its sentences: `(N, D)` → `(D,)` of length 1, or 0 where there is none."""
-    mean = vectors.sum(0)
-    return mean / max(float(np.linalg.norm(mean)), 1e-12)
-
-
-def _batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Indices of texts of like length, so many together that a batch has at most `BATCH_TOKENS`, or one text."""
-    found: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if not found or (len(found[-1]) + 1) * lengths[index] > BATCH_TOKENS:
-            found.append([])
-        found[-1].append(index)
-    return found

@@ -21,6 +21,7 @@ from longspan.errors import InputError, one_sentence
 from longspan.inference.lengths import Extent, Length, extent_of
 from longspan.inference.notes import notes, reads_english
 from longspan.inference.results import Decoding, ScoredSentence, Summary
+from longspan.settings import LARGEST
 
 if TYPE_CHECKING:
     from longspan.inference.scoring import SentenceScorer
@@ -57,7 +58,8 @@ def summarize(
             models that pick sentences, as `length` and `words`; give one of the three.
         length: "short", "medium" or "long", see `longspan.inference.lengths.Extent`; medium is what None takes.
         words: whole sentences with as near as possible to so many words, and at most a tenth more.
-        query: what the summary is to be about: a question or some words. Only for the bundled model.
+        query: what the summary is to be about: a question or some words. For the bundled model, and for models that
+            were trained here to write with the question's tokens global.
         model: None takes the bundled model, which picks sentences. Else the folder or name of a model (one trained
             here, or a published LED, BART, mBART or BigBird-Pegasus, which write), or what `load_summarizer` returned.
         language: ISO 639-1 code for cutting sentences; None guesses by the script.
@@ -122,11 +124,32 @@ def _load(source: str, language: str | None, decoding: Decoding | None) -> Summa
             raise InputError(f"model {source!r} picks sentences and decodes nothing; leave the decoding options out")
         return Extractive(ModelScorer(model, tokenizer, source), language=language)
     if isinstance(model, LongspanForConditionalGeneration):
-        return Abstractive(model, tokenizer, source=source, decoding=decoding)
+        return Abstractive(model, tokenizer, source=source, decoding=decoding, task=_task(source, model))
     raise InputError(
         f"model {source!r} is a {type(model).__name__}, which cannot summarise; give a sentence scorer or a "
         "sequence-to-sequence model such as LED or BART"
     )
+
+
+def _task(source: str, model: Any) -> Any | None:
+    """The task with whose tagger a model weighs tokens, by the recipe beside it; None for a model that does not.
+
+    Raises:
+        InputError: no recipe names a tagger, as where a model was trained for the upper bound alone.
+    """
+    from longspan.stacks import stack_config
+
+    if not stack_config(model.config.stack).weighs:
+        return None
+    from longspan.tasks import task_beside
+
+    task: Any = task_beside(Path(source))
+    if getattr(task, "tagger", None) is None:
+        raise InputError(
+            f"model {source!r} weighs tokens by importance, and no recipe beside it names a tagger; train it with "
+            "task.importance=tagger and task.tagger"
+        )
+    return replace(task, prefix="", max_source_tokens=model.config.max_position_embeddings)
 
 
 class Extractive:
@@ -176,10 +199,13 @@ class Extractive:
 class Abstractive:
     """Summarises by writing with a `LongspanForConditionalGeneration` model."""
 
-    def __init__(self, model: Any, tokenizer: Any, *, source: str, decoding: Decoding | None = None) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, *, source: str, decoding: Decoding | None = None, task: Any | None = None
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.source = source
+        self.task = task
         self.options = (decoding or Decoding()).options()
         if "max_new_tokens" in self.options:
             # transformers warns where both a total and a new length are set.
@@ -189,19 +215,17 @@ class Abstractive:
         """See `longspan.summarize`."""
         import torch
 
-        if query is not None:
-            raise InputError(f"model {self.source!r} reads no query; leave the query {query!r} or the model out")
-
         if given := extent_of(sentences).given:
             raise InputError(
                 f"{given} is given, but model {self.source!r} writes its summary; "
                 "give the longest length in tokens instead (max_tokens)"
             )
         begin = time.perf_counter()
-        input_ids = torch.tensor([self.tokenizer(document.words, verbose=False)["input_ids"]], dtype=torch.long)
-        self._check_length(input_ids.shape[1])
+        ids, options = self._inputs(document, query)
+        input_ids = torch.tensor([ids], dtype=torch.long)
+        self._check_length(len(ids))
         with torch.inference_mode(), one_sentence(f"model {self.source!r} cannot write a summary as it is configured"):
-            output = self.model.generate(input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **self.options)
+            output = self.model.generate(input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **options)
         written = self.tokenizer.decode(output[0], skip_special_tokens=True).strip()
         return Summary(
             sentences=tuple(ScoredSentence(sentence.text) for sentence in split_sentences(written)),
@@ -209,6 +233,37 @@ class Abstractive:
             seconds=time.perf_counter() - begin,
             note=None if written else "the model wrote an empty summary",
         )
+
+    def _inputs(self, document: Document, query: str | None) -> tuple[list[int], dict[str, Any]]:
+        """Token ids, and options of `generate`: a query stands before the document, and its tokens are global; a model
+        that weighs tokens is told how important its tagger holds each."""
+        import torch
+
+        from longspan.data.summaries.rows import SummaryRow
+
+        if query is None and self.task is None:
+            return list(self.tokenizer(document.words, verbose=False)["input_ids"]), self.options
+        task: Any = self.task if query is None else self._querying(query)
+        row = SummaryRow(id=document.name, pieces=(document.words,), question=query)
+        features = replace(task, max_source_tokens=LARGEST).features(row, self.tokenizer)
+        ids, options = features["input_ids"], dict(self.options)
+        if query is not None:
+            options["global_attention_mask"] = (torch.arange(len(ids)) < features["global_tokens"])[None]
+        if "importance" in features:
+            options["importance"] = torch.tensor([features["importance"]])
+        return ids, options
+
+    def _querying(self, query: str) -> Any:
+        """The task that a model was trained for which reads queries."""
+        from longspan.tasks import task_beside
+
+        task = task_beside(Path(self.source))
+        if task is None or getattr(task, "global_tokens", None) != "question":
+            raise InputError(
+                f"model {self.source!r} reads no query, since it was not trained with task.global_tokens=question; "
+                f"leave the query {query!r} or the model out"
+            )
+        return task
 
     def _check_length(self, tokens: int) -> None:
         longest = self.model.config.max_position_embeddings

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from longspan.models.configuration import LongspanConfig
     from longspan.models.encoder import LongspanModel
     from longspan.models.encoder_decoder import LongspanForConditionalGeneration
+    from longspan.models.heads.candidate_scoring import CandidateScoringOutput, LongspanForCandidateScoring
     from longspan.models.heads.coreference import CoreferenceOutput, LongspanForCoreference
     from longspan.models.heads.masked_lm import LongspanForMaskedLM
+    from longspan.models.heads.multi_hop import LongspanForMultiHop, MultiHopOutput
     from longspan.models.heads.natural_questions import LongspanForNaturalQuestions, NaturalQuestionsOutput
     from longspan.models.heads.question_answering import LongspanForQuestionAnswering
     from longspan.models.heads.replaced_tokens import LongspanForReplacedTokens
@@ -31,12 +33,15 @@ if TYPE_CHECKING:
     from longspan.models.pretrained import LongspanPreTrainedModel
 
 __all__ = [
+    "CandidateScoringOutput",
     "CoreferenceOutput",
     "LongspanConfig",
+    "LongspanForCandidateScoring",
     "LongspanForCausalLM",
     "LongspanForConditionalGeneration",
     "LongspanForCoreference",
     "LongspanForMaskedLM",
+    "LongspanForMultiHop",
     "LongspanForNaturalQuestions",
     "LongspanForQuestionAnswering",
     "LongspanForReplacedTokens",
@@ -46,12 +51,14 @@ __all__ = [
     "LongspanForTokenClassification",
     "LongspanModel",
     "LongspanPreTrainedModel",
+    "MultiHopOutput",
     "NaturalQuestionsOutput",
     "SentenceEmbeddingOutput",
     "SentenceScoringOutput",
 ]
 
 _HOMES = {
+    "CandidateScoringOutput": "heads.candidate_scoring",
     "CoreferenceOutput": "heads.coreference",
     "LongspanConfig": "configuration",
     "LongspanModel": "encoder",

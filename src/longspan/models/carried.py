@@ -6,7 +6,7 @@ is cut off from the graph after each batch, so that back-propagation ends at the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -54,7 +54,7 @@ class Carried:
         self.next[column] = segment + 1
         if cache is not None and self.is_used:
             for layer in cache.layers:
-                _replace(layer, Tensor.detach)
+                _detach(layer)
             self.caches[column] = cache
 
     def reset(self) -> None:
@@ -114,10 +114,10 @@ def _set(layer: Any, name: str, value: Tensor) -> None:
         layer.dtype, layer.device = value.dtype, value.device
 
 
-def _replace(layer: Any, change: Callable[[Tensor], Tensor]) -> None:
-    """Change every tensor that a cache layer holds."""
+def _detach(layer: Any) -> None:
+    """Cut every tensor that a cache layer holds off from the graph."""
     for name, value in vars(layer).items():
         if isinstance(value, Tensor):
-            setattr(layer, name, change(value))
+            setattr(layer, name, value.detach())
         elif isinstance(value, dict):
-            value.update({key: change(entry) for key, entry in value.items() if isinstance(entry, Tensor)})
+            value.update({key: entry.detach() for key, entry in value.items() if isinstance(entry, Tensor)})

@@ -32,6 +32,7 @@ class Encoder(EncoderNetwork):
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
         position_ids: Tensor | None = None,
+        importance: Tensor | None = None,
     ) -> EncoderOutput | tuple[Tensor, ...]:
         """Encode a batch: `(B, T)` ids and masks → states `(B, T, E)`; arguments as in `LongspanModel.forward`."""
         refuse_attentions(output_attentions, self.config.output_attentions)
@@ -41,7 +42,7 @@ class Encoder(EncoderNetwork):
         inputs = (input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, position_ids)
         aside = Aside() if self.stack.reports else None
         output: Any = EncoderOutput(
-            last_hidden_state=self.states(*inputs, seen, summary=summary, aside=aside),
+            last_hidden_state=self.states(*inputs, seen, summary=summary, aside=aside, importance=importance),
             hidden_states=None if seen is None else tuple(seen),
             pooler_output=None if summary is None else summary[0],
             **of_stack(aside, training=self.training),
@@ -83,6 +84,7 @@ class LongspanModel(LongspanPreTrainedModel):
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
         position_ids: Tensor | None = None,
+        importance: Tensor | None = None,
         **others: Any,
     ) -> EncoderOutput | tuple[Tensor, ...]:
         """Encode a batch.
@@ -99,6 +101,8 @@ class LongspanModel(LongspanPreTrainedModel):
             return_dict: False returns a tuple; `None` leaves it to the configuration.
             position_ids: `(1 or B, T)` int64 rows of the position table, as transformers counts them; `None` counts the
                 tokens. Windows go by the place in the input all the same.
+            importance: `(B, T)` from 0 to 1, how important each token is, for stacks that weigh tokens by it
+                (`top_down` with `pooling: importance`).
             **others: further arguments of transformers' classes, as long as they ask for nothing.
 
         Returns:
@@ -119,7 +123,14 @@ class LongspanModel(LongspanPreTrainedModel):
             output_hidden_states,
             output_attentions,
             position_ids=position_ids,
+            importance=importance,
         )
         summary = states.get("pooler_output")
         pooled = summary if self.pooler is None else self.pooler(states.last_hidden_state, summary)
         return self.finish(EncoderOutput(**{**states, "pooler_output": pooled}), return_dict)
+
+
+def encoder_of(model: LongspanPreTrainedModel) -> LongspanModel | None:
+    """The encoder below a head, or the model itself where it is one; None where there is none, or a decoder too."""
+    encoder = model if isinstance(model, LongspanModel) else getattr(model, "model", None)
+    return encoder if isinstance(encoder, LongspanModel) and not model.config.is_encoder_decoder else None

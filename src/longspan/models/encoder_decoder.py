@@ -19,7 +19,7 @@ from longspan.models.generation import LongspanWriter
 from longspan.models.losses import IGNORED
 from longspan.models.outputs import TextFromSourceOutput
 
-_SOURCE_INPUTS = ("encoder_outputs", "attention_mask", "global_attention_mask", "inputs_embeds")
+_SOURCE_INPUTS = ("encoder_outputs", "attention_mask", "global_attention_mask", "inputs_embeds", "importance")
 
 
 class LongspanForConditionalGeneration(LongspanWriter):
@@ -83,6 +83,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
         token_type_ids: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
+        importance: Tensor | None = None,
         **others: Any,
     ) -> TextFromSourceOutput | tuple[Any, ...]:
         """Teacher-forced logits, and the loss when `labels` are given.
@@ -104,6 +105,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
             token_type_ids: `(B, S)` int64 types of the source tokens, for models with `type_vocab_size` > 0.
             decoder_inputs_embeds: `(B·beams, T, E)` instead of `decoder_input_ids`.
             output_attentions: refused; see `Attention.weights`.
+            importance: `(B, S)`, how important each source token is; as in `LongspanModel.forward`.
             **others: further arguments of transformers' classes, as long as they ask for nothing.
 
         Raises:
@@ -113,7 +115,13 @@ class LongspanForConditionalGeneration(LongspanWriter):
         refuse_attentions(output_attentions, self.config.output_attentions)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
-                input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, output_hidden_states
+                input_ids,
+                attention_mask,
+                global_attention_mask,
+                token_type_ids,
+                inputs_embeds,
+                output_hidden_states,
+                importance=importance,
             )
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)

@@ -11,6 +11,7 @@ from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveHead
 from longspan.models.decoder import Decoder
 from longspan.models.losses import token_loss
+from longspan.models.ngrams import DistinctNgrams
 from longspan.models.outputs import with_stack_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
 
@@ -58,7 +59,9 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Write text: `GenerationMixin.generate`, which encodes each document once.
 
-        A model with layers that keep no state reads all that is written again in every step.
+        A model with layers that keep no state reads all that is written again in every step. Ids in
+        `no_repeat_ngram_ignored`, given or in the generation configuration, do not count for `no_repeat_ngram_size`:
+        see `DistinctNgrams`.
 
         Raises:
             InputError: `max_new_tokens` or `max_length` asks for more tokens than the decoder has positions, which
@@ -77,8 +80,18 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
             )
         if new is None and total is not None and total - 1 > limit:
             raise InputError(f"max_length={total} is more than this model writes; give at most {limit + 1}")
+        self._ignore_in_ngrams(kwargs, settings or self.generation_config)
         parent: Any = super()
         return parent.generate(*args, **kwargs)
+
+    @staticmethod
+    def _ignore_in_ngrams(given: dict[str, Any], settings: Any) -> None:
+        """Put our own block of n-grams in the place of transformers', where it is told to ignore some tokens."""
+        ignored = given.pop("no_repeat_ngram_ignored", getattr(settings, "no_repeat_ngram_ignored", None))
+        size = given.get("no_repeat_ngram_size", settings.no_repeat_ngram_size)
+        if ignored and size:
+            given["no_repeat_ngram_size"] = 0
+            given["logits_processor"] = [*(given.get("logits_processor") or ()), DistinctNgrams(size, ignored)]
 
     def _prompt_length(self, args: tuple[Any, ...], given: dict[str, Any]) -> int:
         """Tokens that the decoder reads before it writes; without a prompt, the start token."""

@@ -18,7 +18,7 @@ IGNORED = -100
 
 
 def token_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, count: Tensor | int | None = None) -> Tensor:
-    """Mean cross-entropy over the labels that are not −100, in float32.
+    """Mean cross-entropy over the labels that are not −100, in float32 or wider.
 
     Args:
         logits: `(B, T, V)`.
@@ -28,7 +28,7 @@ def token_loss(logits: Tensor, labels: Tensor, smoothing: float = 0.0, count: Te
     """
     check_labels(labels, logits.shape[:-1])
     total = functional.cross_entropy(
-        logits.flatten(0, -2).float(),
+        wide(logits).flatten(0, -2),
         labels.flatten(),
         ignore_index=IGNORED,
         label_smoothing=smoothing,
@@ -61,14 +61,41 @@ def document_loss(config: LongspanConfig, logits: Tensor, labels: Tensor) -> Ten
     return functional.binary_cross_entropy_with_logits(logits, labels)
 
 
-def span_loss(start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor) -> Tensor:
-    """Mean cross-entropy of the two ends of an answer; positions outside the `(B, T)` logits are ignored."""
-    losses = []
-    for logits, positions in ((start, start_positions), (end, end_positions)):
-        positions = positions.flatten()
-        inside = (positions >= 0) & (positions < logits.shape[1])
-        losses.append(token_loss(logits, torch.where(inside, positions, IGNORED)))
-    return (losses[0] + losses[1]) / 2
+def span_loss(
+    start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    """Mean of the losses of the two ends of an answer, see `any_place_loss`."""
+    return (any_place_loss(start, start_positions, mask) + any_place_loss(end, end_positions, mask)) / 2
+
+
+def any_place_loss(logits: Tensor, places: Tensor, mask: Tensor | None = None) -> Tensor:
+    """`−log` of the probability that all right places of a row have together, mean over the rows that have one.
+
+    With one right place this is cross-entropy; with several, any of them will do (Clark and Gardner 2018): `logsumexp`
+    over all places less that over the right ones, `log Σ exp z − log Σ_right exp z`.
+
+    Args:
+        logits: `(B, T)`.
+        places: `(B,)` or `(B, K)` int64; those outside the row are none, and one that comes twice counts once.
+        mask: `(B, T)`, real tokens; padding is no place.
+    """
+    rows, length = logits.shape
+    places = places.reshape(rows, -1)
+    inside = (places >= 0) & (places < length)
+    right = torch.zeros(rows, length + 1, dtype=torch.bool, device=logits.device)
+    right = right.scatter(1, torch.where(inside, places, length), True)[:, :length]
+    logits = wide(logits)
+    if mask is not None:
+        logits, right = logits.masked_fill(~mask.bool(), torch.finfo(logits.dtype).min), right & mask.bool()
+    labelled = right.any(1)
+    # A row without a right place takes all of them, so that its loss and its gradient are 0.
+    chosen = logits.masked_fill(~(right | ~labelled[:, None]), float("-inf"))
+    return (logits.logsumexp(1) - chosen.logsumexp(1)).sum() / labelled.sum().clamp(min=1)
+
+
+def wide(logits: Tensor) -> Tensor:
+    """In float32 at least."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def binary_loss(logits: Tensor, labels: Tensor, exists: Tensor | None) -> Tensor:

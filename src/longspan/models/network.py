@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from longspan.attention import Attention, Tokens
+from longspan.attention import Attention, AttentionConfig, Tokens
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
-from longspan.models.tokens import border_of, describe_tokens
+from longspan.models.tokens import border_of, checked_importance, describe_tokens
 from longspan.stacks import Aside, Sizes, stack_config
 from longspan.stacks.block import Block, Kept
 from longspan.stacks.cross_attention import CrossAttention
@@ -26,16 +26,28 @@ if TYPE_CHECKING:
 
 
 def make_block(
-    config: ModelFields, layer: int, *, kind: type[Block] = Block, decoder: bool = False, causal: bool = False
+    config: ModelFields,
+    layer: int,
+    *,
+    kind: type[Block] = Block,
+    decoder: bool = False,
+    causal: bool = False,
+    mechanism: AttentionConfig | None = None,
+    cross_attention: nn.Module | None = None,
+    norm_before_sum: bool = False,
 ) -> Block:
     """Block `layer` of the encoder, or, where `causal`, of a model that has a decoder only; or else, of the decoder of
-    an encoder–decoder: causal, and with attention to the source."""
+    an encoder–decoder: causal, and with attention to the source. A stack may ask for another `mechanism` than the
+    layer's own, and for something that reads a source, as `Block` has it."""
     heads = config.decoder_attention_heads if decoder else config.num_attention_heads
     inner = config.decoder_intermediate_size if decoder else config.intermediate_size
     assert heads is not None
     assert inner is not None
-    mechanism = config.decoder_layer_attention(layer) if decoder else config.layer_attention(layer)
+    if mechanism is None:
+        mechanism = config.decoder_layer_attention(layer) if decoder else config.layer_attention(layer)
     width = config.hidden_size
+    if decoder:
+        cross_attention = CrossAttention(width=width, heads=heads, dropout=config.attention_dropout)
     return kind(
         mechanism.build(width=width, heads=heads, causal=causal or decoder),
         inner=inner,
@@ -44,7 +56,8 @@ def make_block(
         dropout=config.dropout,
         activation_dropout=config.activation_dropout,
         pre=config.normalization == "pre",
-        cross_attention=CrossAttention(width=width, heads=heads, dropout=config.attention_dropout) if decoder else None,
+        cross_attention=cross_attention,
+        norm_before_sum=norm_before_sum,
     )
 
 
@@ -77,7 +90,9 @@ class Network(nn.Module):
         self.config = config
         self.embeddings = Embeddings(config, decoder=decoder)
         block = partial(make_block, config, kind=self.block, decoder=decoder, causal=causal)
-        stack, depth = stack_config(config.stack), config.decoder_layers if decoder else config.num_hidden_layers
+        stack, depth = stack_config(config.stack), config.num_hidden_layers
+        if decoder:
+            stack, depth = stack.of_decoder, config.decoder_layers
         self.layers = stack.build(block, depth, sizes_of(config, decoder=decoder, causal=causal))
         self.stack = stack
         self.relative = _shared_positions(self.layers)
@@ -138,6 +153,7 @@ class EncoderNetwork(Network):
         first_position: int = 0,
         summary: list[Tensor] | None = None,
         aside: Aside | None = None,
+        importance: Tensor | None = None,
     ) -> Tensor:
         """The final states `(B, T, E)`; arguments as in `LongspanModel.forward`.
 
@@ -152,6 +168,8 @@ class EncoderNetwork(Network):
         again = border if stack.restarts else None
         hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, rows, again)
         tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask, border)
+        if importance is not None or stack.weighs:
+            tokens = replace(tokens, importance=checked_importance(stack, importance, hidden))
         if stack.adds_positions and position_ids is not None:
             tokens = replace(tokens, places=position_ids - self.embeddings.offset)
         elif stack.adds_positions and first_position:

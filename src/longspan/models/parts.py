@@ -5,23 +5,17 @@ What comes out at the end is what the encoder makes of the pair, with the passag
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from longspan.attention import Tokens
 from longspan.models.tokens import bool_mask, describe_tokens
+from longspan.stacks.decomposed import Part
 
 if TYPE_CHECKING:
     from longspan.models.network import EncoderNetwork
-
-
-class PartStates(NamedTuple):
-    """States `(B, W, E)` of one part before the upper layers, and what is known of its tokens."""
-
-    hidden: Tensor
-    tokens: Tokens
 
 
 def part_states(
@@ -31,21 +25,20 @@ def part_states(
     token_type_ids: Tensor | None = None,
     *,
     question: bool = False,
-) -> PartStates:
-    """One part of B rows, each filled up on the right: ids and masks `(B, W)`. A question has the model's default
-    global tokens, a passage none."""
+) -> Part:
+    """One part of B rows before the upper layers, each filled up on the right: ids and masks `(B, W)`. A question has
+    the model's default global tokens, a passage none."""
     hidden = encoder.embeddings(input_ids, token_type_ids)
     if question:
         tokens = describe_tokens(encoder.config, hidden, input_ids, attention_mask, None)
     else:
         tokens = Tokens(mask=bool_mask("attention_mask", attention_mask, hidden))
     layers: Any = encoder.layers
-    return PartStates(layers.lower_states(hidden, tokens, *_tables(encoder)), tokens)
+    hidden = layers.through(range(layers.lower), hidden, tokens, None, None, *_tables(encoder))
+    return Part(hidden, tokens)
 
 
-def joint_states(
-    encoder: EncoderNetwork, question: PartStates, passages: Tensor, mask: Tensor
-) -> tuple[Tensor, Tensor]:
+def joint_states(encoder: EncoderNetwork, question: Part, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """One question with B passages.
 
     Args:
@@ -65,7 +58,8 @@ def joint_states(
         flags = torch.cat([flags.expand(count, -1), torch.zeros_like(mask)], 1)
     tokens = Tokens(mask=whole, is_global=flags).with_slots()
     layers: Any = encoder.layers
-    hidden = layers.layers_from(layers.lower, hidden, tokens, *_tables(encoder))
+    upper = range(layers.lower, len(layers))
+    hidden = layers.through(upper, hidden, tokens, None, None, *_tables(encoder))
     return (hidden if encoder.final_norm is None else encoder.final_norm(hidden)), whole
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,11 +31,11 @@ def in_pieces(model: Any, inputs: dict[str, Any], sentence_ids: Tensor | None, l
     rows, length = given.shape[:2]
     mask = tensors.setdefault("attention_mask", torch.ones(rows, length, dtype=torch.bool, device=given.device))
     others = {name: value for name, value in inputs.items() if name not in tensors}
-    bounds = [
-        (row, start, end)
-        for row in range(rows)
-        for start, end in cut(None if sentence_ids is None else sentence_ids[row], int(_end(mask[row])), limit)
-    ]
+    ends = [int(_end(row)) for row in mask]
+    sentences = [[0] * end for end in ends]
+    if sentence_ids is not None:
+        sentences = [ids[:end].tolist() for ids, end in zip(sentence_ids, ends, strict=True)]
+    bounds = [(row, *bound) for row, ids in enumerate(sentences) for bound in cut(ids, limit)]
     widest = max((end - start for _, start, end in bounds), default=0)
     pieces = {name: value.new_zeros(len(bounds), widest, *value.shape[2:]) for name, value in tensors.items()}
     for name, value in tensors.items():
@@ -52,15 +53,24 @@ def in_pieces(model: Any, inputs: dict[str, Any], sentence_ids: Tensor | None, l
     return BaseModelOutput(last_hidden_state=hidden)
 
 
-def cut(sentence_ids: Tensor | None, length: int, limit: int) -> list[tuple[int, int]]:
-    """Bounds of the pieces of `length` tokens: each as long as may be, and ends where a sentence does, if one does."""
-    ids = [0] * length if sentence_ids is None else sentence_ids[:length].tolist()
+def cut(sentences: Sequence[int], room: int, lengths: Sequence[int] | None = None) -> list[tuple[int, int]]:
+    """Bounds of pieces that are each as long as may be, and end where a sentence does, if one does.
+
+    Args:
+        sentences: the sentence of each token, or of each word.
+        room: the most tokens of a piece; a word of more is a piece.
+        lengths: tokens of each word; `None` where these are tokens.
+    """
+    sizes = [1] * len(sentences) if lengths is None else lengths
     found: list[tuple[int, int]] = []
     start = 0
-    while start < length:
-        end = min(start + limit, length)
-        if end < length:
-            borders = (place for place in range(end, start, -1) if ids[place] != ids[place - 1])
+    while start < len(sizes):
+        end, taken = start + 1, sizes[start]
+        while end < len(sizes) and taken + sizes[end] <= room:
+            taken += sizes[end]
+            end += 1
+        if end < len(sizes):
+            borders = (place for place in range(end, start, -1) if sentences[place] != sentences[place - 1])
             end = next(borders, end)
         found.append((start, end))
         start = end

@@ -12,6 +12,7 @@ from longspan.errors import InputError
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
+    from longspan.stacks import StackConfig
 
 
 def describe_tokens(
@@ -70,6 +71,34 @@ def border_of(
     if attention_mask is not None:
         second = second & attention_mask.bool()
     return (second.cumsum(1) == 0).sum(1)
+
+
+def checked_importance(stack: StackConfig, importance: Tensor | None, hidden: Tensor) -> Tensor:
+    """How important each token of states `(B, T, E)` is, `(B, T)`, on their device.
+
+    Raises:
+        InputError: it is given to a stack that does not weigh tokens, or not given to one that does; it is of another
+            shape, negative, or not finite.
+    """
+    if not stack.weighs:
+        raise InputError(
+            f"importance was given, but the stack {stack.stack!r} as configured does not weigh tokens; leave it out"
+        )
+    if importance is None:
+        raise InputError(
+            "importance is missing, and the stack weighs tokens by it (pooling='importance'); give a number from 0 to "
+            "1 for each token, as an importance tagger does, or configure pooling='average'"
+        )
+    if tuple(importance.shape) != tuple(hidden.shape[:2]):
+        raise InputError(
+            f"importance has shape {tuple(importance.shape)} but the input is {tuple(hidden.shape[:2])}; give one "
+            "number per token"
+        )
+    if not torch.compiler.is_compiling():
+        wrong = ~(importance.isfinite() & (importance >= 0))
+        if bool(wrong.any()):
+            raise InputError(f"importance holds {importance[wrong][0].item():g}; give probabilities, from 0 to 1")
+    return importance.to(hidden.device)
 
 
 def bool_mask(

@@ -1,4 +1,4 @@
-"""Sines and cosines of distances, and where each pair of tokens finds its own."""
+"""Sines and cosines of places and distances, and where each pair of tokens finds its own."""
 
 from __future__ import annotations
 
@@ -25,16 +25,20 @@ def distance_sinusoids(first: int, last: int, width: int, like: Tensor) -> Tenso
     return _kept_table(low, high, width, like.dtype, like.device)[first - low : last + 1 - low]
 
 
+def sinusoid_angles(numbers: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    """`(…)` integers n → `(…, ⌈E/2⌉)` angles `n·ω_i` of E = `width`, in `dtype`, or in float32 where that is wider."""
+    wide = torch.promote_types(dtype, torch.float32)
+    even = torch.arange(0, width, 2, device=numbers.device, dtype=wide)
+    return numbers[..., None].to(wide) * 10000.0 ** (-even / width)
+
+
 def _rounded(offset: int) -> int:
     """The next multiple of `ROUND`, 0 for what is not above 0."""
     return max(0, -(-offset // ROUND) * ROUND)
 
 
 def _table(first: int, last: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    wide = torch.promote_types(dtype, torch.float32)
-    distance = -torch.arange(first, last + 1, device=device).to(wide)
-    even = torch.arange(0, width, 2, device=device).to(wide)
-    angle = distance[:, None] * 10000.0 ** (-even / width)
+    angle = sinusoid_angles(-torch.arange(first, last + 1, device=device), width, dtype)
     return torch.cat([angle.sin(), angle.cos()], dim=-1)[:, :width].to(dtype)
 
 

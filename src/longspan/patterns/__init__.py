@@ -23,6 +23,7 @@ from longspan.patterns.kinds import (
     Strided,
     Window,
 )
+from longspan.patterns.prefix import Prefix
 from longspan.patterns.random_blocks import RandomBlocks
 from longspan.patterns.text import parse
 
@@ -37,6 +38,7 @@ __all__ = [
     "Pattern",
     "PerHead",
     "PooledWindow",
+    "Prefix",
     "RandomBlocks",
     "Span",
     "Strided",

@@ -19,10 +19,11 @@ from longspan.patterns.kinds import (
     Strided,
     Window,
 )
+from longspan.patterns.prefix import Prefix
 from longspan.patterns.random_blocks import RandomBlocks
 from longspan.plugins import find
 
-_KINDS = (Full, Causal, Window, First, Blocks, Strided, Fixed, RandomBlocks, PooledWindow)
+_KINDS = (Full, Causal, Window, First, Blocks, Strided, Fixed, Prefix, RandomBlocks, PooledWindow)
 _PER_HEAD = text_name(PerHead)
 KINDS: dict[str, type] = {text_name(kind): kind for kind in (*_KINDS, PerHead)}
 """Name in text → kind of pattern; `longspan.register` adds to it."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterator
-from itertools import groupby
+from collections import Counter
 from os import PathLike
 from typing import Any
 
-from longspan.inference.ponder import Piece, Pondered, ponder_times
-from longspan.pictures.frame import as_line, as_text, page_frame, page_style
+from longspan.inference.ponder import Pondered, ponder_times
 from longspan.pictures.pages import SHADES, check_page, save_page
+from longspan.pictures.shaded import Shaded, shaded_page
 
 
 def ponder(
@@ -44,23 +42,17 @@ def ponder(
 
 def ponder_page(pondered: Pondered, title: str = "Ponder times") -> str:
     """The page: the text on one side, and how many tokens took how many steps on the other."""
-    counts = Counter(piece.steps for piece in pondered.pieces)
-    facts = [f"{len(pondered.pieces):,} tokens", f"{pondered.mean:.2f} steps on average, at most {pondered.most}"]
-    rows = (
-        f'<p class="legend"><span class="scale" aria-hidden="true"><i class="s{shade_of(steps, pondered.most)}"></i>'
-        f'</span><span>{in_words(steps)}</span><span class="key">{counts[steps]:,}</span></p>\n'
-        for steps in range(1, pondered.most + 1)
+    counts, most = Counter(piece.steps for piece in pondered.pieces), pondered.most
+    return shaded_page(
+        title,
+        pondered.text,
+        (Shaded(each.start, each.end, shade_of(each.steps, most), in_words(each.steps)) for each in pondered.pieces),
+        facts=[f"{len(pondered.pieces):,} tokens", f"{pondered.mean:.2f} steps on average, at most {most}"],
+        legend=(
+            "Tokens by steps",
+            [(shade_of(steps, most), in_words(steps), counts[steps]) for steps in range(1, most + 1)],
+        ),
     )
-    pieces = [
-        f'<header>\n<h1 dir="auto">{as_line(title)}</h1>\n<ul class="counts">',
-        *(f"<li>{fact}</li>" for fact in facts),
-        '</ul>\n</header>\n<main>\n<nav aria-label="Tokens by steps">\n<h2>Tokens by steps</h2>\n',
-        *rows,
-        '</nav>\n<article aria-label="Text" dir="auto">\n',
-        *_paragraphs(pondered),
-        "</article>\n</main>\n",
-    ]
-    return page_frame(title, page_style(), pieces)
 
 
 def shade_of(steps: int, most: int) -> int:
@@ -71,27 +63,3 @@ def shade_of(steps: int, most: int) -> int:
 def in_words(steps: int) -> str:
     """ "1 step" """
     return f"{steps} {'step' if steps == 1 else 'steps'}"
-
-
-def _paragraphs(pondered: Pondered) -> Iterator[str]:
-    """The lines of the text; neighbours that took equally many steps share a mark."""
-    start, pieces = 0, deque(pondered.pieces)
-    for line in pondered.text.splitlines(keepends=True):
-        end, inside = start + len(line), list[Piece]()
-        while pieces and pieces[0].start < end:
-            inside.append(pieces.popleft())
-        if line.strip():
-            yield f'<p dir="auto">{"".join(_marked(pondered, inside, start, end))}</p>\n'
-        start = end
-
-
-def _marked(pondered: Pondered, pieces: list[Piece], start: int, end: int) -> Iterator[str]:
-    done = start
-    for steps, group in groupby(pieces, key=lambda piece: piece.steps):
-        members = list(group)
-        first, last = max(members[0].start, done), min(members[-1].end, end)
-        yield as_text(pondered.text[done:first])
-        words = as_text(pondered.text[first:last])
-        yield f'<span class="s{shade_of(steps, pondered.most)}" title="{in_words(steps)}">{words}</span>'
-        done = max(done, last)
-    yield as_text(pondered.text[done:end].rstrip())

@@ -15,6 +15,7 @@ from longspan.stacks.recurrent import RecurrentConfig
 from longspan.stacks.reversible import ReversibleConfig
 from longspan.stacks.sequential import SequentialConfig
 from longspan.stacks.star import StarConfig
+from longspan.stacks.top_down import TopDownConfig
 from longspan.stacks.universal import UniversalConfig
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Sizes",
     "StackConfig",
     "StarConfig",
+    "TopDownConfig",
     "UniversalConfig",
     "stack_config",
 ]
@@ -38,6 +40,7 @@ _KINDS: tuple[type[StackConfig], ...] = (
     UniversalConfig,
     DecomposedConfig,
     StarConfig,
+    TopDownConfig,
 )
 STACKS: dict[str, type[StackConfig]] = {kind.stack: kind for kind in _KINDS}
 """Name → configuration, whose `build(block, layers, sizes)` makes the module."""

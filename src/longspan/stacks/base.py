@@ -60,10 +60,9 @@ class StackConfig:
     summarizes: ClassVar[bool] = False
     """Whether it sums every row up in one vector, and takes a list `summary` that is to receive these."""
 
-    @property
-    def carries(self) -> bool:
-        """Whether what its layers keep of one segment of a text goes on to the next, in training too."""
-        return False
+    plain_blocks: ClassVar[bool] = False
+    """Whether its blocks are those of a plain stack, so that it can start from the weights of one; what it has besides
+    starts anew."""
 
     unused: ClassVar[Mapping[str, str]] = {}
     """Fields of a model that mean nothing in this stack, and are refused, each with the reason: how the clause goes on
@@ -77,6 +76,11 @@ class StackConfig:
     def keeps_every_layer(self) -> bool:
         """Whether training keeps what each block computes until it comes back to it, and nothing besides, so that
         memory can be counted block by block."""
+        return False
+
+    @property
+    def carries(self) -> bool:
+        """Whether what its layers keep of one segment of a text goes on to the next, in training too."""
         return False
 
     @property
@@ -114,6 +118,16 @@ class StackConfig:
         return 0
 
     @property
+    def weighs(self) -> bool:
+        """Whether it asks how important each token is, by `Tokens.importance`."""
+        return False
+
+    @property
+    def of_decoder(self) -> StackConfig:
+        """The stack of a decoder beside an encoder that has this one."""
+        return self
+
+    @property
     def streams(self) -> int:
         """How many times as wide as the model its output is."""
         return 1
@@ -121,8 +135,12 @@ class StackConfig:
     def check_model(self, config: Any) -> None:
         """Raise `InputError` for fields of a model that do not go with this stack."""
 
-    def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Layers:
-        """Make the module, called as `Sequential` is, of `layers` blocks that `block(layer)` makes."""
+    def build(self, block: Callable[..., Block], layers: int, sizes: Sizes) -> Layers:
+        """Make the module, called as `Sequential` is, of `layers` blocks that `block(layer)` makes.
+
+        `block` takes options by name, too: a `mechanism` instead of the layer's own, and what reads a source, as
+        `cross_attention` and `norm_before_sum` of `Block`.
+        """
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ from longspan.attention import Attention, Tokens
 from longspan.attention.base import State
 from longspan.attention.parts.tokens import in_order
 from longspan.errors import InputError
-from longspan.stacks.cross_attention import CrossAttention
+from longspan.ops.reference import full_precision
 
 PLAIN_ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
 """Those that PyTorch has as transformers means them; the others are transformers' own."""
@@ -68,6 +69,8 @@ class Branch(NamedTuple):
     sublayer: Callable[[Tensor], Tensor]
     norm: nn.Module
     module: nn.Module
+    before_sum: bool = False
+    """Whether the norm is of what the branch gives, before that is added, wherever other branches have theirs."""
 
 
 class Kept(NamedTuple):
@@ -88,10 +91,13 @@ class Block(nn.Module):
         dropout: of each branch.
         activation_dropout: inside the feed-forward layer.
         pre: normalise the input of each branch, not the sum.
-        cross_attention: attention to a source, for decoders that have one.
+        cross_attention: attention to a source, for decoders that have one; or whatever else reads a source so.
+        norm_before_sum: normalise what this gives, before it is added, whatever `pre` says.
     """
 
-    cross_attention: CrossAttention | None
+    cross_attention: nn.Module | None
+    float32_attention: bool = False
+    """Whether attention to its own sequence stays in float32 under autocast, as training may ask for."""
 
     def __init__(
         self,
@@ -103,7 +109,8 @@ class Block(nn.Module):
         dropout: float,
         activation_dropout: float,
         pre: bool,
-        cross_attention: CrossAttention | None = None,
+        cross_attention: nn.Module | None = None,
+        norm_before_sum: bool = False,
     ) -> None:
         super().__init__()
         width = attention.width
@@ -118,6 +125,7 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(width, eps=eps)
         self.dropout = nn.Dropout(dropout)
         self.pre = pre
+        self.norm_before_sum = norm_before_sum
 
     def forward(
         self,
@@ -138,7 +146,7 @@ class Block(nn.Module):
         """
         given = (tokens, source, source_mask, *tables)
         for branch in self.branches(*given, past_key_values=past_key_values, memory=memory):
-            hidden = self._branch(hidden, branch.sublayer, branch.norm)
+            hidden = self._branch(hidden, branch)
         return clamp_half(hidden)
 
     def at(
@@ -161,11 +169,12 @@ class Block(nn.Module):
             tokens = replace(tokens, relative=tables)
         seen = self.attention_norm(hidden) if self.pre else hidden
         chosen = in_order(hidden, places)
-        chosen = chosen + self.dropout(self.attention.at(places, seen, tokens, own))
+        attended = self._precisely(seen, lambda x: self.attention.at(places, x, tokens, own))
+        chosen = chosen + self.dropout(attended)
         if not self.pre:
             chosen = self.attention_norm(chosen)
         for branch in others if places.shape[1] else ():
-            chosen = self._branch(chosen, branch.sublayer, branch.norm)
+            chosen = self._branch(chosen, branch)
         return clamp_half(chosen)
 
     def branches(
@@ -184,21 +193,37 @@ class Block(nn.Module):
         found = [Branch(self._attend(tokens, own, memory), self.attention_norm, self.attention)]
         cross = self.cross_attention
         if cross is not None and source is not None:
-            found.append(Branch(lambda x: cross(x, source, source_mask, kept), self.cross_attention_norm, cross))
+            read = partial(_read, cross, source, source_mask, kept)
+            found.append(Branch(read, self.cross_attention_norm, cross, self.norm_before_sum))
         return [*found, Branch(self.feed_forward, self.feed_forward_norm, self.feed_forward)]
 
     def _attend(self, tokens: Tokens, own: State | None, memory: Tensor | None) -> Callable[[Tensor], Tensor]:
         """Attention behind what a state or else a memory holds."""
         if memory is None:
-            return lambda x: self.attention(x, tokens, own)
+            return lambda x: self._precisely(x, lambda x: self.attention(x, tokens, own))
         past = self.attention_norm(memory) if self.pre else memory
-        return lambda x: self.attention.behind(past, x, tokens)
+        return lambda x: self._precisely(x, lambda x: self.attention.behind(past.to(x.dtype), x, tokens))
 
-    def _branch(self, hidden: Tensor, sublayer: Callable[[Tensor], Tensor], norm: nn.Module) -> Tensor:
-        """`x + f(norm(x))` when pre-normalised, else `norm(x + f(x))`, with dropout on the branch."""
+    def _precisely(self, hidden: Tensor, attend: Callable[[Tensor], Tensor]) -> Tensor:
+        """Attention to its input, in float32 where mixed precision is to leave it in that."""
+        if not self.float32_attention:
+            return attend(hidden)
+        with full_precision(hidden):
+            return attend(hidden.float())
+
+    def _branch(self, hidden: Tensor, branch: Branch) -> Tensor:
+        """`x + f(norm(x))` when pre-normalised, else `norm(x + f(x))`, with dropout on the branch; or else, where the
+        branch says so, `x + norm(f(x))`."""
+        if branch.before_sum:
+            return hidden + self.dropout(branch.norm(branch.sublayer(hidden)))
         if self.pre:
-            return hidden + self.dropout(sublayer(norm(hidden)))
-        return norm(hidden + self.dropout(sublayer(hidden)))
+            return hidden + self.dropout(branch.sublayer(branch.norm(hidden)))
+        return branch.norm(hidden + self.dropout(branch.sublayer(hidden)))
+
+
+def _read(cross: nn.Module, source: Tensor, source_mask: Tensor | None, kept: State | None, hidden: Tensor) -> Tensor:
+    """What a block reads in its source."""
+    return cross(hidden, source, source_mask, kept)
 
 
 def clamp_half(hidden: Tensor) -> Tensor:

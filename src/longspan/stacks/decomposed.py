@@ -37,6 +37,7 @@ class DecomposedConfig(StackConfig):
 
     stack: ClassVar[str] = "decomposed"
     causal: ClassVar[bool] = False
+    plain_blocks: ClassVar[bool] = True
     unused: ClassVar = {
         "decoder_layers": "which has no causal form, since its parts are a question and a passage that are both known"
     }
@@ -94,9 +95,7 @@ class Decomposed(Sequential):
         self,
         hidden: Tensor,
         tokens: Tokens,
-        source: Tensor | None = None,
-        source_mask: Tensor | None = None,
-        *tables: Tensor,
+        *given: Tensor | None,
         kept: Sequence[Kept] | None = None,
         seen: list[Tensor] | None = None,
     ) -> Tensor:
@@ -104,33 +103,18 @@ class Decomposed(Sequential):
         part."""
         border = tokens.border
         if border is None or self.lower == 0 or hidden.shape[1] == 0:
-            return self.layers_from(0, hidden, tokens, *tables, seen=seen)
+            return self.through(range(len(self)), hidden, tokens, *given, seen=seen)
         tokens = replace(tokens.with_slots(), border=None)
         parts = [question_of(hidden, tokens, border), passage_of(hidden, tokens, border)]
         for layer in range(self.lower):
             if seen is not None:
                 seen.append(joined(parts, border, hidden.shape[1]))
-            parts = [part._replace(hidden=self[layer](*part, None, None, *tables)) for part in parts]
+            block = self[layer]
+            parts = [
+                part._replace(hidden=self.through_block(block, part.hidden, part.tokens, *given)) for part in parts
+            ]
         hidden = joined(parts, border, hidden.shape[1])
-        return self.layers_from(self.lower, hidden, tokens, *tables, seen=seen)
-
-    def layers_from(
-        self, first: int, hidden: Tensor, tokens: Tokens, *tables: Tensor, seen: list[Tensor] | None = None
-    ) -> Tensor:
-        """The layers from `first` to the last, over whole rows."""
-        for layer in range(first, len(self)):
-            if seen is not None:
-                seen.append(hidden)
-            hidden = self[layer](hidden, tokens, None, None, *tables)
-        if seen is not None:
-            seen.append(hidden)
-        return hidden
-
-    def lower_states(self, hidden: Tensor, tokens: Tokens, *tables: Tensor) -> Tensor:
-        """A part by itself through the lower layers, `(B, W, E)` → `(B, W, E)`."""
-        for layer in range(self.lower):
-            hidden = self[layer](hidden, tokens, None, None, *tables)
-        return hidden
+        return self.through(range(self.lower, len(self)), hidden, tokens, *given, seen=seen)
 
 
 def question_of(hidden: Tensor, tokens: Tokens, border: Tensor) -> Part:

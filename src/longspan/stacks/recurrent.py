@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -13,8 +13,9 @@ from longspan.attention import Tokens
 from longspan.attention.base import State
 from longspan.errors import InputError
 from longspan.settings import Whole
-from longspan.stacks.base import Layers, Sizes, StackConfig
+from longspan.stacks.base import Sizes, StackConfig
 from longspan.stacks.block import Block, Kept
+from longspan.stacks.sequential import Sequential
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +61,9 @@ class RecurrentConfig(StackConfig):
         return Recurrent([block(layer) for layer in range(layers)], self)
 
 
-class Recurrent(Layers):
-    """The module of `RecurrentConfig`: a list of its blocks. Without states that are kept it is `Sequential`.
+class Recurrent(Sequential):
+    """The module of `RecurrentConfig`: a list of its blocks, whose segment stands behind those that the states
+    remember. Without states that are kept it is `Sequential`.
 
     Where something learns, a state holds the inputs of its layer, so that the projections of keys and values learn from
     the memory, and the memory itself does not. Elsewhere it holds keys and values, if the mechanism can continue those
@@ -87,54 +89,26 @@ class Recurrent(Layers):
         state = None if learns else block.attention.memory_state(self.config.memory_tokens)
         return HiddenLayer(self.config.memory_tokens) if state is None else state
 
-    def forward(
-        self,
-        hidden: Tensor,
-        tokens: Tokens,
-        source: Tensor | None = None,
-        source_mask: Tensor | None = None,
-        *tables: Tensor,
-        kept: Sequence[Kept] | None = None,
-        seen: list[Tensor] | None = None,
+    def through_block(
+        self, block: Any, hidden: Tensor, tokens: Tokens, *given: Tensor | None, kept: Kept | None = None
     ) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`, the segment behind those that the states remember; arguments as in
-        `Sequential.forward`.
+        """One layer behind its memory, to which its input is added.
 
         Raises:
             InputError: something is to learn from a state that holds keys and values.
         """
-        for layer, block in enumerate(self):
-            if seen is not None:
-                seen.append(hidden)
-            state = None if kept is None else kept[layer]
-            hidden = self._continued(block, hidden, tokens, source, source_mask, tables, state)
-        if seen is not None:
-            seen.append(hidden)
-        return hidden
-
-    def _continued(
-        self,
-        block: Any,
-        hidden: Tensor,
-        tokens: Tokens,
-        source: Tensor | None,
-        source_mask: Tensor | None,
-        tables: tuple[Tensor, ...],
-        kept: Kept | None,
-    ) -> Tensor:
-        """One layer behind its memory, to which its input is added."""
         if kept is None or not _holds_hidden(kept.own):
             if kept is not None and hidden.requires_grad and kept.own.get_seq_length():
                 raise InputError(
                     "past_key_values holds keys and values, from which nothing can learn; begin the text with a new "
                     "cache, or go on under torch.no_grad()"
                 )
-            return block(hidden, tokens, source, source_mask, *tables, past_key_values=kept)
+            return super().through_block(block, hidden, tokens, *given, kept=kept)
         state: Any = kept.own
         memory = state.hidden
         past = 0 if memory is None else memory.shape[1]
         tokens = replace(tokens, mask=tokens.last_mask(past + hidden.shape[1]))
-        written = block(hidden, tokens, source, source_mask, *tables, memory=memory)
+        written = block(hidden, tokens, *given, memory=memory)
         state.remember(hidden)
         return written
 

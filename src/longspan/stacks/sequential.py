@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -18,6 +18,7 @@ class SequentialConfig(StackConfig):
     """Every block reads what the one before it wrote (Vaswani et al. 2017, section 3.1)."""
 
     stack: ClassVar[str] = "sequential"
+    plain_blocks: ClassVar[bool] = True
 
     @property
     def keeps_every_layer(self) -> bool:
@@ -34,23 +35,42 @@ class Sequential(Layers):
         self,
         hidden: Tensor,
         tokens: Tokens,
-        source: Tensor | None = None,
-        source_mask: Tensor | None = None,
-        *tables: Tensor,
+        *given: Tensor | None,
         kept: Sequence[Kept] | None = None,
         seen: list[Tensor] | None = None,
     ) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; arguments as in `Block.forward`.
+        """`(B, T, E)` → `(B, T, E)`.
 
         Args:
+            hidden: as in `Block.forward`, like the tokens.
+            tokens: what is known of them.
+            *given: what else blocks are given: the source, its mask, and the tables that layers share.
             kept: one state per block, each continued; `None` for none.
             seen: a list that is to receive the states before each block and after the last.
         """
-        for layer, block in enumerate(self):
+        return self.through(range(len(self)), hidden, tokens, *given, kept=kept, seen=seen)
+
+    def through(
+        self,
+        layers: range,
+        hidden: Tensor,
+        tokens: Tokens,
+        *given: Tensor | None,
+        kept: Sequence[Kept] | None = None,
+        seen: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Through some of the layers, as `forward` through all."""
+        for layer in layers:
             if seen is not None:
                 seen.append(hidden)
             state = None if kept is None else kept[layer]
-            hidden = block(hidden, tokens, source, source_mask, *tables, past_key_values=state)
+            hidden = self.through_block(self[layer], hidden, tokens, *given, kept=state)
         if seen is not None:
             seen.append(hidden)
         return hidden
+
+    def through_block(
+        self, block: Any, hidden: Tensor, tokens: Tokens, *given: Tensor | None, kept: Kept | None = None
+    ) -> Tensor:
+        """Through one block, which goes on with its state; what a stack does around each of its blocks goes here."""
+        return block(hidden, tokens, *given, past_key_values=kept)

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention import Tokens
+from longspan.ops.sinusoids import sinusoid_angles
 from longspan.stacks.block import Kept
-
-PERIOD = 10_000.0
 
 StepSignal = Literal["learned", "sinusoidal", "none"]
 PositionSignal = Literal["sinusoidal", "none"]
@@ -47,9 +46,7 @@ class Signals(nn.Module):
 
     def _waves(self, number: Tensor, like: Tensor) -> Tensor:
         """`(…)` numbers → `(…, E)`, sines and cosines in turn, in the type of `like`."""
-        exact = torch.promote_types(like.dtype, torch.float32)
-        even = torch.arange(0, self.width, 2, device=number.device, dtype=exact)
-        angle = number[..., None] * PERIOD ** (-even / self.width)
+        angle = sinusoid_angles(number, self.width, like.dtype)
         waves = torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)[..., : self.width]
         return (self.scale * waves).to(like.dtype)
 

@@ -112,9 +112,7 @@ class Universal(Layers):
         self,
         hidden: Tensor,
         tokens: Tokens,
-        source: Tensor | None = None,
-        source_mask: Tensor | None = None,
-        *tables: Tensor,
+        *given: Tensor | None,
         kept: Sequence[Kept] | None = None,
         seen: list[Tensor] | None = None,
         aside: Aside | None = None,
@@ -124,7 +122,7 @@ class Universal(Layers):
         `aside` receives the ponder times and their cost, where positions stop by themselves.
         """
         places = self.signals.of_places(tokens, hidden.shape[1], kept, hidden)
-        run = Run(self.applied, self.signals, tokens, (source, source_mask, *tables), kept, places)
+        run = Run(self.applied, self.signals, tokens, given, kept, places)
         if self.halting is not None and self.steps:
             return self._pondered(run, hidden, seen, aside)
         for step in range(self.steps):
@@ -193,7 +191,7 @@ class Run:
     blocks: list[Any]
     signals: Signals
     tokens: Tokens
-    sources: tuple[Any, ...]
+    given: tuple[Tensor | None, ...]
     kept: Sequence[Kept] | None
     places: Tensor | None
     """Signals of the places, `(1 or B, T, E)`."""
@@ -210,11 +208,11 @@ class Run:
 
     def all(self, step: int, hidden: Tensor) -> Tensor:
         """The block on every place."""
-        return self.blocks[step](hidden, self.tokens, *self.sources, past_key_values=self._kept(step))
+        return self.blocks[step](hidden, self.tokens, *self.given, past_key_values=self._kept(step))
 
     def some(self, step: int, hidden: Tensor, places: Tensor) -> Tensor:
         """The block on some places `(B, Q)`, which see all: `(B, Q, E)`."""
-        return self.blocks[step].at(places, hidden, self.tokens, *self.sources, past_key_values=self._kept(step))
+        return self.blocks[step].at(places, hidden, self.tokens, *self.given, past_key_values=self._kept(step))
 
     def only_remember(self, step: int, hidden: Tensor) -> None:
         """Take the states into what a step keeps, for tokens that are still to come."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from longspan.changes import stages_of
 from longspan.errors import InputError
 from longspan.plain_yaml import read_yaml_file
 from longspan.settings import entry, from_plain, show
@@ -20,17 +21,22 @@ RECIPE = "recipe.yaml"
 
 TASKS: dict[str, Any] = {
     "summarization": "longspan.tasks.summaries.summarization:Summarization",
+    "importance": "longspan.tasks.summaries.importance:Importance",
     "extraction": "longspan.tasks.summaries.extraction:Extraction",
     "language_model": "longspan.tasks.language_modelling.language_model:LanguageModel",
     "language_stream": "longspan.tasks.language_modelling.streams:LanguageStream",
     "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
     "distillation": "longspan.tasks.embeddings.distillation:Distillation",
     "span_answers": "longspan.tasks.questions.spans:SpanAnswers",
-    "pair_labels": "longspan.tasks.labels.pairs:PairLabels",
+    "pair_labels": "longspan.tasks.classification.pairs:PairLabels",
     "classification": "longspan.tasks.classification.classification:Classification",
     "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
+    "candidate_choice": "longspan.tasks.questions.choice:CandidateChoice",
+    "multi_hop": "longspan.tasks.questions.hops.multi_hop:MultiHop",
     "algorithmic": "longspan.tasks.exercises.algorithmic:Algorithmic",
     "stories": "longspan.tasks.exercises.stories:Stories",
+    "dialogue_denoising": "longspan.tasks.dialogue.denoising:DialogueDenoising",
+    "topic_segmentation": "longspan.tasks.dialogue.topics:TopicSegmentation",
     "coreference": "longspan.tasks.coreference.coreference:Coreference",
 }
 """Name → where the task's dataclass lies, or the class itself where `longspan.register` added it."""
@@ -61,4 +67,4 @@ def task_beside(folder: Path) -> Any | None:
     recipe = read_yaml_file(folder / RECIPE, what)
     if not isinstance(recipe, dict) or not isinstance(recipe.get("task"), dict):
         raise InputError(f"{what} has no section `task`; put back the recipe that the model was trained with")
-    return build_task(recipe["task"])
+    return build_task(stages_of(recipe)[-1]["task"])

@@ -35,6 +35,8 @@ class Outcome:
     them for a name that ends in .jsonl."""
     flavour: str = ""
     """In words, which variant of the metric the scores are."""
+    mode: str = ""
+    """In few words, how what was scored was cut up, where scores depend on it."""
 
 
 class Task(Protocol):
@@ -58,6 +60,9 @@ class Task(Protocol):
     def __post_init__(self) -> None:
         """Refuse options out of range; whoever adds to this calls it first."""
         check(self)
+
+    takes_encoders: ClassVar[bool] = False
+    """Whether its model may start from the encoder of an encoder–decoder, whose decoder is left out."""
 
     head: ClassVar[str | None] = None
     """The head that the task trains, by its name in `HEADS`; None where `model_class` says it all."""
@@ -142,8 +147,9 @@ class Task(Protocol):
 
 
 def room_for(tokens: int, config: Any) -> int:
-    """So many tokens, or as many as the model has positions for; sinusoids have no end."""
-    return tokens if config.position_embedding == "sinusoidal" else min(tokens, config.max_position_embeddings)
+    """So many tokens, or as many as the model has positions for; sinusoids have no end, nor has a model without."""
+    endless = config.position_embedding in ("sinusoidal", "none")
+    return tokens if endless else min(tokens, config.max_position_embeddings)
 
 
 def check_room(tokens: int, config: Any) -> None:

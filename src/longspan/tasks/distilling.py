@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from longspan.errors import InputError
+from longspan.models.losses import wide
 from longspan.settings import Range, check
 from longspan.stacks import stack_config
 
@@ -107,7 +108,7 @@ def prediction_loss(ours: Any, theirs: Any, real: Tensor, temperature: float) ->
     """L_KD, a mean over rows and over all outputs that are called logits; those `(B, T)` are of the real tokens."""
     found = []
     for name in (name for name in ours if name.endswith("logits")):
-        scores = [side[name].float() / temperature for side in (ours, theirs)]
+        scores = [wide(side[name]) / temperature for side in (ours, theirs)]
         if scores[0].shape == real.shape:
             scores = [each.masked_fill(~real, HIDDEN) for each in scores]
         student, teacher = (each.log_softmax(-1) for each in scores)
@@ -128,7 +129,7 @@ def states_loss(
     """
     count = real.sum().clamp(min=1) * ours[0].shape[-1]
     errors = [
-        ((student - teacher).float().square() * real[..., None]).sum() / count
+        (wide(student - teacher).square() * real[..., None]).sum() / count
         for student, teacher in zip(ours[first + 1 :], theirs[first + 1 :], strict=True)
     ]
     errors += [] if pooled is None else [pooled]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from longspan.errors import InputError
@@ -12,6 +13,14 @@ def padding_id(tokenizer: Any) -> int:
     if tokenizer.pad_token_id is None:
         raise InputError("the tokenizer has no pad_token, which batches need; set it, or use the model's tokenizer")
     return tokenizer.pad_token_id
+
+
+def known_ids(tokenizer: Any, tokens: Sequence[str]) -> list[int]:
+    """The ids of tokens with a meaning of their own in a task; `InputError` where the tokenizer lacks one."""
+    ids = tokenizer.convert_tokens_to_ids(list(tokens))
+    if lacking := [token for token, one in zip(tokens, ids, strict=True) if one in (None, tokenizer.unk_token_id)]:
+        raise InputError(f"the tokenizer lacks {', '.join(lacking)}; use the tokenizer that the model was trained with")
+    return ids
 
 
 def encode(tokenizer: Any, text: str, *, pair: str | None = None, max_tokens: int) -> tuple[list[int], int]:
@@ -29,6 +38,37 @@ def encode(tokenizer: Any, text: str, *, pair: str | None = None, max_tokens: in
     return _cut(ids, special, max_tokens), len(ids)
 
 
+def encode_placed(
+    tokenizer: Any, text: str, *, pair: str | None = None, max_tokens: int
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """As `encode`, and where each token stands in the text, in characters, or in the second where there are two; (0, 0)
+    for special tokens and those of a first text that has a second.
+
+    Raises:
+        InputError: the tokenizer does not know where its tokens stand.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(
+            f"tokenizer is {type(tokenizer).__name__}, which does not know where its tokens stand; give a fast one"
+        )
+    found = tokenizer(
+        text=text,
+        text_pair=pair,
+        truncation=False,
+        return_offsets_mapping=True,
+        return_special_tokens_mask=True,
+        verbose=False,
+    )
+    ids, special = list(found["input_ids"]), list(found["special_tokens_mask"])
+    wanted = 0 if pair is None else 1
+    places = [
+        (start, end) if part == wanted else (0, 0)
+        for part, (start, end) in zip(found.sequence_ids(), found["offset_mapping"], strict=True)
+    ]
+    kept = _cut(list(range(len(ids))), special, max_tokens)
+    return [ids[index] for index in kept], [places[index] for index in kept]
+
+
 def encode_target(tokenizer: Any, text: str, *, max_tokens: int) -> list[int]:
     """As `encode`, for what the decoder writes: always with an end mark, without which a model never learns to stop."""
     ids, special = _whole(tokenizer, text_target=text)
@@ -39,6 +79,12 @@ def encode_target(tokenizer: Any, text: str, *, max_tokens: int) -> list[int]:
         ids.append(end)
         special.append(1)
     return _cut(ids, special, max_tokens)
+
+
+def first_tokens(tokenizer: Any, text: str, count: int) -> str:
+    """The text up to where the token behind its first `count` begins; special tokens do not count."""
+    spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)["offset_mapping"]
+    return text if len(spans) <= count else text[: spans[count][0]]
 
 
 def _whole(tokenizer: Any, **texts: str | None) -> tuple[list[int], list[int]]:

@@ -12,7 +12,7 @@ from longspan.errors import InputError
 from longspan.extras import require
 from longspan.files import part_of, whole_file
 from longspan.progress import without_file_bars
-from longspan.training.recipe import Lora
+from longspan.training.optimisation import Lora
 
 ADAPTER = "adapter"
 """The folder of the adapter in the output folder; `PeftModel.from_pretrained(base, "runs/…/adapter")` reads it."""

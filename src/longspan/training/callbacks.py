@@ -8,8 +8,11 @@ from typing import Any
 
 from safetensors.torch import save_file
 from transformers import ProgressCallback, TrainerCallback
+from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
 
 from longspan.attention import Attention
+from longspan.errors import InputError
+from longspan.extras import require
 from longspan.training.checkpoints import UNLOGGED, memory_file
 
 
@@ -34,6 +37,12 @@ class Borders(TrainerCallback):
 
     def __init__(self, trainer: Any) -> None:
         self.trainer = trainer
+        self.attentions: list[Attention] = []
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Find every attention of the model."""
+        modules = self.trainer.accelerator.unwrap_model(self.trainer.model).modules()
+        self.attentions = [module for module in modules if isinstance(module, Attention)]
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tell the training data which epoch begins: accelerate does so in some cases only, never after resuming."""
@@ -44,9 +53,8 @@ class Borders(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tell every attention how many steps are done. Evaluate the last step too, whatever the interval, so that it
         can be the best one."""
-        for module in self.trainer.accelerator.unwrap_model(self.trainer.model).modules():
-            if isinstance(module, Attention):
-                module.after_step(state.global_step)
+        for attention in self.attentions:
+            attention.after_step(state.global_step)
         if state.global_step >= state.max_steps:
             control.should_log = control.should_evaluate = True
 
@@ -62,3 +70,22 @@ class Borders(TrainerCallback):
             if state.is_world_process_zero:
                 file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / UNLOGGED
                 file.write_text(json.dumps(kept), encoding="utf-8")
+
+
+def reports(names: tuple[str, ...], folder: Path) -> list[Any]:
+    """The callbacks of `optimisation.report_to`; TensorBoard's writes into the folder of the run."""
+    found: list[Any] = []
+    for name in names:
+        if name == "tensorboard":
+            require("tensorboard", extra="train", purpose="training")
+            from torch.utils.tensorboard import SummaryWriter
+
+            found.append(TensorBoardCallback(SummaryWriter(str(folder / "tensorboard"))))
+        elif name != "none":
+            (callback,) = get_reporting_integration_callbacks([name])
+            try:
+                found.append(callback())
+            except (RuntimeError, ImportError, ValueError) as error:
+                reason = " ".join(str(error).split())
+                raise InputError(f"optimisation.report_to is {name!r}, which cannot be used here: {reason}") from error
+    return found

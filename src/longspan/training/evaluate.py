@@ -6,21 +6,35 @@ import hashlib
 import json
 import re
 import time
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from longspan.changes import assign
 from longspan.checkpoints.loading import check_tokenizer, load_model, load_tokenizer
 from longspan.errors import InputError
 from longspan.files import output_folder, write_whole
-from longspan.settings import BatchSize, Beams, Count, LengthPenalty, NewTokens, Split, check_arguments, from_plain
+from longspan.settings import (
+    BatchSize,
+    Beams,
+    Count,
+    LengthPenalty,
+    NewTokens,
+    Split,
+    check_arguments,
+    from_plain,
+    show,
+)
 from longspan.stacks import stack_config
-from longspan.tasks import RECIPE, task_class
+from longspan.tasks import RECIPE, build_task
 from longspan.tasks.base import Outcome
 from longspan.training.recipe import Generation, Recipe, Source
 from longspan.training.recipe_checks import check_room
 from longspan.training.recipe_file import read_recipe
 from longspan.training.runs import environment
+from longspan.training.stages import stage_recipes
 
 TASK_OF_MODEL = {
     "LongspanForConditionalGeneration": "summarization",
@@ -30,6 +44,8 @@ TASK_OF_MODEL = {
     "LongspanForMaskedLM": "masked_lm",
     "LongspanForCausalLM": "language_model",
     "LongspanForNaturalQuestions": "natural_questions",
+    "LongspanForCandidateScoring": "candidate_choice",
+    "LongspanForMultiHop": "multi_hop",
     "LongspanForCoreference": "coreference",
 }
 """What a model is scored on when no recipe lies beside it."""
@@ -71,6 +87,7 @@ def evaluate(
     batch_size: BatchSize = 1,
     on_error: Literal["raise", "skip"] = "raise",
     output: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Evaluation:
     """Predict every row of a data set, score the predictions, and write both.
 
@@ -82,6 +99,7 @@ def evaluate(
         beams, length_penalty, max_tokens: decoding; None keeps what the model was trained to use.
         batch_size: documents decoded together; it changes the time, not the result.
         on_error: "skip" passes over corrupt rows and says in the log how many there were; "raise" stops at the first.
+        options: changes of the task's options, by dotted path: `{"evaluation.mode": "disjoint"}`.
         output: folder for `<data>-<split>.json` and `.jsonl`; default `evaluation/` in the model's folder. Scoring the
             same data again replaces them; other data of the same name gets names of its own.
 
@@ -89,11 +107,12 @@ def evaluate(
         InputError: an argument out of range, no model there, no rows that can be scored, decoding options for a model
             that does not generate, a folder that cannot be written. Nothing is written then.
     """
-    check_arguments(evaluate, {name: value for name, value in locals().items() if name not in ("folder", "output")})
+    others = ("folder", "output", "options")
+    check_arguments(evaluate, {name: value for name, value in locals().items() if name not in others})
     source = Path(folder)
     changes = {"beams": beams, "length_penalty": length_penalty, "max_tokens": max_tokens}
     changes = {name: value for name, value in changes.items() if value is not None}
-    task, model, generation = _open(source)
+    task, model, generation = _open(source, dict(options or {}))
     generation = _decoding(task, model, generation, changes)
     # What can fail for its place is known before anything is predicted.
     target = output_folder(source / "evaluation" if output is None else output)
@@ -111,6 +130,7 @@ def evaluate(
     report = {
         "scores": outcome.scores,
         "flavour": outcome.flavour,
+        "mode": outcome.mode,
         "model": str(source),
         "task": task.name,
         "data": data,
@@ -124,20 +144,22 @@ def evaluate(
     return _write(target, name, report, outcome)
 
 
-def _open(folder: Path) -> tuple[Any, Any, Generation | None]:
-    """The task, the model and the decoding: by the recipe beside it, or else by what kind of model it is."""
+def _open(folder: Path, options: Mapping[str, Any]) -> tuple[Any, Any, Generation | None]:
+    """The task with these options changed, the model and the decoding: by the recipe beside it, or else by what kind of
+    model it is."""
     if not folder.is_dir():
         raise InputError(f"model {str(folder)!r} is not a folder; give one that `longspan train` wrote")
     recipe_file = folder / RECIPE
     if recipe_file.is_file():
-        recipe = from_plain(Recipe, read_recipe(recipe_file))
+        recipe = stage_recipes(from_plain(Recipe, read_recipe(recipe_file)))[-1]
         if not (folder / "config.json").is_file():
             raise InputError(f"the run in {str(folder)!r} has not ended; finish it with `longspan train … --resume`")
-        task, model = recipe.build_task(), load_model(folder)
+        task, model = _changed(recipe.task, options), load_model(folder)
         if not isinstance(model, task.model_class()):
             raise InputError(
                 f"model {str(folder)!r} is a {type(model).__name__}; {task.name} needs a {task.model_class().__name__}"
             )
+        task.check_model(model.config)
         return task, model, recipe.generation
     model = load_model(folder)
     kind = type(model).__name__
@@ -149,7 +171,17 @@ def _open(folder: Path) -> tuple[Any, Any, Generation | None]:
     if name == "language_model" and stack_config(model.config.stack).carries:
         name = "language_stream"
     # No recipe says how much it reads, so as much as it has positions for.
-    return task_class(name)().fitted(model.config), model, None
+    return _changed({"name": name}, options).fitted(model.config), model, None
+
+
+def _changed(task: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+    """The task of a recipe with some of its options changed."""
+    plain = deepcopy(dict(task))
+    for key, value in options.items():
+        assign(plain, key, value)
+    if plain["name"] != task["name"]:
+        raise InputError(f"task.name is {show(plain['name'])}, but the model is for {task['name']}; leave it out")
+    return build_task(plain)
 
 
 def _decoding(task: Any, model: Any, generation: Generation | None, changes: dict[str, Any]) -> Generation | None:

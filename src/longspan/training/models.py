@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from longspan.checkpoints.folder_fields import CONFIG
 from longspan.errors import InputError, one_sentence
 from longspan.settings import convert, show
@@ -16,8 +14,14 @@ from longspan.training.recipe import Model
 
 logger = logging.getLogger(__name__)
 
-RANDOM_BART = "random-bart"
-"""`model.from: random-bart` is a tiny random BART made on the spot, with a vocabulary from the training rows."""
+WITHOUT_DECODER: dict[str, Any] = {
+    "decoder_layers": 0,
+    "decoder_attention": "full",
+    "is_encoder_decoder": False,
+    "source_model_type": None,
+    "source_fields": None,
+}
+"""Fields of the encoder of an encoder–decoder by itself, which transformers has no class for."""
 
 
 def new_model(task: Any, model: Model, tokenizer: Any) -> Any:
@@ -71,8 +75,15 @@ def published_model(task: Any, model: Model, source: str | Path) -> Any:
 
     changes: dict[str, Any] = {"attention": model.attention, "max_tokens": model.max_tokens}
     given = {name: value for name, value in changes.items() if value is not None}
+    if given:
+        given["new_positions"] = model.new_positions
     loaded = for_task(lengthen(source, **given) if given else load_model(source), task, source)
-    return loaded if model.stack is None else restacked(loaded, model.stack)
+    if model.stack is None:
+        return loaded
+    stacked: Any = restacked(loaded, model.stack)
+    if stacked.stack_report.new:
+        logger.warning("some weights are new and must be trained: %s", stacked.stack_report)
+    return stacked
 
 
 def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
@@ -80,7 +91,7 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
 
     What is new is named in a warning. Raises `InputError` where there is no encoder to take over.
     """
-    from longspan.models import LongspanModel
+    from longspan.models.encoder import encoder_of
 
     model_class, fields = task.model_class(), task.model_fields()
     if (held := loaded.config.head) is not None and fields.get("head", {}).get("head") == held["head"]:
@@ -88,8 +99,10 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
     known = {name: value for name, value in fields.items() if getattr(loaded.config, name) != value}
     if isinstance(loaded, model_class) and not known:
         return loaded
-    encoder = loaded if isinstance(loaded, LongspanModel) else getattr(loaded, "model", None)
-    if not isinstance(encoder, LongspanModel) or loaded.config.is_encoder_decoder:
+    encoder = encoder_of(loaded)
+    if task.takes_encoders and loaded.config.is_encoder_decoder:
+        encoder, known = loaded, {**known, **WITHOUT_DECODER}
+    elif encoder is None:
         raise InputError(
             f"model.from is {str(source)!r}, a {type(loaded).__name__}; this task needs a {model_class.__name__}"
         )
@@ -103,6 +116,7 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
     if new := sorted(name for name in own if name not in taken):
         logger.warning("these weights are new and must be trained: %s", ", ".join(new))
     model.new_weights = tuple(new)
+    model.report = getattr(loaded, "report", None)
     return model
 
 
@@ -115,25 +129,3 @@ def make_room(model: Any, entries: int, task: Any) -> bool:
     if needed:
         model.resize_token_embeddings(entries, mean_resizing=False)
     return needed
-
-
-def write_random_bart(folder: Path, tokenizer: Any, seed: int) -> Path:
-    """Save a tiny random BART (4 + 2 layers, 32 wide, 256 positions) and `tokenizer`, as published ones lie on disk."""
-    from transformers import BartConfig, BartForConditionalGeneration
-
-    config = BartConfig(
-        vocab_size=len(tokenizer),
-        d_model=32,
-        encoder_layers=4,
-        decoder_layers=2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
-        max_position_embeddings=256,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        BartForConditionalGeneration(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder

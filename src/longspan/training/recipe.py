@@ -10,6 +10,7 @@ model: {from: facebook/bart-large, attention: poolingformer, max_tokens: 4096}
 tokenizer: {train: 8000}              # or {from: DIR}; default: the tokenizer that comes with model.from
 optimisation: {learning_rate: 2.0e-4, epochs: 10, batch_size: 128}
 generation: {beams: 5, length_penalty: 2.0}
+stages: [{}, {task.max_source_tokens: x2, optimisation.learning_rate: /2}]   # one after the other, see `changes`
 smoke: {optimisation.steps: 4}        # changes for --smoke, by dotted path
 ```
 
@@ -24,24 +25,20 @@ from typing import Annotated, Any, Literal
 
 from longspan.errors import InputError
 from longspan.settings import (
-    BatchSize,
     Beams,
     Count,
-    Dropout,
     FileName,
     Form,
     LengthPenalty,
     NewTokens,
     Range,
-    Seed,
     Split,
     check,
     show,
 )
+from longspan.training.optimisation import Optimisation
 
 Source = Annotated[str, Form(r"\S[\s\S]*", "a name or a path", 4096)]
-Steps = Annotated[int, Range(1, 1_000_000_000)]
-ModuleName = Annotated[str, Form(r"\w+(\.\w+)*", "the name of a module, such as query or classifier.dense", 200)]
 Layer = Annotated[int, Range(0, 999)]
 
 
@@ -101,6 +98,8 @@ class Model:
     """A stack's name or mapping, such as {stack: decomposed, lower_layers: 9}; None keeps what the model has."""
     max_tokens: Count | None = None
     """Longest input; positions are tiled to this length. None keeps the model's."""
+    new_positions: Literal["copied", "random"] = "copied"
+    """How rows of the position table beyond the checkpoint's start: as copies of its own, or drawn, to compare with."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -126,106 +125,6 @@ class Tokenizer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lora:
-    """Low-rank adapters by PEFT: `W + alpha / rank · B A`, of which A and B train (Hu et al. 2021, 2106.09685)."""
-
-    rank: Annotated[int, Range(1, 4096)] = 8
-    """Rank of the adapters."""
-    alpha: Annotated[float, Range(above=0, maximum=1e6)] = 16.0
-    """Their scale, divided by the rank."""
-    dropout: Dropout = 0.0
-    """Of what goes into the adapters."""
-    targets: tuple[ModuleName, ...] = ("query", "value")
-    """Linear layers that get adapters, by the last parts of their names."""
-    train_whole: tuple[ModuleName, ...] = ()
-    """Modules that train whole, without adapters, by the last parts of their names: a new head, say."""
-
-    def __post_init__(self) -> None:
-        """Refuse values out of range, and no targets."""
-        check(self)
-        if not self.targets:
-            raise InputError("optimisation.lora.targets names nothing; give linear layers, such as query and value")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Optimisation:
-    """How the model is trained. Steps are updates of the weights; `batch_size` is documents per update."""
-
-    epochs: Annotated[float, Range(above=0, maximum=1_000_000)] | None = None
-    """Passes over the training rows; either this or `steps`."""
-    steps: Steps | None = None
-    """Updates of the weights; either this or `epochs`."""
-    batch_size: BatchSize = 8
-    """Documents in one update, over all devices."""
-    micro_batch_size: BatchSize = 1
-    """Documents in one forward pass on one device; the rest of `batch_size` is accumulated."""
-    learning_rate: Annotated[float, Range(above=0, maximum=10)] = 1e-4
-    """Of AdamW, at its highest."""
-    head_learning_rate: Annotated[float, Range(above=0, maximum=10)] | None = None
-    """Of the layers above the encoder, on the same schedule; None means `learning_rate`."""
-    schedule: str = "linear"
-    """Any schedule name of transformers: linear, cosine, polynomial, constant_with_warmup, inverse_sqrt, …"""
-    schedule_options: dict[str, Any] = field(default_factory=dict)
-    """Further arguments of the schedule, such as `num_cycles` of cosine or `power` of polynomial."""
-    warmup_steps: Annotated[int, Range(0, 1_000_000_000)] = 0
-    """Steps over which the learning rate rises from 0."""
-    warmup_fraction: Annotated[float, Range(0, below=1)] = 0.0
-    """Warm-up as a share of all steps, instead of `warmup_steps`."""
-    weight_decay: Annotated[float, Range(0, 10)] = 0.0
-    """Of AdamW; biases and norms have none."""
-    betas: tuple[Annotated[float, Range(0, below=1)], ...] = (0.9, 0.999)
-    """AdamW's two decay rates."""
-    epsilon: Annotated[float, Range(above=0, maximum=1)] = 1e-8
-    """AdamW's term beside the square root."""
-    gradient_clip: Annotated[float, Range(0, 1e9)] = 1.0
-    """Longest gradient, over all weights; 0 cuts none."""
-    label_smoothing: Dropout = 0.0
-    """Share of the target's probability that is spread over the vocabulary, in sequence-to-sequence losses."""
-    bf16: bool = False
-    """Compute in bfloat16 where that is safe; the weights stay float32."""
-    gradient_checkpointing: bool = False
-    """Compute activations a second time instead of keeping them: less memory, a third more time."""
-    lora: Lora | None = None
-    """Train low-rank adapters instead of all weights; None trains all."""
-    log_every: Steps = 10
-    """Steps between logged losses."""
-    evaluate_every: Steps = 500
-    """Steps between evaluations; a checkpoint is saved after each. A multiple of `log_every`."""
-    keep_checkpoints: Annotated[int, Range(1, 1_000_000)] = 2
-    """Newest checkpoints kept, besides the best one."""
-    best_by: str = "loss"
-    """What picks the best checkpoint: `loss` (lower is better), or a score of the task such as `rouge1`."""
-    report_to: tuple[str, ...] = ("tensorboard",)
-    """Who gets the losses: `tensorboard`, `wandb`, `mlflow` and what else transformers' Trainer knows, or `none`."""
-    workers: Annotated[int, Range(0, 256)] = 0
-    """Processes that tokenise ahead of the training loop."""
-    seed: Seed = 1
-    """Of weights, order, masks and dropout."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot run, or what would make a resumed run differ from an uninterrupted one."""
-        check(self)
-        if (self.epochs is None) == (self.steps is None):
-            raise InputError("optimisation needs exactly one of 'epochs' and 'steps'; set the other to null")
-        if self.evaluate_every % self.log_every:
-            raise InputError(
-                f"optimisation.evaluate_every is {self.evaluate_every}; it must be a multiple of "
-                f"optimisation.log_every ({self.log_every}), so that a resumed run logs the same losses"
-            )
-        if self.batch_size % self.micro_batch_size:
-            raise InputError(
-                f"optimisation.batch_size is {self.batch_size}; it must be a multiple of "
-                f"optimisation.micro_batch_size ({self.micro_batch_size})"
-            )
-        if self.warmup_fraction and self.warmup_steps:
-            raise InputError(
-                "optimisation needs at most one of 'warmup_steps' and 'warmup_fraction'; set the other to 0"
-            )
-        if len(self.betas) != 2:
-            raise InputError(f"optimisation.betas is {show(list(self.betas))}; it must be two numbers")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Generation:
     """How summaries are decoded in evaluation; stored with the model as its defaults."""
 
@@ -235,6 +134,8 @@ class Generation:
     """Exponent on the length in `Σ log p / length^α`: above 0 favours longer outputs. Not used with one beam."""
     no_repeat_ngram: Annotated[int, Range(0, 10_000)] = 0
     """Size of n-grams that may not occur twice; 0 is off."""
+    no_repeat_ignored: tuple[Annotated[str, Form(r"\S+", "a text without white space", 100)], ...] = ()
+    """Texts of one token, such as ".": n-grams that hold one of them may occur again."""
     max_tokens: NewTokens = 256
     """Longest summary, in tokens."""
     min_tokens: Annotated[int, Range(0, 1_000_000)] = 0
@@ -249,8 +150,21 @@ class Generation:
                 "lower it"
             )
 
+    def ignored_ids(self, tokenizer: Any) -> list[int]:
+        """The tokens of `no_repeat_ignored`, with a space before them and without."""
+        found: set[int] = set()
+        for text in self.no_repeat_ignored:
+            forms = [tokenizer(form, add_special_tokens=False)["input_ids"] for form in (text, f" {text}")]
+            if not (single := {ids[0] for ids in forms if len(ids) == 1}):
+                raise InputError(
+                    f"generation.no_repeat_ignored names {show(text)}, which is no single token of this tokenizer; "
+                    "leave it out"
+                )
+            found |= single
+        return sorted(found)
+
     def options(self) -> dict[str, Any]:
-        """The same as keyword arguments of `generate`.
+        """The same as keyword arguments of `generate`, but for what takes a tokenizer.
 
         With one beam, what weighs beams is set back: transformers saves no model whose greedy decoding has it.
         """
@@ -286,6 +200,10 @@ class Recipe:
     """How the model is trained."""
     generation: Generation = field(default_factory=Generation)
     """How summaries are decoded."""
+    stages: tuple[dict[str, Any], ...] = ()
+    """Stages that are trained one after the other, each from the weights that the one before it leaves: what each
+    changes of the one before it (the first of the recipe), by dotted path, as a value or as a factor such as x2 or /2.
+    """
     smoke: dict[str, Any] = field(default_factory=dict)
     """What `--smoke` changes besides its own list: values by dotted path."""
 

@@ -13,11 +13,13 @@ from typing import Any, Union, get_args, get_origin
 from longspan.errors import InputError
 from longspan.settings import hints_of, join, key_of, near, show
 from longspan.training.adapters import check_adapters
-from longspan.training.recipe import Generation, Optimisation, Recipe
+from longspan.training.optimisation import Optimisation
+from longspan.training.recipe import Generation, Recipe
 
 
-def check_recipe(recipe: Recipe) -> None:
-    """Raise `InputError` for the first thing in a recipe that could not run, wherever it is."""
+def check_recipe(recipe: Recipe, *, weigh: bool = True) -> None:
+    """Raise `InputError` for the first thing in a recipe that could not run, wherever it is; `weigh` says whether the
+    memory that a new model takes is one of them."""
     task = recipe.build_task()
     for key in recipe.smoke:
         check_key(key, "smoke")
@@ -28,7 +30,7 @@ def check_recipe(recipe: Recipe) -> None:
     if not any(fnmatchcase(best, name) for name in known):
         raise InputError(f"optimisation.best_by is {show(best)}, no score of {task.name}; {near(best, list(known))}")
     if recipe.model.new is not None:
-        _check_new(recipe, task)
+        _check_new(recipe, task, weigh)
     elif recipe.model.attention is not None:
         _check_attention(recipe.model.attention)
 
@@ -113,7 +115,7 @@ def _check_attention(given: Any) -> None:
         attention_config(spec)
 
 
-def _check_new(recipe: Recipe, task: Any) -> None:
+def _check_new(recipe: Recipe, task: Any, weigh: bool) -> None:
     """Build the configuration of a new model, with the largest vocabulary that it can have, and weigh the model."""
     from longspan.training.models import new_config
 
@@ -128,6 +130,8 @@ def _check_new(recipe: Recipe, task: Any) -> None:
                 f"model.new.eos_token_id is {show(config.eos_token_id)}, so that no token starts the decoder; set "
                 "model.new.decoder_start_token_id"
             )
+    if not weigh:
+        return
     least = 1000 + max((recipe.model.new or {}).get("cutoffs") or [0])
     _check_memory(recipe, task, new_config(task, recipe.model, least if size is None else entries))
 

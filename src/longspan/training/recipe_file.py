@@ -7,12 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from longspan.changes import STAGES, assign, is_factor
 from longspan.errors import InputError
 from longspan.plain_yaml import read_yaml, read_yaml_file
 from longspan.settings import from_plain, show, show_key
+from longspan.tasks import TASKS, task_class
+from longspan.tasks.writing import WritingTask
 from longspan.training.recipe import Recipe
-from longspan.training.recipe_checks import check_key, check_recipe
+from longspan.training.recipe_checks import check_key
 from longspan.training.shipped import find_recipe, shipped_recipes
+from longspan.training.stages import check_whole
 
 SMOKE = {
     "data.train": "synthetic",
@@ -25,9 +29,11 @@ SMOKE = {
     "optimisation.micro_batch_size": 1,
     "optimisation.warmup_steps": 1,
     "optimisation.warmup_fraction": 0.0,
+    "optimisation.warmup_limit": None,
     "optimisation.log_every": 1,
     "optimisation.evaluate_every": 2,
     "optimisation.bf16": False,
+    "optimisation.float32_attention": False,
     "optimisation.workers": 0,
     "generation.beams": 2,
     "generation.max_tokens": 16,
@@ -40,7 +46,7 @@ SMOKE_CHECKPOINT = {
     "task.max_source_tokens": 1024,
     "task.max_target_tokens": 32,
 }
-"""And in recipes that summarise from a published checkpoint: a tiny random BART, made on the spot, takes its place."""
+"""And in recipes that write from a published checkpoint: a tiny random BART, made on the spot, takes its place."""
 
 SMOKE_PRETRAINED = {
     "model.from": None,
@@ -67,14 +73,27 @@ def load_recipe(recipe: str | Path, changes: Iterable[str] = (), *, smoke: bool 
     if smoke:
         for key, value in _smoke_changes(data).items():
             assign(data, key, value)
+    for key, value in parse_changes(changes, "optimisation.seed=3").items():
+        check_key(key, "")
+        assign(data, key, value)
+    found = from_plain(Recipe, data)
+    check_whole(found)
+    return found
+
+
+def parse_changes(changes: Iterable[str], example: str) -> dict[str, Any]:
+    """`key=value` texts, whose values are YAML, as keys and values; the last one of a key counts.
+
+    Raises:
+        InputError: one is of another form.
+    """
+    found: dict[str, Any] = {}
     for change in changes:
         key, equals, text = change.partition("=")
         if not equals or not key:
-            raise InputError(f"change {show(change)} is not of the form key=value, such as optimisation.seed=3")
-        check_key(key, "")
-        assign(data, key, read_yaml(text, f"the value of {show_key(key)}"))
-    found = from_plain(Recipe, data)
-    check_recipe(found)
+            raise InputError(f"change {show(change)} is not of the form key=value, such as {example}")
+        found.pop(key, None)
+        found[key] = read_yaml(text, f"the value of {show_key(key)}")
     return found
 
 
@@ -90,22 +109,6 @@ def read_recipe(path: Path) -> dict[str, Any]:
     return data
 
 
-def assign(data: dict[str, Any], key: str, value: Any) -> None:
-    """Set the dotted `key` in nested mappings, creating sections that are absent."""
-    *sections, last = key.split(".")
-    for depth, section in enumerate(sections):
-        inner = data.setdefault(section, {})
-        if inner is None:
-            inner = data[section] = {}
-        if not isinstance(inner, dict):
-            raise InputError(
-                f"{show(key)} cannot be set, because {'.'.join(sections[: depth + 1])!r} is {show(inner)} "
-                "and not a mapping"
-            )
-        data = inner
-    data[last] = value
-
-
 def _smoke_changes(data: dict[str, Any]) -> dict[str, Any]:
     model, own = data.get("model"), data.get("smoke") or {}
     if not isinstance(own, dict):
@@ -113,7 +116,15 @@ def _smoke_changes(data: dict[str, Any]) -> dict[str, Any]:
     for key in own:
         check_key(key, "smoke")
     task = data.get("task")
-    summarises = isinstance(task, dict) and task.get("name") == "summarization"
-    begun = SMOKE_CHECKPOINT if summarises else SMOKE_PRETRAINED
+    name = task.get("name") if isinstance(task, dict) else None
+    writes = isinstance(name, str) and name in TASKS and issubclass(task_class(name), WritingTask)
+    begun = SMOKE_CHECKPOINT if writes else SMOKE_PRETRAINED
     published = isinstance(model, dict) and model.get("from") is not None
-    return {**SMOKE, **(begun if published else {}), **own}
+    found = {**SMOKE, **(begun if published else {}), **own}
+    stages = data.get(STAGES)
+    if isinstance(stages, list) and all(isinstance(stage, dict) for stage in stages) and STAGES not in own:
+        # Each stage keeps the factors by which it goes on, but no size of what is made small.
+        found[STAGES] = [
+            {key: value for key, value in stage.items() if is_factor(value) or key not in found} for stage in stages
+        ]
+    return found

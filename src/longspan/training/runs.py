@@ -6,8 +6,8 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -17,10 +17,11 @@ import transformers
 
 from longspan.errors import InputError
 from longspan.extras import require
-from longspan.files import is_empty, write_whole
+from longspan.files import claimed, is_empty, write_whole
 from longspan.plain_yaml import write_yaml
 from longspan.settings import to_plain
 from longspan.tasks import RECIPE
+from longspan.training.random_checkpoints import RANDOM
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
 from longspan.version import __version__
@@ -41,13 +42,25 @@ PREPARED = (
     RECIPE,
     "environment.json",
     "tokenizer",
-    "random-bart",
+    *RANDOM,
     "tensorboard",
     *(f"{kind}-{part}" for kind in ("tokens", "chunks") for part in ("train", "validation")),
 )
 """What a run writes into its folder before the first step."""
 
 Begun = Literal["new", "resumed", "raised", "finished"]
+
+
+@contextmanager
+def opened(folder: Path, recipe: Recipe, *, resume: bool) -> Iterator[tuple[Begun, Callable[..., None] | None]]:
+    """The folder of a run, ours while the block runs: what `begin` says of it, and how the first of several processes
+    takes back what it has put there (as `claimed` gives it; None in the others)."""
+    with ExitStack() as stack:
+        with on_main_process_first():
+            # The other processes of this run share the claim of the first one, and find its recipe written.
+            remove = stack.enter_context(claimed(folder)) if is_main_process() else None
+            begun = begin(folder, recipe, resume=resume or remove is None)
+        yield begun, remove
 
 
 def begin(folder: Path, recipe: Recipe, *, resume: bool) -> Begun:
@@ -168,7 +181,7 @@ def _is_raised(before: Recipe, now: Recipe, folder: Path) -> bool:
     """Whether the run is to go on for longer; any other difference raises `InputError`."""
     raised = False
     for key, (old, new) in _differences(to_plain(before), to_plain(now)).items():
-        if key in RAISABLE and old is not None and new is not None and new > old:
+        if key in RAISABLE and not now.stages and old is not None and new is not None and new > old:
             _check_independent(now, key, old, new)
             raised = True
         elif not key.startswith(CHANGEABLE):

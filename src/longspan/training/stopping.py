@@ -15,7 +15,7 @@ import torch
 from transformers import TrainerCallback
 
 from longspan.errors import InputError
-from longspan.training.checkpoints import complete_checkpoints
+from longspan.training.checkpoints import complete_checkpoints, evaluations
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -99,6 +99,31 @@ class StopNotFinite(TrainerCallback):
             f"{what} at step {step}, so training stopped (last good checkpoint: {kept[-1] if kept else 'none yet'}); "
             f"train anew with a lower optimisation.learning_rate (now {self.learning_rate:g}) or a longer warm-up"
         )
+
+
+class StopStalled(TrainerCallback):
+    """End training where so many evaluations in a row have brought nothing better than the best one."""
+
+    def __init__(self, patience: int | None) -> None:
+        self.patience = patience
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called by Trainer after every evaluation, and before its checkpoint is saved."""
+        if has_stalled(state.log_history, args, self.patience):
+            control.should_training_stop = True
+
+
+def has_stalled(history: list[dict[str, Any]], args: Any, patience: int | None) -> bool:
+    """Whether the last `patience` evaluations of a log are none of them better than one before them.
+
+    Read from the log alone, so that an interrupted run ends where an uninterrupted one does.
+    """
+    scores = list(evaluations(history, args.metric_for_best_model).values())
+    if patience is None or len(scores) <= patience:
+        return False
+    sign = 1 if args.greater_is_better else -1
+    earlier, latest = (max(sign * score for score in part) for part in (scores[:-patience], scores[-patience:]))
+    return latest <= earlier
 
 
 def _largest(value: float, args: Any) -> float:

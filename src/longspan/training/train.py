@@ -1,55 +1,33 @@
-"""Run a recipe with Hugging Face's Trainer, so that it can be killed at any moment and resumed to the same result.
+"""Training by recipe: one run, or the stages of a recipe one after the other, resumed wherever they were interrupted.
 
-The output folder::
+The output folder of one run is described in `one_run`; that of a recipe with stages is::
 
-    config.json model.safetensors tokenizer.json …   the best checkpoint, once training has ended
-    metrics.json                                     written last: which step was best, its scores, the whole history
-    adapter/                                         with optimisation.lora: the adapter alone, as PEFT reads it
+    config.json model.safetensors tokenizer.json …   the best checkpoint of the last stage, once that has ended
+    metrics.json                                     written last; its history has all steps, with their stage
     recipe.yaml environment.json                     the resolved recipe and where it ran
-    tokenizer/                                       the tokenizer of the experiment
-    checkpoints/checkpoint-<step>/                   model, optimizer, schedule, random states, Trainer's state
-    tensorboard/                                     `tensorboard --logdir DIR`
+    tokenizer/ tokens-…/                             what all stages read
+    stages/1/ stages/2/ …                            each a whole run, with its recipe, checkpoints and best model
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from transformers import set_seed
+from longspan.errors import InputError
+from longspan.files import output_folder, whole_file, write_whole
+from longspan.training import runs
+from longspan.training.checkpoints import complete_checkpoints
+from longspan.training.one_run import Place, TrainResult, result_of, run
+from longspan.training.recipe import Recipe
+from longspan.training.stages import check_whole, stage_recipes
+from longspan.training.stopping import Stopped
 
-from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
-from longspan.errors import InputError, one_sentence
-from longspan.files import claimed, output_folder, remove_empty, whole_file, whole_folder, write_errors, write_whole
-from longspan.models.card import NAME as CARD
-from longspan.models.card import may_write_card
-from longspan.progress import without_file_bars
-from longspan.training import checkpoints, runs
-from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
-from longspan.training.models import RANDOM_BART, make_room, new_model, published_model, write_random_bart
-from longspan.training.recipe import Data, Recipe
-from longspan.training.recipe_checks import check_recipe, check_room
-from longspan.training.stopping import StopOnSignal, Stopped
-from longspan.training.tokenizers import train_tokenizer, train_words
-from longspan.training.trainer import make_trainer
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainResult:
-    """What a finished training leaves behind."""
-
-    folder: Path
-    best_step: int
-    best: dict[str, float]
-    """The scores of the best checkpoint on the validation rows."""
-    history: list[dict[str, Any]]
-    """Trainer's log, in order: `loss`, `grad_norm`, `learning_rate`, and `eval_…` entries, each with its `step`."""
+STAGE_FOLDER = "stages"
+OWN = (runs.RECIPE, runs.METRICS, "environment.json")
+"""Files of a stage that are not those of the whole run."""
 
 
 def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainResult:
@@ -63,196 +41,67 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
     Raises:
         InputError: anything wrong in the recipe or its data; a folder that already holds a run, without `resume`; a
             folder whose recipe differs, with it (the number of steps may be raised under a schedule that does not
-            depend on it); every checkpoint is damaged; another process trains there. Nothing is left behind unless
-            training has begun. Later: a loss that is not finite; a full disk. The last good checkpoint stays.
+            depend on it, unless there are stages); every checkpoint is damaged; another process trains there. Nothing
+            is left behind unless training has begun. Later: a loss that is not finite; a full disk. The last good
+            checkpoint stays.
         Stopped: a signal came, and the step that it came in is saved.
     """
-    check_recipe(recipe)
+    check_whole(recipe)
     folder = output_folder(output)
-    with ExitStack() as stack:
-        with runs.on_main_process_first():
-            # The other processes of this run share the claim of the first one, and find its recipe written.
-            remove = stack.enter_context(claimed(folder)) if runs.is_main_process() else None
-            begun = runs.begin(folder, recipe, resume=resume or remove is None)
+    if not recipe.stages:
+        return run(recipe, folder, resume=resume)
+    with runs.opened(folder, recipe, resume=resume) as (begun, remove):
         if begun == "finished":
-            return _result(folder, runs.read_metrics(folder))
-        damaged = checkpoints.find_damaged(folder / "checkpoints") if remove is not None else {}
+            return result_of(folder, runs.read_metrics(folder))
         try:
-            with write_errors(folder):
-                trainer = _prepare(recipe, folder)
+            finished = _run_stages(stage_recipes(recipe), folder)
         except (InputError, OSError):
-            # A mistake leaves nothing behind; but a run that is resumed may have tokenised a large corpus.
-            if remove is not None and begun == "new":
-                remove(*runs.PREPARED)
-                remove_empty([folder / "checkpoints"])
+            if remove is not None and begun == "new" and not complete_checkpoints(_place(folder, 0) / "checkpoints"):
+                remove(*runs.PREPARED, STAGE_FOLDER)
             raise
-        if remove is not None and begun == "raised":
-            runs.record(folder, recipe)
-        with runs.on_main_process_first():
-            if remove is not None:
-                checkpoints.clear(folder / "checkpoints", damaged)
-        with without_file_bars():
-            state = _run(trainer, recipe, folder)
-        return _result(folder, _finish(folder, recipe, trainer, state))
+        return result_of(folder, _finish(folder, finished))
 
 
-def _prepare(recipe: Recipe, folder: Path) -> Any:
-    task = recipe.build_task()
-    rows = load_rows(task, recipe.data, "train"), load_rows(task, recipe.data, "validation")
-    task = task.of_rows(rows[0])
-    with runs.on_main_process_first():
-        tokenizer = _tokenizer(recipe, task, rows[0], folder)
-        source = _checkpoint(recipe, tokenizer, folder)
-    set_seed(recipe.optimisation.seed)
-    if source is None:
-        model = new_model(task, recipe.model, tokenizer)
-    else:
-        model = published_model(task, recipe.model, source)
-        if make_room(model, len(tokenizer), task) and recipe.optimisation.lora is not None:
-            raise InputError(
-                f"optimisation.lora would leave the embeddings of the tokens that {task.name} adds untrained; leave it "
-                "out, or the option that adds them (task.markers)"
-            )
-        check_tokenizer(tokenizer, model.config)
-    task.check_model(model.config)
-    _configure(model, recipe, task)
-    teacher = task.teacher(model)
-    if recipe.optimisation.lora is not None:
-        model = add_adapters(model, recipe.optimisation.lora)
-    return make_trainer(recipe, task, model, tokenizer, rows, folder, teacher)
+def _place(folder: Path, number: int) -> Path:
+    return folder / STAGE_FOLDER / str(number + 1)
 
 
-def load_rows(task: Any, data: Data, part: str) -> list[Any]:
-    """The rows of `part` ("train" or "validation"), all sources in order, cut to the recipe's limit.
-
-    Raises `InputError` where a source is unknown, or where there are no rows that the task can use.
-    """
-    sources, split, limit = (getattr(data, name) for name in (part, f"{part}_split", f"{part}_rows"))
-    rows: list[Any] = []
-    for source in sources:
-        left = limit if limit is None or not task.counts_rows else limit - len(rows)
-        if left is None or left > 0:
-            rows += task.read(source, split, left, on_error=data.on_error)
-    if not rows:
-        raise InputError(f"data.{part} is {list(sources)!r} and gives no rows; name a data set or a file that has some")
-    return rows
+def _run_stages(stages: list[Recipe], folder: Path) -> list[TrainResult]:
+    """All stages in turn; those that have ended give their results at once."""
+    found: list[TrainResult] = []
+    for number, stage in enumerate(stages):
+        before = _place(folder, number - 1) if number else None
+        place = Place(shared=folder, before=before, is_last=number == len(stages) - 1)
+        try:
+            found.append(run(stage, output_folder(_place(folder, number)), resume=True, place=place))
+        except Stopped as stopped:
+            raise Stopped(sum(map(_steps, found)) + stopped.step, stopped.number) from None
+    return found
 
 
-def _tokenizer(recipe: Recipe, task: Any, rows: list[Any], folder: Path) -> Any:
-    """The experiment's tokenizer, kept in the folder so that a resumed run has the very same one."""
-    kept = folder / "tokenizer"
-    if not kept.exists():
-        size = 512 if recipe.model.source == RANDOM_BART else recipe.tokenizer.train
-        if size is not None:
-            texts = _corpus(task, rows, recipe.tokenizer.rows)
-            trained = train_words if recipe.tokenizer.words else train_tokenizer
-            tokenizer = trained(texts, size, simplify=recipe.tokenizer.simplify)
-        else:
-            tokenizer = load_tokenizer(str(recipe.tokenizer.source or recipe.model.source))
-        if task.new_tokens():
-            tokenizer.add_tokens(list(task.new_tokens()), special_tokens=True)
-        with whole_folder(kept) as partial:
-            tokenizer.save_pretrained(partial)
-    return load_tokenizer(kept)
+def _steps(result: TrainResult) -> int:
+    """How many steps a stage took, which may be fewer than it was given."""
+    return max(entry["step"] for entry in result.history)
 
 
-def _corpus(task: Any, rows: list[Any], count: int | None) -> Iterator[str]:
-    """The texts of all rows, or of about `count` of them, taken evenly."""
-    if count is None:
-        return task.corpus(rows)
-    if task.counts_rows:
-        return task.corpus(rows[:: max(1, len(rows) // count)])
-    # Sources that are streamed: read twice, since only then is it known how many documents there are.
-    documents = sum(1 for _ in task.corpus(rows))
-    return islice(task.corpus(rows), 0, None, max(1, documents // count))
-
-
-def _checkpoint(recipe: Recipe, tokenizer: Any, folder: Path) -> str | Path | None:
-    """Where the published weights lie; None for a new model."""
-    if recipe.model.source != RANDOM_BART:
-        return recipe.model.source
-    kept = folder / RANDOM_BART
-    if not kept.exists():
-        with whole_folder(kept) as partial:
-            write_random_bart(partial, tokenizer, recipe.optimisation.seed)
-    return kept
-
-
-def _configure(model: Any, recipe: Recipe, task: Any) -> None:
-    """Settings of the recipe that live in the model: label smoothing, memory saving, decoding."""
-    model.config.label_smoothing = recipe.optimisation.label_smoothing
-    if recipe.optimisation.gradient_checkpointing:
-        # The name changed between the versions of transformers that we support.
-        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-        enable()
-    if task.generates:
-        check_room(recipe.generation, model.config)
-        model.generation_config.update(max_length=None, **recipe.generation.options())
-        with one_sentence("the model could not be saved with how it is to generate"):
-            model.generation_config.validate(strict=True)
-
-
-def _run(trainer: Any, recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """Train from the newest intact checkpoint, or from the start; return Trainer's state after the last step."""
-    place = folder / "checkpoints"
-    newest = checkpoints.complete_checkpoints(place)[-1:]
-    if newest:
-        state = checkpoints.read_state(newest[0])
-        # Killed after the last step: Trainer itself would train one step too many.
-        if _is_over(state, recipe):
-            return state
-        trainer.restore(newest[0])
-    stop = StopOnSignal()
-    trainer.add_callback(stop)
-    try:
-        with write_errors(folder), stop.listening():
-            trainer.train(resume_from_checkpoint=str(newest[0]) if newest else None)
-    except InputError:
-        if runs.is_main_process():
-            checkpoints.remove_unfinished(place)
-        raise
-    state = checkpoints.read_state(checkpoints.complete_checkpoints(place)[-1])
-    if not _is_over(state, recipe):
-        raise Stopped(state["global_step"], stop.asked)
-    return state
-
-
-def _is_over(state: dict[str, Any], recipe: Recipe) -> bool:
-    """Whether the last step of the recipe has been done; its number may have been raised since."""
-    done, steps, epochs = state["global_step"], recipe.optimisation.steps, recipe.optimisation.epochs
-    if steps is not None:
-        return done >= steps
-    return done >= state["max_steps"] and (epochs is None or state["epoch"] >= epochs)
-
-
-def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -> dict[str, Any]:
-    """Put the best checkpoint's model and tokenizer into the output folder; `metrics.json` comes last."""
-    history, place = state["log_history"], folder / "checkpoints"
-    best = checkpoints.best_step(history, place, recipe.optimisation.best_by, trainer.args.greater_is_better)
-    if best is None:
-        raise InputError(f"no checkpoint in {str(place)!r} has a finite {recipe.optimisation.best_by}; train anew")
-    chosen = place / f"checkpoint-{best}"
-    if recipe.optimisation.lora is not None and runs.is_main_process():
-        write_merged(trainer.model, chosen, folder)
-    skip = {checkpoints.FILES, checkpoints.STATE, checkpoints.UNLOGGED, *ADAPTER_FILES}
-    skip |= {"optimizer.pt", "scheduler.pt", "scaler.pt"}
-    skip |= set() if may_write_card(folder) else {CARD}
-    for file in sorted(chosen.iterdir()) if runs.is_main_process() else ():
-        if file.name not in skip and not file.name.startswith(("rng_state", checkpoints.MEMORY)):
-            with whole_file(folder / file.name) as part:
-                shutil.copyfile(file, part)
-    logged = {key: value for entry in history if entry["step"] == best for key, value in entry.items()}
-    names = [key for key in logged if key.startswith("eval_") and not key.endswith(("runtime", "per_second"))]
+def _finish(folder: Path, stages: list[TrainResult]) -> dict[str, Any]:
+    """Put the last stage's model into the folder; `metrics.json` comes last."""
+    history: list[dict[str, Any]] = []
+    done = 0
+    for number, stage in enumerate(stages, 1):
+        history += [{**entry, "step": done + entry["step"], "stage": number} for entry in stage.history]
+        done += _steps(stage)
+    last = stages[-1]
     metrics = {
-        "best_step": best,
-        "best": {name: logged[name] for name in names},
+        "best_step": done - _steps(last) + last.best_step,
+        "best": last.best,
         "history": history,
         "environment": runs.environment(),
     }
     if runs.is_main_process():
+        for file in sorted(last.folder.iterdir()):
+            if file.is_file() and file.name not in OWN:
+                with whole_file(folder / file.name) as part:
+                    shutil.copyfile(file, part)
         write_whole({folder / runs.METRICS: json.dumps(metrics, indent=2)})
     return metrics
-
-
-def _result(folder: Path, metrics: dict[str, Any]) -> TrainResult:
-    return TrainResult(folder=folder, best_step=metrics["best_step"], best=metrics["best"], history=metrics["history"])

@@ -12,19 +12,20 @@ import torch
 from safetensors.torch import load_file
 from torch.utils.data import SequentialSampler
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainingArguments
-from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
 from transformers.trainer_utils import EvalLoopOutput
 
+from longspan.checkpoints.frozen import hold_old_rows
 from longspan.errors import InputError
-from longspan.extras import require
 from longspan.models.carried import Carried
-from longspan.training.callbacks import Borders, Progress
+from longspan.training.callbacks import Borders, Progress, reports
 from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file
+from longspan.training.going_on import take_moments
 from longspan.training.groups import with_head_rate
-from longspan.training.recipe import Optimisation, Recipe
+from longspan.training.optimisation import Optimisation
+from longspan.training.recipe import Recipe
 from longspan.training.rounds import STAND_IN, StandIns, in_whole_rounds
 from longspan.training.runs import on_main_process_first
-from longspan.training.stopping import StopNotFinite
+from longspan.training.stopping import StopNotFinite, StopStalled
 
 
 class RecipeTrainer(Trainer):
@@ -43,6 +44,10 @@ class RecipeTrainer(Trainer):
         self.finite = finite
         self.head_rate: float | None = None
         """Learning rate of the layers above the encoder; None where it is that of all."""
+        self.moments: Path | None = None
+        """The optimizer's file of the stage before, whose moments this one begins with."""
+        self.frozen = False
+        """Whether new position rows train alone."""
         self.weighed: list[tuple[float, float]] = []
         self.unlogged = torch.zeros((), device=self.args.device)
         self.logged_step = 0
@@ -78,6 +83,10 @@ class RecipeTrainer(Trainer):
         optimizer = super().create_optimizer(*arguments, **options)
         if made and self.head_rate is not None:
             with_head_rate(optimizer, self.model, self.head_rate)
+        if made and self.moments is not None:
+            take_moments(optimizer, self.moments)
+        if made and self.frozen:
+            hold_old_rows(optimizer, self.accelerator.unwrap_model(self.model))
         return optimizer
 
     def compute_loss(self, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
@@ -186,14 +195,14 @@ class RecipeTrainer(Trainer):
 
 
 def make_trainer(
-    recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: Any, folder: Path, teacher: Any = None
+    recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: Any, folder: Path, teacher: Any = None, *, kept: Path
 ) -> Any:
-    """The Trainer of a recipe; `rows` are the training and the validation rows, `folder` is the output folder, and
-    `teacher` what `Task.teacher` gave."""
+    """The Trainer of a recipe; `rows` are the training and the validation rows, `folder` is the output folder,
+    `teacher` what `Task.teacher` gave, and data sets keep their files in `kept`."""
     use_cache = model.config.use_cache
     with on_main_process_first():  # the first process writes what the data sets keep in the folder
         datasets = [
-            task.dataset(some, tokenizer, training=training, seed=recipe.optimisation.seed, folder=folder)
+            task.dataset(some, tokenizer, training=training, seed=recipe.optimisation.seed, folder=kept)
             for some, training in zip(rows, (True, False), strict=True)
         ]
     if hasattr(datasets[0], "set_batch_size"):
@@ -218,12 +227,14 @@ def make_trainer(
         callbacks=[finite],
     )
     trainer.head_rate = recipe.optimisation.head_learning_rate
+    trainer.frozen = recipe.optimisation.train == "new_positions"
     for plain in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(plain)
     for callback in (
         Borders(trainer),
         CompleteCheckpoints(folder / "checkpoints", recipe.optimisation.keep_checkpoints),
-        *_reports(recipe.optimisation.report_to, folder),
+        *reports(recipe.optimisation.report_to, folder),
+        StopStalled(recipe.optimisation.patience),
         Progress(),
     ):
         trainer.add_callback(callback)
@@ -243,8 +254,7 @@ def _arguments(settings: Optimisation, task: Any, folder: Path) -> TrainingArgum
             learning_rate=settings.learning_rate,
             lr_scheduler_type=settings.schedule,
             lr_scheduler_kwargs=settings.schedule_options or None,
-            # A number below 1 is a share of all steps to transformers.
-            warmup_steps=settings.warmup_fraction or settings.warmup_steps,
+            warmup_steps=settings.warmup(),
             weight_decay=settings.weight_decay,
             adam_beta1=settings.betas[0],
             adam_beta2=settings.betas[1],
@@ -290,22 +300,3 @@ def _arguments(settings: Optimisation, task: Any, folder: Path) -> TrainingArgum
         )
     arguments.gradient_accumulation_steps = settings.batch_size // together
     return arguments
-
-
-def _reports(names: tuple[str, ...], folder: Path) -> list[Any]:
-    """The callbacks of `optimisation.report_to`; TensorBoard's writes into the folder of the run."""
-    found: list[Any] = []
-    for name in names:
-        if name == "tensorboard":
-            require("tensorboard", extra="train", purpose="training")
-            from torch.utils.tensorboard import SummaryWriter
-
-            found.append(TensorBoardCallback(SummaryWriter(str(folder / "tensorboard"))))
-        elif name != "none":
-            (callback,) = get_reporting_integration_callbacks([name])
-            try:
-                found.append(callback())
-            except (RuntimeError, ImportError, ValueError) as error:
-                reason = " ".join(str(error).split())
-                raise InputError(f"optimisation.report_to is {name!r}, which cannot be used here: {reason}") from error
-    return found

@@ -1,6 +1,5 @@
 """Natural Questions: both formats of one record agree, offsets are exact, and malformed records say what is wrong."""
 
-import copy
 import html
 import re
 from itertools import pairwise
@@ -15,6 +14,8 @@ from longspan.data.questions.natural_questions import natural_question
 from longspan.data.questions.readers import read_questions
 from longspan.data.questions.rows import Annotation, Place, QuestionRow, Span
 from longspan.errors import InputError
+
+from .conftest import changed
 
 PAGE = (
     '<html><body>\n<H1>Zürich &amp; Co</H1><P class="x">Zürich is <b>schön</b> — and 東京 𝄞 too.</P>\n'
@@ -230,20 +231,6 @@ def test_question_tokens_serve_where_the_text_is_missing() -> None:
     assert (row.question, row.id) == ("what is zürich", "file:3")
 
 
-def change(record: dict[str, Any], path: str, value: Any = ...) -> dict[str, Any]:
-    """A copy with one value changed, or left out."""
-    record = copy.deepcopy(record)
-    *outer, last = [int(part) if part.isdigit() else part for part in path.split(".")]
-    target: Any = record
-    for part in outer:
-        target = target[part]
-    if value is ...:
-        del target[last]
-    else:
-        target[last] = value
-    return record
-
-
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
@@ -288,7 +275,7 @@ def change(record: dict[str, Any], path: str, value: Any = ...) -> dict[str, Any
 )
 def test_malformed_records_are_refused_in_one_sentence(path: str, value: Any, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        natural_question(change(page_record(), path, value))
+        natural_question(changed(page_record(), path, value))
     assert "\n" not in str(caught.value)
 
 
@@ -303,7 +290,7 @@ def test_malformed_records_are_refused_in_one_sentence(path: str, value: Any, me
 )
 def test_malformed_simplified_records(path: str, value: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        natural_question(change(simplified(page_record()), path, value))
+        natural_question(changed(simplified(page_record()), path, value))
 
 
 def test_the_published_rows_agree_in_both_formats(data_folder: Path) -> None:

@@ -1,6 +1,5 @@
 """TyDi QA: bytes of the file become characters and go back, in every script of the samples."""
 
-import copy
 import gzip
 import json
 from pathlib import Path
@@ -12,6 +11,8 @@ from longspan.data.questions.readers import read_questions
 from longspan.data.questions.rows import Annotation, Span
 from longspan.data.questions.tydiqa import tydi_question
 from longspan.errors import InputError
+
+from .conftest import changed
 
 # Ten letters of three bytes, one of four, thirteen of one: 47 bytes.
 TEXT = "\nอักษร one.\nดีมาก 𝄞 two\n"
@@ -56,19 +57,6 @@ def test_a_record_by_hand() -> None:
     assert row.original(None) == {"start_byte": -1, "end_byte": -1}
 
 
-def changed(path: str, value: Any) -> dict[str, Any]:
-    found: Any = copy.deepcopy(record())
-    *outer, last = [int(part) if part.isdigit() else part for part in path.split(".")]
-    target = found
-    for part in outer:
-        target = target[part]
-    if value is ...:
-        del target[last]
-    else:
-        target[last] = value
-    return found
-
-
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
@@ -90,11 +78,11 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 )
 def test_malformed_records_are_refused_in_one_sentence(path: str, value: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        tydi_question(changed(path, value))
+        tydi_question(changed(record(), path, value))
 
 
 def test_rows_without_labels() -> None:
-    assert tydi_question(changed("annotations", ...), labelled=False).annotations == ()
+    assert tydi_question(changed(record(), "annotations"), labelled=False).annotations == ()
 
 
 @pytest.mark.parametrize(("name", "rows"), [("tiny_dev", 11), ("small_gold_annotation", 3)])

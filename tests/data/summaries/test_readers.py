@@ -205,6 +205,8 @@ def test_scitldr_scisummnet_crd3_leval() -> None:
     }
     assert (one(episode).source, one(episode).reference) == ("SAM and LIAM: Hello, you.", "A blurb.")
     assert one(episode, target="synopsis").reference == "They go.\nThey see."
+    show = {"Transcript": ["Ann: Hi.", "[She leaves.]"], "Recap": ["Ann came. She left."], "Show Title": "S"}
+    assert (one(show).source, one(show).reference) == ("Ann: Hi.\n[She leaves.]", "Ann came.\nShe left.")
     report = {"input": "Long.", "instructions": ["Sum up."], "outputs": ["Short."], "evaluation": "rouge"}
     assert (one(report).source, one(report).reference, one(report).question) == ("Long.", "Short.", None)
     answers = report | {"evaluation": "f1"}

@@ -227,7 +227,7 @@ def test_no_two_kept_spans_cross() -> None:
 
 def test_segments_do_not_see_each_other_and_end_with_sentences() -> None:
     model = make(segment_tokens=9)
-    assert cut(SENTENCES[0], IDS.shape[1], 9) == [(0, 8), (8, 17), (17, 18)]
+    assert cut(SENTENCES[0].tolist(), 9) == [(0, 8), (8, 17), (17, 18)]
     changed = IDS.clone()
     changed[0, 9] = 36 - changed[0, 9]
     inputs = {"input_ids": IDS, "attention_mask": None}
@@ -246,7 +246,7 @@ def test_segments_do_not_see_each_other_and_end_with_sentences() -> None:
     longer = torch.arange(150)[None] % 30 + 3
     output = make()(longer, word_ids=torch.arange(150)[None])
     assert output.mention_starts.max() > 128
-    assert cut(torch.zeros(20), 20, 9) == [(0, 9), (9, 18), (18, 20)]
+    assert cut([0] * 20, 9) == [(0, 9), (9, 18), (18, 20)]
     with pytest.raises(InputError, match="output_hidden_states is set, but a document of more than 9 tokens"):
         model(IDS, **GIVEN, output_hidden_states=True)
 

@@ -106,3 +106,23 @@ def test_without_any_label_the_loss_is_zero_and_finite(kind, labels, make_config
     loss.backward()
     assert loss == 0
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_any_of_several_places_is_right(make_config, batch):
+    """By hand: the probability of all right places together; doubles count once, padding is no place, and a row
+    without a place adds nothing."""
+    ids, mask = (torch.cat([each, each[:1]]) for each in batch)
+    model = LongspanForQuestionAnswering(make_config()).eval()
+    start = torch.tensor([[3, 5, 5], [2, 99, -100], [-100, -1, 17]])
+    end = torch.tensor([[6, 6, 4], [2, -100, 12], [-100, -100, -100]])  # token 12 of the second row is padding
+    output = model(ids, mask, start_positions=start, end_positions=end)
+    first, second = (logits[0].softmax(-1) for logits in (output.start_logits, output.end_logits))
+    third, fourth = (logits[1, :11].softmax(-1) for logits in (output.start_logits, output.end_logits))
+    starts = -(first[[3, 5]].sum().log() + third[2].log()) / 2
+    ends = -(second[[6, 4]].sum().log() + fourth[2].log()) / 2
+    torch.testing.assert_close(output.loss, (starts + ends) / 2)
+    nothing = torch.full((3, 2), -100)
+    loss = model(ids, mask, start_positions=nothing, end_positions=nothing).loss
+    loss.backward()
+    assert loss == 0
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())

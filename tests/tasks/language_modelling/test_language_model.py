@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,27 +14,11 @@ from torch import Tensor
 from longspan.data.corpus.stream import Stream
 from longspan.data.corpus.token_files import token_files
 from longspan.errors import InputError
+from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.tasks.language_modelling.language_model import LanguageModel, NextTokenChunks
-from longspan.training.tokenizers import train_tokenizer
+from longspan.tasks.language_modelling.scoring import Scoring
 
-TEXTS = ["the cat sat", "on", "a mat — überall", "x" * 40]
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    """Bytes: no vocabulary is left for a merge."""
-    return train_tokenizer(TEXTS, 261)
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> list[Any]:
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    return list(LanguageModel().read(str(tmp_path / "texts.jsonl"), "train", None))
-
-
-@pytest.fixture
-def stream(corpus: list[Any], tokenizer: Any, tmp_path: Path) -> Stream:
-    return Stream(token_files(tmp_path / "tokens", corpus, tokenizer), tokenizer.eos_token_id)
+from .conftest import TEXTS
 
 
 @pytest.mark.parametrize("context", [0, 1, 5, 15])
@@ -103,5 +86,49 @@ def test_bits_of_a_model_known_by_hand(corpus: list[Any], tokenizer: Any, batch_
 
 
 def test_bad_options_are_one_sentence() -> None:
-    with pytest.raises(InputError, match="context_tokens=63 leaves nothing of max_tokens=64 to score; give at most 62"):
-        LanguageModel(max_tokens=64, context_tokens=63)
+    with pytest.raises(InputError, match="step is 64, but a window of 64 tokens scores at most 63"):
+        LanguageModel(max_tokens=64, evaluation=Scoring(step=64))
+    with pytest.raises(InputError, match="step is 3, but the mode 'disjoint' moves by whole windows; leave it out"):
+        Scoring(mode="disjoint", step=3)
+
+
+def test_windows_by_hand(corpus: list[Any], tokenizer: Any, tmp_path: Path) -> None:
+    """Windows of 5 tokens that move by 2: what each reads and scores, from the first token on; and side by side."""
+    files = token_files(tmp_path / "few", corpus[:1], tokenizer, limit=1)
+    whole = Stream(files, 0).read(0, 12).tolist()
+    assert len(whole) == 12  # a separator and "the cat sat"
+    found = []
+    for options in ({"tokens": 5, "step": 2}, {"mode": "disjoint", "tokens": 5}):
+        task = LanguageModel(max_tokens=64, evaluation=Scoring(**options))
+        chunks = NextTokenChunks(Stream(files, 0), max_tokens=5, context_tokens=task.evaluation.context(64), seed=None)
+        found.append([(each["input_ids"].tolist(), int((each["labels"] != -100).sum())) for each in chunks])
+    sliding, disjoint = found
+    ends = [3, 5, 7, 9, 11, 12]
+    assert sliding == [(whole[max(0, end - 5) : end], 2) for end in ends[:-1]] + [(whole[8:12], 1)]
+    assert disjoint == [(whole[0:5], 4), (whole[4:9], 4), (whole[8:12], 3)]
+
+
+@pytest.mark.parametrize("step", [1, 3, 6])
+def test_sliding_windows_equal_a_loop(corpus: list[Any], tokenizer: Any, tmp_path: Path, step: int) -> None:
+    """Every token of the text once, each by a pass of its own over the window that ends with it or shortly behind."""
+    task = LanguageModel(max_tokens=4, evaluation=Scoring(tokens=9, step=step))
+    torch.manual_seed(1)
+    attention = {"mechanism": "longformer", "positions": "relative", "left_tokens": 3, "dilation": [1, 2]}
+    config = LongspanConfig(
+        vocab_size=261, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+        position_embedding="none", init_std=0.5, dropout=0.0, attention=attention,
+    )  # fmt: skip
+    model = LongspanForCausalLM(config).eval()
+    outcome = task.evaluate(model, tokenizer, corpus, batch_size=2)
+    stream = Stream(token_files(tmp_path / "again", corpus, tokenizer), tokenizer.eos_token_id)
+    whole = torch.from_numpy(stream.read(0, len(stream)))
+    bits = 0.0
+    with torch.no_grad():
+        for place in range(1, len(whole)):
+            end = 1 + -(-place // step) * step  # of the window that scores this token
+            first = max(0, end - 9)
+            logits = model(input_ids=whole[None, first:place]).logits[0, -1]
+            bits -= float(logits.log_softmax(-1)[whole[place]]) / math.log(2)
+    assert outcome.scores["bits_per_character"] == pytest.approx(bits / sum(map(len, TEXTS)), rel=1e-5)
+    assert outcome.mode == f"sliding, 9 tokens, step {step}"
+    assert sum(line["tokens"] for line in outcome.lines) == len(whole) - 1

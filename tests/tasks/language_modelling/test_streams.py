@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from longspan.data.corpus.stream import Stream
-from longspan.data.corpus.token_files import token_files
 from longspan.data.summaries.synthetic import synthetic_rows
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM
@@ -20,27 +19,11 @@ from longspan.stacks import SequentialConfig
 from longspan.tasks import build_task
 from longspan.tasks.language_modelling.streams import LanguageStream, StreamSegments, stack_segments
 from longspan.training.recipe_file import load_recipe
-from longspan.training.tokenizers import train_tokenizer
 from longspan.training.train import train
 
-TEXTS = ["the cat sat", "on", "a mat — überall", "x" * 40]
+from .conftest import TEXTS
+
 WINDOW = {"mechanism": "longformer", "left_tokens": 7}
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> Any:
-    return train_tokenizer(TEXTS, 261)
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> list[Any]:
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    return list(LanguageStream().read(str(tmp_path / "texts.jsonl"), "train", None))
-
-
-@pytest.fixture
-def stream(corpus: list[Any], tokenizer: Any, tmp_path: Path) -> Stream:
-    return Stream(token_files(tmp_path / "tokens", corpus, tokenizer), tokenizer.eos_token_id)
 
 
 @pytest.fixture

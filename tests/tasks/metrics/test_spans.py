@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from longspan.data.questions.triviaqa import normalized_alias
 from longspan.tasks.metrics.spans import exact_match, normalized, word_f1
 
 
@@ -27,3 +28,18 @@ def test_scores(predicted: str, said: list[str], exact: float, f1: float) -> Non
 
 def test_what_does_not_count() -> None:
     assert normalized("An  apple-tree, the U.S.\tand a Theatre") == "appletree us and theatre"
+
+
+@pytest.mark.parametrize(
+    ("predicted", "aliases", "exact", "f1"),
+    [
+        ("The Sunset Boulevard!", ("sunset boulevard", "sunset blvd"), 1, 1),
+        ("O’Brien", ("o brien",), 1, 1),  # a space where punctuation stood: SQuAD's metric would join the two
+        ("Sir Henry Campbell-Bannerman", ("henry campbell bannerman",), 0, 2 * 3 / (4 + 3)),
+        ("Chicago", ("chicago illinois", "chicago illinois u s"), 0, 2 / 3),
+        ("", ("york",), 0, 0),
+    ],
+)
+def test_triviaqa_takes_the_best_alias(predicted, aliases, exact, f1) -> None:
+    assert exact_match(predicted, aliases, normalized_alias) == exact
+    assert word_f1(predicted, aliases, normalized_alias) == pytest.approx(f1)

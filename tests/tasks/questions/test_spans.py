@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from longspan.data.questions.spans import SpanRow
+from longspan.data.questions.triviaqa import occurrences
 from longspan.errors import InputError
 from longspan.tasks.questions.spans import SpanAnswers
 from longspan.training.tokenizers import train_tokenizer
@@ -50,7 +52,7 @@ def test_windows_hold_the_answer_where_their_labels_say(tokens, tokenizer):
     found = 0
     for window in windows:
         assert len(window["input_ids"]) <= tokens
-        start, end = window["start_positions"], window["end_positions"]
+        (start,), (end,) = window["start_positions"], window["end_positions"]
         if (start, end) != (0, 0):
             assert CONTEXT[window["spans"][start][0] : window["spans"][end][1]] == "deep pond"
             found += 1
@@ -59,7 +61,9 @@ def test_windows_hold_the_answer_where_their_labels_say(tokens, tokenizer):
         place for window in windows for start, end in window["spans"] if start >= 0 for place in range(start, end)
     }
     assert {place for place, letter in enumerate(CONTEXT) if letter != " "} == covered
-    assert all((w["start_positions"], w["end_positions"]) == (0, 0) for w in task.windows(NO_ANSWER, tokenizer)["rows"])
+    assert all(
+        (w["start_positions"], w["end_positions"]) == ([0], [0]) for w in task.windows(NO_ANSWER, tokenizer)["rows"]
+    )
 
 
 def test_a_long_question_is_cut_at_a_token(tokenizer):
@@ -88,3 +92,97 @@ def test_answers_are_words_of_the_context(batch_size, tokens, tokenizer):
 def test_options_that_leave_no_room_are_refused():
     with pytest.raises(InputError, match="max_tokens=40 leaves no room for a context beside max_question_tokens=25"):
         SpanAnswers(max_tokens=40, overlap=16)
+
+
+TRIVIA = "The pond was dug by Karl. Karl's wife Anna planted roses; an Anna rose and Karl the Digger are famous."
+ALIASES = ("karl", "karl digger", "karl digger are")
+NAMED = SpanRow("a", "who dug the pond", TRIVIA, tuple(occurrences(TRIVIA, ALIASES)), ALIASES)
+LONG: dict[str, Any] = {"max_tokens": 200, "max_question_tokens": 12, "overlap": 16, "max_windows": 1}
+
+
+def test_any_span_learns_every_occurrence_once(tokenizer):
+    task = SpanAnswers(**LONG, loss="any_span", global_question=True)
+    (window,) = task.windows(NAMED, tokenizer)["rows"]
+    places = [TRIVIA.index("Karl"), TRIVIA.index("Karl's"), TRIVIA.index("Karl the")]
+    starts = [window["spans"][token][0] for token in window["start_positions"]]
+    assert starts == places  # the last of them begins three answers
+    ends = [window["spans"][token][1] for token in window["end_positions"]]
+    assert sorted(ends) == [*(place + 4 for place in places), TRIVIA.index("are") - 1, TRIVIA.index("are") + 3]
+    few = SpanAnswers(**LONG, loss="any_span", max_answers=2).windows(NAMED, tokenizer)["rows"][0]
+    assert few["start_positions"] == window["start_positions"][:2]
+    assert task.model_fields()["global_tokens"] == "question"
+    batch = task.collator(tokenizer)([task.windows(row, tokenizer) for row in (NAMED, NO_ANSWER)])
+    assert batch["start_positions"][1].tolist() == [-100] * 3
+    assert task.loss_weight(batch) == 1
+
+
+def test_per_span_draws_one_in_each_epoch(tokenizer, tmp_path):
+    task = SpanAnswers(**LONG, loss="per_span")
+    data = task.dataset([NAMED], tokenizer, training=True, seed=1, folder=tmp_path)
+    drawn = []
+    for epoch in range(12):
+        data.set_epoch(epoch)
+        (start,), (end,) = (data[0]["rows"][0][name] for name in ("start_positions", "end_positions"))
+        assert data[0] == data[0]
+        drawn.append((start, end))
+    assert len(set(drawn)) > 2
+    whole = SpanAnswers(**LONG, loss="any_span").windows(NAMED, tokenizer)["rows"][0]
+    assert {start for start, _ in drawn} <= set(whole["start_positions"])
+
+
+def test_rows_without_an_answer_are_counted_and_left_out_of_training(tokenizer, tmp_path, caplog):
+    task = SpanAnswers(**LONG, loss="any_span")
+    assert len(task.dataset([NAMED, NO_ANSWER], tokenizer, training=True, seed=1, folder=tmp_path)) == 1
+    assert "1 of 2 rows hold no answer and are left out" in caplog.text
+    assert len(task.dataset([NAMED, NO_ANSWER], tokenizer, training=False, seed=1, folder=tmp_path)) == 2
+    with pytest.raises(InputError, match="none of the 1 training rows holds an answer"):
+        task.dataset([NO_ANSWER], tokenizer, training=True, seed=1, folder=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def words_whole():
+    """A tokenizer whose tokens are words."""
+    return train_tokenizer([f" {CONTEXT} {TRIVIA} Nobody knows. Some say Anna."], 800)
+
+
+class Scores(Says):
+    """A model that scores some words as starts and others as ends."""
+
+    def __init__(self, tokenizer, starts, ends):
+        self.scores = [
+            {tokenizer(word, add_special_tokens=False)["input_ids"][0]: value for word, value in words.items()}
+            for words in (starts, ends)
+        ]
+
+    def __call__(self, input_ids, attention_mask):
+        start, end = (torch.full(input_ids.shape, -9.0) for _ in range(2))
+        for logits, scores in zip((start, end), self.scores, strict=True):
+            for token, value in scores.items():
+                logits[input_ids == token] = value
+        return SimpleNamespace(start_logits=start, end_logits=end)
+
+
+def test_the_best_of_a_questions_contexts_counts(words_whole):
+    other = SpanRow("a", NAMED.question, "Nobody knows. Some say Anna.", (), ALIASES)
+    model = Scores(words_whole, {" Anna": 2.0, " Karl": 3.0}, {" Anna": 1.0, " Karl": 1.5})
+    outcome = SpanAnswers(**LONG).evaluate(model, words_whole, [other, NAMED, NO_ANSWER], batch_size=2)
+    assert outcome.files["predictions-triviaqa.json"]["a"] == "Karl"
+    assert [line["id"] for line in outcome.lines] == ["a", "b"]
+    assert outcome.scores["exact_match"] == 50.0
+    assert outcome.flavour == "TriviaQA's metric, over 2 questions."
+
+
+def test_only_the_best_starts_and_ends_are_paired(words_whole):
+    """The best start, "roses", has no end behind it among the two best: with all pairs its own end is found."""
+    starts, ends = {" roses": 9.0, " planted": 1.0}, {"Anna": 5.0, " planted": 4.0, " roses": 3.0}
+    row = SpanRow("a", "who", CONTEXT)
+    for count, words in ((2, "planted"), (3, "roses"), (None, "roses")):
+        outcome = SpanAnswers(**LONG, n_best=count).evaluate(
+            Scores(words_whole, starts, ends), words_whole, [row], batch_size=1
+        )
+        assert outcome.lines[0]["prediction"] == words
+    starts, ends = {" roses": 9.0}, {" planted": 5.0}
+    outcome = SpanAnswers(**LONG, n_best=1).evaluate(
+        Scores(words_whole, starts, ends), words_whole, [row], batch_size=1
+    )
+    assert outcome.lines[0]["prediction"] == ""

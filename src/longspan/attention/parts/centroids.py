@@ -7,10 +7,13 @@ of the optimiser (`Attention.after_step`), moves the centroids towards them.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longspan.attention.parts.projected import ProjectedAttention
 from longspan.ops.clusters import nearest
 from longspan.ops.reference import full_precision
 
@@ -101,6 +104,26 @@ class Centroids(nn.Module):
                 torch.distributed.all_reduce(each)
         moved = decay * self.centres + (1 - decay) * F.normalize(sums, dim=-1)
         self.centres.copy_(torch.where(counts[..., None] > 0, F.normalize(moved, dim=-1), self.centres))
+
+
+class CentroidAttention(ProjectedAttention):
+    """Attention that sorts what it reads by centroids, which learn after each step of training."""
+
+    config: Any
+    centroids: Centroids
+
+    def new_centroids(self, sets: int, width: int) -> Centroids:
+        """As many as `clusters` of the configuration says, drawn and moved as it says."""
+        options = {"decay": self.config.decay, "iterations": self.config.first_iterations, "seed": self.config.seed}
+        return Centroids(sets, self.config.clusters, width, **options)
+
+    @torch.no_grad()
+    def init_extra_weights(self, std: float = 0.02) -> None:
+        super().init_extra_weights(std)
+        self.centroids.restart()
+
+    def after_step(self, step: int) -> None:
+        self.centroids.learn()
 
 
 def normal(vectors: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,6 +23,7 @@ from longspan.errors import InputError
 from longspan.ops.reference import full_precision
 from longspan.ops.sinusoids import distance_sinusoids, rows_of_pairs
 from longspan.ops.terms import Bias, ContentToPosition, Term, content_scores
+from longspan.patterns import Window
 from longspan.settings import Count, Dropout
 
 
@@ -60,14 +61,19 @@ class RelativeConfig(AttentionConfig):
         return super().handed_on() | own if self.shared else super().handed_on()
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """Each pair has a product more, and each distance that can occur is projected once."""
+        """Each pair has a product more, and each head projects each distance that it can see once."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         if self.positions == "none" or not length:
             return cost
         most = length - 1 if self.clamp_tokens is None else min(self.clamp_tokens, length - 1)
-        left, right = (min(side, most) for side in self.reach or (most, most))
-        rows = 1 + left + (0 if causal else right)
-        return replace(cost, projections=cost.projections + rows * width**2, mixing=cost.mixing + width * cost.scores)
+        sides = (self.reach or (most, most))[: 1 if causal else 2]
+        if self.clamp_tokens is None:  # else a row may be read from anywhere
+            furthest, steps = max(self.dilations), self.dilations
+        else:
+            furthest, steps = 1, (1,)
+        rows = sum(1 + sum(min(side // furthest, most // step) for side in sides) for step in steps) / len(steps)
+        positions = round(rows * width**2)
+        return replace(cost, projections=cost.projections + positions, mixing=cost.mixing + width * cost.scores)
 
     def build_positions(self, width: int, heads: int = 1) -> nn.Module | None:
         return RelativeBiases(width, heads) if self.shared else super().build_positions(width, heads)
@@ -103,7 +109,8 @@ class RelativeBiases(nn.Module):
 class RelativeAttention(OffsetAttention):
     """A mechanism whose configuration is a `RelativeConfig`; stands behind the class that it adds positions to.
 
-    Only distances that its pattern can show have a row, so that their number, like that of keys, is never exceeded.
+    Only distances that its pattern can show are projected, for each head those of its own dilation, so that their
+    number, like that of keys, is never exceeded.
     The biases are its own until a model that holds them for all layers calls `share_positions`. Pairs with a global
     token have no position, as their distance has no bound: their scores are `(q_i + u)·k_j` by the local projections.
     """
@@ -174,21 +181,57 @@ class RelativeAttention(OffsetAttention):
         plain = not torch.compiler.is_compiling() and type(self.position) is nn.Linear
         if plain and 2 * query.shape[2] <= self.head_width and query.shape[2] < key.shape[2]:
             return [Bias(self._of_few(query + further[:, None], rows, first, key.shape[2]), globals=False)]
-        table = self._kept_table(rows, state) if plain else self.split_heads(self.position(rows))
+        table = self._kept_table(rows, first, state) if plain else self.split_heads(self.position(rows))
         return [ContentToPosition(table, query_bias=further, first=first, globals=False)]
 
-    def _kept_table(self, rows: Tensor, state: State | None) -> Tensor:
+    def _kept_table(self, rows: Tensor, first: int, state: State | None) -> Tensor:
         """The projected distances `(H, rows, D)`: segment after segment behind a full memory has the same, which its
         state keeps beside keys and values that were projected by the same weights."""
         if state is None or self.training or torch.is_grad_enabled():
-            return self.split_heads(self.position(rows))
+            return self._table(rows, first)
         from longspan.attention.parts.state import WindowLayer
 
         kept = state.positions if isinstance(state, WindowLayer) else None
-        table = self.split_heads(self.position(rows)) if kept is None or kept.shape[1] != len(rows) else kept
+        table = self._table(rows, first) if kept is None or kept.shape[1] != len(rows) else kept
         if isinstance(state, WindowLayer):
             state.positions = table
         return table
+
+    def _table(self, rows: Tensor, first: int) -> Tensor:
+        """The projected distances `(H, rows, D)`: of each head those that its pattern shows, 0 for all others, so that
+        a window of W has W + 1 of them however far its dilation makes it reach."""
+        groups = self._shown_rows(len(rows), first)
+        if groups is None:
+            return self.split_heads(self.position(rows))
+        weight = self.position.weight.unflatten(0, (self.heads, self.head_width))
+        parts = []
+        for heads, shown in groups:
+            own = F.linear(rows[shown], weight[heads].flatten(0, 1)).unflatten(-1, (len(heads), self.head_width))
+            table = own.new_zeros(len(heads), len(rows), self.head_width)
+            table[:, shown] = own.transpose(0, 1)
+            parts.append(table)
+        order = torch.tensor([head for heads, _ in groups for head in heads])
+        return torch.cat(parts)[order.argsort()]
+
+    def _shown_rows(self, rows: int, first: int) -> list[tuple[list[int], slice]] | None:
+        """Heads, and which of the rows from offset `first` on their windows show, where one of them leaves some out."""
+        if self.config.clamp_tokens is not None:  # what is beyond the clamp reads its row, whatever the dilation
+            return None
+        shared: dict[tuple[int, int, int], list[int]] = {}
+        for head in range(self.heads):
+            pattern = self.pattern.head(head)
+            if not isinstance(pattern, Window):
+                return None
+            span = max(-pattern.left * pattern.dilation, first), pattern.right * pattern.dilation, pattern.dilation
+            shared.setdefault(span, []).append(head)
+        if set(shared) == {(first, first + rows - 1, 1)}:
+            return None
+        found = []
+        for (low, high, step), heads in shared.items():
+            # The lowest shown offset is a multiple of the step; where the text is shorter than the window, the next.
+            start = -(-low // step) * step - first
+            found.append((heads, slice(start, min(high - first, rows - 1) + 1, step)))
+        return found
 
     def _from_content_to_position(self, query: Tensor, tokens: Tokens) -> Tensor:
         """v - u, `(H, D)`."""

@@ -28,6 +28,8 @@ class Tokens:
             in `build_positions`; only mechanisms that share tables read it.
         border: `(B,)` int64, the place at which the second part of each row begins, T where there is none; only a stack
             that reads parts apart asks for it, and no mechanism.
+        importance: `(B, T)`, how important each token is, 0 or more; only a stack that weighs tokens asks for it, and
+            no mechanism.
     """
 
     mask: Tensor | None = None
@@ -36,6 +38,7 @@ class Tokens:
     relative: tuple[Tensor, ...] | None = None
     places: Tensor | None = None
     border: Tensor | None = None
+    importance: Tensor | None = None
 
     def __post_init__(self) -> None:
         for name in ("mask", "is_global"):

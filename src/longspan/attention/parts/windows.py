@@ -27,11 +27,6 @@ class WindowedConfig(AttentionConfig):
     separate_global_projections: bool = True
 
     @property
-    def dilations(self) -> tuple[int, ...]:
-        """Distance between neighbours of a window, one for all heads or one per head."""
-        return (1,)
-
-    @property
     def widest_window(self) -> int | None:
         """How many tokens a window may reach to each side; `None` means any number."""
         return None

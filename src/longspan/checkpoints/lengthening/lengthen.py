@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from longspan.checkpoints.incoming import carry_over, check_filled, from_transformers, start_extra_weights
@@ -19,19 +19,24 @@ from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
+STARTS = {"copied": "tiled", "random": "drawn"}
+"""How new rows of the position table start → how the report counts that table."""
+
 
 def lengthen(
     model_or_path: PreTrainedModel | str | Path,
     attention: Any = "poolingformer",
     max_tokens: int = 16384,
+    *,
+    new_positions: str = "copied",
     **options: Any,
 ) -> LongspanPreTrainedModel:
     """Make a published model, or one of ours, read up to `max_tokens` tokens; short inputs come out as before.
 
     Positions are tiled as published (Longformer §5, Poolingformer): the reserved rows stay, the learned block is
-    repeated, the last copy cut off; the decoder keeps its table. Projections of global tokens start as copies of the
-    local ones. The second level of Poolingformer and fusion starts by its `init`: "zero_value", the default, adds
-    nothing at first.
+    repeated, the last copy cut off (or new rows are drawn); the decoder keeps its table. Projections of global tokens
+    start as copies of the local ones. The second level of Poolingformer and fusion starts by its `init`: "zero_value",
+    the default, adds nothing at first.
 
     DeBERTa becomes fusion, which keeps its table of relative positions. The table for pairs with a global token starts
     from it: each of its rows, which stands for a range of distances, as the row for the middle of that range, and
@@ -46,21 +51,27 @@ def lengthen(
             are. A bare name that the source already uses keeps its layout and options, except that DeBERTa, full
             attention with relative positions, becomes fusion with windows.
         max_tokens: the longest input afterwards; at least the source's.
+        new_positions: how rows of the position table for tokens beyond the source's start: "copied", or "random", drawn
+            as at initialisation, to compare with (Longformer, table 5). Rows that the source has stay in both.
         **options: of the mechanism, such as `left_tokens=256`, and the `layers` that it is for if these are not all.
 
     Returns:
         The model in evaluation mode; its `report` (`LengthenReport`) says what became of every parameter, and how far
         its outputs are from the source's on a short random input with windows that cover it and no new weight active.
         Where the source chose no global tokens, generation, document classification and question answering make the
-        first token global, unless a `global_attention_mask` says otherwise.
+        first token global, unless a `global_attention_mask` says otherwise, or a layer's mechanism takes none.
 
     Raises:
-        InputError: a source that cannot be loaded, unknown options or layers, fewer tokens than the source has, or a
-            choice with which short inputs would not come out as before.
+        InputError: a source that cannot be loaded, unknown options or layers, fewer tokens than the source has, no
+            table for `new_positions="random"`, or a choice with which short inputs would not come out as before.
     """
+    if new_positions not in STARTS:
+        raise InputError(f"new_positions={new_positions!r} is no way to start them; choose 'copied' or 'random'")
     source = load_any(model_or_path)
     base = source if isinstance(source, LongspanPreTrainedModel) else from_transformers(source)
     config = _longer_config(base, attention, max_tokens, options)
+    if new_positions == "random" and config.position_embedding != "learned":
+        raise InputError("new_positions='random' needs a table of absolute positions, which this source has not")
     model: Any = type(base)(config)
     model.to(device=base.device, dtype=base.dtype)
     report = LengthenReport(
@@ -70,6 +81,7 @@ def lengthen(
         tokens_after=max_tokens,
         reserved_rows=config.position_offset,
         table=config.position_embedding == "learned",
+        new_positions=new_positions,
         attention=tuple(config.layer_attention(layer) for layer in range(config.num_hidden_layers)),
         global_tokens=config.global_tokens,
     )
@@ -111,10 +123,13 @@ def _longer_config(
     fields = old.to_dict() | {
         "attention": plan_attention(old, attention, max_tokens, options),
         "max_position_embeddings": max_tokens,
-        # Which are global when nobody says so: forgetting them would leave whole projections untrained.
-        "global_tokens": "first" if forgetful else old.global_tokens,
     }
-    return LongspanConfig.from_dict(fields)
+    config = LongspanConfig.from_dict(fields)
+    taken = all("globals" not in config.layer_attention(layer).exempt for layer in range(config.num_hidden_layers))
+    if forgetful and taken:
+        # Which are global when nobody says so: forgetting them would leave whole projections untrained.
+        config.global_tokens = "first"
+    return config
 
 
 @torch.no_grad()
@@ -134,7 +149,9 @@ def _fill(
             how[name] = "copied"
         elif name in old and name.endswith("encoder.embeddings.position.weight"):
             tensor.copy_(tile_positions(old[name], tensor.shape[0], report.reserved_rows))
-            how[name] = "tiled"
+            if report.new_positions == "random":
+                nn.init.normal_(tensor[old[name].shape[0] :], std=model.config.init_std)
+            how[name] = STARTS[report.new_positions]
     started = start_extra_weights(model, set(new) - set(how))
     check_filled(set(new) - set(how) - set(started))
     how |= started

@@ -10,6 +10,7 @@ from longspan.attention import AttentionConfig
 KINDS = {
     "copied": "copied",
     "tiled": "tiled positions",
+    "drawn": "positions of which the new are random",
     "from_local": "copies of local projections",
     "bucketed": "bucketed relative positions",
     "new": "new",
@@ -30,11 +31,12 @@ class LengthenReport:
         tokens_after: longest input now.
         reserved_rows: rows of the position table that stand for no position and were kept.
         table: whether there is a table of absolute positions at all.
+        new_positions: how its new rows started, "copied" or "random".
         attention: mechanism of each encoder layer.
         global_tokens: which tokens are global when nobody says so.
-        parameters: number of parameters that were "copied", "tiled", "from_local" (global projections copied from the
-            local ones), "bucketed" (relative positions of global pairs, from others), "new" (initialised by the
-            mechanism) or "dropped" (of the source, without a place now).
+        parameters: number of parameters that were "copied", "tiled", "drawn" (a position table with random new rows),
+            "from_local" (global projections copied from the local ones), "bucketed" (relative positions of global
+            pairs, from others), "new" (initialised by the mechanism) or "dropped" (of the source, without a place now).
         parity_tokens: length of the random input on which both models were compared, under windows that cover it.
         parity_hidden: largest difference of the encoder's last states.
         parity_logits: largest difference of the logits; `None` for a model without a head.
@@ -51,6 +53,7 @@ class LengthenReport:
     tokens_after: int
     reserved_rows: int
     table: bool
+    new_positions: str
     attention: tuple[AttentionConfig, ...]
     global_tokens: str
     parameters: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
@@ -78,8 +81,9 @@ class LengthenReport:
         if not self.table:
             return f"{self.tokens_before:,} → {self.tokens_after:,} tokens (there is no table of absolute positions)"
         kept = f"; {self.reserved_rows} reserved rows kept" if self.reserved_rows else ""
-        copies = f"{self.tokens_after / self.tokens_before:.4g}"
-        return f"{self.tokens_before:,} → {self.tokens_after:,} tokens (position rows repeated {copies} times{kept})"
+        how = f"position rows repeated {self.tokens_after / self.tokens_before:.4g} times"
+        how = "new position rows drawn at random" if self.new_positions == "random" else how
+        return f"{self.tokens_before:,} → {self.tokens_after:,} tokens ({how}{kept})"
 
     def _attention(self) -> str:
         groups, first = [], 0

@@ -18,7 +18,7 @@ from longspan.data.coreference.rows import CoreferenceRow
 from longspan.data.coreference.synthetic import synthetic_documents
 from longspan.data.fields import Record, kind_of, list_of, name_of
 from longspan.data.jsonl import read_jsonl
-from longspan.data.skipping import Skipped, check_on_error
+from longspan.data.skipping import Skipped, check_on_error, parsed
 from longspan.data.sources import DataSet, Kind, read
 from longspan.errors import InputError
 
@@ -70,14 +70,7 @@ def read_coreference(
 def _records(path: Path, skipped: Skipped) -> Iterator[CoreferenceRow]:
     """Documents of a JSON Lines file, as most programs for coreference write them."""
     stem = path.name.split(".")[0]
-    for number, record in read_jsonl(path, skipped.add):
-        try:
-            row = row_of(record, f"{stem}:{number}")
-        except InputError as error:
-            skipped.add(number, InputError(skipped.with_remedy(f"{path}, line {number}: {error}")))
-        else:
-            yield row
-    skipped.report()
+    return parsed(read_jsonl(path, skipped.add), lambda record, number: row_of(record, f"{stem}:{number}"), skipped)
 
 
 def row_of(record: Record, default_id: str = "") -> CoreferenceRow:

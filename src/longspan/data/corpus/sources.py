@@ -10,7 +10,7 @@ one endless document is ever in memory::
 Sources: a `.txt` file (or any other name: read as text), `.jsonl`, `.csv`, `.tsv`, `.parquet`, each but the last plain
 or with `.gz` or `.xz`; a directory of these, or a pattern such as `shards/*.jsonl.gz`; a folder that
 `Dataset.save_to_disk` wrote; a data set of the Hub as `hf:NAME` or `hf:NAME@CONFIGURATION`, streamed; a folder of
-LONGSPAN_DATA.
+LONGSPAN_DATA; `enwik8` and `text8` as they are published, plain or zipped.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from itertools import islice
 from pathlib import Path
 
 from longspan.data.corpus import files as corpus_files
+from longspan.data.corpus.parts import part_texts, published_file
 from longspan.data.jsonl import check_regular
 from longspan.data.skipping import Skipped, check_on_error
 from longspan.data.sources import Kind, find_source, rows_without_files
@@ -36,6 +37,7 @@ HUB = "hf:"
 PIECE = 100_000
 """Characters in a piece of a document, at most."""
 TEXT_UNITS = ("file", "block", "line")
+TEXT_SPLITS = ("file", "position")
 
 SUFFIXES = ("txt", "text", "jsonl", "ndjson", "json", "csv", "tsv", "parquet")
 _SUFFIX = re.compile(rf"\.({'|'.join(SUFFIXES)})(\.gz|\.xz)?$", re.IGNORECASE)
@@ -62,6 +64,8 @@ class Corpus:
         limit: only the first documents.
         text_field: the field of JSON, Parquet and Hugging Face records that holds the text; None recognises it.
         text_unit: what a document is in a text file: the whole "file", a "block" between blank lines, or a "line".
+        text_split: "file" takes the files of a split, and of enwik8 and text8 as they are published the bytes;
+            "position" cuts every text file in the same proportions, see `longspan.data.corpus.parts`.
         on_error: "skip" passes over corrupt records and says how many there were; "raise" stops at the first.
     """
 
@@ -70,6 +74,7 @@ class Corpus:
     limit: int | None = None
     text_field: str | None = None
     text_unit: str = "file"
+    text_split: str = "file"
     on_error: str = "raise"
 
     def __post_init__(self) -> None:
@@ -77,6 +82,13 @@ class Corpus:
         check_on_error(self.on_error)
         if self.text_unit not in TEXT_UNITS:
             raise InputError(f"text_unit={self.text_unit!r} is unknown; choose one of {', '.join(TEXT_UNITS)}")
+        if self.text_split not in TEXT_SPLITS:
+            raise InputError(f"text_split={self.text_split!r} is unknown; choose one of {', '.join(TEXT_SPLITS)}")
+        if self.text_split == "position" and self.text_unit != "file":
+            raise InputError(
+                f"text_unit={self.text_unit!r} cuts a text into documents, but text_split='position' into parts; leave "
+                "one of them out"
+            )
         if self.limit is not None and self.limit < 0:
             raise InputError(f"limit={self.limit} is negative; give a number of documents, or None for all of them")
         if not self.source.startswith(HUB):
@@ -84,7 +96,8 @@ class Corpus:
 
     def files(self) -> list[Path]:
         """The files, or the one folder of a saved Hugging Face data set, in the order in which they are read."""
-        return list(find_source(self.source, self.split, CORPORA).files)
+        published = published_file(self.source)
+        return list(find_source(self.source, self.split, CORPORA).files) if published is None else [published]
 
     def texts(self) -> Iterator[str]:
         """Whole documents that are not blank, one at a time."""
@@ -111,6 +124,9 @@ class Corpus:
             yield from (iter((text,)) for text in found)
             skipped.report()
             return
+        if (published := published_file(self.source)) is not None:
+            yield part_texts(published, self.split, any_size=self.text_split == "position")
+            return
         source = find_source(self.source, self.split, CORPORA)
         loose = rows_without_files(source, self.split, CORPORA, self.limit)
         yield from (iter((text,)) for text in loose)
@@ -120,6 +136,9 @@ class Corpus:
             skipped = Skipped(str(path), self.on_error)
             if path.is_dir():
                 found = corpus_files.disk_documents(path, self.split, self.text_field, skipped)
+            elif suffix in ("txt", "text") and self.text_split == "position":
+                yield part_texts(path, self.split, any_size=True)
+                continue
             elif suffix in ("txt", "text"):
                 yield from corpus_files.text_documents(path, self.text_unit)
                 continue
@@ -132,6 +151,7 @@ class Corpus:
     def fingerprint(self) -> list[object]:
         """What changes when the documents do: options, and each file's name, size, beginning and end."""
         options: list[object] = [self.split, self.limit, self.text_field, self.text_unit, self.on_error]
+        options += [self.text_split] if self.text_split != "file" else []
         if self.source.startswith(HUB):
             return [self.source, *options]
         found: list[object] = []

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from longspan.data.fields import Record, name_of
 from longspan.data.questions.rows import check_text
-from longspan.data.skipping import Skipped, check_on_error
+from longspan.data.skipping import Skipped, check_on_error, parsed
 from longspan.data.sources import Kind, read
 from longspan.data.tables import read_records
 from longspan.errors import InputError
@@ -66,18 +66,11 @@ def read_pairs(
 
 
 def _in_file(path: Path, skipped: Skipped) -> Iterator[PairRow]:
-    try:
-        # GLUE's texts hold quotes that quote nothing.
-        for number, record in read_records(path, skipped.add, quoted=".tsv" not in path.name.lower()):
-            try:
-                row = pair_row(record, f"{path.name.split('.')[0]}:{number}")
-            except InputError as error:
-                skipped.add(number, InputError(skipped.with_remedy(f"{path}, line {number}: {error}")))
-            else:
-                if row.label not in NO_LABEL:
-                    yield row
-    finally:
-        skipped.report()
+    stem = path.name.split(".")[0]
+    # GLUE's texts hold quotes that quote nothing.
+    records = read_records(path, skipped.add, quoted=".tsv" not in path.name.lower())
+    rows = parsed(records, lambda record, number: pair_row(record, f"{stem}:{number}"), skipped)
+    return (row for row in rows if row.label not in NO_LABEL)
 
 
 def pair_row(record: Record, default_id: str = "") -> PairRow:

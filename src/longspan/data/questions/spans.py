@@ -1,6 +1,8 @@
-"""Questions whose answer is a stretch of a short context: SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018).
+"""Questions whose answer is a stretch of a context: SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018), TriviaQA.
 
 - `read_spans("squad/", "train")`: the files of the release, `train-v1.1.json` and the like
+- `read_spans("triviaqa-rc/", "dev")`: the folder of that release, its archive, or a file in its `qa/`; a row for each
+  page of a question, see `longspan.data.questions.triviaqa`
 - `read_spans("train.jsonl")`: a row per line, `{"id", "question", "context", "answers": {"text": […],
   "answer_start": […]}}`, as the data sets of the Hub have it
 - `read_spans("synthetic", limit=64)`: made up in code
@@ -8,22 +10,19 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from longspan.data.fields import Record, list_of, name_of, number_of, value_of
-from longspan.data.jsonl import UNREADABLE, open_bytes, read_jsonl, unreadable
+from longspan.data.jsonl import read_json, read_jsonl
+from longspan.data.questions import triviaqa
 from longspan.data.questions.rows import check_text
 from longspan.data.questions.synthetic import synthetic_questions
-from longspan.data.skipping import Skipped, check_on_error
-from longspan.data.sources import Kind, read
+from longspan.data.skipping import Skipped, check_on_error, parsed
+from longspan.data.sources import DataSet, Kind, read
 from longspan.errors import InputError
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +30,17 @@ class SpanRow:
     """A question, the context that is to answer it, and what annotators marked there.
 
     Attributes:
-        id: names the row in predictions.
+        id: names the question in predictions; rows of one id ask it of several contexts.
         question, context: as they are in the file.
         answers: each a first character of the context and the words from there on; none where it does not answer.
+        accepted: what counts as right, where that is known apart from the context: TriviaQA's normalised aliases.
     """
 
     id: str
     question: str
     context: str
     answers: tuple[tuple[int, str], ...] = ()
+    accepted: tuple[str, ...] = ()
 
 
 def made_up(count: int | None, seed: int) -> Iterator[SpanRow]:
@@ -52,52 +53,69 @@ def made_up(count: int | None, seed: int) -> Iterator[SpanRow]:
 
 SPANS = Kind(
     row=SpanRow,
-    named={},
+    named={"triviaqa-sample": DataSet.sample("triviaqa/triviaqa-wikipedia-sample.tar.gz")},
     made_up=lambda count, seed: made_up(count, seed),
-    suffixes=("json", "jsonl"),
+    suffixes=("json", "jsonl", "tar", "tgz"),
+    is_one=triviaqa.is_release,
 )
 """Where such questions come from."""
 
 
 def read_spans(
-    data: str | Path | Sequence[str | Path], split: str = "train", limit: int | None = None, *, on_error: str = "raise"
+    data: str | Path | Sequence[str | Path],
+    split: str = "train",
+    limit: int | None = None,
+    *,
+    on_error: str = "raise",
+    max_words: int | None = None,
 ) -> Iterator[SpanRow]:
-    """Stream questions with their contexts; arguments and errors as in `read_questions`."""
+    """Stream questions with their contexts; arguments and errors as in `read_questions`.
+
+    With `max_words`, contexts are cut to their first so many words, and lose the answers behind.
+    """
     check_on_error(on_error)
-    return read(data, split, SPANS, lambda path, _: _in_file(path, Skipped(str(path), on_error)), limit)
+    return read(
+        data, split, SPANS, lambda path, _: _in_file(path, split, Skipped(str(path), on_error), max_words), limit
+    )
 
 
-def _in_file(path: Path, skipped: Skipped) -> Iterator[SpanRow]:
-    """Rows of one file; the malformed ones go to `skipped`, with their place."""
+def _in_file(path: Path, split: str, skipped: Skipped, max_words: int | None) -> Iterator[SpanRow]:
+    """Rows of one file or release; the malformed ones go to `skipped`, with their place."""
+    stem = path.name.split(".")[0]
 
-    def leave_out(number: int, error: InputError) -> None:
-        skipped.add(number, error)
+    def parse(record: Record, number: int) -> SpanRow:
+        return _cut(span_row(record, f"{stem}:{number}"), max_words)
 
-    try:
-        is_release = ".jsonl" not in path.name.lower()
-        unit = "question" if is_release else "line"
-        for number, record in _records(path) if is_release else read_jsonl(path, leave_out):
-            try:
-                row = span_row(record, f"{path.name.split('.')[0]}:{number}")
-            except InputError as error:
-                leave_out(number, InputError(skipped.with_remedy(f"{path}, {unit} {number}: {error}")))
-            else:
-                yield row
-    finally:  # also where the reading stops at a limit
-        skipped.report()
+    if ".jsonl" in path.name.lower():
+        return parsed(read_jsonl(path, skipped.add), parse, skipped)
+    if path.is_dir() or triviaqa.ARCHIVE.search(path.name):
+        return _trivia(*triviaqa.in_release(path, split, max_words), skipped)
+    whole = read_json(path, "give a file in the format of SQuAD or TriviaQA, or one row per line named .jsonl")
+    if isinstance(whole, dict) and "Data" in whole:
+        return _trivia(whole, path.name, triviaqa.evidence_beside(path, max_words), skipped)
+    return parsed(_records(whole, path), parse, skipped, "question")
 
 
-def _records(path: Path) -> Iterator[tuple[int, Record]]:
+def _trivia(whole: Any, name: str, pages: triviaqa.Evidence, skipped: Skipped) -> Iterator[SpanRow]:
+    """A row for each page of each question; its answers are all occurrences of what is accepted."""
+
+    def parse(given: Any, number: int) -> SpanRow:
+        one = triviaqa.asked(given, f"{name.split('.')[0]}:{number}")
+        text = pages[one.page]
+        found = triviaqa.occurrences(text, one.accepted)
+        return SpanRow(one.id, one.question, text, tuple(found), one.accepted)
+
+    return parsed(triviaqa.asked_of_pages(whole, name), parse, skipped, "question")
+
+
+def _cut(row: SpanRow, max_words: int | None) -> SpanRow:
+    context = triviaqa.first_words(row.context, max_words)
+    kept = tuple(one for one in row.answers if one[0] + len(one[1]) <= len(context))
+    return replace(row, context=context, answers=kept)
+
+
+def _records(whole: Any, path: Path) -> Iterator[tuple[int, Record]]:
     """The questions of a release file, each with its context, counted from 1."""
-    try:
-        with open_bytes(path) as file:
-            whole = json.loads(file.read().decode("utf-8-sig"))
-    except UNREADABLE as error:
-        raise unreadable(path, error) from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"{path} is not JSON ({error}); give a file in the format of SQuAD, or one row per line named .jsonl"
-        ) from None
     number = 0
     try:
         for article in list_of(whole, "data", "the file"):

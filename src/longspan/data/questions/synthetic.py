@@ -26,12 +26,14 @@ def synthetic_questions(count: int, *, seed: int, paragraphs: int = 16, unanswer
         unanswerable: probability that the fact which the question asks for is left out.
     """
     assert paragraphs >= FACTS
-    words = _words(random.Random(7))
+    words = made_up_words()
     draw = random.Random(seed)
     return [_row(f"synthetic-{seed}-{index}", draw, words, paragraphs, unanswerable) for index in range(count)]
 
 
-def _words(draw: random.Random) -> dict[str, list[str]]:
+def made_up_words() -> dict[str, list[str]]:
+    """The vocabulary that all rows share, by what the words are for."""
+    draw = random.Random(7)
     syllables = ["".join(pair) for pair in product("bdfgklmnprst", "aeiou")]
     made: dict[str, list[str]] = {}
     seen: set[str] = set()

@@ -86,6 +86,13 @@ def document_of(text: str, *, raw: bool = False, name: str = "the document") -> 
     return _document(text, paragraphs_of(text) if raw else tidied(blocks_of_text(text)), name)
 
 
+def as_document(given: str | Path | Document) -> Document:
+    """A document however it is given: the text itself, a `Path` to a file that `read` knows, or what `read` gave."""
+    if isinstance(given, Path):
+        return read(given)
+    return document_of(given) if isinstance(given, str) else given
+
+
 def _page(page: str, raw: bool, name: str) -> Document:
     """An HTML page; its text is as it is laid out."""
     page, halves = without_half_entities(page)

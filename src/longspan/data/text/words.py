@@ -6,7 +6,7 @@ import re
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 # Chinese, Japanese and Yi characters, and the South-East Asian scripts that are written without spaces.
@@ -40,6 +40,13 @@ def split_words(text: str) -> list[str]:
         return _ASCII_WORD.findall(text.lower())
     # The Arabic tatweel only stretches a word on paper.
     return _pattern().findall(unicodedata.normalize("NFKC", text).lower().replace("\u0640", ""))
+
+
+def placed_words(text: str) -> Iterator[tuple[int, int, str]]:
+    """Where each word of a text begins and ends, in characters, and the word, lower-case and in normal form NFKC;
+    characters of scripts written without spaces count singly."""
+    for match in _pattern().finditer(text):
+        yield match.start(), match.end(), unicodedata.normalize("NFKC", match[0]).lower()
 
 
 def contents_of(text: str) -> list[str]:

@@ -23,9 +23,10 @@ from longspan.inference.results import RankedPassage, ShortAnswer
 from longspan.inference.span_reader import Words, short_answer
 from longspan.inference.window_reader import LONGEST, best_words
 from longspan.models.fields import FIELDS
-from longspan.models.parts import PartStates, joint_states, part_states
+from longspan.models.parts import joint_states, part_states
 from longspan.models.tokens import border_of
 from longspan.stacks import stack_config
+from longspan.stacks.decomposed import Part
 
 PIECE_TOKENS = 384
 """Longest piece; passages have about 120 words, and only long tables and sentences are cut."""
@@ -165,7 +166,7 @@ class StateReader:
         return int(border_of(self.model.config, torch.tensor([ids]), None, torch.tensor([types])))
 
     @torch.inference_mode()
-    def question(self, question: str) -> PartStates:
+    def question(self, question: str) -> Part:
         """The states of a question with its special tokens, `(1, Q, E)`.
 
         Raises:
@@ -183,7 +184,7 @@ class StateReader:
         return part_states(self.encoder, rows, None, place, question=True)
 
     @torch.inference_mode()
-    def read(self, question: PartStates, pieces: Sequence[Piece]) -> list[Words | None]:
+    def read(self, question: Part, pieces: Sequence[Piece]) -> list[Words | None]:
         """The best words of each piece, in characters of its document; None where "no answer" is likelier."""
         states = pad_sequence([piece.states for piece in pieces], batch_first=True).to(self.model.device)
         lengths = torch.tensor([len(piece.states) for piece in pieces], device=states.device)

@@ -70,6 +70,7 @@ class LongspanWithHead(LongspanPreTrainedModel):
         output_attentions: bool | None = None,
         return_dict: bool | None = None,
         position_ids: Tensor | None = None,
+        importance: Tensor | None = None,
         **others: Any,
     ) -> Any:
         """What the head says of a batch; inputs as in `LongspanModel.forward`, further arguments as in `predict`."""
@@ -83,6 +84,7 @@ class LongspanWithHead(LongspanPreTrainedModel):
             "output_hidden_states": output_hidden_states,
             "output_attentions": output_attentions,
             "position_ids": position_ids,
+            "importance": importance,
         }
         encoded = self.encode({**inputs, **others}, own)
         output = self.predict(encoded, attention_mask, **own)

@@ -31,11 +31,12 @@ class LongspanForQuestionAnswering(LongspanWithHead):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
     ) -> QuestionAnsweringModelOutput:
-        """`start_logits` and `end_logits` `(B, T)`; positions `(B,)` outside the input are ignored by the loss."""
+        """`start_logits` and `end_logits` `(B, T)`. Positions are `(B,)`, or `(B, K)` where any of several is right;
+        those outside the input are ignored by the loss, and padding is no place."""
         start, end = torch.unbind(self.qa_outputs(self.dropout(encoded.last_hidden_state)), -1)
         loss = None
         if start_positions is not None and end_positions is not None:
-            loss = span_loss(start, end, start_positions, end_positions)
+            loss = span_loss(start, end, start_positions, end_positions, attention_mask)
         elif start_positions is not None or end_positions is not None:
             missing = "start_positions" if start_positions is None else "end_positions"
             raise InputError(f"{missing} is missing; give both ends of the answers, or neither")

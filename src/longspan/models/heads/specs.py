@@ -12,6 +12,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from longspan.errors import InputError
 from longspan.settings import Count, Dropout, Range, check, from_spec, show
 
+Weight = Annotated[float, Range(0, 1e6)]
+"""Of one of several losses."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HeadSpec:
@@ -153,14 +156,28 @@ class NaturalQuestions(HeadSpec):
 
     answer_types: Literal[2, 5] = 2
     null_paragraph: bool = False
-    loss_weights: tuple[Annotated[float, Range(0, 1e6)], ...] = (1.0, 1.0, 1.0, 1.0)
+    loss_weights: tuple[Weight, ...] = (1.0, 1.0, 1.0, 1.0)
 
     def __post_init__(self) -> None:
         """Refuse other than four weights."""
         super().__post_init__()
-        weights = self.loss_weights if isinstance(self.loss_weights, tuple | list) else ()
-        if len(weights) != 4:
-            raise InputError(f"loss_weights is {show(self.loss_weights)}; give four: start, end, paragraph, type")
+        _four(self.loss_weights, "start, end, paragraph, type")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateScoring(HeadSpec):
+    """Which of some candidates answers a question over documents that are read in pieces.
+
+    Attributes:
+        pieces_at_once: so many pieces are in memory at once; while training, each is computed a second time when its
+            gradient is. `None` keeps all of them, which is faster and gives the same.
+    """
+
+    head: ClassVar[str] = "candidate_scoring"
+    model: ClassVar[str] = "LongspanForCandidateScoring"
+    pipeline: ClassVar[str | None] = "question-answering"
+
+    pieces_at_once: Count | None = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,6 +258,34 @@ class Coreference(HeadSpec):
     dropout: Dropout = 0.3
 
 
+@dataclass(frozen=True, kw_only=True)
+class MultiHop(HeadSpec):
+    """Paragraphs, sentences and words that answer a question together (HotpotQA).
+
+    Attributes:
+        loss_weights: of the losses of paragraphs, sentences, words and answer type.
+        dropout: before the last layers of the first two; None means the model's.
+    """
+
+    head: ClassVar[str] = "multi_hop"
+    model: ClassVar[str] = "LongspanForMultiHop"
+    pipeline: ClassVar[str | None] = "question-answering"
+
+    loss_weights: tuple[Weight, ...] = (1.0, 1.0, 1.0, 1.0)
+    dropout: Dropout | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse other than four weights."""
+        super().__post_init__()
+        _four(self.loss_weights, "paragraphs, sentences, words, type")
+
+
+def _four(weights: Any, names: str) -> None:
+    """Raise `InputError` for other than four weights of losses."""
+    if not isinstance(weights, tuple | list) or len(weights) != 4:
+        raise InputError(f"loss_weights is {show(weights)}; give four: {names}")
+
+
 HEADS: dict[str, type[HeadSpec]] = {
     spec.head: spec
     for spec in (
@@ -250,9 +295,11 @@ HEADS: dict[str, type[HeadSpec]] = {
         TokenClassification,
         QuestionAnswering,
         NaturalQuestions,
+        CandidateScoring,
         SentenceScoring,
         SentenceEmbedding,
         Coreference,
+        MultiHop,
     )
 }
 """Name → options, whose `model` names the class that has such a head."""

@@ -1,4 +1,4 @@
-"""A label per token."""
+"""A label per token, or, with a single label, whether each token has it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from transformers.modeling_outputs import TokenClassifierOutput
 
 from longspan.models.heads.base import LongspanWithHead, dropout_of
 from longspan.models.heads.specs import TokenClassification
-from longspan.models.losses import token_loss
+from longspan.models.losses import binary_loss, token_loss
 
 
 class LongspanForTokenClassification(LongspanWithHead):
-    """A label per token."""
+    """A label per token; a single label is learned by binary cross-entropy."""
 
     spec = TokenClassification
 
@@ -24,7 +24,10 @@ class LongspanForTokenClassification(LongspanWithHead):
     def predict(
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None
     ) -> TokenClassifierOutput:
-        """`logits` `(B, T, L)`; `labels` `(B, T)` int64, −100 = none."""
+        """`logits` `(B, T, L)`; `labels` `(B, T)` int64, −100 = none; with L = 1 they are 1 where a token has it."""
         logits = self.classifier(self.dropout(encoded.last_hidden_state))
-        loss = None if labels is None else token_loss(logits, labels)
+        loss = None
+        if labels is not None:
+            single = self.config.num_labels == 1
+            loss = binary_loss(logits[..., 0], labels, attention_mask) if single else token_loss(logits, labels)
         return TokenClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]

@@ -1,1 +1,1 @@
-"""A label for a whole document."""
+"""A label for each row: of a document, or of a pair of texts."""

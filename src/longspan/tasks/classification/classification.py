@@ -20,6 +20,7 @@ from longspan.data.labelled.rows import LabelledRow
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Range, show
 from longspan.tasks.base import Outcome, Task, check_room, room_for
+from longspan.tasks.classification.labels import label_fields, label_numbers
 from longspan.tasks.metrics.classification import BINS, classification_scores
 from longspan.tasks.predicting import FeatureRows, pad, predict
 from longspan.tasks.tokenizers import encode, padding_id
@@ -74,13 +75,7 @@ class Classification(Task):
     def model_fields(self) -> dict[str, Any]:
         """The head, the global first token, and the labels with their numbers."""
         fields = super().model_fields() | {"global_tokens": "first"}
-        if self.labels:
-            fields |= {"id2label": dict(enumerate(self.labels)), "label2id": self._numbers}
-        return fields
-
-    @property
-    def _numbers(self) -> dict[str, int]:
-        return {label: number for number, label in enumerate(self.labels)}
+        return fields | label_fields(self.labels) if self.labels else fields
 
     def check_model(self, config: Any) -> None:
         """Refuse more tokens than the model has positions for."""
@@ -115,7 +110,7 @@ class Classification(Task):
         self, rows: Sequence[LabelledRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> FeatureRows:
         """Token ids and the number of the label; labels that are not among `labels` raise `InputError`."""
-        numbers = self._numbers
+        numbers = label_numbers(self.labels)
         for row in rows:
             if row.label not in numbers:
                 raise InputError(
@@ -150,7 +145,8 @@ class Classification(Task):
         task = self.of_model(model.config)
         dataset = task.dataset(rows, tokenizer, training=False, seed=0, folder=Path())
         found = task.probabilities(model, dataset, tokenizer, batch_size=batch_size)
-        gold = np.array([task._numbers[row.label] for row in rows])
+        numbers = label_numbers(task.labels)
+        gold = np.array([numbers[row.label] for row in rows])
         lines = []
         for row, each in zip(rows, found, strict=True):
             named = {label: round(float(value), 6) for label, value in zip(task.labels, each, strict=True)}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from longspan.data.coreference.rows import CoreferenceRow
+from longspan.models.pieces import cut
 from longspan.tasks.predicting import pad
 from longspan.tasks.summaries.extraction import encode_sentences
 
@@ -31,24 +32,8 @@ def document_features(row: CoreferenceRow, tokenizer: Any, max_tokens: int | Non
     """
     encoded = encode_sentences([f" {word}" for word in row.words], tokenizer)
     lengths, sentences = [*map(len, encoded)], [index for index, words in enumerate(row.sentences) for _ in words]
-    bounds = [(0, len(encoded))] if max_tokens is None else _pieces(lengths, sentences, max(1, max_tokens - 2))
+    bounds = [(0, len(encoded))] if max_tokens is None else cut(sentences, max(1, max_tokens - 2), lengths)
     return [_piece(row, tokenizer, encoded, sentences, start, end) for start, end in bounds]
-
-
-def _pieces(lengths: Sequence[int], sentences: Sequence[int], room: int) -> list[tuple[int, int]]:
-    """Bounds, in words, of pieces of at most `room` tokens; a word of more is a piece."""
-    found: list[tuple[int, int]] = []
-    start = 0
-    while start < len(lengths):
-        end, taken = start + 1, lengths[start]
-        while end < len(lengths) and taken + lengths[end] <= room:
-            taken += lengths[end]
-            end += 1
-        if end < len(lengths):
-            end = next((place for place in range(end, start, -1) if sentences[place] != sentences[place - 1]), end)
-        found.append((start, end))
-        start = end
-    return found
 
 
 def _piece(

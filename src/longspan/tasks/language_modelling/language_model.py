@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -17,11 +17,10 @@ from torch.utils.data import Dataset
 
 from longspan.data.corpus.sources import Corpus
 from longspan.data.corpus.stream import Stream
-from longspan.errors import InputError
 from longspan.models.losses import IGNORED
-from longspan.settings import Whole
-from longspan.tasks.base import room_for
+from longspan.tasks.base import check_room, room_for
 from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
+from longspan.tasks.language_modelling.scoring import Scoring
 from longspan.tasks.predicting import pad
 from longspan.tasks.tokenizers import padding_id
 
@@ -31,9 +30,7 @@ class LanguageModel(CorpusTask):
     """Guess every token from those before it; the documents are one stream, with a separator before each.
 
     Attributes:
-        context_tokens: how many tokens before a validation chunk are read without being scored, so that its first
-            tokens are guessed from a context too; at most `max_tokens - 2`. `None` takes half of `max_tokens`.
-            Training scores every token that it reads.
+        evaluation: how validation and `longspan evaluate` cut the text up; training scores every token that it reads.
     """
 
     name: ClassVar[str] = "language_model"
@@ -41,16 +38,16 @@ class LanguageModel(CorpusTask):
     lower_is_better: ClassVar[tuple[str, ...]] = ("bits_per_character", "bits_per_byte", guessed[1], "perplexity")
     score_names: ClassVar[tuple[str, ...]] = (*lower_is_better, "accuracy")
 
-    context_tokens: Whole | None = None
+    evaluation: Scoring = field(default_factory=Scoring)
 
     def __post_init__(self) -> None:
-        """Refuse a context that leaves nothing to score."""
+        """Refuse windows that score nothing, or more than they read."""
         super().__post_init__()
-        if self.context_tokens is not None and self.context_tokens > self.max_tokens - 2:
-            raise InputError(
-                f"context_tokens={self.context_tokens} leaves nothing of max_tokens={self.max_tokens} to score; "
-                f"give at most {self.max_tokens - 2}"
-            )
+        self.evaluation.context(self.max_tokens)
+
+    def check_model(self, config: Any) -> None:
+        """Refuse chunks and windows longer than the model reads."""
+        check_room(max(self.max_tokens, self.evaluation.window(self.max_tokens)), config)
 
     def model_class(self) -> Any:
         """`LongspanForCausalLM`."""
@@ -60,14 +57,7 @@ class LanguageModel(CorpusTask):
 
     def fitted(self, config: Any) -> Self:
         """Chunks as long as the model has positions for, at most."""
-        room = room_for(self.max_tokens, config)
-        context = None if self.context_tokens is None else min(self.context_tokens, room - 2)
-        return replace(self, max_tokens=room, context_tokens=context)
-
-    @property
-    def validation_context(self) -> int:
-        """`context_tokens`, or what it is when it is `None`."""
-        return self.max_tokens // 2 - 1 if self.context_tokens is None else self.context_tokens
+        return replace(self, max_tokens=room_for(self.max_tokens, config))
 
     def dataset(
         self, rows: Sequence[Corpus], tokenizer: Any, *, training: bool, seed: int, folder: Path
@@ -76,8 +66,8 @@ class LanguageModel(CorpusTask):
         files = self.token_files(rows, tokenizer, training=training, folder=folder)
         return NextTokenChunks(
             Stream(files, separator(tokenizer)),
-            max_tokens=self.max_tokens,
-            context_tokens=0 if training else self.validation_context,
+            max_tokens=self.max_tokens if training else self.evaluation.window(self.max_tokens),
+            context_tokens=0 if training else self.evaluation.context(self.max_tokens),
             seed=seed if training else None,
         )
 
@@ -88,10 +78,17 @@ class LanguageModel(CorpusTask):
     @property
     def flavour(self) -> str:
         """What the scores are, in words."""
+        context, window = self.evaluation.context(self.max_tokens), self.evaluation.window(self.max_tokens)
         return (
-            "Bits: −log2 of the probability of every token and every separator, over the characters, bytes or "
-            f"tokens; each is guessed from {self.validation_context} to {self.max_tokens - 1} tokens before it."
+            "Bits: −log2 of the probability of every token and every separator but the first, over the characters, "
+            f"bytes or tokens; each is guessed from {context + 1} to {window - 1} tokens before it, where the text has "
+            "so many."
         )
+
+    @property
+    def mode(self) -> str:
+        """How the text is cut up, with the lengths."""
+        return self.evaluation.words(self.max_tokens)
 
     def text_scores(self, bits: float, dataset: NextTokenChunks) -> dict[str, float]:
         """Bits per character and per byte of the text, whatever its tokens are."""

@@ -7,7 +7,6 @@ content alone, so that any two models with one tokenizer see the same holes, wha
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -18,6 +17,7 @@ from longspan.data.corpus.stream import Stream
 from longspan.data.corpus.token_files import TOKENS
 from longspan.data.ragged import Ragged
 from longspan.models.losses import IGNORED
+from longspan.tasks.chance import example_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,12 +119,6 @@ class MaskedChunks(Dataset[dict[str, Any]]):
         content = self.content(index)
         ids = np.concatenate([self.before, content, self.after]).astype(np.int64)
         fixed = np.isin(ids, self.special_ids)
-        shown, labels = self.masking.apply(ids, fixed, self._key(index, content))
+        key = example_key(self.seed, self.epoch, index, content.astype("<i8").tobytes())
+        shown, labels = self.masking.apply(ids, fixed, key)
         return {"input_ids": shown, "labels": labels}
-
-    def _key(self, index: int, content: np.ndarray) -> int:
-        if self.seed is None:
-            material = content.astype("<i8").tobytes()
-        else:
-            material = np.array([self.seed, self.epoch, index], dtype="<i8").tobytes()
-        return int.from_bytes(hashlib.blake2b(material, digest_size=16).digest(), "little")

@@ -102,6 +102,12 @@ class LanguageStream(CorpusTask):
         return stack_segments
 
     @property
+    def mode(self) -> str:
+        """That a memory is carried along, with the lengths that evaluation gives."""
+        memory = "" if (kept := self.evaluation.memory_tokens) is None else f" of {kept} tokens"
+        return f"carried memory{memory}, segments of {self.segment_tokens} tokens"
+
+    @property
     def flavour(self) -> str:
         """What the scores are, in words."""
         read = self.evaluation
@@ -128,7 +134,7 @@ class LanguageStream(CorpusTask):
             {"segment": index, "tokens": count, "bits": round(value, 3), "correct": right}
             for index, (value, right, count) in enumerate(table)
         ]
-        return Outcome(scores=scores, lines=lines, flavour=self.flavour)
+        return Outcome(scores=scores, lines=lines, flavour=self.flavour, mode=self.mode)
 
     def validation_loss(self, model: Any, dataset: Any) -> float | None:
         """Mean nats over all tokens, read as `evaluation` says."""

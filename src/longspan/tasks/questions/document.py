@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -49,7 +50,7 @@ class Stream:
 
     def tokens_of(self, span: Span) -> tuple[int, int] | None:
         """The first and the last token that touch a span, both inclusive; None where no token does."""
-        first, end = _token_ranges(self.spans, [span])[0]
+        first, end = token_ranges(self.spans, [span])[0]
         return (first, end - 1) if first < end else None
 
 
@@ -65,17 +66,17 @@ def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions
     """
     what = f"the document of row {row.id!r}"
     ids, offsets = encode_text(tokenizer, check_text(row.text, what), what)
-    spans = [_without_space(row.text, start, end) for start, end in offsets]
+    spans = [without_space(row.text, start, end) for start, end in offsets]
     _add_marks(row.text, spans)
     passages = [-1] * len(ids)
     kept = kept_candidates(row, options)
-    ranges = _token_ranges(spans, [row.candidates[index].span for index in kept])
+    ranges = token_ranges(spans, [row.candidates[index].span for index in kept])
     # Outer passages first, so that inner ones are written over them.
     order = sorted(range(len(kept)), key=lambda place: (row.candidates[kept[place]].span.start, -ranges[place][1]))
     for place in order:
         first, end = ranges[place]
         passages[first:end] = [kept[place]] * (end - first)
-    types = _match_types(row, spans) if options.match_types else [1] * len(ids)
+    types = match_types(asked_words(row.question), row.text, spans) if options.match_types else [1] * len(ids)
     if options.passage_types:
         types = _passage_types(row, kept, passages, types)
     stream = Stream(ids, spans, passages, [False] * len(ids), types)
@@ -99,6 +100,14 @@ def kept_candidates(row: QuestionRow, options: QuestionOptions) -> list[int]:
 
 
 def encode_text(tokenizer: Any, text: str, what: str) -> tuple[list[int], list[tuple[int, int]]]:
+    """As `token_ids`; `InputError` where there are none."""
+    ids, offsets = token_ids(tokenizer, text)
+    if not ids:
+        raise InputError(f"{what} has no tokens in this tokenizer; give one with words in it")
+    return ids, offsets
+
+
+def token_ids(tokenizer: Any, text: str) -> tuple[list[int], list[tuple[int, int]]]:
     """Token ids of a text without special tokens, and the characters of each; never cut."""
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"the tokenizer {type(tokenizer).__name__} gives no character offsets; use a fast tokenizer")
@@ -113,12 +122,10 @@ def encode_text(tokenizer: Any, text: str, what: str) -> tuple[list[int], list[t
         padding=False,
         verbose=False,
     )
-    if not encoded["input_ids"]:
-        raise InputError(f"{what} has no tokens in this tokenizer; give one with words in it")
     return encoded["input_ids"], encoded["offset_mapping"]
 
 
-def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
+def without_space(text: str, start: int, end: int) -> tuple[int, int]:
     """A token's characters without the white space that byte-level and SentencePiece vocabularies put before words."""
     while start < end and text[start].isspace():
         start += 1
@@ -144,7 +151,7 @@ def _add_marks(text: str, spans: list[tuple[int, int]]) -> None:
         following = start
 
 
-def _token_ranges(spans: list[tuple[int, int]], wanted: list[Span]) -> list[tuple[int, int]]:
+def token_ranges(spans: list[tuple[int, int]], wanted: list[Span]) -> list[tuple[int, int]]:
     """For each span the tokens `first … end − 1` that touch it; white space between them included."""
     places = [place for place, span in enumerate(spans) if span != NOWHERE]
     starts = [spans[place][0] for place in places]
@@ -156,13 +163,29 @@ def _token_ranges(spans: list[tuple[int, int]], wanted: list[Span]) -> list[tupl
     return found
 
 
-def _match_types(row: QuestionRow, spans: list[tuple[int, int]]) -> list[int]:
-    """2 for tokens of the document that touch a word of the question, whatever its capitals and ending, else 1."""
-    asked = {stem(word) for word in _WORD.findall(row.question)}
+def asked_words(question: str) -> dict[str, int]:
+    """The stems of a question's words, as words of type 2."""
+    return dict.fromkeys(map(stem, words_in(question)), 2)
+
+
+def words_in(text: str) -> list[str]:
+    """The words of a text, in order."""
+    return _WORD.findall(text)
+
+
+def match_types(kinds: Mapping[str, int], text: str, spans: list[tuple[int, int]]) -> list[int]:
+    """The type of each token of a text: that of the word which it touches, by its stem, or 1 where that has none.
+
+    Args:
+        kinds: stem → type; where a token touches several words, the lowest counts.
+        text: whatever its capitals and endings.
+        spans: characters of each token.
+    """
     types = [1] * len(spans)
-    words = [Span(*match.span()) for match in _WORD.finditer(row.text) if stem(match.group()) in asked]
-    for first, end in _token_ranges(spans, words):
-        types[first:end] = [2] * (end - first)
+    every = ((stem(one.group()), Span(*one.span())) for one in _WORD.finditer(text))
+    found = sorted(((kinds[word], span) for word, span in every if word in kinds), key=lambda each: -each[0])
+    for (kind, _), (first, end) in zip(found, token_ranges(spans, [word for _, word in found]), strict=True):
+        types[first:end] = [kind] * (end - first)
     return types
 
 

@@ -6,17 +6,16 @@ corpus, the chunks that training reads from disk, evaluation).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from longspan.data.questions.readers import QUESTIONS, read_questions
 from longspan.data.questions.rows import QuestionRow
 from longspan.data.ragged import Ragged
-from longspan.data.sources import find_source
 from longspan.errors import InputError
 from longspan.models.heads.question_network import LABELS
 from longspan.models.heads.specs import NaturalQuestions as Head
@@ -39,29 +38,21 @@ from longspan.tasks.questions.chunks import question_chunks
 from longspan.tasks.questions.features import collate
 from longspan.tasks.questions.options import PassageTypes, QuestionOptions, marker_tokens
 from longspan.tasks.questions.predictions import line, official_files, said
+from longspan.tasks.row_sources import RowSource, identities_of, rows_of
 from longspan.tasks.tokenizers import padding_id
 
 GROUP = 64
 """So many documents are in memory at a time while evaluating."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class QuestionSource:
-    """One data set, file or folder of questions, found but not read."""
+class QuestionSource(RowSource):
+    """One data set, file or folder of questions."""
 
-    source: str
-    split: str
-    limit: int | None = None
-    on_error: str = "raise"
+    kind = QUESTIONS
 
     def rows(self) -> Iterator[QuestionRow]:
         """Its annotated rows, one at a time."""
         return read_questions(self.source, self.split, self.limit, on_error=self.on_error)
-
-    def identity(self) -> dict[str, Any]:
-        """What tells it from another source: its name and how large its files are."""
-        files = find_source(self.source, self.split, QUESTIONS).files
-        return asdict(self) | {"files": [[file.name, file.stat().st_size] for file in files]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,11 +120,7 @@ class NaturalQuestions(QuestionOptions, Task):
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[QuestionSource]:
         """The source itself, found but not read. `limit` counts rows over all sources."""
-        if limit is not None and limit <= 0:
-            return []
-        found = QuestionSource(source=source, split=split, limit=limit, on_error=on_error)
-        found.rows()  # an unknown name or split raises
-        return [found]
+        return QuestionSource.found(source, split, limit, on_error=on_error)
 
     def corpus(self, rows: Sequence[QuestionSource]) -> Iterator[str]:
         """Every question and document, together: one text per row."""
@@ -148,7 +135,7 @@ class NaturalQuestions(QuestionOptions, Task):
             rows_of(rows),
             tokenizer,
             self,
-            sources=[row.identity() if isinstance(row, QuestionSource) else row.id for row in rows],
+            sources=identities_of(rows),
             training=training,
             seed=seed,
         )
@@ -177,15 +164,6 @@ class NaturalQuestions(QuestionOptions, Task):
             raise InputError("the data gives no rows with annotations to score; name other data")
         files = official_files((one.row, one.predicted) for one in judged)
         return Outcome(scores=_scores(judged), lines=lines, files=files, flavour=_flavour(judged))
-
-
-def rows_of(sources: Sequence[Any]) -> Iterator[QuestionRow]:
-    """The rows of sources in order, at most the first one's limit; rows among them stand for themselves."""
-    each: Iterable[Iterable[QuestionRow]] = (
-        source.rows() if isinstance(source, QuestionSource) else [source] for source in sources
-    )
-    limit = next((source.limit for source in sources if isinstance(source, QuestionSource)), None)
-    return islice(chain.from_iterable(each), limit)
 
 
 @dataclass(frozen=True)

@@ -1,40 +1,67 @@
-"""Questions over short contexts, in the format of SQuAD: the words of the context that answer.
+"""Questions over contexts, in the formats of SQuAD and TriviaQA: the words of the context that answer.
 
-A context that does not fit is read in windows that overlap; the best words of all of them are the answer.
+A context that does not fit is read in windows that overlap; the best words of all of them are the answer. So it is with
+several contexts of one question, the rows with the same id.
 """
 
 from __future__ import annotations
 
+import logging
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
+from torch import Tensor
 
+from longspan.data.questions.rows import Span
 from longspan.data.questions.spans import SpanRow, read_spans
+from longspan.data.questions.triviaqa import normalized_alias
 from longspan.errors import InputError
+from longspan.models.losses import IGNORED
 from longspan.settings import LARGEST, Count, Range
 from longspan.tasks.base import Outcome, Task, check_room
 from longspan.tasks.distilling import Distilling
-from longspan.tasks.metrics.spans import exact_match, word_f1
+from longspan.tasks.metrics.spans import exact_match, normalized, word_f1
 from longspan.tasks.predicting import FeatureRows, batches, pad
-from longspan.tasks.questions.answering import best_spans
-from longspan.tasks.tokenizers import padding_id
+from longspan.tasks.questions.answering import NEVER, best_spans
+from longspan.tasks.questions.document import NOWHERE, token_ranges, without_space
+from longspan.tasks.tokenizers import first_tokens, padding_id
+
+logger = logging.getLogger(__name__)
 
 LABELS = ("start_positions", "end_positions")
 
 
+class Found(NamedTuple):
+    """The best words of a context and the sum of the scores of their two ends."""
+
+    score: float
+    text: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class SpanAnswers(Task):
-    """Find the words of a context that answer (SQuAD 1.1 and 2.0); limits and defaults are DeFormer's.
+    """Find the words of a context that answer (SQuAD 1.1 and 2.0, TriviaQA); defaults are DeFormer's for SQuAD.
+
+    Of several rows with the same id, one question asked of several contexts, the best answer counts.
 
     Attributes:
         max_tokens: of a row in all, `[CLS] question [SEP] context [SEP]`.
         max_question_tokens: longer questions are cut to so many.
+        max_words: only the first so many words of a context are read; None reads all.
         overlap: tokens that two windows of a longer context share.
-        max_answer_tokens: the longest answer.
+        max_windows: only the first so many windows of a context are read; None reads all.
+        global_question: the question's tokens are global, in training and in inference.
+        loss: "first_span" learns the first answer, and the first token where a window does not hold it; "any_span" that
+            one of all answers in the window is right, whichever; "per_span" one of them, drawn anew in each epoch. With
+            the last two, windows without an answer teach nothing, and rows without one are left out of training.
+        max_answers: with "any_span" and "per_span", the first so many answers of a row.
+        max_answer_tokens: the longest answer that is given.
+        n_best: only so many best starts and ends of a window are paired; None pairs all, which is exact.
         unanswerable: whether a context may hold no answer (SQuAD 2.0); False always gives words.
         distillation: what is learned from a teacher besides; None learns from the labels alone.
     """
@@ -47,8 +74,14 @@ class SpanAnswers(Task):
 
     max_tokens: Annotated[int, Range(16, LARGEST)] = 320
     max_question_tokens: Count = 25
+    max_words: Count | None = None
     overlap: Annotated[int, Range(0, LARGEST)] = 128
+    max_windows: Count | None = None
+    global_question: bool = False
+    loss: Literal["first_span", "any_span", "per_span"] = "first_span"
+    max_answers: Count = 64
     max_answer_tokens: Count = 30
+    n_best: Count | None = None
     unanswerable: bool = False
     distillation: Distilling | None = None
 
@@ -62,6 +95,10 @@ class SpanAnswers(Task):
                 f"{self.max_question_tokens} and overlap={self.overlap}; give at least {least}, or lower these"
             )
 
+    def model_fields(self) -> dict[str, Any]:
+        """The head; and that what stands before the first separator is global, if it is."""
+        return super().model_fields() | ({"global_tokens": "question"} if self.global_question else {})
+
     def check_model(self, config: Any) -> None:
         """Refuse longer rows than the model has positions for."""
         check_room(self.max_tokens, config)
@@ -71,7 +108,7 @@ class SpanAnswers(Task):
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[SpanRow]:
         """Questions with their contexts."""
-        return list(read_spans(source, split, limit, on_error=on_error))
+        return list(read_spans(source, split, limit, on_error=on_error, max_words=self.max_words))
 
     def corpus(self, rows: Sequence[SpanRow]) -> Iterator[str]:
         """Every question and context, together."""
@@ -79,15 +116,24 @@ class SpanAnswers(Task):
 
     def dataset(
         self, rows: Sequence[SpanRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
-    ) -> FeatureRows:
+    ) -> SpanWindows:
         """The windows of each row, tokenised when they are asked for."""
-        return FeatureRows(rows, partial(self.windows, tokenizer=tokenizer))
+        if training and self.loss != "first_span":
+            kept = [row for row in rows if row.answers]
+            if not kept:
+                raise InputError(
+                    f"none of the {len(rows)} training rows holds an answer in its context; name other data"
+                )
+            if len(kept) < len(rows):
+                logger.warning("%d of %d rows hold no answer and are left out", len(rows) - len(kept), len(rows))
+            rows = kept
+        return SpanWindows(rows, partial(self.windows, tokenizer=tokenizer), seed)
 
-    def windows(self, row: SpanRow, tokenizer: Any) -> dict[str, Any]:
+    def windows(self, row: SpanRow, tokenizer: Any, draw: str = "") -> dict[str, Any]:
         """The windows of a row, `{"rows": […]}`, each with `input_ids`, `spans`, the characters of each token that is
-        of the context, labels, and `token_type_ids` where the tokenizer makes some."""
+        of the context, labels, and `token_type_ids` where the tokenizer makes some. `draw` decides what is drawn."""
         encoded = tokenizer(
-            self._cut(row.question, tokenizer),
+            first_tokens(tokenizer, row.question, self.max_question_tokens),
             row.context,
             truncation="only_second",
             max_length=self.max_tokens,
@@ -97,51 +143,73 @@ class SpanAnswers(Task):
             verbose=False,
         )
         found = []
-        for number in range(len(encoded["input_ids"])):
+        for number in range(len(encoded["input_ids"]))[: self.max_windows]:
             parts = encoded.sequence_ids(number)
             spans = [
-                _without_space(row.context, start, end) if part == 1 else (-1, -1)
+                without_space(row.context, start, end) if part == 1 else NOWHERE
                 for (start, end), part in zip(encoded["offset_mapping"][number], parts, strict=True)
             ]
-            window = {"input_ids": encoded["input_ids"][number], "spans": spans, **_labels(row, spans)}
+            window = {"input_ids": encoded["input_ids"][number], "spans": spans}
+            window |= self._labels(row, spans, f"{draw} {row.id} {number}")
             if "token_type_ids" in encoded:
                 window["token_type_ids"] = encoded["token_type_ids"][number]
             found.append(window)
         return {"rows": found}
 
-    def _cut(self, question: str, tokenizer: Any) -> str:
-        spans = tokenizer(question, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        spans = spans["offset_mapping"]
-        return question if len(spans) <= self.max_question_tokens else question[: spans[self.max_question_tokens][0]]
+    def _labels(self, row: SpanRow, spans: list[tuple[int, int]], draw: str) -> dict[str, list[int]]:
+        """First and last tokens of the answers that a window holds, each of them once; see `loss`."""
+        answers = row.answers[: 1 if self.loss == "first_span" else self.max_answers]
+        wanted = [Span(start, start + len(words)) for start, words in answers]
+        found = [
+            (first, end - 1)
+            for span, (first, end) in zip(wanted, token_ranges(spans, wanted), strict=True)
+            if first < end and spans[first][0] <= span.start and span.end <= spans[end - 1][1]
+        ]
+        if self.loss == "first_span":
+            found = found or [(0, 0)]
+        elif self.loss == "per_span" and found:
+            found = [random.Random(draw).choice(found)]
+        found = found or [(IGNORED, IGNORED)]
+        return {name: list(dict.fromkeys(ends)) for name, ends in zip(LABELS, zip(*found, strict=True), strict=True)}
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads the windows of some rows to a batch."""
         return partial(_collate, padding=padding_id(tokenizer))
 
     def loss_weight(self, batch: dict[str, Any]) -> float:
-        """Windows."""
-        return float(len(batch["input_ids"]))
+        """Windows that teach something."""
+        return float((batch[LABELS[0]] != IGNORED).any(1).sum())
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SpanRow], *, batch_size: int) -> Outcome:
-        """Exact match and F1 over words, in percent, and SQuAD's prediction file."""
-        texts: list[str] = []
-        with torch.no_grad():
-            dataset = FeatureRows(rows, partial(self.windows, tokenizer=tokenizer))
-            keep = partial(_collate_with_spans, padding=padding_id(tokenizer))
-            for batch in batches(model, dataset, keep, batch_size):
-                windows, owners = batch.pop("windows"), batch.pop("owners")
-                inputs = {name: value for name, value in batch.items() if name not in LABELS}
-                texts += self._answers(rows[len(texts) :], model(**inputs), windows, owners)
-        said = [[words for _, words in row.answers] for row in rows]
+        """Exact match and F1 over words, in percent of the questions, and the official prediction file."""
+        best: dict[str, tuple[SpanRow, Found]] = {}
+        for row, one in zip(rows, self.answers(model, tokenizer, rows, batch_size=batch_size), strict=True):
+            if row.id not in best or one.score > best[row.id][1].score:
+                best[row.id] = (row, one)
+        said = {row.id: row.accepted or [words for _, words in row.answers] for row, _ in best.values()}
+        name, normal = ("TriviaQA", normalized_alias) if any(row.accepted for row in rows) else ("SQuAD", normalized)
         scores = {
-            name: 100 * sum(map(measure, texts, said)) / max(1, len(rows))
-            for name, measure in (("f1", word_f1), ("exact_match", exact_match))
+            score: 100 * sum(measure(one.text, said[row.id], normal) for row, one in best.values()) / max(1, len(best))
+            for score, measure in (("f1", word_f1), ("exact_match", exact_match))
         }
-        named = {row.id: text for row, text in zip(rows, texts, strict=True)}
-        lines = [{"id": row.id, "question": row.question, "prediction": named[row.id]} for row in rows]
-        return Outcome(scores=scores, lines=lines, files={"predictions-squad.json": named}, flavour="SQuAD's metric.")
+        named = {row.id: one.text for row, one in best.values()}
+        lines = [{"id": row.id, "question": row.question, "prediction": one.text} for row, one in best.values()]
+        files = {f"predictions-{name.lower()}.json": named}
+        return Outcome(scores=scores, lines=lines, files=files, flavour=f"{name}'s metric, over {len(best)} questions.")
 
-    def _answers(self, rows: Sequence[SpanRow], output: Any, windows: list[Any], owners: list[int]) -> Iterator[str]:
+    def answers(self, model: Any, tokenizer: Any, rows: Sequence[SpanRow], *, batch_size: int) -> list[Found]:
+        """The best words of each row."""
+        found: list[Found] = []
+        dataset = FeatureRows(rows, partial(self.windows, tokenizer=tokenizer))
+        for batch in batches(model, dataset, partial(_collate_with_spans, padding=padding_id(tokenizer)), batch_size):
+            windows, owners = batch.pop("windows"), batch.pop("owners")
+            inputs = {name: value for name, value in batch.items() if name not in LABELS}
+            here = rows[len(found) : len(found) + owners[-1] + 1]
+            with torch.no_grad():
+                found += self._answers(here, model(**inputs), windows, owners)
+        return found
+
+    def _answers(self, rows: Sequence[SpanRow], output: Any, windows: list[Any], owners: list[int]) -> Iterator[Found]:
         """The words of each row of a batch, empty for none."""
         start, end = output.start_logits.float(), output.end_logits.float()
         usable = torch.full(start.shape, -1, device=start.device)
@@ -149,42 +217,49 @@ class SpanAnswers(Task):
             for token, (first, _) in enumerate(window["spans"]):
                 if first >= 0:
                     place[token] = 0
-        scores, first, last = (
-            found[:, 0].tolist() for found in best_spans(start, end, usable, 1, self.max_answer_tokens)
-        )
         none = (start[:, 0] + end[:, 0]).tolist()
-        for owner in range(max(owners) + 1):
+        if self.n_best is not None:
+            start, end = (best_of(each, usable, self.n_best) for each in (start, end))
+        best = best_spans(start, end, usable, 1, self.max_answer_tokens)
+        scores, first, last = (found[:, 0].tolist() for found in best)
+        for owner, row in enumerate(rows):
             mine = [number for number, each in enumerate(owners) if each == owner]
-            best = max(mine, key=scores.__getitem__)
-            silent = self.unanswerable and min(none[number] for number in mine) > scores[best]
-            if silent or scores[best] == float("-inf"):
-                yield ""
+            chosen = max(mine, key=scores.__getitem__)
+            silent = self.unanswerable and min(none[number] for number in mine) > scores[chosen]
+            if silent or scores[chosen] == NEVER:
+                yield Found(NEVER, "")
             else:
-                spans = windows[best]["spans"]
-                yield rows[owner].context[spans[first[best]][0] : spans[last[best]][1]]
+                spans = windows[chosen]["spans"]
+                yield Found(scores[chosen], row.context[spans[first[chosen]][0] : spans[last[chosen]][1]])
 
 
-def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
-    """The characters of a token without the space before it, which some tokenizers count to it."""
-    words = text[start:end].strip()
-    return (text.index(words, start), text.index(words, start) + len(words)) if words else (-1, -1)
+class SpanWindows(FeatureRows):
+    """Windows of rows; what is drawn is drawn anew in each epoch."""
+
+    def __init__(self, rows: Sequence[SpanRow], features: Callable[..., dict[str, Any]], seed: int) -> None:
+        super().__init__(rows, features)
+        self.seed = seed
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw as for this epoch from now on."""
+        self.draw = f"{self.seed} {epoch}"
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.features(self.rows[index], draw=self.draw)  # pyright: ignore[reportCallIssue]
 
 
-def _labels(row: SpanRow, spans: Sequence[tuple[int, int]]) -> dict[str, int]:
-    """First and last token of the first answer; 0, the first token of all, where the window does not hold all of it."""
-    if not row.answers:
-        return dict.fromkeys(LABELS, 0)
-    start, words = row.answers[0]
-    end = start + len(words)
-    inside = [place for place, (first, last) in enumerate(spans) if first >= 0 and first < end and start < last]
-    whole = inside and spans[inside[0]][0] <= start and end <= spans[inside[-1]][1]
-    return dict(zip(LABELS, (inside[0], inside[-1]) if whole else (0, 0), strict=True))
+def best_of(logits: Tensor, usable: Tensor, count: int) -> Tensor:
+    """Logits `(B, T)`, of which only the `count` best of each row's usable tokens, 0 there, are above -inf."""
+    logits = logits.masked_fill(usable < 0, NEVER)
+    least = logits.topk(min(count, logits.shape[1])).values[:, -1:]
+    return logits.masked_fill(logits < least, NEVER)
 
 
 def _collate(features: list[dict[str, Any]], padding: int) -> dict[str, Any]:
+    """Labels are `(B, K)`, filled up with −100."""
     windows = [window for feature in features for window in feature["rows"]]
-    batch: dict[str, Any] = pad(windows, {"input_ids": padding, "token_type_ids": 0})
-    return batch | {name: torch.tensor([window[name] for window in windows]) for name in LABELS}
+    return pad(windows, {"input_ids": padding, "token_type_ids": 0, **dict.fromkeys(LABELS, IGNORED)})
 
 
 def _collate_with_spans(features: list[dict[str, Any]], padding: int) -> dict[str, Any]:

@@ -32,6 +32,10 @@ class SummaryTask(Task):
         """What the collator needs of one row."""
         raise NotImplementedError
 
+    def training_features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
+        """What the collator needs of a row in training, where more may be known of it than later."""
+        return self.features(row, tokenizer)
+
     def texts(self, predictions: Any, rows: Sequence[SummaryRow], tokenizer: Any) -> list[str]:
         """Summaries from what `predict` found, one sentence per line."""
         raise NotImplementedError
@@ -52,7 +56,7 @@ class SummaryTask(Task):
         self, rows: Sequence[SummaryRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> FeatureRows:
         """`features` of each row."""
-        return FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
+        return FeatureRows(rows, partial(self.training_features if training else self.features, tokenizer=tokenizer))
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
         """Summarise every row, and compare the summaries with the references by ROUGE."""

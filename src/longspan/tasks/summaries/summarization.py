@@ -10,82 +10,84 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from torch import Tensor
 
 from longspan.data.summaries.rows import SummaryRow
 from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError
-from longspan.models.losses import IGNORED
-from longspan.settings import Count, Form, Range
+from longspan.settings import Form, Range
+from longspan.stacks import stack_config
+from longspan.tasks.base import Outcome
 from longspan.tasks.metrics.rouge import Rouge
-from longspan.tasks.predicting import pad
 from longspan.tasks.summaries.base import SummaryTask
-from longspan.tasks.tokenizers import encode, encode_target, padding_id
+from longspan.tasks.summaries.weighing import UPPER_BOUND, labels_of, load_tagger, weights_of_labels
+from longspan.tasks.tokenizers import encode, encode_placed, encode_target, padding_id
+from longspan.tasks.writing import WritingTask, collate
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summarization(SummaryTask):
+class Summarization(WritingTask, SummaryTask):
     """How rows become features and how summaries are scored; the options under `task:` in a recipe.
 
     Attributes:
-        max_source_tokens: a document is cut to so many tokens, special tokens included.
-        max_target_tokens: a training target is cut to so many tokens; scores always use the whole reference.
         global_tokens: "first" makes the first token global (LED), "question" the question and what precedes it, "none"
             none.
         prefix: text before every document, such as "summarize: ".
         stemmer: ROUGE with Porter's stemmer.
         references: with several references, "max" or "mean" over them.
         rouge_tokens: "auto", "rouge_score" or "unicode"; see `Rouge`.
+        importance: for models that weigh tokens (the stack `top_down` with `pooling: importance`): "tagger" trains with
+            the labels that the references give and predicts with what the `tagger` says (AdaPool); "labels" takes the
+            labels always, which is an upper bound (OracleAdaPool); "none" for other models.
+        tagger: folder of a model that was trained for the task `importance`, with the same tokenizer.
         pad_to_multiple_of: pad batches to a multiple of so many tokens; results do not depend on it.
     """
 
     name: ClassVar[str] = "summarization"
     generates: ClassVar[bool] = True
 
-    max_source_tokens: Count = 16384
-    max_target_tokens: Count = 256
     global_tokens: Literal["first", "question", "none"] = "first"
     prefix: Annotated[str, Form(r"[\s\S]*", "a text", 10_000)] = ""
     stemmer: bool = False
     references: Literal["max", "mean"] = "max"
     rouge_tokens: Literal["auto", "rouge_score", "unicode"] = "auto"
+    importance: Literal["none", "tagger", "labels"] = "none"
+    tagger: str | None = None
     pad_to_multiple_of: Annotated[int, Range(1, 65_536)] = 1
+
+    def __post_init__(self) -> None:
+        """Refuse a tagger that is not asked, and none where one is."""
+        super().__post_init__()
+        if (self.importance == "tagger") != (self.tagger is not None):
+            raise InputError(
+                f"task.importance is {self.importance!r} and task.tagger is {self.tagger!r}; give the folder of a "
+                "tagger with importance='tagger', and only there"
+            )
 
     @property
     def rouge(self) -> Rouge:
         """As the options say."""
         return Rouge(stemmer=self.stemmer, references=self.references, tokens=self.rouge_tokens)
 
-    def model_class(self) -> Any:
-        """`LongspanForConditionalGeneration`."""
-        from longspan.models import LongspanForConditionalGeneration
-
-        return LongspanForConditionalGeneration
-
     def check_model(self, config: Any) -> None:
-        """Refuse more tokens than the model has positions for."""
-        for name, room, remedy in (
-            ("max_source_tokens", config.max_position_embeddings, "raise model.max_tokens"),
-            ("max_target_tokens", config.max_decoder_position_embeddings, "lower it"),
-        ):
-            if getattr(self, name) > room:
-                raise InputError(
-                    f"task.{name} is {getattr(self, name)} but the model has positions for {room} tokens; {remedy}"
-                )
-
-    def fitted(self, config: Any) -> Self:
-        """Read as much as the model has positions for, at most."""
-        return replace(self, max_source_tokens=min(self.max_source_tokens, config.max_position_embeddings))
+        """Refuse more tokens than the model has positions for, and importance where the model does not weigh tokens."""
+        super().check_model(config)
+        weighs = stack_config(config.stack).weighs
+        if weighs != (self.importance != "none"):
+            pooling = "weighs tokens by importance" if weighs else "does not weigh tokens"
+            raise InputError(
+                f"task.importance is {self.importance!r}, but the model {pooling}; give 'tagger' or 'labels' with "
+                "model.stack={stack: top_down, pooling: importance}, and 'none' otherwise"
+            )
 
     def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
         """`input_ids`, `global_tokens` (how many leading tokens are global) and, where the row has a summary, `labels`.
 
-        The log says once that documents are cut.
+        The log says once that documents are cut. For models that weigh tokens there is their `importance`.
 
         Raises:
             InputError: the question alone is longer than `max_source_tokens`.
@@ -106,9 +108,37 @@ class Summarization(SummaryTask):
             _warn_of_cut_documents(self.max_source_tokens)
         marked = {"first": 1, "question": leading, "none": 0}[self.global_tokens]
         features: dict[str, Any] = {"input_ids": ids, "global_tokens": min(marked, len(ids))}
+        if self.importance != "none":
+            features["importance"] = self._importance(row, ids, tokenizer, oracle=self.importance == "labels")
         if row.references:
             features["labels"] = encode_target(tokenizer, row.reference, max_tokens=self.max_target_tokens)
         return features
+
+    def training_features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
+        """As `features`; what is important the reference tells."""
+        if self.importance == "tagger":
+            return replace(self, importance="labels", tagger=None).features(row, tokenizer)
+        return self.features(row, tokenizer)
+
+    def _importance(self, row: SummaryRow, ids: list[int], tokenizer: Any, *, oracle: bool) -> list[float]:
+        """How important each token is, by the reference or else by the tagger; a question is 0."""
+        first, pair = (self.prefix + row.source, None) if row.question is None else (row.question, row.source)
+        first = first if pair is None else self.prefix + first
+        again, places = encode_placed(tokenizer, first, pair=pair, max_tokens=self.max_source_tokens)
+        assert again == ids
+        if oracle:
+            text = first if pair is None else pair
+            return weights_of_labels(labels_of(places, text, row.reference, row.language))
+        assert self.tagger is not None
+        tagger = load_tagger(self.tagger)
+        tagger.check_tokenizer(tokenizer)
+        return tagger.probabilities(ids, places)
+
+    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
+        """As of every summary; where the model was shown what the references name, the flavour says so."""
+        outcome = super().evaluate(model, tokenizer, rows, batch_size=batch_size)
+        oracle = self.importance == "labels"
+        return replace(outcome, flavour=f"{outcome.flavour}; {UPPER_BOUND}") if oracle else outcome
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads B rows to `input_ids` (B, S) with both masks, and `labels` (B, T), left out where no row has any."""
@@ -126,15 +156,6 @@ class Summarization(SummaryTask):
         decode = tokenizer.decode
         texts = (decode(row.tolist(), skip_special_tokens=True, clean_up_tokenization_spaces=False) for row in ids)
         return [as_lines(text) for text in texts]
-
-
-def collate(features: Sequence[dict[str, Any]], *, padding: int, multiple: int = 1) -> dict[str, Tensor]:
-    """See `Summarization.collator`; the features' `global_tokens` say how many first tokens are global."""
-    labelled = sum("labels" in feature for feature in features)
-    if 0 < labelled < len(features):
-        raise InputError(f"only {labelled} of {len(features)} rows in a batch have a summary; leave out the others")
-    leading = [feature.get("global_tokens", 0) for feature in features]
-    return pad(features, {"input_ids": padding, "labels": IGNORED}, leading=leading, multiple=multiple)
 
 
 def as_lines(text: str) -> str:

@@ -81,7 +81,7 @@ class Turn:
 
 def with_turns(blocks: Sequence[Block]) -> list[Block]:
     """The turns of a dialogue as blocks of their own, the speaker's name taken out of the words."""
-    found = [list(_beginnings(block.text)) if block.kind in {"paragraph", "item"} else [] for block in blocks]
+    found = [list(beginnings(block.text)) if block.kind in {"paragraph", "item"} else [] for block in blocks]
     found = _with_bare_names(blocks, found)
     speakers, share = _dialogue(blocks, found)
     if not speakers:
@@ -99,7 +99,8 @@ def without_tags(blocks: Sequence[Block]) -> list[Block]:
     ]
 
 
-def _beginnings(text: str) -> Iterator[Turn]:
+def beginnings(text: str) -> Iterator[Turn]:
+    """Where lines of a text begin with a name, whether or not it is a dialogue."""
     for found in _NAMED.finditer(text):
         name = found["name"].strip(" *_,-–—.")
         if _is_name(name) and (found["line"] is None or (_is_proper(name) and not _is_indented(text, found.end()))):

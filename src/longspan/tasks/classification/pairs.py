@@ -14,9 +14,10 @@ from longspan.data.labelled.pairs import PairRow, read_pairs
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Count, Range, show
 from longspan.tasks.base import Outcome, Task, check_room
+from longspan.tasks.classification.labels import label_fields
 from longspan.tasks.distilling import Distilling
 from longspan.tasks.predicting import FeatureRows, pad, predict
-from longspan.tasks.tokenizers import padding_id
+from longspan.tasks.tokenizers import first_tokens, padding_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +54,7 @@ class PairLabels(Task):
 
     def model_fields(self) -> dict[str, Any]:
         """An output for each label."""
-        named = dict(enumerate(self.labels))
-        return super().model_fields() | {"id2label": named, "label2id": {name: place for place, name in named.items()}}
+        return super().model_fields() | label_fields(self.labels)
 
     def check_model(self, config: Any) -> None:
         """Refuse longer pairs than the model has positions for."""
@@ -83,9 +83,7 @@ class PairLabels(Task):
             raise InputError(
                 f"row {row.id!r} has the label {show(row.label)}, and task.labels is {show(list(self.labels))}; name it"
             )
-        spans = tokenizer(row.first, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        spans = spans["offset_mapping"]
-        first = row.first if len(spans) <= self.max_first_tokens else row.first[: spans[self.max_first_tokens][0]]
+        first = first_tokens(tokenizer, row.first, self.max_first_tokens)
         encoded = tokenizer(first, row.second, truncation="only_second", max_length=self.max_tokens, verbose=False)
         found = {name: encoded[name] for name in ("input_ids", "token_type_ids") if name in encoded}
         return found | {"labels": self.labels.index(row.label)}

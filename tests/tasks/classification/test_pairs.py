@@ -8,7 +8,7 @@ import torch
 from longspan.data.labelled.pairs import PairRow
 from longspan.errors import InputError
 from longspan.models import LongspanConfig
-from longspan.tasks.labels.pairs import PairLabels
+from longspan.tasks.classification.pairs import PairLabels
 from longspan.training.tokenizers import train_tokenizer
 
 ROW = PairRow("a", "one two three four", "six seven eight nine", "yes")

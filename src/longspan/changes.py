@@ -1,0 +1,110 @@
+"""Changes of plain data by dotted path, and the stages of an experiment, each of which changes the one before it.
+
+```yaml
+stages:
+  - {}                                                    # as the recipe says
+  - {task.max_tokens: x2, optimisation.learning_rate: /2} # twice and half of what the stage before has
+  - {task.max_tokens: 23040}                              # and what else the stage before has stays
+```
+
+A path that leads into a list is one into each of its entries, and a factor is applied to every number below it: windows
+that differ from layer to layer are doubled by `model.attention.left_tokens: x2`, however they are written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from longspan.errors import InputError
+from longspan.settings import show, show_key
+
+STAGES = "stages"
+_FACTOR = re.compile(r"([x/])\s*([0-9]+(?:\.[0-9]+)?)")
+
+
+def assign(data: dict[str, Any], key: str, value: Any) -> None:
+    """Set the dotted `key` in nested mappings, creating sections that are absent.
+
+    Raises:
+        InputError: the path leads through something that holds no keys.
+    """
+    for holder, last in _places(data, key):
+        holder[last] = value
+
+
+def is_factor(value: Any) -> bool:
+    """Whether a change multiplies or divides what was there: `x2`, `/2`, `x1.5`."""
+    return isinstance(value, str) and _FACTOR.fullmatch(value) is not None
+
+
+def stages_of(recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The plain recipe of each stage, without `stages` and `smoke`: one, the recipe itself, where it has no stages.
+
+    Raises:
+        InputError: a change that cannot be made, with the number of its stage, counted from 0 as in a path.
+    """
+    current = {key: value for key, value in recipe.items() if key not in (STAGES, "smoke")}
+    found = []
+    stages: list[dict[str, Any]] = recipe.get(STAGES) or []
+    for number, changes in enumerate(stages):
+        current = deepcopy(current)
+        for key, value in changes.items():
+            try:
+                (_multiply if is_factor(value) else assign)(current, key, value)
+            except InputError as error:
+                raise InputError(f"{STAGES}[{number}].{show_key(key)} cannot be changed: {error}") from None
+        found.append(current)
+    return found or [current]
+
+
+def _places(data: dict[str, Any], key: str) -> list[tuple[dict[str, Any], str]]:
+    """The mappings that hold the last part of a key, and that part; sections that are absent are made."""
+    *sections, last = key.split(".")
+    holders = [data]
+    for depth, section in enumerate(sections):
+        holders = [inner for holder in holders for inner in _inner(holder, section, key, sections[: depth + 1])]
+    return [(holder, last) for holder in holders]
+
+
+def _inner(holder: dict[str, Any], section: str, key: str, path: list[str]) -> list[dict[str, Any]]:
+    if holder.get(section) is None:
+        holder[section] = {}
+    found = holder[section]
+    entries = found if isinstance(found, list) else [found]
+    if not all(isinstance(entry, dict) for entry in entries):
+        raise InputError(
+            f"{show(key)} cannot be set, because {'.'.join(path)!r} is {show(found)} and not a mapping; give a mapping "
+            "in its place"
+        )
+    return entries
+
+
+def _multiply(data: dict[str, Any], key: str, value: str) -> None:
+    """Multiply or divide every number below the key."""
+    match = _FACTOR.fullmatch(value)
+    assert match is not None
+    number = float(match[2])
+    if not number:
+        raise InputError(f"{value!r} is no factor; give one above 0")
+    for holder, last in _places(data, key):
+        if holder.get(last) is None:
+            raise InputError(f"{value!r} is a factor, but no number is given there; write the number into the recipe")
+        holder[last] = _scaled(holder[last], number if match[1] == "x" else 1 / number, value)
+
+
+def _scaled(given: Any, factor: float, shown: str) -> Any:
+    if isinstance(given, dict):
+        return {name: _scaled(each, factor, shown) for name, each in given.items()}
+    if isinstance(given, list):
+        return [_scaled(each, factor, shown) for each in given]
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise InputError(f"{shown!r} is a factor, but {show(given)} is no number; give the new value itself")
+    found = given * factor
+    if isinstance(given, float):
+        return found
+    if abs(found - round(found)) > 1e-9 * max(1.0, abs(found)):
+        raise InputError(f"{shown} of {given} is {found:g}, which is no whole number; give the new value itself")
+    return round(found)

@@ -1,0 +1,116 @@
+"""How sentence-transformers folders say that token states become one vector: `modules.json`, `1_Pooling/config.json`.
+
+The files are small JSON; weights of further modules (a dense layer behind the pooling, say) are not read but refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from longspan.checkpoints.folder import check_file, read_json
+from longspan.errors import InputError
+
+MODULES, TEXT, SETTINGS = "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"
+KNOWN = ("Transformer", "Pooling", "Normalize")
+MODES = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
+"""A switch of `1_Pooling/config.json` → the mode that it stands for; newer files name the mode itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pooling:
+    """How states become a vector.
+
+    Attributes:
+        mode: the "mean" over real tokens, special ones included, their largest values ("max"), or the first token's
+            state ("cls").
+        lower: texts are read in lower case.
+    """
+
+    mode: Literal["mean", "cls", "max"] = "mean"
+    lower: bool = False
+
+
+def pooling_of(source: str | Path) -> Pooling:
+    """What the folder, or the Hub name, of an encoder says; the mean where it says nothing.
+
+    Raises:
+        InputError: a damaged file, or modules and modes that are not known here.
+    """
+    listed = _file(source, MODULES)
+    if listed is None:
+        return Pooling()
+    kinds = {str(module.get("type", "")).rpartition(".")[2]: module for module in _modules(listed)}
+    if other := [kind for kind in kinds if kind not in KNOWN]:
+        raise InputError(
+            f"model '{source}' has the module {other[0]!r} in its {MODULES}, which is not known here; give an encoder "
+            "whose vectors are pooled states"
+        )
+    text = _file(source, TEXT)
+    lower = text is not None and bool(read_json(text).get("do_lower_case"))
+    place = str(kinds.get("Pooling", {}).get("path", ""))
+    file = _file(source, f"{place}/config.json") if place else None
+    return Pooling(lower=lower) if file is None else Pooling(mode=_mode(read_json(file), source), lower=lower)
+
+
+def carry_pooling(source: str | Path, folder: Path, max_tokens: int) -> bool:
+    """Put what `source` says about pooling into the folder of a model made from it, which reads `max_tokens` tokens;
+    whether it says anything."""
+    listed = _file(source, MODULES)
+    if listed is None:
+        return False
+    modules = _modules(listed)
+    (folder / MODULES).write_text(json.dumps(modules, indent=2), encoding="utf-8")
+    names = [f"{module['path']}/config.json" for module in modules if module.get("path")]
+    for name in (*names, TEXT, SETTINGS):
+        if (file := _file(source, name)) is not None:
+            said = read_json(file) | ({"max_seq_length": max_tokens} if name == TEXT else {})
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(json.dumps(said, indent=2), encoding="utf-8")
+    return True
+
+
+def _mode(said: Mapping[str, Any], source: str | Path) -> Literal["mean", "cls", "max"]:
+    asked = said.get("pooling_mode")
+    chosen = [name for name, value in said.items() if name.startswith("pooling_mode_") and value is True]
+    named = [asked] if isinstance(asked, str) else [MODES.get(name, name) for name in chosen]
+    if len(named) != 1 or named[0] not in MODES.values():
+        raise InputError(
+            f"model '{source}' pools by {' and '.join(map(repr, named)) or 'nothing'}; known are "
+            f"{', '.join(map(repr, MODES.values()))}, one of them alone"
+        )
+    return cast(Literal["mean", "cls", "max"], named[0])
+
+
+def _modules(file: Path) -> list[dict[str, Any]]:
+    """The modules that are listed; their folders stand beside the list."""
+    check_file(file)
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"'{file}' is damaged: it is not valid JSON; fetch the checkpoint again") from error
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise InputError(f"'{file}' is damaged: it holds no list of modules; fetch the checkpoint again")
+    for one in found:
+        place = one.get("path", "")
+        if not isinstance(place, str) or Path(place).name != place or place == "..":
+            raise InputError(f"'{file}' names the folder {place!r}, which is not beside it; fetch the checkpoint again")
+    return found
+
+
+def _file(source: str | Path, name: str) -> Path | None:
+    """A file of a folder or of a Hub repository; None where it has no such file."""
+    folder = Path(os.path.expanduser(source))
+    if folder.is_dir():
+        return folder / name if (folder / name).exists() else None
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(str(source), name))
+    except EntryNotFoundError:
+        return None

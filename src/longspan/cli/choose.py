@@ -1,0 +1,53 @@
+"""`longspan choose`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longspan.cli.documents import Encoding, Json, Raw
+from longspan.cli.terminal import say, say_json
+from longspan.errors import InputError
+
+
+def choose(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DOCUMENT… QUESTION", help="Files or folders (- is standard input), then the question in quotes."
+        ),
+    ],
+    model: Annotated[str, typer.Option(help="Folder of a model that chooses.", show_default=False)],
+    candidates: Annotated[
+        list[str],
+        typer.Option("--candidate", "-c", help="What the answer may be; given once for each.", show_default=False),
+    ],
+    json: Json = False,
+    raw: Raw = False,
+    encoding: Encoding = None,
+) -> None:
+    """Choose the candidate that answers a question, by what several documents say together.
+
+    Prints each candidate with its probability, the most likely one first. The model is one that `longspan train` made
+    for the task candidate_choice, such as WikiHop's; it is asked as its training data ask: a relation and its subject.
+
+    Example: `longspan choose ships/ "country sms posen" -c japan -c "german empire" --model runs/longformer-wikihop`.
+    """
+    from longspan.inference.answer import open_documents
+    from longspan.inference.choose import load_chooser
+
+    *sources, question = words
+    if not sources:
+        raise InputError(f"{question!r} is all that is given; name a document and ask a question")
+    chooser = load_chooser(model)
+    documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
+    for note in skipped:
+        say(f"note: {note}", error=True)
+    found = chooser.choose([document.text for document in documents], question, candidates)
+    if json:
+        rounded = {name: round(share, 6) for name, share in found.probabilities.items()}
+        say_json({"question": found.question, "answer": found.answer, "probabilities": rounded, "pieces": found.pieces})
+        return
+    for name, share in found.probabilities.items():
+        say(f"{share:.2f}  {name}")
+    say(f"[{len(documents):,} documents read in {found.pieces:,} pieces, {found.seconds:.1f} s]", error=True)

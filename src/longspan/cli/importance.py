@@ -1,0 +1,92 @@
+"""`longspan importance`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from longspan.cli.documents import Encoding, Raw
+from longspan.cli.terminal import say, say_json
+
+if TYPE_CHECKING:
+    from longspan.inference.importance import Weighed
+
+SHADES = ("", "on rgb(255,244,214)", "on rgb(255,222,148)", "on rgb(250,184,84)", "on rgb(224,123,40)")
+"""Of a terminal, from unimportant to important."""
+
+
+def importance(
+    file: Annotated[str, typer.Argument(help=".txt, .md, .html, .pdf, .docx or .epub; - is standard input.")],
+    model: Annotated[
+        str | None, typer.Option(help="Folder of a tagger, trained for the task importance.", show_default=False)
+    ] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="File of a summary, which tells what is important.", show_default=False)
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a web page of the shaded document.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print words with their places and importance.")] = False,
+    raw: Raw = False,
+    encoding: Encoding = None,
+) -> None:
+    """Show a document with its words shaded by how important they are.
+
+    With `--model`, a tagger that `longspan train` made for the task `importance` says how likely a summary names each
+    word. With `--reference`, words are important that the summary does name, in any form, except function words: the
+    labels from which a tagger learns. Where no terminal shows shades, important words stand between two stars.
+
+    Examples: `longspan importance paper.pdf --reference abstract.txt`, `longspan importance paper.pdf --model
+    runs/tagger --html page.html`.
+    """
+    from longspan.data.text.reading import read
+    from longspan.inference.importance import importance as weigh
+    from longspan.pictures.importance import importance_page
+    from longspan.pictures.pages import check_page, save_page
+
+    if html is not None:
+        check_page(html)
+    named = None if reference is None else read(reference, encoding).words
+    document = read(file, encoding, raw=raw)
+    found = weigh(document, model=model, reference=named)
+    if html is not None:
+        save_page(importance_page(found, document.title or document.name), html)
+    if json:
+        words = ((found.text[word.start : word.end], word) for word in found.words)
+        say_json(
+            [
+                {"word": text, "start": word.start, "end": word.end, "importance": round(word.importance, 4)}
+                for text, word in words
+            ]
+        )
+    elif html is None:
+        _print(found)
+    say(f"[{len(found.words):,} words, {found.important:,} important]", error=True)
+
+
+def _print(found: "Weighed") -> None:
+    """The text with its shades, or stars around important words."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from longspan.characters import shown
+
+    shades, text, done = sys.stdout.isatty(), Text(), 0
+    for word in found.words:
+        text.append(shown(found.text[done : word.start]))
+        piece, important = shown(found.text[word.start : word.end]), word.importance >= 0.5
+        if shades:
+            text.append(piece, style=_style(word.importance))
+        else:
+            text.append(f"**{piece}**" if important else piece)
+        done = word.end
+    text.append(shown(found.text[done:]))
+    if shades:
+        Console().print(text)
+    else:
+        for line in text.plain.splitlines():
+            say(line)
+
+
+def _style(importance: float) -> str:
+    shade = SHADES[min(int(importance * len(SHADES)), len(SHADES) - 1)]
+    return f"black {shade}" if shade else ""

@@ -1,0 +1,123 @@
+"""The five noises, each a pure function of turns: `(turns, rng, config) → (turns, what was done)`.
+
+Source: DialogLM (Zhong et al. 2022, arXiv 2109.02492, §3.1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+from longspan.data.dialogue.noising.draws import below, poisson, shuffled, some
+from longspan.data.dialogue.noising.settings import NoiseConfig
+from longspan.data.dialogue.turns import Turn
+from longspan.data.text.sentences import split_sentences
+
+Turns = list[Turn]
+Spot = tuple[int, int, int]
+"""A hidden span: its turn, its first word, and how many words it hides; 0 where a mask is only put in before it."""
+
+
+def mask_speakers(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple[Turns, tuple[int, ...]]:
+    """Names give way to the speaker mask, in a share of the turns that have one; also which turns they are."""
+    chosen = some(rng, [index for index, turn in enumerate(turns) if turn.speaker], config.speaker_share)
+    found = list(turns)
+    for index in chosen:
+        found[index] = replace(turns[index], speaker=config.speaker_mask)
+    return found, chosen
+
+
+def split_turn(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple[Turns, tuple[int, int] | None]:
+    """The longest turn becomes a turn for each of its sentences, all but the first under a masked speaker.
+
+    Also which turn it is, the first of several equal ones, and into how many; None where none has two sentences.
+    """
+    sentences = [_sentences(turn.text) for turn in turns]
+    lengths = [len(turn.words) if config.split_by == "words" else len(sentences[i]) for i, turn in enumerate(turns)]
+    chosen = max(range(len(turns)), key=lambda index: lengths[index])
+    if len(sentences[chosen]) < 2:
+        return list(turns), None
+    first, *others = sentences[chosen]
+    pieces = [replace(turns[chosen], text=first), *(Turn(config.speaker_mask, text) for text in others)]
+    return [*turns[:chosen], *pieces, *turns[chosen + 1 :]], (chosen, len(pieces))
+
+
+def merge_turns(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple[Turns, tuple[int, int] | None]:
+    """Some turns that follow each other become one, under the name of the first.
+
+    Also the first of them and how many; None where there is only one turn. The window's end cuts their number.
+    """
+    if len(turns) < 2:
+        return list(turns), None
+    start = below(rng, len(turns) - 1)
+    count = min(max(2, poisson(rng, config.merge_mean)), len(turns) - start)
+    merged = replace(turns[start], text=" ".join(turn.text for turn in turns[start : start + count]))
+    return [*turns[:start], merged, *turns[start + count :]], (start, count)
+
+
+def infill(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple[Turns, tuple[Spot, ...]]:
+    """Spans of words, none of which crosses a turn, each give way to one mask; names and marks stay.
+
+    Also what is hidden, in order.
+    """
+    words = [turn.words for turn in turns]
+    draw = _by_budget if config.infill_by == "budget" else _by_starts
+    spots = tuple(sorted(draw([len(some) for some in words], rng, config)))
+    for turn, first, length in reversed(spots):
+        words[turn][first : first + length] = [config.mask]
+    return [replace(turn, text=" ".join(left)) for turn, left in zip(turns, words, strict=True)], spots
+
+
+def permute_turns(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple[Turns, tuple[int, ...]]:
+    """The turns in any order; also which stood where."""
+    order = shuffled(rng, len(turns))
+    return [turns[index] for index in order], order
+
+
+def _sentences(text: str) -> list[str]:
+    """A turn's sentences, which together have all of its words."""
+    starts = [sentence.start for sentence in split_sentences(text)]
+    # What stands before the first sentence, if anything does, belongs to it; a border inside a word is none.
+    cuts = [0, *(start for start in starts[1:] if text[start - 1].isspace()), len(text)]
+    return [text[start:end].strip() for start, end in pairwise(cuts)]
+
+
+def _by_budget(lengths: Sequence[int], rng: Random, config: NoiseConfig) -> Iterator[Spot]:
+    """Spans that begin at any word that is not hidden yet, until the share is reached; the last one is cut to it.
+
+    A span ends with its turn, before what is hidden, and before a place where a mask was put in.
+    """
+    places = [(turn, word) for turn, length in enumerate(lengths) for word in range(length)]
+    left = math.ceil(config.infill_share * len(places) - 1e-9)
+    hidden = [False] * len(places)
+    inserted = [False] * len(places)
+    while left > 0:
+        begin = [index for index, taken in enumerate(hidden) if not taken][below(rng, hidden.count(False))]
+        turn, word = places[begin]
+        length = min(poisson(rng, config.span_mean), left)
+        end = begin
+        while end < min(begin + length, len(places)) and places[end][0] == turn and not hidden[end]:
+            if end > begin and inserted[end]:
+                break
+            hidden[end] = True
+            end += 1
+        if length or not inserted[begin]:
+            yield turn, word, end - begin
+        inserted[begin] = inserted[begin] or not length
+        left -= end - begin
+
+
+def _by_starts(lengths: Sequence[int], rng: Random, config: NoiseConfig) -> Iterator[Spot]:
+    """At every word a span may begin, and the next one only behind it."""
+    for turn, length in enumerate(lengths):
+        word = 0
+        while word < length:
+            hides = 1
+            if rng.random() < config.infill_share:
+                drawn = min(poisson(rng, config.span_mean), length - word)
+                yield turn, word, drawn
+                hides = max(1, drawn)  # the word before which a mask was put in stays
+            word += hides

@@ -1,0 +1,133 @@
+"""Dialogues, by name, file or directory: a stream of `Dialogue`, whatever the format.
+
+- `read_dialogues("qmsum", "validation")`: one of `DIALOGUE_DATA_SETS`, or any folder of LONGSPAN_DATA
+- `read_dialogues("talks.jsonl")`: records, see `longspan.data.dialogue.records`
+- `read_dialogues("MediaSum/", "train")`: as published, `news_dialogue.json` beside `train_val_test_split.json`
+- `read_dialogues("subtitles/")`: a film in each file, see `longspan.data.dialogue.subtitles`
+- `read_dialogues("meeting.txt")`: a document that `longspan.data.text.reading.read` reads, lines of "Speaker: text"
+- `read_dialogues("synthetic", limit=8)`: made up in code
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from longspan.data.dialogue.plain import document_dialogue
+from longspan.data.dialogue.records import dialogue_of
+from longspan.data.dialogue.subtitles import FILES, read_subtitles
+from longspan.data.dialogue.synthetic import synthetic_dialogues
+from longspan.data.dialogue.turns import Dialogue
+from longspan.data.json_array import is_array, read_array
+from longspan.data.skipping import Skipped, check_on_error
+from longspan.data.sources import DataSet, Kind, read, split_of
+from longspan.data.tables import read_records
+from longspan.data.text.reading import read as read_document
+from longspan.errors import InputError, last_line
+
+logger = logging.getLogger(__name__)
+
+
+def _folder(name: str) -> DataSet:
+    return DataSet(splits={split: (f"{name}/{split}.jsonl.gz",) for split in ("train", "validation")})
+
+
+DIALOGUE_DATA_SETS: dict[str, DataSet] = {"qmsum": _folder("qmsum"), "crd3": _folder("crd3")}
+"""Name → files under LONGSPAN_DATA."""
+
+RECORDS = ("jsonl", "ndjson", "json", "csv", "tsv", "parquet")
+DIALOGUES = Kind(
+    row=Dialogue,
+    named=DIALOGUE_DATA_SETS,
+    made_up=lambda count, seed: synthetic_dialogues(8 if count is None else count, seed=seed),
+    suffixes=(*RECORDS, "txt", "md", "html", "docx", "pdf", "srt", "vtt", "xml"),
+    deep=True,
+)
+"""Where dialogues come from."""
+
+MEDIASUM, MEDIASUM_SPLITS = "news_dialogue.json", "train_val_test_split.json"
+"""The files of MediaSum: all its interviews, and which of them are of which split."""
+
+_RECORDS = re.compile(rf"\.({'|'.join(RECORDS)})(\.gz|\.xz)?$", re.IGNORECASE)
+
+
+def read_dialogues(
+    data: str | Path | Sequence[str | Path], split: str = "train", limit: int | None = None, *, on_error: str = "raise"
+) -> Iterator[Dialogue]:
+    """Stream the dialogues of a data set; one is in memory at a time. Those without words are left out.
+
+    Args:
+        data: a file of records (JSON Lines, a JSON array, CSV, TSV, Parquet, plain, gzip or xz), of subtitles, or a
+            document; a directory, the name of one of `DIALOGUE_DATA_SETS` or of a registered reader, "synthetic", or
+            several of these.
+        split: which split of a directory or a named data set; a single file is read whatever the split.
+        limit: stop after so many dialogues.
+        on_error: "raise" stops at a malformed dialogue; "skip" passes over it, and the log says how many there were.
+
+    Raises:
+        InputError: nothing is found, an option is wrong (at once); a dialogue is malformed (when it is reached).
+    """
+    check_on_error(on_error)
+
+    def read_file(path: Path, _: Any) -> Iterator[Dialogue]:
+        skipped = Skipped(str(path), on_error)
+        if path.name == MEDIASUM_SPLITS:
+            return _of_split(path, split, skipped)
+        return _records(path, skipped) if _RECORDS.search(path.name) else _document(path, skipped)
+
+    return read(data, split, DIALOGUES, read_file, limit)
+
+
+def is_of_dialogues(name: str) -> bool:
+    """Whether a file, by its name, holds dialogues in records or in subtitles, and is no document."""
+    return bool(_RECORDS.search(name) or FILES.search(name))
+
+
+def _records(path: Path, skipped: Skipped) -> Iterator[Dialogue]:
+    stem, empty = path.name.split(".")[0], 0
+    is_json = re.search(r"\.json(\.gz|\.xz)?$", path.name, re.IGNORECASE)
+    read_them = read_array if is_json and is_array(path) else read_records
+    for number, record in read_them(path, skipped.add):
+        try:
+            dialogue = dialogue_of(record, f"{stem}:{number}")
+        except (InputError, AttributeError, TypeError) as error:
+            skipped.add(number, InputError(skipped.with_remedy(f"{path}, line {number}: {last_line(error)}")))
+            continue
+        if dialogue.turns:
+            yield dialogue
+        empty += not dialogue.turns
+    skipped.report()
+    if empty:
+        logger.warning("%s: %d dialogues have no turn with words and are left out", path, empty)
+
+
+def _document(path: Path, skipped: Skipped) -> Iterator[Dialogue]:
+    """The one dialogue of a document, or of a film."""
+    try:
+        found = read_subtitles(path) if FILES.search(path.name) else document_dialogue(read_document(path))
+    except InputError as error:
+        skipped.add(1, error)
+        skipped.report()
+        return
+    if found.turns:
+        yield found
+    else:
+        logger.warning("%s has no turn with words and is left out", path)
+
+
+def _of_split(path: Path, split: str, skipped: Skipped) -> Iterator[Dialogue]:
+    """The interviews of MediaSum that a list beside them says are of a split."""
+    try:
+        lists = json.loads(path.read_text(encoding="utf-8"))
+        found = split_of(lists, split)
+        wanted = None if found is None else frozenset(lists[found])
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path} is no list of ids for each split ({last_line(error)}); get the file again") from None
+    if wanted is None:
+        raise InputError(f"split={split!r} is not in {path}; it has {', '.join(lists)}")
+    everything = path.with_name(MEDIASUM)
+    return (dialogue for dialogue in _records(everything, skipped) if dialogue.id in wanted)

@@ -1,0 +1,113 @@
+"""How important each word of a document is: as a trained tagger sees it, or by a summary that names it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from longspan.errors import InputError
+
+if TYPE_CHECKING:
+    from longspan.data.text.blocks import Document
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeighedWord:
+    """A word of a text.
+
+    Attributes:
+        start, end: where it stands, in characters.
+        importance: from 0 to 1.
+    """
+
+    start: int
+    end: int
+    importance: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighed:
+    """A text and how important each of its words is.
+
+    Attributes:
+        text: the text, as it was read: without boilerplate and lists of references.
+        words: its words in order.
+        by: "tagger" or "reference".
+    """
+
+    text: str
+    words: tuple[WeighedWord, ...]
+    by: str
+
+    @property
+    def important(self) -> int:
+        """How many words are important: 0.5 and more."""
+        return sum(word.importance >= 0.5 for word in self.words)
+
+
+def importance(
+    document: str | Path | Document,
+    *,
+    model: str | None = None,
+    reference: str | None = None,
+    language: str | None = None,
+) -> Weighed:
+    """Tell how important each word of a document is.
+
+    Args:
+        document: the text itself, a `Path` to a file of any kind that `read` knows, or what `read` gave.
+        model: folder of a tagger, which `longspan train` made for the task `importance`: a word is as important as the
+            most important of its tokens.
+        reference: a summary instead: a word is important, 1, if its lemma is in it and it is no function word, else 0.
+        language: ISO 639-1 code, for lemmas; None guesses it by the script.
+
+    Raises:
+        InputError: neither a model nor a reference, or both; nothing to read; a model that is no tagger, or reads less.
+    """
+    from longspan.data.text.lemmas import check_reference, important_words
+    from longspan.data.text.reading import as_document
+    from longspan.data.text.words import placed_words
+
+    if (model is None) == (reference is None):
+        given = "neither is" if model is None else "both are"
+        raise InputError(
+            f"give a trained tagger (model) or a summary (reference) to tell what is important; {given} given"
+        )
+    text = as_document(document).words
+    places = [(start, end) for start, end, _ in placed_words(text)]
+    if reference is not None:
+        check_reference(reference)
+        named = set(important_words(text, reference, language))
+        weights = [float(place in named) for place in places]
+    else:
+        assert model is not None
+        weights = _tagged(text, places, model)
+    words = zip(places, weights, strict=True)
+    return Weighed(
+        text=text,
+        words=tuple(WeighedWord(start=start, end=end, importance=weight) for (start, end), weight in words),
+        by="tagger" if reference is None else "reference",
+    )
+
+
+def _tagged(text: str, places: list[tuple[int, int]], model: str) -> list[float]:
+    """The greatest probability of the tokens of each word."""
+    from longspan.tasks.summaries.weighing import load_tagger
+    from longspan.tasks.tokenizers import encode_placed
+
+    tagger = load_tagger(model)
+    ids, spans = encode_placed(tagger.tokenizer, text, max_tokens=sys.maxsize)
+    tokens = [(*span, chance) for span, chance in zip(spans, tagger.probabilities(ids, spans), strict=True)]
+    tokens = [token for token in tokens if token[1] > token[0]]
+    weights, first = [], 0
+    for start, end in places:
+        while first < len(tokens) and tokens[first][1] <= start:
+            first += 1
+        inside, at = [0.0], first
+        while at < len(tokens) and tokens[at][0] < end:
+            inside.append(tokens[at][2])
+            at += 1
+        weights.append(max(inside))
+    return weights

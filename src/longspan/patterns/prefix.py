@@ -1,0 +1,62 @@
+"""A text that is read before a text that is written, in one sequence: the mask of a prefix language model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from longspan.patterns.base import LARGEST_TILE, Pattern, Span
+from longspan.patterns.kinds import LARGEST, whole
+
+
+@dataclass(frozen=True)
+class Prefix(Pattern):
+    """The first `count` positions, the source, see each other; every later one sees them and what comes before it.
+
+    The source sees nothing of the target. With `targets`, that many target positions are followed by as many pseudo
+    masks: mask j stands in the place of target j, sees the source, the true targets before j and itself, and is seen by
+    nobody else. So all targets are guessed at once, each behind the true ones before it.
+
+    Source: UniLM (Dong et al. 2019, arXiv 1905.03197, §2.3); pseudo masks from UniLMv2 (Bao et al. 2020, 2002.12804).
+    """
+
+    count: int
+    targets: int = 0
+
+    def __post_init__(self) -> None:
+        whole(self, "count", 0)
+        whole(self, "targets", 0)
+
+    @property
+    def _end(self) -> int:
+        """The position behind the last true target."""
+        return self.count + (self.targets or LARGEST)
+
+    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        true = key_index < query_index - self.targets
+        masked = (true & (key_index < self._end)) | (key_index == query_index)
+        behind = torch.where(query_index < self._end, key_index <= query_index, masked)
+        return (key_index < self.count) | behind
+
+    def some(self, span: Span) -> Tensor:
+        end = self._end
+        behind = (span.q0 < end) & (span.k0 <= span.q1.clamp(max=end - 1))
+        true = span.k0 < (span.q1 - self.targets).clamp(max=end)
+        itself = (span.q0.clamp(min=end) <= span.k1) & (span.k0 <= span.q1)
+        return (span.k0 < self.count) | behind | ((span.q1 >= end) & (true | itself))
+
+    def every(self, span: Span) -> Tensor:
+        end = self._end
+        behind = (span.q1 < end) & (span.k1 <= span.q0)
+        true = (span.q0 >= end) & (span.k1 < (span.q0 - self.targets).clamp(max=end))
+        return (span.k1 < self.count) | behind | true
+
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        # Where the source and the true targets end in the tile, and how far its corner lies from both diagonals.
+        apart = key_start - query_start
+        edges = (self.count - key_start, self._end - key_start, self._end - query_start)
+        found = [torch.clamp(edge, 0, LARGEST_TILE) for edge in edges]
+        found += [torch.clamp(apart + shift, -LARGEST_TILE, LARGEST_TILE) for shift in (0, self.targets)]
+        return list(torch.broadcast_tensors(*found))

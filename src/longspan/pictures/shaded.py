@@ -1,0 +1,78 @@
+"""A web page of a text whose words are shaded, with the shades explained at its side."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from longspan.pictures.frame import as_line, as_text, page_frame, page_style
+
+
+@dataclass(frozen=True)
+class Shaded:
+    """A part of a text, from `start` to `end` in characters, its shade from 0 to `SHADES`, and what it says of it."""
+
+    start: int
+    end: int
+    shade: int
+    title: str
+
+
+def shaded_page(
+    title: str,
+    text: str,
+    parts: Iterable[Shaded],
+    *,
+    facts: Sequence[str],
+    legend: tuple[str, list[tuple[int, str, int]]],
+) -> str:
+    """The page: the text on one side and the legend on the other; all text is escaped.
+
+    Args:
+        title: what stands above.
+        text: the text.
+        parts: what is shaded of it, in order.
+        facts: what is counted under the title.
+        legend: its heading, and of each line the shade, what it means, and how many parts have it.
+    """
+    heading, entries = legend
+    rows = (
+        f'<p class="legend"><span class="scale" aria-hidden="true"><i class="s{shade}"></i></span>'
+        f'<span>{as_line(meaning)}</span><span class="key">{count:,}</span></p>\n'
+        for shade, meaning, count in entries
+    )
+    pieces = [
+        f'<header>\n<h1 dir="auto">{as_line(title)}</h1>\n<ul class="counts">',
+        *(f"<li>{as_line(fact)}</li>" for fact in facts),
+        f'</ul>\n</header>\n<main>\n<nav aria-label="{as_line(heading)}">\n<h2>{as_line(heading)}</h2>\n',
+        *rows,
+        '</nav>\n<article aria-label="Text" dir="auto">\n',
+        *_paragraphs(text, parts),
+        "</article>\n</main>\n",
+    ]
+    return page_frame(title, page_style(), pieces)
+
+
+def _paragraphs(text: str, parts: Iterable[Shaded]) -> Iterator[str]:
+    """The lines of the text; neighbours that say the same share a mark."""
+    start, left = 0, deque(parts)
+    for line in text.splitlines(keepends=True):
+        end, inside = start + len(line), list[Shaded]()
+        while left and left[0].start < end:
+            inside.append(left.popleft())
+        if line.strip():
+            yield f'<p dir="auto">{"".join(_marked(text, inside, start, end))}</p>\n'
+        start = end
+
+
+def _marked(text: str, parts: list[Shaded], start: int, end: int) -> Iterator[str]:
+    done = start
+    for (shade, title), group in groupby(parts, key=lambda part: (part.shade, part.title)):
+        members = list(group)
+        first, last = max(members[0].start, done), min(members[-1].end, end)
+        yield as_text(text[done:first])
+        yield f'<span class="s{shade}" title="{as_line(title)}">{as_text(text[first:last])}</span>'
+        done = max(done, last)
+    yield as_text(text[done:end].rstrip())

@@ -1,0 +1,217 @@
+"""The top-down stack: local layers over tokens, full attention over segments of them, and layers in which every token
+reads all segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from longspan.attention import Tokens, attention_config
+from longspan.attention.layers import plain_spec
+from longspan.attention.parts.tokens import in_order, undone
+from longspan.errors import InputError
+from longspan.ops.segments import covering, pool_segments, segment_count, segment_weights
+from longspan.settings import Count, Range, Whole
+from longspan.stacks.base import Sizes, StackConfig
+from longspan.stacks.block import Block, Kept
+from longspan.stacks.cross_attention import CrossAttention
+from longspan.stacks.sequential import Sequential, SequentialConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopDownConfig(StackConfig):
+    """Top-down and bottom-up inference (Pang et al. 2022, "Long Document Summarization with Top-down and Bottom-up
+    Inference", arXiv 2203.07586, section 2).
+
+    Of the encoder's layers the last `top_down_layers` (the paper's N₃) are top-down, those before them bottom-up (N₁);
+    all have the attention that the model gives them. A decoder beside the encoder is a plain one.
+
+    Attributes:
+        top_down: how tokens read segments in the top-down layers: by "cross_attention" (paper), by "concatenate", a
+            linear layer over the token and the mean of the segments that cover it (ablation), or "none": there are no
+            segments, and all layers are bottom-up ones (ablation).
+        top_down_layers: how many; None means a third of them (4 of 12).
+        segment_layers: layers of attention over segments (N₂).
+        segment_attention: the mechanism over segments, in the forms of a model's `attention`; full in the paper.
+        kernel: tokens of a segment (k).
+        stride: tokens from the beginning of a segment to that of the next (ρ); at most the kernel.
+        pooling: a segment is the mean of its tokens, "average" (AvgPool), or weighted by their "importance", which
+            is given with the tokens (AdaPool, OracleAdaPool).
+        cross_norm: where the LayerNorm of that reading stands: "before_sum", `e + LN(read(e, s))`, as reported of the
+            published model, or as in the "model", `LN(e + read(e, s))` where it is post-normalised.
+        max_segments: rows of the table of segment positions; the paper has 512, for 12 296 tokens.
+    """
+
+    stack: ClassVar[str] = "top_down"
+    causal: ClassVar[bool] = False
+    plain_blocks: ClassVar[bool] = True
+
+    top_down: Literal["cross_attention", "concatenate", "none"] = "cross_attention"
+    top_down_layers: Whole | None = None
+    segment_layers: Annotated[int, Range(0, 1000)] = 2
+    segment_attention: Any = "full"
+    kernel: Count = 32
+    stride: Count = 24
+    pooling: Literal["average", "importance"] = "average"
+    cross_norm: Literal["before_sum", "model"] = "before_sum"
+    max_segments: Count = 1024
+
+    def __post_init__(self) -> None:
+        """Refuse what is out of range, tokens that no segment covers, and importance that nothing reads."""
+        super().__post_init__()
+        object.__setattr__(self, "segment_attention", plain_spec(self.segment_attention))
+        if self.stride > self.kernel:
+            raise InputError(
+                f"stack.stride={self.stride} is more than stack.kernel={self.kernel}, so that no segment would hold "
+                "the tokens between two; lower it"
+            )
+        if self.top_down == "none" and self.pooling == "importance":
+            raise InputError("stack.pooling='importance' means nothing with top_down='none'; leave one of them out")
+
+    @property
+    def weighs(self) -> bool:
+        return self.pooling == "importance"
+
+    @property
+    def of_decoder(self) -> StackConfig:
+        return SequentialConfig()
+
+    def check_model(self, config: Any) -> None:
+        """Refuse more top-down layers than there are layers, and inputs with more segments than have positions."""
+        if self.top_down_layers is not None and self.top_down_layers > config.num_hidden_layers:
+            raise InputError(
+                f"stack.top_down_layers={self.top_down_layers} is more than num_hidden_layers="
+                f"{config.num_hidden_layers} of the model; give 0 to {config.num_hidden_layers}"
+            )
+        tokens = config.max_position_embeddings
+        needed = segment_count(tokens, self.kernel, self.stride)
+        if self.top_down != "none" and config.position_embedding in ("learned", "axial") and needed > self.max_segments:
+            raise InputError(
+                f"stack.max_segments={self.max_segments} is fewer than the {needed} segments of "
+                f"max_position_embeddings={tokens} tokens; raise it, or lower that"
+            )
+
+    def upper(self, layers: int) -> int:
+        """How many of so many layers are top-down ones."""
+        if self.top_down == "none":
+            return 0
+        return -(-layers // 3) if self.top_down_layers is None else min(self.top_down_layers, layers)
+
+    def build(self, block: Callable[..., Block], layers: int, sizes: Sizes) -> TopDown:
+        if sizes.causal:
+            raise InputError(
+                "stack 'top_down' cannot write text by itself, since its segments hold later tokens; choose another "
+                "stack, or put a decoder beside it"
+            )
+        lower = layers - self.upper(layers)
+        blocks = [block(layer) for layer in range(lower)]
+        for layer in range(lower, layers):
+            reader = self._reader(sizes)
+            blocks.append(block(layer, cross_attention=reader, norm_before_sum=self.cross_norm == "before_sum"))
+        over = attention_config({"dropout": sizes.attention_dropout, **self.segment_attention})
+        above = [block(layers - 1, mechanism=over) for _ in range(self.segment_layers if lower < layers else 0)]
+        return TopDown(blocks, lower, Segments(above, self, sizes, pre=blocks[-1].pre) if lower < layers else None)
+
+    def _reader(self, sizes: Sizes) -> nn.Module:
+        if self.top_down == "concatenate":
+            return Beside(sizes.width)
+        return CrossAttention(width=sizes.width, heads=sizes.heads, dropout=sizes.attention_dropout)
+
+
+class Beside(nn.Module):
+    """`W [e; s]` of each token and the segments that cover it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(2 * width, width)
+
+    def forward(self, hidden: Tensor, source: Tensor, source_mask: Tensor | None = None, state: None = None) -> Tensor:
+        """Tokens `(B, T, E)` and what covers each, `(B, T, E)` → `(B, T, E)`."""
+        return self.dense(torch.cat([hidden, source], dim=-1))
+
+
+class Segments(nn.Module):
+    """From tokens to what the top-down layers read: pooled segments, their positions and full attention over them.
+
+    A model that normalises the input of each branch has a LayerNorm behind the last of these layers.
+    """
+
+    def __init__(self, blocks: list[Block], config: TopDownConfig, sizes: Sizes, *, pre: bool) -> None:
+        super().__init__()
+        self.config = config
+        self.position = nn.Embedding(config.max_segments, sizes.width)
+        self.layers = Sequential(blocks)
+        self.norm = nn.LayerNorm(sizes.width, eps=sizes.eps) if pre else None
+
+    def forward(self, hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor | None]:
+        """Tokens `(B, T, E)` → segments `(B, M, E)` and which of them there are, `(B, M)` bool; or, to be read by
+        concatenation, what covers each token, `(B, T, E)`, and `None`.
+
+        Segments are counted from the first real token of each row.
+        """
+        config, order = self.config, tokens.places_from_the_first()
+        shape, device = hidden.shape[:2], hidden.device
+        real = torch.ones(shape, dtype=torch.bool, device=device) if tokens.mask is None else tokens.mask
+        self._check_length(shape[1])
+        hidden, real = in_order(hidden, order), in_order(real, order)
+        importance = None if tokens.importance is None else in_order(tokens.importance, order)
+        weights, present = segment_weights(real, config.kernel, config.stride, importance, hidden.dtype)
+        segments = pool_segments(hidden, weights, config.stride)
+        places = torch.arange(segments.shape[1], device=device)
+        segments = segments + self.position(torch.where(present, places, 0)).to(segments.dtype)
+        segments = self.layers(segments, Tokens(mask=present))
+        if self.norm is not None:
+            segments = self.norm(segments)
+        if config.top_down == "cross_attention":
+            return segments, present
+        covered = covering(segments, present, shape[1], config.kernel, config.stride)
+        return in_order(covered, None if order is None else undone(order)), None
+
+    def _check_length(self, tokens: int) -> None:
+        """Raise `InputError` for more segments than have positions; a compiled program's table would say so itself."""
+        if torch.compiler.is_compiling():
+            return
+        count = segment_count(tokens, self.config.kernel, self.config.stride)
+        if count > self.config.max_segments:
+            raise InputError(
+                f"{tokens} tokens are {count} segments, more than max_segments={self.config.max_segments} of this "
+                "model's stack; shorten them, or train it with more"
+            )
+
+
+class TopDown(Sequential):
+    """The module of `TopDownConfig`: a list of its blocks, bottom-up ones first.
+
+    Args:
+        blocks: all of them.
+        lower: how many of them are bottom-up.
+        segments: what is between; `None` where all are.
+    """
+
+    def __init__(self, blocks: list[Block], lower: int, segments: Segments | None) -> None:
+        super().__init__(blocks)
+        self.lower, self.segments = lower, segments
+
+    def forward(
+        self,
+        hidden: Tensor,
+        tokens: Tokens,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        *tables: Tensor,
+        kept: Sequence[Kept] | None = None,
+        seen: list[Tensor] | None = None,
+    ) -> Tensor:
+        """`(B, T, E)` → `(B, T, E)`; arguments as in `Sequential.forward`."""
+        hidden = self.through(range(self.lower), hidden, tokens, None, None, *tables, seen=seen)
+        if self.segments is None:
+            return hidden
+        if seen is not None:
+            seen.pop()  # it comes again, as what the next layer begins with
+        source, source_mask = self.segments(hidden, tokens)
+        upper = range(self.lower, len(self))
+        return self.through(upper, hidden, tokens, source, source_mask, *tables, seen=seen)

@@ -1,0 +1,1 @@
+"""Tasks on dialogues: pre-training by denoising a window, and where topics begin."""

@@ -1,1 +1,0 @@
-"""Labels of texts: rows → features, accuracy."""

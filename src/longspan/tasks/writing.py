@@ -1,0 +1,60 @@
+"""What the tasks share that read with an encoder and write with a decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from torch import Tensor
+
+from longspan.errors import InputError
+from longspan.models.losses import IGNORED
+from longspan.settings import Count
+from longspan.tasks.base import Task
+from longspan.tasks.predicting import pad
+
+
+@dataclass(frozen=True, kw_only=True)
+class WritingTask(Task):
+    """A task of `LongspanForConditionalGeneration`.
+
+    Attributes:
+        max_source_tokens: a document is cut to so many tokens, special tokens included.
+        max_target_tokens: a training target is cut to so many tokens; scores always use the whole reference.
+    """
+
+    max_source_tokens: Count = 16384
+    max_target_tokens: Count = 256
+
+    def model_class(self) -> Any:
+        """`LongspanForConditionalGeneration`."""
+        from longspan.models import LongspanForConditionalGeneration
+
+        return LongspanForConditionalGeneration
+
+    def check_model(self, config: Any) -> None:
+        """Refuse more tokens than the model has positions for."""
+        for name, room, remedy in (
+            ("max_source_tokens", config.max_position_embeddings, "raise model.max_tokens"),
+            ("max_target_tokens", config.max_decoder_position_embeddings, "lower it"),
+        ):
+            if getattr(self, name) > room:
+                raise InputError(
+                    f"task.{name} is {getattr(self, name)} but the model has positions for {room} tokens; {remedy}"
+                )
+
+    def fitted(self, config: Any) -> Self:
+        """Read as much as the model has positions for, at most."""
+        return replace(self, max_source_tokens=min(self.max_source_tokens, config.max_position_embeddings))
+
+
+def collate(features: Sequence[dict[str, Any]], *, padding: int, multiple: int = 1) -> dict[str, Tensor]:
+    """B rows as `input_ids` (B, S) with both masks, and `labels` (B, T), left out where no row has any; the features'
+    `global_tokens` say how many first tokens are global."""
+    labelled = sum("labels" in feature for feature in features)
+    if 0 < labelled < len(features):
+        raise InputError(f"only {labelled} of {len(features)} rows in a batch have a summary; leave out the others")
+    leading = [feature.get("global_tokens", 0) for feature in features]
+    fillers = {"input_ids": padding, "labels": IGNORED, "importance": 0.0}
+    return pad(features, fillers, leading=leading, multiple=multiple)

@@ -1,0 +1,61 @@
+"""The recipes for dialogues: the paper's settings, a run of the small ones, pre-training and what goes on from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from longspan.attention.layers import spread
+from longspan.cli import main
+from longspan.training.recipe_file import load_recipe
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+TOKENS = {"dialoglm-sparse": 8192, "dialoglm-dense": 5120, "dialogled": 16384}
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_pre_training_is_as_published(name: str) -> None:
+    recipe = load_recipe(RECIPES / f"{name}.yaml")
+    task, settings = recipe.build_task(), recipe.optimisation
+    assert (task.max_source_tokens, task.setting) == (TOKENS[name], "paper")
+    assert (settings.steps, settings.warmup_steps, settings.batch_size) == (200_000, 20_000, 64)
+    assert (settings.learning_rate, settings.label_smoothing) == (2e-5, 0.1)
+    if name == "dialoglm-sparse":
+        layers = spread(recipe.model.attention, 12)
+        assert [number for number, spec in enumerate(layers, 1) if spec is None] == [4, 8, 12]  # which stay full
+
+
+@pytest.mark.parametrize("name", ["ami", "icsi", "qmsum", "tvmegasite"])
+def test_decoding_is_as_published(name: str) -> None:
+    recipe = load_recipe(RECIPES / f"dialoglm-{name}.yaml")
+    beams, least = (6, 192) if name == "tvmegasite" else (8, 64 if name == "qmsum" else 256)
+    decoding = recipe.generation
+    assert (decoding.beams, decoding.min_tokens, decoding.length_penalty) == (beams, least, 1.0)
+    assert (decoding.no_repeat_ngram, decoding.no_repeat_ignored) == (3, (".",))
+    assert recipe.published is not None
+
+
+@pytest.mark.slow
+def test_small_ones_run_one_after_the_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert main(["train", str(RECIPES / "dialogue-small.yaml"), "--smoke", "--output", str(first)]) == 0
+    changes = [f"model.from={first}", "model.max_tokens=null", "task.max_source_tokens=256", "optimisation.steps=2"]
+    changes += ["data.train=[synthetic]", "data.validation=[synthetic]", "data.train_rows=2", "data.validation_rows=1"]
+    changes += ["optimisation.warmup_steps=0", "optimisation.log_every=1", "optimisation.evaluate_every=1"]
+    changes += ["generation.max_tokens=17"]
+    assert main(["train", str(RECIPES / "dialogue-small-qmsum.yaml"), *changes, "--output", str(second)]) == 0
+    settings = json.loads((second / "generation_config.json").read_text(encoding="utf-8"))
+    assert settings["no_repeat_ngram_ignored"]
+    assert "best checkpoint: step" in capsys.readouterr().out
+    # What was trained on queries reads them, and what was not says so.
+    talk = tmp_path / "talk.txt"
+    talk.write_text("Ann: We ship on Friday.\nBob: The tests are red.\n" * 3, encoding="utf-8")
+    asked = ["summarize", str(talk), "--query", "When?", "--max-tokens", "18", "--json", "--model"]
+    assert main([*asked, str(second)]) == 0
+    (read,) = json.loads(capsys.readouterr().out)
+    assert main(["summarize", str(talk), "--max-tokens", "18", "--json", "--model", str(second)]) == 0
+    assert read["tokens"] > json.loads(capsys.readouterr().out)[0]["tokens"]
+    assert main([*asked, str(first)]) == 2
+    assert "reads no query" in capsys.readouterr().err
