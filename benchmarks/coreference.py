@@ -165,7 +165,7 @@ training, and of neither side's limit.
 
 def part(data: str, runs: list[dict[str, Any]]) -> str:
     """What the page says of one data set; nothing where no run is done."""
-    names = ["conll", *KINDS, "mentions", "conll_without_singletons"]
+    names = ["conll", *KINDS, "mentions"] + ABOUT[data].singletons * ["conll_without_singletons"]
     rows = []
     for epochs, arm in product(sorted({one["epochs"] for one in runs}), ARMS):
         of = [one for one in runs if (one["epochs"], one["arm"]) == (epochs, arm)]
@@ -178,18 +178,8 @@ def part(data: str, runs: list[dict[str, Any]]) -> str:
         return ""
     given = same_words(data)
     rows.append(["annotated mentions, same words", *[f"{given[name]:.1f}" for name in names], "", "", ""])
-    header = [
-        "",
-        "CoNLL",
-        "MUC",
-        "B³",
-        "CEAF-φ4",
-        "mentions",
-        "CoNLL without singletons",
-        "far links",
-        "seeds",
-        "minutes",
-    ]
+    header = ["", "CoNLL", "MUC", "B³", "CEAF-φ4", "mentions"] + ABOUT[data].singletons * ["CoNLL without singletons"]
+    header += ["far links", "seeds", "minutes"]
     return f"## {ABOUT[data].title}\n\n{ABOUT[data].words}\n\n{table(header, rows)}\n"
 
 
