@@ -12,7 +12,7 @@ import torch
 
 from .forms import WIDTH
 
-SHORT, LONG, TURNS = 4096, 65536, 12
+SHORT, LONG, TURNS = 4096, 65536, 60
 """Lengths between which time is compared, and how many turns a busy machine is given."""
 
 

@@ -106,6 +106,13 @@ def test_recipes_of_this_repository_are_valid(path: Path) -> None:
     small.build_task()
 
 
+def test_a_change_to_one_smoke_recipe_stays_there() -> None:
+    path = next(path for path in RECIPES if path.stem == "poolingformer-nq")
+    changed = load_recipe(path, ["model.new.num_hidden_layers=1"], smoke=True)
+    again = load_recipe(path, smoke=True)
+    assert [recipe.model.new["num_hidden_layers"] for recipe in (changed, again) if recipe.model.new] == [1, 4]
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_each_published_row_has_its_recipe(name: str) -> None:
     recipe = load_recipe(next(path for path in RECIPES if path.stem == name))

@@ -9,6 +9,7 @@ from typing import Any
 
 from longspan.checkpoints.folder_fields import CONFIG
 from longspan.errors import InputError, one_sentence
+from longspan.models.configuration import LongspanConfig
 from longspan.settings import convert, show
 from longspan.training.recipe import Model
 
@@ -16,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 WITHOUT_DECODER: dict[str, Any] = {
     "decoder_layers": 0,
-    "decoder_attention": "full",
+    "decoder_attention": LongspanConfig.decoder_attention,
     "is_encoder_decoder": False,
     "source_model_type": None,
     "source_fields": None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -72,7 +73,7 @@ def load_recipe(recipe: str | Path, changes: Iterable[str] = (), *, smoke: bool 
     data = read_recipe(find_recipe(recipe))
     if smoke:
         for key, value in _smoke_changes(data).items():
-            assign(data, key, value)
+            assign(data, key, copy.deepcopy(value))  # later changes go inside, and must leave the tables above alone
     for key, value in parse_changes(changes, "optimisation.seed=3").items():
         check_key(key, "")
         assign(data, key, value)
