@@ -108,7 +108,8 @@ def tokenizer_in(work: Path) -> Path:
 
 def steps_of(count: int) -> tuple[str, ...]:
     """Changes for so many steps, with a look at the validation rows at the end."""
-    return f"optimisation.steps={count}", f"optimisation.evaluate_every={count}", f"optimisation.log_every={max(1, count // 5)}"
+    every = {"steps": count, "evaluate_every": count, "log_every": max(1, count // 5)}
+    return tuple(f"optimisation.{name}={value}" for name, value in every.items())
 
 
 def denoising(folder: Path) -> dict[str, float]:

@@ -52,8 +52,9 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
     """Read a document file: `.pdf`, `.docx`, `.epub`, `.html`, `.htm`, `.xhtml`, `.md`, `.markdown`, subtitles
     (`.srt`, `.vtt`, of which what is said is read), or plain text.
 
-    All but Markdown and subtitles is known by its contents too, so that standard input and files without an extension work. Line ends
-    become "\\n". Half characters (unpaired surrogates) become U+FFFD, and a warning in the log counts them.
+    All but Markdown and subtitles is known by its contents too, so that standard input and files without an extension
+    work. Line ends become "\\n". Half characters (unpaired surrogates) become U+FFFD, and a warning in the log counts
+    them.
 
     Args:
         path: a file, or "-" for standard input.
