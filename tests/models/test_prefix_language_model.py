@@ -162,6 +162,8 @@ def test_mistakes_are_named(model, batch, make_config):
         with pytest.raises(InputError, match=next(iter(options))):
             model.generate(ids, attention_mask=mask, max_new_tokens=2, **options)
     if model.config.pseudo_masks:
+        with pytest.raises(InputError, match="cache_implementation is given"):
+            model.generate(ids, attention_mask=mask, max_new_tokens=2, cache_implementation="static")
         with pytest.raises(InputError, match="2 tokens behind a cache"):
             model(ids[:, :2], past_key_values=cache)
         without = LongspanForPrefixLM(make_config(attention="full", pseudo_masks=True))

@@ -156,7 +156,8 @@ class LongspanForPrefixLM(DecoderOnly):
         """Write behind a source `(B, S)`, padded anywhere: the ids that were written alone, `(B, T)`.
 
         The source is read once, both ways, the start token behind it; all further options are those of transformers'
-        `generate`, to which the source is not a part of the text: n-grams of it may come again.
+        `generate`, to which the source is not a part of the text: n-grams of it may come again. The global mask changes
+        nothing, as in `forward`.
 
         Raises:
             InputError: as in `LongspanWriter.generate`; options by which the source would not be read at once.
@@ -164,6 +165,8 @@ class LongspanForPrefixLM(DecoderOnly):
         for name in ("prefill_chunk_size", "past_key_values"):
             if options.get(name) is not None:
                 raise InputError(f"{name} is given, but a source must be read at once to be read both ways; omit it")
+        if self.config.pseudo_masks and options.get("cache_implementation") is not None:
+            raise InputError("cache_implementation is given, but pseudo masks are taken out of a cache again; omit it")
         if options.get("use_cache", True) is False:
             raise InputError("use_cache=False would read the source again for every token; leave it out")
         embeds = self._embedded(input_ids, inputs_embeds)
