@@ -66,6 +66,7 @@ def main() -> None:
                 with KEPT.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(found) + "\n")
                 write()
+    write()
 
 
 def run(arm: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
