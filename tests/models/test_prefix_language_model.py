@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from longspan.checkpoints import lengthen
 from longspan.checkpoints.loading import load_model
 from longspan.errors import InputError
 from longspan.models import LongspanForPrefixLM
@@ -114,6 +115,16 @@ def test_saved_and_found_again(model, batch, tmp_path):
     ids, mask, labels = batch
     assert torch.equal(loaded.eval()(ids, mask, labels=labels).logits, model(ids, mask, labels=labels).logits)
     assert "LongspanForPrefixLM.from_pretrained" in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
+@torch.no_grad()
+def test_lengthened_it_reads_more_and_short_sources_as_before(model, batch):
+    ids, mask, labels = batch
+    longer = lengthen(model, "full", 211)
+    assert torch.equal(longer(ids, mask, labels=labels).logits, model(ids, mask, labels=labels).logits)
+    assert longer.decoder.embeddings.position.num_embeddings == 213
+    assert longer.config.max_decoder_position_embeddings == 211
+    assert longer(torch.randint(6, 61, (1, 150)), labels=labels[:1]).loss.isfinite()
 
 
 def test_a_model_is_refused_whose_layers_do_not_read_both_ways(make_config):
