@@ -107,6 +107,17 @@ def test_cached_writing_is_the_likeliest_token_again_and_again(model, batch, pad
 
 
 @torch.no_grad()
+def test_it_writes_up_to_its_last_position(make_config):
+    for pseudo in (False, True):
+        config = make_config(attention="full", pseudo_masks=pseudo, mask_token_id=MASK, max_position_embeddings=19)
+        model, most = LongspanForPrefixLM(config).eval(), 8 - pseudo
+        ids = torch.randint(6, 61, (1, 11))
+        assert model.generate(ids, max_new_tokens=most, min_new_tokens=most).shape == (1, most)
+        with pytest.raises(InputError, match=f"give at most {most}"):
+            model.generate(ids, max_new_tokens=most + 1)
+
+
+@torch.no_grad()
 def test_saved_and_found_again(model, batch, tmp_path):
     model.float().save_pretrained(tmp_path)
     loaded = load_model(tmp_path)
