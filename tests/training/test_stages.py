@@ -224,6 +224,10 @@ def test_shorter_texts_and_narrower_windows_are_allowed(tmp_path: Path) -> None:
         ({"model.attention.left_token": 5}, r"stages\[1\] cannot be trained: unknown key 'attention.left_token'; did"),
         ({"optimisation.steps": 0}, r"stages\[1\] cannot be trained: optimisation.steps is 0; it must be at least 1"),
         (EPOCHS, r"stages\[1\] has optimisation.epochs, but its length"),
+        (
+            {"optimisation.head_learning_rate": 1e-3},
+            r"stages\[1\] differs from the recipe in whether it has optimisation.head_learning_rate; give",
+        ),
         ({"data.train": "x"}, r"stages\[1\] changes data.train, which is the same in all stages"),
         ({"task.name": "masked_lm"}, r"stages\[1\] changes task.name, which is the same in all stages"),
         ({"model.attention.positions": "none"}, r"stages\[1\] changes the weights, such as"),

@@ -50,6 +50,12 @@ def check_whole(recipe: Recipe) -> None:
                 f"{STAGES}[{number}] has optimisation.epochs, but its length is counted in steps; set "
                 "optimisation.steps, and epochs to null"
             )
+        if (stage.optimisation.head_learning_rate is None) != (recipe.optimisation.head_learning_rate is None):
+            # The moments of AdamW are kept by group and number, which such a rate changes.
+            raise InputError(
+                f"{STAGES}[{number}] differs from the recipe in whether it has optimisation.head_learning_rate; give "
+                "the recipe one (optimisation.learning_rate again, if need be), and change it in the stages"
+            )
         try:
             check_recipe(stage, weigh=False)  # all have the weights of the first
         except InputError as error:
