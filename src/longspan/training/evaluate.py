@@ -38,6 +38,7 @@ from longspan.training.stages import stage_recipes
 
 TASK_OF_MODEL = {
     "LongspanForConditionalGeneration": "summarization",
+    "LongspanForPrefixLM": "summarization",
     "LongspanForSentenceScoring": "extraction",
     "LongspanForSentenceEmbedding": "distillation",
     "LongspanForSequenceClassification": "classification",
