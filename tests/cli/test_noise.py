@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from longspan.cli import main
+from longspan.data.dialogue.readers import read_dialogues
 
 TALK = "".join(
     f"{name}: This is what I say, number {number}. It is all true. Do you mind?\n"
@@ -82,3 +83,54 @@ def test_what_is_refused(tmp_path: Path, talk: str, refused: Callable[..., str])
     assert "noise 'colour' is unknown" in refused("noise", talk, "--only", "colour")
     assert "has no turn with words" in refused("noise", dots)
     assert "does not exist" in refused("noise", tmp_path / "none.txt")
+    file.write_text('{"turns": []}\n')
+    assert "has no dialogue with words" in refused("noise", file)
+
+
+SPEECH = " ".join(f"This is sentence number {number} of a very long speech." for number in range(90))
+TIMES = ("00:00:20,000 --> 00:00:40,000", "00:00:07,500 --> 00:00:41,000", "00:00:19,000 --> 00:00:18,000")
+UNTIDY = {
+    "one-speaker.txt": ("".join(f"Ann: I say sentence {number}. It is good.\n" for number in range(9)), 9, ("Ann",)),
+    "no-marks.txt": ("".join(f"I say sentence number {number}.\n" for number in range(9)), 9, ()),
+    "empty-turns.txt": ("Ann: We begin now.\nBob:\n\nAnn: \nBob: ...\nBob: That is fine.\n" * 3, 6, ("Ann", "Bob")),
+    "long-turn.txt": (f"Ann: Hello to you.\nBob: {SPEECH}\nAnn: Thank you.\nBob: Please.\n", 4, ("Ann", "Bob")),
+    "long-turn-alone.txt": (f"Bob: {SPEECH}\n", 1, ("Bob",)),
+    "colons.txt": ("R2:D2: I repeat: beep.\nC:3PO: I see: it is 12:30.\n" * 3, 6, ("R2:D2", "C:3PO")),
+    "windows.txt": ("Ann: We talk now.\r\nBob: Yes, that is fine.\r\n" * 3, 6, ("Ann", "Bob")),
+    "old-mac.txt": ("Ann: We talk now.\rBob: Yes, that is fine.\r" * 3, 6, ("Ann", "Bob")),
+    "overlap.txt": ("[00:20] Ann: We talk now.\n[00:07] Bob: Yes, that is fine.\n" * 3, 6, ("Ann", "Bob")),
+    "overlap.srt": ("".join(f"1\r\n{time}\r\nANN: It is {time[6:8]}.\r\n\r\n" for time in TIMES), 3, ("ANN",)),
+}
+"""An untidy dialogue of each kind, with its turns and its speakers."""
+
+
+@pytest.mark.parametrize("name", UNTIDY)
+def test_untidy_dialogues_are_read_disturbed_and_summarised(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, turns, speakers = UNTIDY[name]
+    file = tmp_path / name
+    file.write_bytes(text.encode())
+    (dialogue,) = read_dialogues(file)
+    assert (len(dialogue.turns), dialogue.speakers) == (turns, speakers)
+    assert not any("\r" in turn.line or "-->" in turn.line for turn in dialogue.turns)
+    (record,) = json.loads(run(capsys, str(file), "--json", "--seed", "2")[0])
+    assert record["target"] in dialogue.text
+    assert main(["summarize", str(file), "--sentences", "1"]) == 0
+    summary = capsys.readouterr().out.strip()
+    words = summary.removeprefix(f"{summary.partition(': ')[0]}: ")
+    assert words
+    assert words in dialogue.text
+    if name == "overlap.srt":  # sorted by when they begin, without their times
+        assert [turn.text for turn in dialogue.turns] == ["It is 07.", "It is 19.", "It is 20."]
+        assert "-->" not in summary
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("empty.txt", ""), ("blank.txt", " \r\n"), ("wordless.srt", f"1\n{TIMES[0]}\n\n")]
+)
+def test_what_holds_no_words_is_refused(name: str, text: str, tmp_path: Path, refused: Callable[..., str]) -> None:
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    for command in ("noise", "summarize"):
+        assert any(words in refused(command, file) for words in ("is empty", "holds no text", "holds no subtitles"))

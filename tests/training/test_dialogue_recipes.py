@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import copytree, rmtree
 
 import pytest
 
 from longspan.attention.layers import spread
 from longspan.cli import main
+from longspan.data.dialogue.readers import read_dialogues
 from longspan.training.recipe_file import load_recipe
+from longspan.training.train import train
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TOKENS = {"dialoglm-sparse": 8192, "dialoglm-dense": 5120, "dialogled": 16384}
@@ -35,6 +38,44 @@ def test_decoding_is_as_published(name: str) -> None:
     assert (decoding.beams, decoding.min_tokens, decoding.length_penalty) == (beams, least, 1.0)
     assert (decoding.no_repeat_ngram, decoding.no_repeat_ignored) == (3, (".",))
     assert recipe.published is not None
+    settings = recipe.optimisation
+    long = (100_000, 2000, 7e-5) if name == "tvmegasite" else (5000, 500, 2e-5)
+    assert (settings.steps, settings.warmup_steps, settings.learning_rate, settings.batch_size) == (*long, 64)
+
+
+def test_the_authors_files_are_read_as_they_are(tmp_path: Path) -> None:
+    """JSON Lines in files that end in .json, with `src` and `tgt`; SummScreen's own for television shows."""
+    plain = {"src": "PM: Shall we start?\nUI: Yes, the remote.", "tgt": "They planned a remote. It is small."}
+    show = {"Transcript": ["[Scene One]", "Ann: Hi."], "Recap": ["They met."]}
+    for name, record, text in (("ami", plain, plain["src"]), ("tvmegasite", show, "[Scene One]\nAnn: Hi.")):
+        (tmp_path / name).mkdir()
+        for split in ("train", "val", "test"):
+            (tmp_path / name / f"{split}.json").write_text(json.dumps(record) + "\n", encoding="utf-8")
+        task = load_recipe(RECIPES / f"dialoglm-{name}.yaml").build_task()
+        (row,) = task.read(str(tmp_path / name), "validation", None)
+        assert row.source == text
+        assert row.reference.split("\n")[0] in ("They planned a remote.", "They met.")
+        (talk,) = read_dialogues(tmp_path / name, "validation")
+        assert talk.text == text
+
+
+@pytest.mark.parametrize("name", ["dialogue-small", "dialogue-prefix-small"])
+def test_stopped_and_resumed_the_weights_are_the_same_to_the_last_bit(name: str, tmp_path: Path) -> None:
+    """From the middle of the second epoch, whose noise is not that of the first."""
+    changes = ["optimisation.steps=6", "optimisation.evaluate_every=2", "optimisation.log_every=2"]
+    changes += ["optimisation.batch_size=2", "optimisation.micro_batch_size=2", "optimisation.keep_checkpoints=9"]
+    changes += ["data.train_rows=3", "data.validation_rows=1", "task.max_target_tokens=32", "model.new.hidden_size=32"]
+    recipe = load_recipe(RECIPES / f"{name}.yaml", changes, smoke=True)
+    whole, parts = train(recipe, tmp_path / "whole").folder, tmp_path / "parts"
+    copytree(whole, parts)
+    rmtree(parts / "checkpoints/checkpoint-6")
+    for lost in ("metrics.json", "model.safetensors"):
+        (parts / lost).unlink()
+    state = json.loads((parts / "checkpoints/checkpoint-4/trainer_state.json").read_text(encoding="utf-8"))
+    assert 1 < state["epoch"] < 2
+    train(recipe, parts, resume=True)
+    assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert json.loads((parts / "metrics.json").read_text())["best_step"] == 6
 
 
 @pytest.mark.slow

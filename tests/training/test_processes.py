@@ -79,8 +79,11 @@ STREAM = ["task={name: language_stream, max_tokens: 17}", "optimisation.micro_ba
 STREAM += ["model.new.position_embedding=sinusoidal", "model.new.stack={stack: recurrent, memory_tokens: 23}"]
 SUMMARIES = ["task={name: summarization, max_source_tokens: 61, max_target_tokens: 16}"]
 SUMMARIES += ["generation.max_tokens=16", "model.new.decoder_layers=1"]
+STAGED = ["stages=[{}, {task.max_tokens: /2, optimisation.learning_rate: /2}]", "optimisation.steps=2"]
+STAGED += ["task.max_tokens=60"]
 RUNS: dict[str, tuple[list[str], float]] = {
     "halves": ([], 1e-4),
+    "stages": (STAGED, 1e-4),
     # Four columns in two processes and two pieces, each with its memory.
     "columns": (STREAM, 1e-4),
     # The means of losses are taken over tokens (the Trainer counts them over all processes), or over micro-batches.

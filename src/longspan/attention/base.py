@@ -155,6 +155,11 @@ class AttentionConfig:
         return self
 
     @property
+    def reads_prefix(self) -> bool:
+        """Whether the causal form can read a source both ways before it writes, by `Tokens.prefix`."""
+        return False
+
+    @property
     def starts_active(self) -> bool:
         """Whether further levels, when their weights are new, change the output of the first."""
         return False
@@ -304,6 +309,8 @@ class Attention(nn.Module):
             raise InputError(
                 f"{name} with causal=True takes no global tokens, which would see the future; pass is_global=None"
             )
+        if tokens.prefix is not None and not (self.causal and self.config.reads_prefix):
+            raise InputError(f"{name} with causal={self.causal} reads no prefix both ways; pass prefix=None")
         batch, length = hidden.shape[:2]
         past = 0 if state is None else int(state.get_seq_length())
         for flags, label, expected in ((tokens.mask, "mask", past + length), (tokens.is_global, "is_global", length)):

@@ -78,6 +78,8 @@ def _read(file: str, number: int, encoding: str | None) -> "Dialogue":
 
     if is_of_dialogues(file):
         found = next(islice(read_dialogues(Path(file)), number - 1, None), None)
+        if found is None and number == 1:
+            raise InputError(f"{file} has no dialogue with words; give one that has some")
         if found is None:
             raise InputError(f"--dialogue {number} is more than {file} has; give a lower number")
         return found

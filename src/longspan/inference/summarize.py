@@ -116,14 +116,14 @@ def _bundled(language: str | None) -> Summarizer:
 def _load(source: str, language: str | None, decoding: Decoding | None) -> Summarizer:
     from longspan.checkpoints.loading import load_pair
     from longspan.inference.scoring import ModelScorer
-    from longspan.models import LongspanForConditionalGeneration, LongspanForSentenceScoring
+    from longspan.models import LongspanForConditionalGeneration, LongspanForPrefixLM, LongspanForSentenceScoring
 
     model, tokenizer = load_pair(source)
     if isinstance(model, LongspanForSentenceScoring):
         if decoding is not None:
             raise InputError(f"model {source!r} picks sentences and decodes nothing; leave the decoding options out")
         return Extractive(ModelScorer(model, tokenizer, source), language=language)
-    if isinstance(model, LongspanForConditionalGeneration):
+    if isinstance(model, LongspanForConditionalGeneration | LongspanForPrefixLM):
         return Abstractive(model, tokenizer, source=source, decoding=decoding, task=_task(source, model))
     raise InputError(
         f"model {source!r} is a {type(model).__name__}, which cannot summarise; give a sentence scorer or a "
@@ -197,7 +197,7 @@ class Extractive:
 
 
 class Abstractive:
-    """Summarises by writing with a `LongspanForConditionalGeneration` model."""
+    """Summarises by writing with an encoder–decoder, or a prefix language model."""
 
     def __init__(
         self, model: Any, tokenizer: Any, *, source: str, decoding: Decoding | None = None, task: Any | None = None

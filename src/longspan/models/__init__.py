@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from longspan.models.heads.sequence_classification import LongspanForSequenceClassification
     from longspan.models.heads.token_classification import LongspanForTokenClassification
     from longspan.models.language_model import LongspanForCausalLM
+    from longspan.models.prefix_language_model import LongspanForPrefixLM
     from longspan.models.pretrained import LongspanPreTrainedModel
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "LongspanForMaskedLM",
     "LongspanForMultiHop",
     "LongspanForNaturalQuestions",
+    "LongspanForPrefixLM",
     "LongspanForQuestionAnswering",
     "LongspanForReplacedTokens",
     "LongspanForSentenceEmbedding",
@@ -64,6 +66,7 @@ _HOMES = {
     "LongspanModel": "encoder",
     "LongspanForCausalLM": "language_model",
     "LongspanForConditionalGeneration": "encoder_decoder",
+    "LongspanForPrefixLM": "prefix_language_model",
     "LongspanPreTrainedModel": "pretrained",
     "NaturalQuestionsOutput": "heads.natural_questions",
     "SentenceEmbeddingOutput": "heads.sentence_embedding",

@@ -16,6 +16,7 @@ KINDS: dict[str, tuple[str | None, str | None]] = {
     "LongspanModel": ("AutoModel", "feature-extraction"),
     "LongspanForCausalLM": ("AutoModelForCausalLM", "text-generation"),
     "LongspanForConditionalGeneration": ("AutoModelForSeq2SeqLM", "summarization"),
+    "LongspanForPrefixLM": (None, "summarization"),
     **{spec.model: (spec.auto, spec.pipeline) for spec in HEADS.values()},
 }
 """Our class → the Auto class that loads it, and the Hub's name for what it does."""

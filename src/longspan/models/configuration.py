@@ -86,6 +86,9 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         label_smoothing: of the sequence-to-sequence loss.
         wrap_labels: start the decoder with the last real label, a language code, instead of `decoder_start_token_id`,
             when its inputs are made from labels (mBART).
+        pseudo_masks: of `LongspanForPrefixLM`: guess each token by a `mask_token_id` in its place, instead of by the
+            token before it.
+        mask_token_id: the token that stands for one to be guessed; read only with `pseudo_masks`.
         position_embedding: "learned" (a table of `max_position_embeddings` rows) or "sinusoidal" (no weights, and then
             no longest input: positions repeat nothing and need nothing of a length never trained on), "axial" (two
             small tables whose every pair is a position, Kitaev et al. 2020), or "none": the encoder knows places only

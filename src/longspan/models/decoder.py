@@ -14,6 +14,7 @@ from longspan.models.network import Network
 from longspan.models.outputs import DecoderOutput, of_stack
 from longspan.models.pretrained import CheckpointedBlock
 from longspan.models.tokens import bool_mask, check_mask
+from longspan.patterns import Prefix
 from longspan.stacks import Aside
 
 
@@ -45,6 +46,7 @@ class Decoder(Network):
         position_ids: Tensor | None = None,
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
+        prefix: Prefix | None = None,
     ) -> DecoderOutput:
         """Decode T output tokens that follow those in the cache.
 
@@ -58,6 +60,7 @@ class Decoder(Network):
             position_ids: `(1 or B·beams, T)` places of the tokens, counted from 0.
             source: `(B, S, E)` encoder states.
             source_mask: `(B, S)` bool or int, 1/True = real.
+            prefix: what of the input is read both ways; `None` for nothing.
         """
         config = self.config
         wanted = config.use_cache and self.keeps_state if use_cache is None else use_cache
@@ -77,7 +80,7 @@ class Decoder(Network):
         keep = config.output_hidden_states if output_hidden_states is None else output_hidden_states
         seen: list[Tensor] | None = [] if keep else None
         aside = Aside() if self.stack.reports else None
-        tokens = Tokens(mask=mask, places=position_ids)
+        tokens = Tokens(mask=mask, places=position_ids, prefix=prefix)
         return DecoderOutput(
             last_hidden_state=self.run(hidden, tokens, source, source_mask, kept, seen, aside=aside),
             past_key_values=past_key_values,

@@ -141,7 +141,7 @@ class Embeddings(nn.Module):
         self._check_length(first_position + source.shape[1])
         if position_ids is not None:
             self._check_positions(position_ids, source)
-        hidden = self.token(input_ids) * self.scale if inputs_embeds is None else inputs_embeds
+        hidden = self.of_tokens(source) if inputs_embeds is None else inputs_embeds
         hidden = hidden + self._types(token_type_ids, hidden)
         if self.position is not None:
             rows = position_ids
@@ -155,6 +155,10 @@ class Embeddings(nn.Module):
             hidden = self.norm(hidden)
         hidden = self.dropout(hidden)
         return hidden if self.projection is None or self.project_first else self.projection(hidden)
+
+    def of_tokens(self, input_ids: Tensor) -> Tensor:
+        """`(B, T)` ids → `(B, T, F)`, what `inputs_embeds` stands for."""
+        return self.token(input_ids) * self.scale
 
     def _check_length(self, tokens: int) -> None:
         if tokens > self.max_tokens:

@@ -80,6 +80,8 @@ class ModelFields:
     eos_token_id: Token | list[Token] | None = 2
     sep_token_id: Token | None = None
     decoder_start_token_id: Token | None = None
+    mask_token_id: Token | None = None
+    pseudo_masks: bool = False
     forced_bos_token_id: Token | None = None
     forced_eos_token_id: Token | list[Token] | None = None
 

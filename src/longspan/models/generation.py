@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from transformers import GenerationMixin
@@ -22,6 +22,8 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
     accepts_loss_kwargs = True  # the Trainer passes `num_items_in_batch`
     decoder: Decoder
     lm_head: nn.Linear | AdaptiveHead
+    own_ngrams: ClassVar[bool] = False
+    """Whether the block of n-grams is always ours; transformers' warns of a prompt that it does not see."""
 
     @property
     def _is_stateful(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -84,14 +86,13 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
         parent: Any = super()
         return parent.generate(*args, **kwargs)
 
-    @staticmethod
-    def _ignore_in_ngrams(given: dict[str, Any], settings: Any) -> None:
+    def _ignore_in_ngrams(self, given: dict[str, Any], settings: Any) -> None:
         """Put our own block of n-grams in the place of transformers', where it is told to ignore some tokens."""
         ignored = given.pop("no_repeat_ngram_ignored", getattr(settings, "no_repeat_ngram_ignored", None))
         size = given.get("no_repeat_ngram_size", settings.no_repeat_ngram_size)
-        if ignored and size:
+        if size and (ignored or self.own_ngrams):
             given["no_repeat_ngram_size"] = 0
-            given["logits_processor"] = [*(given.get("logits_processor") or ()), DistinctNgrams(size, ignored)]
+            given["logits_processor"] = [*(given.get("logits_processor") or ()), DistinctNgrams(size, ignored or ())]
 
     def _prompt_length(self, args: tuple[Any, ...], given: dict[str, Any]) -> int:
         """Tokens that the decoder reads before it writes; without a prompt, the start token."""

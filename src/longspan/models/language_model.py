@@ -20,11 +20,10 @@ from longspan.models.outputs import TextOutput, with_stack_loss
 from longspan.models.variants import with_options
 
 
-class LongspanForCausalLM(LongspanWriter):
-    """Blocks in their causal form and a language-model head tied to the token embeddings.
+class DecoderOnly(LongspanWriter):
+    """A single stack of blocks in their causal form, and a language-model head tied to the token embeddings.
 
-    The blocks are those of `num_hidden_layers`, `num_attention_heads`, `intermediate_size` and `attention`, which may
-    name any mechanism with a causal form, in any layer.
+    The blocks are those of `num_hidden_layers`, `num_attention_heads`, `intermediate_size` and `attention`.
     """
 
     _tied_weights_keys = {"lm_head.weight": "decoder.embeddings.token.weight"}  # noqa: RUF012
@@ -34,7 +33,7 @@ class LongspanForCausalLM(LongspanWriter):
         if config.decoder_layers:
             raise InputError(
                 f"decoder_layers={config.decoder_layers} is for LongspanForConditionalGeneration, which has an encoder "
-                "too; LongspanForCausalLM has num_hidden_layers, so leave it at 0"
+                f"too; {type(self).__name__} has num_hidden_layers, so leave it at 0"
             )
         if config.embedding_width != config.hidden_size:
             raise InputError(
@@ -57,6 +56,19 @@ class LongspanForCausalLM(LongspanWriter):
             self.lm_head = AdaptiveHead(config, config.states_width)
             self._tied_weights_keys = tied_weights(config)
         self.post_init()
+
+    def resize_token_embeddings(self, *arguments: Any, **options: Any) -> Any:
+        """As transformers; a vocabulary in clusters has no end that words could be added to."""
+        if self.config.cutoffs is not None:
+            raise InputError(
+                f"a vocabulary with cutoffs={self.config.cutoffs} cannot be resized; make a new model with another one"
+            )
+        return super().resize_token_embeddings(*arguments, **options)
+
+
+class LongspanForCausalLM(DecoderOnly):
+    """Text that goes on: every token is guessed from those before it, by any mechanism with a causal form, in any
+    layer."""
 
     def with_memory(self, *, clamp_tokens: int | None = None, **options: Any) -> Self:
         """The same weights, shared, with another memory than in training: what a longer one is worth shows then.
@@ -168,11 +180,3 @@ class LongspanForCausalLM(LongspanWriter):
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         nats = functional.cross_entropy(logits, words, reduction="none")
         return nats, logits.argmax(-1) == words, decoded.past_key_values
-
-    def resize_token_embeddings(self, *arguments: Any, **options: Any) -> Any:
-        """As transformers; a vocabulary in clusters has no end that words could be added to."""
-        if self.config.cutoffs is not None:
-            raise InputError(
-                f"a vocabulary with cutoffs={self.config.cutoffs} cannot be resized; make a new model with another one"
-            )
-        return super().resize_token_embeddings(*arguments, **options)

@@ -1,40 +1,45 @@
-"""What the tasks share that read with an encoder and write with a decoder."""
+"""What the tasks share that read a source and write a target."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
-from longspan.settings import Count
-from longspan.tasks.base import Task
+from longspan.settings import LARGEST, Count
+from longspan.tasks.base import Task, room_for
 from longspan.tasks.predicting import pad
 
 
 @dataclass(frozen=True, kw_only=True)
 class WritingTask(Task):
-    """A task of `LongspanForConditionalGeneration`.
+    """A task of models that read a source and write behind it.
 
     Attributes:
+        model: "encoder_decoder", or "prefix": one stack that reads the source both ways and writes behind it.
         max_source_tokens: a document is cut to so many tokens, special tokens included.
         max_target_tokens: a training target is cut to so many tokens; scores always use the whole reference.
     """
 
+    model: Literal["encoder_decoder", "prefix"] = "encoder_decoder"
     max_source_tokens: Count = 16384
     max_target_tokens: Count = 256
 
     def model_class(self) -> Any:
-        """`LongspanForConditionalGeneration`."""
-        from longspan.models import LongspanForConditionalGeneration
+        """`LongspanForConditionalGeneration`, or `LongspanForPrefixLM`."""
+        from longspan.models import LongspanForConditionalGeneration, LongspanForPrefixLM
 
-        return LongspanForConditionalGeneration
+        return LongspanForPrefixLM if self.model == "prefix" else LongspanForConditionalGeneration
 
     def check_model(self, config: Any) -> None:
         """Refuse more tokens than the model has positions for."""
+        if self.model == "prefix":
+            self._check_prefix(config)
+            return
         for name, room, remedy in (
             ("max_source_tokens", config.max_position_embeddings, "raise model.max_tokens"),
             ("max_target_tokens", config.max_decoder_position_embeddings, "lower it"),
@@ -43,6 +48,16 @@ class WritingTask(Task):
                 raise InputError(
                     f"task.{name} is {getattr(self, name)} but the model has positions for {room} tokens; {remedy}"
                 )
+
+    def _check_prefix(self, config: Any) -> None:
+        """Refuse what does not fit behind a start token; pseudo masks are read besides."""
+        targets = self.max_target_tokens * (2 if config.pseudo_masks else 1)
+        if self.max_source_tokens + targets + 1 > room_for(LARGEST, config):
+            raise InputError(
+                f"task.max_source_tokens={self.max_source_tokens} with {targets} tokens of the target and a start "
+                f"token are more than the {config.max_position_embeddings} positions of the model; raise "
+                "model.max_tokens, or lower it"
+            )
 
     def fitted(self, config: Any) -> Self:
         """Read as much as the model has positions for, at most."""

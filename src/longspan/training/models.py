@@ -33,6 +33,8 @@ def new_model(task: Any, model: Model, tokenizer: Any) -> Any:
             f"model.new.vocab_size is {given} but the tokenizer has {len(tokenizer)} entries; leave it out"
         )
     special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    if (model.new or {}).get("pseudo_masks"):
+        special["mask_token_id"] = tokenizer.mask_token_id
     return task.model_class()(new_config(task, model, len(tokenizer), special))
 
 

@@ -12,6 +12,7 @@ import torch
 from longspan.data.dialogue.synthetic import synthetic_dialogues
 from longspan.data.dialogue.turns import Turn
 from longspan.errors import InputError
+from longspan.models import LongspanConfig
 from longspan.models.losses import IGNORED
 from longspan.tasks.dialogue.chunks import pieces_of, token_counter
 from longspan.tasks.dialogue.denoising import DialogueDenoising
@@ -115,3 +116,13 @@ def test_counts_are_those_of_the_tokenizer(tokenizer: Any) -> None:
     assert token_counter(tokenizer)(["Ada: Hi.", ""]) == [
         len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in ("Ada: Hi.\n", "\n")
     ]
+
+
+def test_a_prefix_model_needs_room_for_source_and_target() -> None:
+    task = DialogueDenoising(model="prefix", max_source_tokens=70, max_target_tokens=20)
+    assert task.model_class().__name__ == "LongspanForPrefixLM"
+    task.check_model(LongspanConfig(max_position_embeddings=91))
+    task.check_model(LongspanConfig(max_position_embeddings=9, position_embedding="sinusoidal"))
+    for options in ({"max_position_embeddings": 90}, {"max_position_embeddings": 110, "pseudo_masks": True}):
+        with pytest.raises(InputError, match=r"are more than the .* positions of the model"):
+            task.check_model(LongspanConfig(**options))

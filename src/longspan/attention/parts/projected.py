@@ -53,13 +53,17 @@ class ProjectedAttention(Attention):
             query,
             key,
             value,
-            pattern=self.pattern,
+            pattern=self.shown(tokens),
             terms=self.score_terms(query, key, tokens, state),
             key_mask=key_mask,
             dropout_prob=self.dropout_prob,
             query_offset=offset,
         )
         return self.merge_heads(context)
+
+    def shown(self, tokens: Tokens) -> Pattern:
+        """The pattern for these tokens."""
+        return tokens.prefix or self.pattern
 
     def score_terms(self, query: Tensor, key: Tensor, tokens: Tokens, state: State | None = None) -> list[Term]:
         """What is added to the scores of queries, the last T of S keys, all `(B, H, …, D)`, `state` being what holds
@@ -117,7 +121,7 @@ class ProjectedAttention(Attention):
     ) -> Tensor:
         """Weights `(B, H, T, T)` of queries on keys, `(B, H, T, D)` both; a bias is added to the scaled scores."""
         seen = dense_mask(
-            self.pattern,
+            self.shown(tokens),
             query.shape[2],
             key.shape[2],
             key_mask=tokens.mask,

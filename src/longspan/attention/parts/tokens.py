@@ -10,6 +10,7 @@ from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.ops.slots import distinct_slots, mask_of_slots, slots_of_mask
+from longspan.patterns import Prefix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,8 @@ class Tokens:
             that reads parts apart asks for it, and no mechanism.
         importance: `(B, T)`, how important each token is, 0 or more; only a stack that weighs tokens asks for it, and
             no mechanism.
+        prefix: what the causal form shows instead of all up to a token, where the first positions of every row are a
+            source that is read both ways; only mechanisms that say `reads_prefix` take it.
     """
 
     mask: Tensor | None = None
@@ -39,6 +42,7 @@ class Tokens:
     places: Tensor | None = None
     border: Tensor | None = None
     importance: Tensor | None = None
+    prefix: Prefix | None = None
 
     def __post_init__(self) -> None:
         for name in ("mask", "is_global"):

@@ -7,7 +7,7 @@
 | `mediasum` | utt, speaker | two lists of the same length |
 | `summscreen` | Transcript | a list of lines, "Speaker: text" or a stage direction |
 | `turns` | turns | `speaker` and `text` of each |
-| `lines` | dialogue, transcript or text | lines of "Speaker: text", as a text or as a list |
+| `lines` | dialogue, transcript, text or src | lines of "Speaker: text", as a text or as a list |
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from longspan.data.dialogue.turns import Dialogue, Turn
 from longspan.data.fields import Record, id_of, list_of, objects_in, texts_in, value_of
 from longspan.errors import InputError
 
-TEXT_FIELDS = ("dialogue", "transcript", "text", "source", "document")
+TEXT_FIELDS = ("dialogue", "transcript", "text", "source", "document", "src")
 """Where records hold a transcript as text, the most particular name first."""
 
 _TAG = re.compile(r"\{[a-z]+\}")

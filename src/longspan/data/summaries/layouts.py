@@ -27,8 +27,8 @@ from longspan.data.summaries.rows import SummaryRow
 from longspan.data.text.sentences import split_sentences
 from longspan.errors import InputError
 
-SOURCE_FIELDS = ("source", "document", "text", "article", "input", "dialogue", "transcript", "report", "body")
-TARGET_FIELDS = ("target", "summary", "abstract", "highlights", "output", "references", "summaries", "tldr")
+SOURCE_FIELDS = ("source", "document", "text", "article", "input", "dialogue", "transcript", "report", "body", "src")
+TARGET_FIELDS = ("target", "summary", "abstract", "highlights", "output", "references", "summaries", "tldr", "tgt")
 
 _MARK = re.compile(r"</?[Ss]>")
 # SumPubMed's compact layout keeps section names in capitals within an otherwise lower-case text.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from longspan.characters import mend, mended_note, without_half_entities
+from longspan.data.text import subtitles
 from longspan.data.text.blocks import SPOKEN, Block, Document
 from longspan.data.text.documents import check_encoding, check_words, decode, is_markdown, is_page, opened
 from longspan.data.text.formats import structured
@@ -48,10 +49,12 @@ class DocumentSentence:
 
 
 def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) -> Document:
-    """Read a document file: `.pdf`, `.docx`, `.epub`, `.html`, `.htm`, `.xhtml`, `.md`, `.markdown`, or plain text.
+    """Read a document file: `.pdf`, `.docx`, `.epub`, `.html`, `.htm`, `.xhtml`, `.md`, `.markdown`, subtitles
+    (`.srt`, `.vtt`, of which what is said is read), or plain text.
 
-    All but Markdown is known by its contents too, so that standard input and files without an extension work. Line ends
-    become "\\n". Half characters (unpaired surrogates) become U+FFFD, and a warning in the log counts them.
+    All but Markdown and subtitles is known by its contents too, so that standard input and files without an extension
+    work. Line ends become "\\n". Half characters (unpaired surrogates) become U+FFFD, and a warning in the log counts
+    them.
 
     Args:
         path: a file, or "-" for standard input.
@@ -73,6 +76,9 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
         blocks = as_they_are(document.blocks) if raw else tidied(document.blocks, guess=False)
         return replace(document, blocks=tuple(blocks))
     text = decode(data, name, encoding)
+    if suffix in subtitles.SUFFIXES and not raw:
+        said = subtitles.transcript_of(text)
+        text = text if said is None else said
     if is_page(text, suffix):
         return _page(text, raw, name)
     if is_markdown(suffix):

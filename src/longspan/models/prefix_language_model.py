@@ -1,0 +1,244 @@
+"""A source that is read and a text that is written by one stack: the prefix language model of UniLM.
+
+Dong et al. 2019, arXiv 1905.03197, section 2.3; with `pseudo_masks` guessed as in UniLMv2 (Bao et al. 2020, arXiv
+2002.12804), which DialogLM starts from. What sees what is `longspan.patterns.Prefix`. A row is::
+
+    source, its padding, a start token | target                  each token guessed behind the one before it
+    source, its padding, a start token | target | pseudo masks   each behind a mask in its own place
+    └─────── both ways ───────────────┘
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import Cache
+
+from longspan.attention import MECHANISMS
+from longspan.errors import InputError
+from longspan.models.arguments import refuse_attentions, refuse_others
+from longspan.models.configuration import LongspanConfig
+from longspan.models.language_model import DecoderOnly
+from longspan.models.losses import IGNORED
+from longspan.models.outputs import TextOutput
+from longspan.models.tokens import bool_mask
+from longspan.patterns import Prefix
+from longspan.stacks import stack_config
+
+
+class Laid(NamedTuple):
+    """A batch as the stack reads it: `(B, N, F)` embeddings, their mask and their places `(B, N)`, what of it is read
+    both ways, and from which position on states say what comes next."""
+
+    embeds: Tensor
+    mask: Tensor | None
+    prefix: Prefix | None
+    places: Tensor | None
+    first: int
+
+
+class LongspanForPrefixLM(DecoderOnly):
+    """A source is read both ways, and what is written sees it and what was written before, all in the same blocks."""
+
+    own_ngrams: ClassVar[bool] = True
+
+    def __init__(self, config: LongspanConfig) -> None:
+        stack = stack_config(config.stack)
+        if not stack.plain_blocks:
+            raise InputError(
+                f"stack={stack.stack!r} does not read a source both ways before it writes; leave it at 'sequential'"
+            )
+        if config.cutoffs is not None:
+            raise InputError(f"cutoffs={config.cutoffs} is for LongspanForCausalLM, which this is not; leave it out")
+        for layer in range(config.num_hidden_layers):
+            mechanism = config.layer_attention(layer)
+            if not mechanism.reads_prefix:
+                able = ", ".join(name for name, kind in MECHANISMS.items() if kind().reads_prefix)
+                raise InputError(
+                    f"attention of layer {layer} is {mechanism.describe()}, which does not read a source both ways "
+                    f"before it writes; choose one that does, with its default options: {able}"
+                )
+        super().__init__(config)
+
+    @property
+    def _is_stateful(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """With pseudo masks tokens are guessed one at a time, so that transformers refuses assisted decoding."""
+        return self.config.pseudo_masks or super()._is_stateful
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        return_dict: bool | None = None,
+        logits_to_keep: int = 0,
+        num_items_in_batch: Tensor | int | None = None,
+        **others: Any,
+    ) -> TextOutput | tuple[Any, ...]:
+        """Logits of each token of the target, and their loss, when `labels` are given; else those of what comes next.
+
+        Args:
+            input_ids: `(B, S)` int64, the source, padded anywhere; with a cache that is not empty, `(B, T)` tokens that
+                were written behind it.
+            attention_mask: `(B, past + S)` bool or int, 1/True = real; `None` means all real. Positions count real
+                tokens.
+            past_key_values: cache of earlier tokens; changed in place. What is read into an empty one is the source,
+                start token included.
+            inputs_embeds: `(B, S, F)` instead of `input_ids`, with their scale.
+            labels: `(B, T)` int64, the target behind the source and a start token, which is put between them; −100, at
+                the end of a row, is ignored. The logits are `(B, T, V)`.
+            global_attention_mask: changes nothing: every token of the source sees and is seen by all of it.
+            use_cache: return `past_key_values`; `None` means as configured, and never with labels.
+            output_hidden_states: also return the states before each layer and after the last, of all that is read.
+            output_attentions: refused; see `Attention.weights`.
+            return_dict: False returns a tuple.
+            logits_to_keep: only the logits of so many last tokens, 0 for all; with pseudo masks there is only one.
+            num_items_in_batch: number of real labels the loss is divided by, for exact gradient accumulation.
+            **others: further arguments of transformers' classes, as long as they ask for nothing.
+
+        Raises:
+            InputError: labels behind a cache, or with `logits_to_keep`; no token that starts the target, or none that
+                masks it; shapes that do not fit; several tokens at once behind a cache, with pseudo masks.
+        """
+        refuse_others(others)
+        refuse_attentions(output_attentions, self.config.output_attentions)
+        past = 0 if past_key_values is None else int(past_key_values.get_seq_length())
+        if labels is not None and (past or logits_to_keep):
+            name = f"past_key_values with {past} tokens" if past else f"logits_to_keep={logits_to_keep}"
+            raise InputError(f"{name} and labels, which are scored behind a whole source, do not go together; omit one")
+        embeds = self._embedded(input_ids, inputs_embeds)
+        laid = (
+            self._read(embeds, attention_mask, past)
+            if labels is None
+            else self._guessed(embeds, attention_mask, labels)
+        )
+        decoded = self.decoder(
+            None,
+            laid.mask,
+            past_key_values,
+            use_cache=False if use_cache is None and labels is not None else use_cache,
+            output_hidden_states=output_hidden_states,
+            inputs_embeds=laid.embeds,
+            position_ids=laid.places,
+            prefix=laid.prefix,
+        )
+        if labels is None and self.config.pseudo_masks and decoded.past_key_values is not None:
+            decoded.past_key_values.crop(-1)  # nobody sees a pseudo mask
+        states = decoded.last_hidden_state[:, laid.first :]
+        states = (
+            states[:, -logits_to_keep if logits_to_keep else 0 :] if labels is None else states[:, : labels.shape[1]]
+        )
+        logits: Any = self.lm_head(states)
+        output = TextOutput(
+            loss=self.language_loss(logits, labels, num_items_in_batch, decoded),
+            logits=logits,
+            past_key_values=decoded.past_key_values,
+            hidden_states=decoded.hidden_states,
+        )
+        return self.finish(output, return_dict)
+
+    def generate(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **options: Any,
+    ) -> Any:
+        """Write behind a source `(B, S)`, padded anywhere: the ids that were written alone, `(B, T)`.
+
+        The source is read once, both ways, the start token behind it; all further options are those of transformers'
+        `generate`, to which the source is not a part of the text: n-grams of it may come again. The global mask changes
+        nothing, as in `forward`.
+
+        Raises:
+            InputError: as in `LongspanWriter.generate`; options by which the source would not be read at once.
+        """
+        for name in ("prefill_chunk_size", "past_key_values"):
+            if options.get(name) is not None:
+                raise InputError(f"{name} is given, but a source must be read at once to be read both ways; omit it")
+        if self.config.pseudo_masks and options.get("cache_implementation") is not None:
+            raise InputError("cache_implementation is given, but pseudo masks are taken out of a cache again; omit it")
+        if options.get("use_cache", True) is False:
+            raise InputError("use_cache=False would read the source again for every token; leave it out")
+        embeds = self._embedded(input_ids, inputs_embeds)
+        mask = bool_mask("attention_mask", attention_mask, embeds)
+        source, mask = self._with_start(embeds, mask)
+        return super().generate(inputs_embeds=source, attention_mask=mask.long(), **options)
+
+    def _embedded(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+        """Whichever is given, `(B, T, F)`."""
+        if (input_ids is None) == (inputs_embeds is None):
+            given = "neither" if input_ids is None else "both"
+            raise InputError(f"give exactly one of input_ids and inputs_embeds ({given} given)")
+        return inputs_embeds if input_ids is None else self.decoder.embeddings.of_tokens(input_ids)  # pyright: ignore[reportReturnType]
+
+    def _read(self, embeds: Tensor, mask: Tensor | None, past: int) -> Laid:
+        """A source `(B, S, F)` behind nothing, or what was written behind `past` tokens; a mask where one is needed."""
+        prefix, first = (None if past else Prefix(embeds.shape[1])), 0
+        if self.config.pseudo_masks:
+            if past and embeds.shape[1] != 1:
+                raise InputError(
+                    f"input_ids has {embeds.shape[1]} tokens behind a cache, and with pseudo_masks=True one is guessed "
+                    "at a time; give them so"
+                )
+            first = embeds.shape[1]
+            embeds, mask = self._with_token(embeds, mask, self._mask_token)
+        return Laid(embeds, mask, prefix, None, first)
+
+    def _guessed(self, embeds: Tensor, mask: Tensor | None, labels: Tensor) -> Laid:
+        """A source `(B, S, F)` with its target `(B, T)`."""
+        real = labels != IGNORED
+        embeds, mask = self._with_start(embeds, bool_mask("attention_mask", mask, embeds))
+        count, targets = embeds.shape[1], labels.shape[1]
+        tokens = labels.masked_fill(~real, self.config.pad_token_id or 0)
+        written = self.decoder.embeddings.of_tokens(tokens)
+        if not self.config.pseudo_masks:
+            embeds, mask = torch.cat([embeds, written[:, :-1]], 1), torch.cat([mask, real[:, :-1]], 1)
+            return Laid(embeds, mask, Prefix(count), None, count - 1)
+        masks = self.decoder.embeddings.of_tokens(torch.full_like(tokens, self._mask_token))
+        embeds, mask = torch.cat([embeds, written, masks], 1), torch.cat([mask, real, real], 1)
+        places = (mask[:, : count + targets].cumsum(1) - 1).clamp(min=0)
+        places = torch.cat([places, places[:, count:]], 1)
+        return Laid(embeds, mask, Prefix(count, targets), places, count + targets)
+
+    def _with_start(self, embeds: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """A source and its mask with a start token behind all padding, where every row goes on."""
+        start = self.config.decoder_start_token_id
+        start = self.config.eos_token_id if start is None else start
+        if not isinstance(start, int):
+            raise InputError(
+                f"decoder_start_token_id=None and eos_token_id={start} leave no token that starts what is written; set "
+                "one in the configuration"
+            )
+        if mask is None:
+            mask = torch.ones(embeds.shape[:2], dtype=torch.bool, device=embeds.device)
+        embeds, mask = self._with_token(embeds, mask, start)
+        assert mask is not None
+        return embeds, mask
+
+    def _with_token(self, embeds: Tensor, mask: Tensor | None, token: int) -> tuple[Tensor, Tensor | None]:
+        """`(B, T, F)` and its mask with one more real token in every row."""
+        ids = torch.full((len(embeds), 1), token, device=embeds.device)
+        more = self.decoder.embeddings.of_tokens(ids).to(embeds.dtype)
+        mask = None if mask is None else torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
+        return torch.cat([embeds, more], 1), mask
+
+    @property
+    def _mask_token(self) -> int:
+        """What stands in the place of a token that is guessed."""
+        token = self.config.mask_token_id
+        if token is None or token >= self.config.vocab_size:
+            raise InputError(
+                f"pseudo_masks=True reads mask_token_id={token}, with vocab_size={self.config.vocab_size}; give the "
+                "tokenizer's mask_token_id in the configuration"
+            )
+        return token

@@ -1,0 +1,174 @@
+"""The prefix language model beside the definition: masks written by hand, one token at a time, without a cache."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+from longspan.attention import MECHANISMS, Tokens
+from longspan.checkpoints.loading import load_model
+from longspan.errors import InputError
+from longspan.models import LongspanForPrefixLM
+from longspan.patterns import Prefix
+
+MASK, START = 5, 2
+SOURCES, TARGETS = (7, 3, 11), (5, 4, 1)
+"""Lengths of the rows."""
+
+
+@pytest.fixture(params=[False, True], ids=["next-token", "pseudo-masks"])
+def model(request, make_config):
+    config = make_config(attention="full", pseudo_masks=request.param, mask_token_id=MASK, scale_embedding=True)
+    return LongspanForPrefixLM(config).double().eval()
+
+
+@pytest.fixture
+def batch(make_batch):
+    """Sources `(B, S)` with their mask, and labels `(B, T)`."""
+    ids, mask = make_batch(*SOURCES)
+    labels, real = make_batch(*TARGETS)
+    return ids, mask, labels.masked_fill(real == 0, -100)
+
+
+def dense(model, ids, places, seen):
+    """Logits `(N, V)` of one row by the formulas: post-norm blocks, and a softmax over the pairs in `seen` `(N, N)`."""
+    decoder, size = model.decoder, model.config.hidden_size
+    table = decoder.embeddings
+    hidden = table.norm(table.token(ids) * math.sqrt(size) + table.position(places + table.offset))
+    for block in decoder.layers:
+        each = (getattr(block.attention, name)(hidden) for name in ("query", "key", "value"))
+        query, key, value = (one.view(len(ids), 3, size // 3).transpose(0, 1) for one in each)
+        scores = (query @ key.mT / math.sqrt(size // 3)).masked_fill(~seen, -math.inf)
+        gathered = (scores.softmax(-1) @ value).transpose(0, 1).flatten(1)
+        hidden = block.attention_norm(hidden + block.attention.output(gathered))
+        wide = functional.gelu(block.feed_forward.up(hidden))
+        hidden = block.feed_forward_norm(hidden + block.feed_forward.down(wide))
+    return model.lm_head(hidden)
+
+
+def by_hand(model, source, target):
+    """Logits `(T, V)` of a target behind a source, a token at a time: each sees the true ones before it alone."""
+    found = []
+    for index in range(len(target)):
+        ids = [*source, START, *target[:index]] + [MASK] * model.config.pseudo_masks
+        read = len(source) + 1
+        seen = torch.tensor([[k < read or k <= q for k in range(len(ids))] for q in range(len(ids))])
+        found.append(dense(model, torch.tensor(ids), torch.arange(len(ids)), seen)[-1])
+    return torch.stack(found)
+
+
+def test_every_row_is_what_the_definition_gives_token_by_token(model, batch):
+    ids, mask, labels = batch
+    output = model(ids, mask, labels=labels)
+    assert output.logits.shape == (3, max(TARGETS), 61)
+    nats = 0.0
+    for row, (source, target) in enumerate(zip(SOURCES, TARGETS, strict=True)):
+        expected = by_hand(model, ids[row, :source].tolist(), labels[row, :target].tolist())
+        torch.testing.assert_close(output.logits[row, :target], expected, atol=1e-10, rtol=1e-10)
+        nats = nats + functional.cross_entropy(expected, labels[row, :target], reduction="sum")
+    torch.testing.assert_close(output.loss, nats / sum(TARGETS))
+    torch.testing.assert_close(model(ids, mask, labels=labels, num_items_in_batch=5).loss, output.loss * 2)
+
+
+def test_gradients_are_those_of_the_definition(model, batch):
+    ids, mask, labels = (part[:2] for part in batch)
+    model(ids, mask, labels=labels).loss.backward()
+    fast = {name: weight.grad.clone() for name, weight in model.named_parameters()}
+    model.zero_grad()
+    rows = [(ids[row, :n].tolist(), labels[row, :t]) for row, (n, t) in enumerate(zip((7, 3), (5, 4), strict=True))]
+    each = [functional.cross_entropy(by_hand(model, s, t.tolist()), t, reduction="sum") for s, t in rows]
+    (torch.stack(each).sum() / 9).backward()
+    slow = {name: weight.grad for name, weight in model.named_parameters()}
+    # A padded source writes nothing, so its own row of the table gets nothing either.
+    torch.testing.assert_close(fast, slow, atol=1e-10, rtol=1e-8)
+
+
+def test_the_whole_pattern_in_one_pass_is_the_dense_mask():
+    """As `by_hand`, with what sees what written out for a row of two source tokens, three targets, their masks."""
+    rows = ["11......", "11......", "111.....", "1111....", "11111...", "11...1..", "111...1.", "1111...1"]
+    seen = torch.tensor([[cell == "1" for cell in row] for row in rows])
+    assert torch.equal(Prefix(2, 3).dense(8), seen)
+    attention = MECHANISMS["full"]().build(width=6, heads=2, causal=True)
+    weights = attention.weights(torch.randn(1, 8, 6), Tokens(prefix=Prefix(2, 3)))
+    assert torch.equal(weights[0, 0] > 0, seen)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_cached_writing_is_the_likeliest_token_again_and_again(model, batch, padding):
+    ids, mask, _ = batch
+    if padding == "left":
+        ids, mask = ids.flip(1), mask.flip(1)
+    written = torch.empty(3, 0, dtype=torch.long)
+    for _ in range(6):
+        guessed = model(ids, mask, labels=torch.cat([written, written.new_full((3, 1), 9)], 1)).logits[:, -1]
+        guessed[:, 60] = -math.inf  # the end, which comes after six tokens at the earliest
+        written = torch.cat([written, guessed.argmax(-1, keepdim=True)], 1)
+    options = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "eos_token_id": 60}
+    assert torch.equal(model.generate(ids, attention_mask=mask, global_attention_mask=mask, **options), written)
+    beams = {**options, "num_beams": 3, "no_repeat_ngram_size": 1}
+    together = model.generate(ids, attention_mask=mask, **beams)
+    alone = ids[1:2, mask[1] == 1]
+    assert torch.equal(together[1:2], model.generate(alone, **beams))
+    # No token twice in what is written, whatever the source holds.
+    assert all(len(set(row)) == 6 for row in together.tolist())
+
+
+@torch.no_grad()
+def test_saved_and_found_again(model, batch, tmp_path):
+    model.float().save_pretrained(tmp_path)
+    loaded = load_model(tmp_path)
+    assert isinstance(loaded, LongspanForPrefixLM)
+    assert loaded.config.pseudo_masks == model.config.pseudo_masks
+    ids, mask, labels = batch
+    assert torch.equal(loaded.eval()(ids, mask, labels=labels).logits, model(ids, mask, labels=labels).logits)
+    assert "LongspanForPrefixLM.from_pretrained" in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_model_is_refused_whose_layers_do_not_read_both_ways(make_config):
+    with pytest.raises(InputError, match=r"attention of layer 0 is longformer.*choose one that does.*: full"):
+        LongspanForPrefixLM(make_config())
+    with pytest.raises(InputError, match="positions=relative"):
+        LongspanForPrefixLM(make_config(attention={"mechanism": "full", "positions": "relative"}))
+    with pytest.raises(InputError, match="stack='recurrent'"):
+        LongspanForPrefixLM(make_config(attention="full", stack="recurrent"))
+    with pytest.raises(InputError, match="cutoffs"):
+        LongspanForPrefixLM(make_config(attention="full", cutoffs=[20]))
+    with pytest.raises(InputError, match=r"decoder_layers=2.*LongspanForPrefixLM"):
+        LongspanForPrefixLM(make_config(attention="full", decoder_layers=2))
+    for name, kind in MECHANISMS.items():
+        if kind.causal and not kind().reads_prefix:
+            attention = kind().build(width=6, heads=2, causal=True)
+            with pytest.raises(InputError, match=rf"{name}.*reads no prefix both ways"):
+                attention(torch.randn(1, 4, 6), Tokens(prefix=Prefix(2)))
+
+
+def test_mistakes_are_named(model, batch, make_config):
+    ids, mask, labels = batch
+    with pytest.raises(InputError, match="logits_to_keep=1 and labels"):
+        model(ids, mask, labels=labels, logits_to_keep=1)
+    cache = model(ids, mask).past_key_values
+    assert cache.get_seq_length() == ids.shape[1]
+    with pytest.raises(InputError, match="past_key_values with 11 tokens and labels"):
+        model(ids[:, :1], past_key_values=cache, labels=labels)
+    with pytest.raises(InputError, match="neither given"):
+        model(labels=labels)
+    with pytest.raises(InputError, match=r"attention_mask has shape \(3, 4\)"):
+        model(ids, mask[:, :4], labels=labels)
+    for options in ({"use_cache": False}, {"prefill_chunk_size": 3}, {"past_key_values": cache}):
+        with pytest.raises(InputError, match=next(iter(options))):
+            model.generate(ids, attention_mask=mask, max_new_tokens=2, **options)
+    if model.config.pseudo_masks:
+        with pytest.raises(InputError, match="cache_implementation is given"):
+            model.generate(ids, attention_mask=mask, max_new_tokens=2, cache_implementation="static")
+        with pytest.raises(InputError, match="2 tokens behind a cache"):
+            model(ids[:, :2], past_key_values=cache)
+        without = LongspanForPrefixLM(make_config(attention="full", pseudo_masks=True))
+        with pytest.raises(InputError, match="mask_token_id=None"):
+            without(ids, mask, labels=labels)
+    nothing = LongspanForPrefixLM(make_config(attention="full", eos_token_id=None))
+    with pytest.raises(InputError, match="no token that starts"):
+        nothing(ids, mask, labels=labels)
