@@ -6,8 +6,9 @@ A small encoder-decoder learns to write the abstracts of papers, by the recipes 
 PubMed Central's, half SumPubMed's, and the two are scored apart. Every arm has the same sizes, steps, documents and
 order of documents; what differs is how tokens learn of segments. AdaPool is trained with the labels of the abstracts
 and scored with the probabilities of a tagger, which is trained for it with the same seed and as many steps; "oracle"
-scores the same model with the labels, which is an upper bound. Finished runs are appended to `results/top-down.jsonl`;
-at the end, `results/top-down.md` is written.
+scores the same model with the labels, which is an upper bound. Taggers are compared first: they learn more in as many
+steps, since each token of a document tells them something. Finished runs are appended to `results/top-down.jsonl`, and
+`results/top-down.md` is written after each.
 """
 
 from __future__ import annotations
@@ -38,7 +39,13 @@ ARMS = {
     "AvgPool": "top-down-small",
     "AdaPool": "top-down-small-adapool",
 }
-ORACLE, TAGGER = "AdaPool, oracle", "tagger"
+TAGGERS = {
+    "bottom-up only": {"stack": "top_down", "top_down": "none"},
+    "concatenation": {"stack": "top_down", "segment_layers": 1, "top_down": "concatenate"},
+    "AvgPool": {"stack": "top_down", "segment_layers": 1},
+}
+"""Stacks of the taggers that are compared; the last is AdaPool's."""
+ORACLE = "AdaPool, oracle"
 PUBLISHED = {
     "bottom-up only": (46.97, 20.23, 42.88),
     "concatenation": (47.04, 20.36, 43.03),
@@ -58,6 +65,9 @@ VALIDATED = 60
 SUMMARIES = 16
 """Validation papers of each source that are summarised; decoding is slow, and the loss says more about such models."""
 
+Papers = dict[str, dict[str, Path]]
+"""The files of each source, by split."""
+
 
 def main() -> None:
     """Run what is missing, then write the page."""
@@ -67,15 +77,16 @@ def main() -> None:
     papers = {source: _papers(given.work, source) for source in SOURCES}
     _mixed(given.work, papers)
     tokenizer = arms.shared_tokenizer(given.work, recipe_of("top-down-small", 1, given).data)
+    changes = [f"tokenizer.from={json.dumps(str(tokenizer))}"]
+    for seed in given.seeds:
+        for arm in TAGGERS:
+            if not arms.is_finished(RUNS, f"tagger, {arm}", seed):
+                _tag(arm, seed, given, changes, papers)
     for seed in given.seeds:
         for arm, name in ARMS.items():
             if not arms.is_finished(RUNS, arm, seed):
-                changes = [f"tokenizer.from={json.dumps(str(tokenizer))}"]
-                if arm == "AdaPool":
-                    _tag(seed, given, changes, papers)
-                    changes += [f"task.tagger={json.dumps(str(_tagger(seed, given)))}"]
-                _run(arm, seed, recipe_of(name, seed, given, *changes), given, papers)
-    arms.write(arms.RESULTS / "top-down.md", _report(arms.finished(RUNS), given))
+                tagger = [f"task.tagger={json.dumps(str(_tagger('AvgPool', seed, given)))}"] * (arm == "AdaPool")
+                _run(arm, seed, recipe_of(name, seed, given, *changes, *tagger), given, papers)
 
 
 def _papers(work: Path, source: str) -> dict[str, Path]:
@@ -90,7 +101,7 @@ def _papers(work: Path, source: str) -> dict[str, Path]:
     return found
 
 
-def _mixed(work: Path, papers: dict[str, dict[str, Path]]) -> None:
+def _mixed(work: Path, papers: Papers) -> None:
     """The training papers of all sources by turns, for a vocabulary and steps that see as many of each."""
     columns = [files["train"].read_text(encoding="utf-8").splitlines(keepends=True) for files in papers.values()]
     text = "".join(line for row in zip(*columns, strict=True) for line in row)
@@ -120,22 +131,24 @@ def recipe_of(name: str, seed: int, given: argparse.Namespace, *changes: str) ->
     return load_recipe(RECIPES / f"{name}.yaml", [*common, *changes])
 
 
-def _tagger(seed: int, given: argparse.Namespace) -> Path:
-    return given.work / f"tagger-{seed}"
+def _tagger(arm: str, seed: int, given: argparse.Namespace) -> Path:
+    return given.work / f"tagger-{arm.replace(' ', '-')}-{seed}"
 
 
-def _tag(seed: int, given: argparse.Namespace, changes: list[str], papers: dict[str, dict[str, Path]]) -> None:
-    """Train the tagger of a seed, and keep how well it tags."""
-    if arms.is_finished(RUNS, TAGGER, seed):
-        return
-    began = time.process_time()
-    folder = train(recipe_of("top-down-small-tagger", seed, given, *changes), _tagger(seed, given), resume=True).folder
-    spent = time.process_time() - began
+def _tag(
+    arm: str, seed: int, given: argparse.Namespace, changes: list[str], papers: dict[str, dict[str, Path]]
+) -> None:
+    """Train a tagger, and keep how well it tags."""
+    recipe = recipe_of("top-down-small-tagger", seed, given, *changes, f"model.stack={json.dumps(TAGGERS[arm])}")
+    folder, began = _tagger(arm, seed, given), time.process_time()
+    resumed = folder.exists()
+    train(recipe, folder, resume=True)
+    spent = None if resumed else round(time.process_time() - began, 1)
     scores = {one: evaluate(folder, str(files["validation"])).scores for one, files in papers.items()}
-    _add({"arm": TAGGER, "seed": seed, "train_cpu_seconds": round(spent, 1), "of": scores})
+    _add({"arm": f"tagger, {arm}", "seed": seed, "train_cpu_seconds": spent, "of": scores}, given)
 
 
-def _run(arm: str, seed: int, recipe: Recipe, given: argparse.Namespace, papers: dict[str, dict[str, Path]]) -> None:
+def _run(arm: str, seed: int, recipe: Recipe, given: argparse.Namespace, papers: Papers) -> None:
     """Train an arm, or go on, and score it; a model that weighs tokens also as the references would have it."""
     folder = given.work / f"{recipe.name}-{seed}"
     resumed, began = folder.exists(), time.process_time()
@@ -145,8 +158,10 @@ def _run(arm: str, seed: int, recipe: Recipe, given: argparse.Namespace, papers:
     task = recipe.build_task()
     if task.importance != "none" and not arms.is_finished(RUNS, ORACLE, seed):
         oracle = replace(task, importance="labels", tagger=None)
-        _add({"arm": ORACLE, **note, "of": {one: _scores(folder, recipe, oracle, papers[one]) for one in papers}})
-    _add({"arm": arm, **note, "of": {one: _scores(folder, recipe, task, papers[one]) for one in papers}})
+        _add(
+            {"arm": ORACLE, **note, "of": {one: _scores(folder, recipe, oracle, papers[one]) for one in papers}}, given
+        )
+    _add({"arm": arm, **note, "of": {one: _scores(folder, recipe, task, papers[one]) for one in papers}}, given)
 
 
 @torch.no_grad()
@@ -166,9 +181,10 @@ def _scores(folder: Path, recipe: Recipe, task: Any, files: dict[str, Path]) -> 
     return {"bits": lost / tokens / math.log(2), "scores": outcome.scores, "flavour": outcome.flavour}
 
 
-def _add(row: dict[str, Any]) -> None:
+def _add(row: dict[str, Any], given: argparse.Namespace) -> None:
     with RUNS.open("a", encoding="utf-8") as lines:
         lines.write(json.dumps(row) + "\n")
+    arms.write(arms.RESULTS / "top-down.md", _report(arms.finished(RUNS), given))
 
 
 def _report(rows: list[dict[str, Any]], given: argparse.Namespace) -> str:
@@ -188,37 +204,46 @@ def _report(rows: list[dict[str, Any]], given: argparse.Namespace) -> str:
     for source in SOURCES:
         found = [row | row["of"][source] for row in rows if row["arm"] in ARMS]
         lines += [f"## {source}", "", *arms.table(found, ARMS, "tokens learn of segments by", PUBLISHED), ""]
-        lines += [*arms.paired(found, ARMS, "bottom-up only"), "", *_beside(rows, source)]
+        lines += [*arms.paired(found, ARMS, "bottom-up only"), "", *_bound(rows, source), *_tagging(rows, source)]
     flavours = [row["of"]["SumPubMed"]["flavour"] for row in rows if row["arm"] in ARMS]
     lines += [
         f"ROUGE: {flavours[0] if flavours else ''}. The published column is BART-large on PubMed, quoted at second "
-        "hand: compare orders, not levels. AdaPool's seconds are without its tagger's.",
+        "hand: compare orders, not levels. AdaPool's seconds are without its tagger's, which is AvgPool's. Taggers are "
+        "scored on all tokens, in percent; the average precision of chance is the share of important tokens.",
         "",
         *arms.machine(),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _beside(rows: list[dict[str, Any]], source: str) -> list[str]:
-    """How well the taggers tag a source, and the upper bound."""
-    taggers = [row["of"][source] for row in rows if row["arm"] == TAGGER]
-    oracles = [
-        {"bits": row["of"][source]["bits"], **row["of"][source]["scores"]} for row in rows if row["arm"] == ORACLE
+def _tagging(rows: list[dict[str, Any]], source: str) -> list[str]:
+    """How well the taggers tag a source."""
+    lines = [
+        "| tagger: tokens learn of segments by | average precision ↑ | each seed | F1 | chance | CPU s, training |",
+        "|---|---|---|---|---|---|",
     ]
-    if not taggers or not oracles:
+    for arm in TAGGERS:
+        runs = sorted((row for row in rows if row["arm"] == f"tagger, {arm}"), key=lambda row: row["seed"])
+        if not runs:
+            continue
+        found = [row["of"][source] for row in runs]
+        each = " ".join(f"{one['average_precision']:.1f}" for one in found)
+        cells = [arms.spread([one[name] for one in found], 1) for name in ("average_precision", "f1")]
+        seconds = [row["train_cpu_seconds"] for row in runs if row["train_cpu_seconds"]]
+        spent = f"{sum(seconds) / len(seconds):.0f}" if seconds else "–"
+        lines.append(f"| {arm} | {cells[0]} | {each} | {cells[1]} | {found[0]['important']:.1f} | {spent} |")
+    return [*lines, ""]
+
+
+def _bound(rows: list[dict[str, Any]], source: str) -> list[str]:
+    """What AdaPool would be with a perfect tagger."""
+    shown = [row["of"][source] for row in rows if row["arm"] == ORACLE]
+    if not shown:
         return []
-    return [
-        f"The taggers, in percent of tokens: {_spreads(taggers, ('average_precision', 'f1', 'important'))} (the last "
-        "is the share of important tokens, which is the average precision of chance).",
-        "",
-        "Upper bound, no result: AdaPool shown the labels of the references (OracleAdaPool): "
-        f"{_spreads(oracles, ('bits', 'rouge1', 'rouge2', 'rougeL'), 3)}.",
-        "",
-    ]
-
-
-def _spreads(scores: list[dict[str, float]], names: tuple[str, ...], digits: int = 2) -> str:
-    return ", ".join(f"{name} {arms.spread([each[name] for each in scores], digits)}" for name in names)
+    oracles = [{"bits": one["bits"], **one["scores"]} for one in shown]
+    names = ("bits", "rouge1", "rouge2", "rougeL")
+    spreads = ", ".join(f"{name} {arms.spread([each[name] for each in oracles], 3)}" for name in names)
+    return [f"Upper bound, no result: AdaPool shown the labels of the references (OracleAdaPool): {spreads}.", ""]
 
 
 if __name__ == "__main__":

@@ -152,6 +152,10 @@ class StackConfig:
         """How many times as wide as the model its output is."""
         return 1
 
+    def lengthened(self, tokens: int) -> StackConfig:
+        """The same for texts of up to so many tokens, where it has tables that are too short for them."""
+        return self
+
     def check_model(self, config: Any) -> None:
         """Raise `InputError` for fields of a model that do not go with this stack."""
 

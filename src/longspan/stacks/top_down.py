@@ -4,7 +4,7 @@ reads all segments."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -94,6 +94,10 @@ class TopDownConfig(StackConfig):
                 f"stack.max_segments={self.max_segments} is fewer than the {needed} segments of "
                 f"max_position_embeddings={tokens} tokens; raise it, or lower that"
             )
+
+    def lengthened(self, tokens: int) -> StackConfig:
+        needed = segment_count(tokens, self.kernel, self.stride)
+        return replace(self, max_segments=max(needed, self.max_segments))
 
     def upper(self, layers: int) -> int:
         """How many of so many layers are top-down ones."""

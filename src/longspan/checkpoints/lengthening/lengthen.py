@@ -18,6 +18,7 @@ from longspan.checkpoints.registry import describe
 from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
+from longspan.stacks import stack_config
 
 STARTS = {"copied": "tiled", "random": "drawn"}
 """How new rows of the position table start → how the report counts that table."""
@@ -123,6 +124,7 @@ def _longer_config(
     fields = old.to_dict() | {
         "attention": plan_attention(old, attention, max_tokens, options),
         "max_position_embeddings": max_tokens,
+        "stack": stack_config(old.stack).lengthened(max_tokens).to_dict(),
     }
     config = LongspanConfig.from_dict(fields)
     taken = all("globals" not in config.layer_attention(layer).exempt for layer in range(config.num_hidden_layers))
@@ -147,8 +149,9 @@ def _fill(
         elif name in old and old[name].shape == tensor.shape:
             tensor.copy_(old[name])
             how[name] = "copied"
-        elif name in old and name.endswith("encoder.embeddings.position.weight"):
-            tensor.copy_(tile_positions(old[name], tensor.shape[0], report.reserved_rows))
+        elif name in old and name.endswith(".position.weight"):
+            reserved = report.reserved_rows if name.endswith("encoder.embeddings.position.weight") else 0
+            tensor.copy_(tile_positions(old[name], tensor.shape[0], reserved))
             if report.new_positions == "random":
                 nn.init.normal_(tensor[old[name].shape[0] :], std=model.config.init_std)
             how[name] = STARTS[report.new_positions]
