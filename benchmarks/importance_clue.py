@@ -8,16 +8,21 @@ the scorer is not fitted on what a tagger knows by heart; documents to be measur
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import summary_weights  # pyright: ignore[reportMissingImports]
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
+
+sys.path.append(str(Path(__file__).parents[1] / "recipes"))
+
+import summary_weights  # pyright: ignore[reportMissingImports]
 
 from longspan.models.segments import sums_by_sentence
 from longspan.tasks.summaries import picker
@@ -25,7 +30,7 @@ from longspan.tasks.summaries.clues import Sentences, clues, standardised
 from longspan.tasks.summaries.extraction import encode_sentences
 from longspan.tasks.summaries.weighing import labels_of
 
-HIDDEN, STEPS, BATCH, RATE, DECAY = 64, 600, 4096, 2e-3, 1e-2
+HIDDEN, STEPS, BATCH, RATE, DECAY = 64, 300, 4096, 2e-3, 1e-2
 TAKEN = 1500
 """Tokens of a document that a tagger is trained on, at most."""
 

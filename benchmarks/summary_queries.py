@@ -23,7 +23,7 @@ from longspan.tasks.summaries.picker import Picker
 from longspan.tasks.summaries.selection import ranking
 from measure import shown, table
 from summary_measures import picked, summary_of, values_of
-from summary_methods import ORACLE, OURS, Method, Ours, encoder_of, lexical, nearest, oracle
+from summary_methods import ORACLE, OURS, Method, Ours, encoder_of, lexical, oracle
 from summary_sets import Case, usual_words
 
 WITHOUT, MARKED = "ours without the query", "ours in the marked turns alone"
@@ -37,7 +37,8 @@ summaries with at least one such sentence. **Marked turns found**: the share of 
 from (recall; {turns:.0f} turns are marked on average, far more than {words} words have room for). Intervals: 95 %,
 paired bootstrap over queries, ours with the query less the row. The weights of the query were fitted on training
 meetings alone (`recipes/query_weights.py`), how much they count was chosen there too; these meetings were looked at
-with the method before, and measured once with this one."""
+with the method before, and measured once with this one. all-MiniLM-L6-v2, which
+[summarize.md](summarize.md) has on the same queries with as many words, came to 23.6, 4.5 and 15.8."""
 
 
 def cases_of(split: str, most: int | None = None) -> list[tuple[Case, Meeting, Question]]:
@@ -63,12 +64,10 @@ def cases_of(split: str, most: int | None = None) -> list[tuple[Case, Meeting, Q
 def methods_of(marked: Mapping[str, np.ndarray]) -> dict[str, Method]:
     """Ours with and without the query, other ways to rank by it, and two bounds; `marked` by the id of the case."""
     ours = Ours(Picker.load(WEIGHTS), encoder_of(None))
-    meaning = nearest()
     return {
         OURS: lambda case: ours(case, case.question),
         WITHOUT: ours,
         "BM25": lexical,
-        **({} if meaning is None else {"MiniLM": meaning}),
         MARKED: lambda case: ours(case) + np.where(marked[case.id], 0, FAR),
         ORACLE: oracle,
     }

@@ -15,16 +15,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 import torch
-from bundle import BUNDLED
-from safetensors.torch import load_file
+from bundle import BUNDLED, TABLE, shipped, take_out
 from teach import documents
 
 from longspan.checkpoints.loading import load_model, load_tokenizer
-from longspan.inference.bundled import restored
-from longspan.models import LongspanConfig, LongspanForConditionalGeneration, LongspanForSentenceEmbedding
+from longspan.models import LongspanConfig, LongspanForConditionalGeneration
 
 ENCODER, INSIDE = "encoder.", "model.encoder."
 """What the names of the encoder's weights begin with: in an encoder–decoder, and below a head."""
@@ -37,12 +34,6 @@ def write_meetings(folder: Path, most: int) -> None:
     for split in ("train", "validation"):
         lines = [json.dumps(row, ensure_ascii=False) for _, own, row in rows if own == split]
         (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def shipped() -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """The fields and the weights of the encoder in the package."""
-    fields = LongspanConfig.from_pretrained(BUNDLED).to_dict()
-    return fields, restored(load_file(BUNDLED / "model.safetensors"))
 
 
 def start(output: Path, seed: int = 0) -> None:
@@ -61,15 +52,10 @@ def start(output: Path, seed: int = 0) -> None:
 
 def take(folder: Path, output: Path) -> None:
     """Write the encoder of a denoiser below the package's head, without the tokens that the noise needed."""
-    fields, weights = shipped()
-    for name, value in load_model(folder).state_dict().items():
-        if name.startswith(ENCODER):
-            own = INSIDE + name.removeprefix(ENCODER)
-            weights[own] = value[: len(weights[own])] if "embeddings.token" in name else value
-    model = LongspanForSentenceEmbedding(LongspanConfig.from_dict(fields))
-    model.load_state_dict(weights)
-    model.save_pretrained(output)
-    load_tokenizer(BUNDLED).save_pretrained(output)
+    found, (fields, _) = load_model(folder).state_dict(), shipped()
+    encoder = {INSIDE + name.removeprefix(ENCODER): value for name, value in found.items() if name.startswith(ENCODER)}
+    encoder[TABLE] = encoder[TABLE][: fields["vocab_size"]]
+    take_out(output, encoder)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ the query coming together, and for a speaker."""
 GIST = frozenset(
     contents_of(
         "summarize summary meeting discussion discuss talk talking think thought opinion say said tell mention "
-        "introduce introduction presentation appear detail elaborate decide decision conclude conclusion group team member "
-        "whole main mainly first second given according regarding related concerning"
+        "introduce introduction presentation appear detail elaborate decide decision conclude conclusion group team "
+        "member whole main mainly first second given according regarding related concerning"
     )
 )
 """Words of a query that tell what is asked for, not of what."""
