@@ -27,7 +27,7 @@ from longspan.tasks.metrics.bootstrap import bootstrap_difference
 from longspan.tasks.summaries.picker import Picker
 from measure import machine, shown, table, write_page
 from summary_measures import MEASURES, summary_of, values_of
-from summary_methods import KINDS, Ours, Taught, encoder_of, fit, taught
+from summary_methods import KINDS, Ours, Taught, encoder_of, fit, taught  # pyright: ignore[reportAttributeAccessIssue]
 from summary_queries import query_part
 from summary_sets import SETS, Case, cases
 
@@ -37,7 +37,7 @@ DOCUMENTS, CASES = 24, 10
 """Of each kind that are fitted on, and of each source that are measured."""
 READ = range(7, 237, 23)
 """Queries whose summaries are printed, to be read."""
-QUERY_PART, AREA = "queries.md", "tagger area"
+QUERY_PART, AREA = "queries.md", "area: "
 LEFT = tuple(name for name in SETS if SETS[name].kind in KINDS)
 ABOUT = f"""\
 The weights of the summariser are fitted anew for each arm without any document of a kind, on {DOCUMENTS} documents of
@@ -51,29 +51,35 @@ vectors of its teacher as before, and on restoring disturbed windows of 128 toke
 noises of DialogLM, below a decoder of one layer that was thrown away."""
 
 
-def values_of_arm(arm: str, documents: int, measured: int) -> dict[str, np.ndarray]:
-    """By set `(N, 3)`, ours with weights that were fitted without its kind."""
+def measure_arm(arm: str, file: Path, documents: int, measured: int) -> dict[str, np.ndarray]:
+    """By set `(N, 3)`, ours with weights that were fitted without its kind; kept in the file after each kind."""
+    found: dict[str, np.ndarray] = dict(np.load(file)) if file.is_file() else {}
+    missing = [kind for kind in reversed(KINDS) if any(SETS[name].kind == kind and name not in found for name in LEFT)]
+    if not missing:
+        return found
     encoder = encoder_of(encoder_folder(SHIPPED if arm == TAGGER else arm))
     data = Path(os.environ["LONGSPAN_DATA"])
     known = [one for kind in KINDS for one in taught([kind], encoder, data, documents)]  # pyright: ignore[reportArgumentType]
-    sets = {name: list(cases(SETS[name], measured)) for name in LEFT}
+    sets = {name: list(cases(SETS[name], measured)) for name in LEFT if SETS[name].kind in missing}
     tagged = Tagged(known, sets, encoder.encoder) if arm == TAGGER else None
-    found: dict[str, np.ndarray] = {}
-    for kind in KINDS:
+    for kind in missing:
         others = [one for one in known if one.kind != kind]
         with nullcontext() if tagged is None else with_clue(tagged.without(kind)):
             ours = Ours(Picker(fit(others)), encoder)
             for name in (name for name in LEFT if SETS[name].kind == kind):
                 found[name] = values_of(sets[name], [summary_of(case, ours(case)) for case in sets[name]])
                 print(arm, name, *(f"{mean:.2f}" for mean in found[name].mean(0)), flush=True)
-    return found if tagged is None else {**found, AREA: np.array(tagged.areas)}
+        if tagged is not None:
+            found[AREA + kind] = np.array(tagged.area)
+        np.savez(file, **found)  # pyright: ignore[reportArgumentType]
+    return found
 
 
 class Tagged:
     """Taggers and what they say of the sentences of all documents.
 
     Attributes:
-        areas: of each kind that was left out, how well the tokens of its documents were told apart.
+        area: how well the last ones told the tokens of the kind apart that was left out.
     """
 
     def __init__(self, known: list[Taught], sets: Mapping[str, list[Case]], encoder: object) -> None:
@@ -83,7 +89,7 @@ class Tagged:
             name: [(case.texts, tokens_of(case.texts, case.references, encoder)) for case in each]
             for name, each in sets.items()
         }
-        self.areas: list[float] = []
+        self.area = 0.0
 
     def without(self, kind: str) -> dict[tuple[str, ...], np.ndarray]:
         """By the sentences of a document their mean chances, from taggers that saw nothing of the kind."""
@@ -99,7 +105,7 @@ class Tagged:
         asked: list[tuple[tuple[str, ...], Tokens]] = [
             each for name, of_set in self.sets.items() if SETS[name].kind == kind for each in of_set
         ]
-        self.areas.append(float(np.mean([separation(tagger, [t for _, t in asked]) for tagger in taggers])))
+        self.area = float(np.mean([separation(tagger, [each for _, each in asked]) for tagger in taggers]))
         both = {texts: np.mean([tokens.means(tagger) for tagger in taggers], axis=0) for texts, tokens in asked}
         return {**found, **both}
 
@@ -111,35 +117,31 @@ def difference(one: np.ndarray, other: np.ndarray, measure: int) -> str:
 
 
 def arms_part(found: Mapping[str, Mapping[str, np.ndarray]]) -> list[str]:
-    """The tables of the arms against the shipped encoder."""
-    base = found[SHIPPED]
+    """The tables of the arms against the shipped encoder, each on the sets that it has been measured on."""
     arms = [arm for arm in EVERY if arm in found]
-    pooled = {arm: np.concatenate([found[arm][name] for name in LEFT]) for arm in arms}
+    names = {arm: [name for name in LEFT if name in found[arm] and name in found[SHIPPED]] for arm in arms}
     rows = []
     for arm in arms:
-        row = [f"{arm}: {EVERY[arm]}"]
+        own, base = (np.concatenate([found[each][name] for name in names[arm]]) for each in (arm, SHIPPED))
+        row = [f"{arm}: {EVERY[arm]}", f"{len(own)} of {len(names[arm])} sets"]
         for measure in range(len(MEASURES)):
-            gap = "" if arm == SHIPPED else difference(pooled[arm], pooled[SHIPPED], measure)
-            row += [f"{pooled[arm][:, measure].mean():.2f}", gap]
+            gap = "" if arm == SHIPPED else difference(own, base, measure)
+            row += [f"{own[:, measure].mean():.2f}", gap]
         rows.append(row)
-    header = ["encoder", *(cell for name in MEASURES for cell in (name, "less shipped"))]
-    parts = [ABOUT, f"All {len(pooled[SHIPPED])} documents:", table(header, rows)]
-    for measure, name in enumerate(MEASURES):
-        others = [arm for arm in arms if arm != SHIPPED]
-        rows = [
-            [
-                SETS[each].kind,
-                each,
-                str(len(base[each])),
-                f"{base[each][:, measure].mean():.1f}",
-                *(difference(found[arm][each], base[each], measure) for arm in others),
-            ]
-            for each in LEFT
-        ]
-        parts += [f"### {name}", table(["left out", "measured on", "", SHIPPED, *others], rows)]
-    if TAGGER in found:
-        areas = ", ".join(f"{kind} {area:.1f}" for kind, area in zip(KINDS, found[TAGGER][AREA], strict=True))
-        parts.append(f"Area under the curve of the taggers' tokens on the kind that they never saw, %: {areas}.")
+    header = ["encoder", "documents", *(cell for name in MEASURES for cell in (name, "less shipped"))]
+    parts = [ABOUT, table(header, rows)]
+    others = [arm for arm in arms if arm != SHIPPED]
+    for measure, title in enumerate(MEASURES):
+        rows = []
+        for name in names[SHIPPED]:
+            base = found[SHIPPED][name]
+            gaps = [difference(found[arm][name], base, measure) if name in names[arm] else "" for arm in others]
+            rows.append([SETS[name].kind, name, str(len(base)), f"{base[:, measure].mean():.1f}", *gaps])
+        parts += [f"### {title}", table(["left out", "measured on", "documents", SHIPPED, *others], rows)]
+    areas = [(kind, found[TAGGER][AREA + kind]) for kind in KINDS if AREA + kind in found.get(TAGGER, {})]
+    if areas:
+        shares = ", ".join(f"{kind} {float(area):.1f}" for kind, area in areas)
+        parts.append(f"Area under the curve of the taggers' tokens on the kind that they never saw, %: {shares}.")
     return parts
 
 
@@ -153,12 +155,12 @@ def main() -> int:
     sizes = (3, 1) if options.quick else (DOCUMENTS, CASES)
     for part in options.only:
         start, file = time.process_time(), WORK / (QUERY_PART if part == QUERIES else f"{part}-{STEPS}.npz")
-        if options.quick:
-            print(query_part(1) if part == QUERIES else values_of_arm(part, *sizes))
-        elif not file.is_file() and part == QUERIES:
-            file.write_text(query_part(None, READ), encoding="utf-8")
+        if part != QUERIES:
+            measure_arm(part, file.with_suffix(".quick.npz") if options.quick else file, *sizes)
+        elif options.quick:
+            print(query_part(1))
         elif not file.is_file():
-            np.savez(file, **values_of_arm(part, *sizes))
+            file.write_text(query_part(None, READ), encoding="utf-8")
         print(part, f"{time.process_time() - start:.0f} s", flush=True)
     if not options.quick:
         write()

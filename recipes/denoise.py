@@ -44,6 +44,7 @@ def start(output: Path, seed: int = 0) -> None:
     model = LongspanForConditionalGeneration(LongspanConfig.from_dict({**fields, **new}))
     encoder = {name.removeprefix(INSIDE): value for name, value in weights.items() if name.startswith(INSIDE)}
     model.encoder.load_state_dict(encoder)
+    assert model.decoder.final_norm is not None  # normalised before each layer
     with torch.no_grad():
         model.decoder.final_norm.weight.fill_(fields["hidden_size"] ** -0.5)
     model.save_pretrained(output)

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from summary_weights import Taught, document_of_row, labels_of, logistic
@@ -154,7 +155,7 @@ if __name__ == "__main__":
     parser.add_argument("--encoder", help="folder of another encoder")
     parser.add_argument("--most", type=int, help="meetings of the training split")
     options = parser.parse_args()
-    encoder = load_encoder(options.encoder)
+    encoder: Any = load_encoder(options.encoder)
     every = list(meetings("train", options.most))
     bar = progress_bar(every, doing="reading meetings")
     read = [(gather(meeting.document, meeting.found, encoder)[0], meeting) for meeting in bar]
