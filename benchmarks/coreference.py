@@ -183,10 +183,10 @@ def part(data: str, runs: list[dict[str, Any]]) -> str:
     return f"## {ABOUT[data].title}\n\n{ABOUT[data].words}\n\n{table(header, rows)}\n"
 
 
-def spread(values: list[float]) -> str:
+def spread(values: list[float], digits: int = 1) -> str:
     """Their mean, and how far they lie apart."""
-    mean = f"{statistics.mean(values):.1f}"
-    return mean if len(values) < 2 else f"{mean} ({min(values):.1f}–{max(values):.1f})"
+    mean, least, most = (f"{value:.{digits}f}" for value in (statistics.mean(values), min(values), max(values)))
+    return mean if len(values) < 2 else f"{mean} ({least}–{most})"
 
 
 if __name__ == "__main__":

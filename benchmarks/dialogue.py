@@ -66,6 +66,7 @@ def main() -> None:
                 with KEPT.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(found) + "\n")
                 write()
+    write()
 
 
 def run(arm: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -133,7 +134,7 @@ def write() -> None:
             bits, right = ([one["denoising"][name] for one in of] for name in ("bits_per_token", "accuracy"))
             rouge = [spread([one["rouge"][name] for one in of]) for name in ("rouge1", "rouge2", "rougeLsum")]
             minutes = spread([one["seconds"] / 60 for one in of])
-            rows.append([arm, spread(bits), spread(right), *rouge, str(len(of)), minutes])
+            rows.append([arm, spread(bits, 2), spread(right), *rouge, str(len(of)), minutes])
     header = ["", "bits per token", "right, %", "ROUGE-1", "ROUGE-2", "ROUGE-Lsum", "seeds", "minutes"]
     first = runs[0]
     text = f"""# Denoising pre-training on dialogues, from scratch

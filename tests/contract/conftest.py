@@ -19,6 +19,7 @@ def over(forms: list[Form]):
 form = over(FORMS)
 causal_form = over([form for form in FORMS if form.causal])
 stateful_form = over([form for form in FORMS if form.causal and form.config.incremental])
+prefix_form = over([form for form in FORMS if form.causal and form.config.reads_prefix])
 linear_form = over([form for form in FORMS if "linear" not in form.config.exempt])
 two_way_form = over([form for form in FORMS if not form.causal])
 plain_form = over([form for form in FORMS if form.name.removesuffix("-causal") == form.config.mechanism])

@@ -35,12 +35,13 @@ def front(card: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", KINDS)
 def test_the_card_loads_its_own_model(name: str, tmp_path: Path) -> None:
     chosen = SIZES | ({"decoder_layers": 1} if name.endswith("Generation") else {})
-    model = getattr(longspan.models, name)(LongspanConfig(**chosen))
+    mechanism = "full" if name.endswith("PrefixLM") else "longformer"
+    model = getattr(longspan.models, name)(LongspanConfig(attention=mechanism, **chosen))
     model.save_pretrained(tmp_path)
     card = (tmp_path / "README.md").read_text()
     known = front(card)
     assert known["library_name"] == "longspan"
-    assert known["tags"] == ["longspan", "long-context", "longformer"]
+    assert known["tags"] == ["longspan", "long-context", mechanism]
     assert "base_model" not in known
     assert "license" not in known
     code = re.findall(r"```python\n(.*?)```", card, re.DOTALL)

@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from longspan.attention import MECHANISMS, Tokens
+from longspan.checkpoints import lengthen
 from longspan.checkpoints.loading import load_model
 from longspan.errors import InputError
 from longspan.models import LongspanForPrefixLM
-from longspan.patterns import Prefix
 
 MASK, START = 5, 2
 SOURCES, TARGETS = (7, 3, 11), (5, 4, 1)
@@ -86,16 +85,6 @@ def test_gradients_are_those_of_the_definition(model, batch):
     torch.testing.assert_close(fast, slow, atol=1e-10, rtol=1e-8)
 
 
-def test_the_whole_pattern_in_one_pass_is_the_dense_mask():
-    """As `by_hand`, with what sees what written out for a row of two source tokens, three targets, their masks."""
-    rows = ["11......", "11......", "111.....", "1111....", "11111...", "11...1..", "111...1.", "1111...1"]
-    seen = torch.tensor([[cell == "1" for cell in row] for row in rows])
-    assert torch.equal(Prefix(2, 3).dense(8), seen)
-    attention = MECHANISMS["full"]().build(width=6, heads=2, causal=True)
-    weights = attention.weights(torch.randn(1, 8, 6), Tokens(prefix=Prefix(2, 3)))
-    assert torch.equal(weights[0, 0] > 0, seen)
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("padding", ["right", "left"])
 def test_cached_writing_is_the_likeliest_token_again_and_again(model, batch, padding):
@@ -118,6 +107,17 @@ def test_cached_writing_is_the_likeliest_token_again_and_again(model, batch, pad
 
 
 @torch.no_grad()
+def test_it_writes_up_to_its_last_position(make_config):
+    for pseudo in (False, True):
+        config = make_config(attention="full", pseudo_masks=pseudo, mask_token_id=MASK, max_position_embeddings=19)
+        model, most = LongspanForPrefixLM(config).eval(), 8 - pseudo
+        ids = torch.randint(6, 61, (1, 11))
+        assert model.generate(ids, max_new_tokens=most, min_new_tokens=most).shape == (1, most)
+        with pytest.raises(InputError, match=f"give at most {most}"):
+            model.generate(ids, max_new_tokens=most + 1)
+
+
+@torch.no_grad()
 def test_saved_and_found_again(model, batch, tmp_path):
     model.float().save_pretrained(tmp_path)
     loaded = load_model(tmp_path)
@@ -126,6 +126,16 @@ def test_saved_and_found_again(model, batch, tmp_path):
     ids, mask, labels = batch
     assert torch.equal(loaded.eval()(ids, mask, labels=labels).logits, model(ids, mask, labels=labels).logits)
     assert "LongspanForPrefixLM.from_pretrained" in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
+@torch.no_grad()
+def test_lengthened_it_reads_more_and_short_sources_as_before(model, batch):
+    ids, mask, labels = batch
+    longer = lengthen(model, "full", 211)
+    assert torch.equal(longer(ids, mask, labels=labels).logits, model(ids, mask, labels=labels).logits)
+    assert longer.decoder.embeddings.position.num_embeddings == 213
+    assert longer.config.max_decoder_position_embeddings == 211
+    assert longer(torch.randint(6, 61, (1, 150)), labels=labels[:1]).loss.isfinite()
 
 
 def test_a_model_is_refused_whose_layers_do_not_read_both_ways(make_config):
@@ -139,11 +149,6 @@ def test_a_model_is_refused_whose_layers_do_not_read_both_ways(make_config):
         LongspanForPrefixLM(make_config(attention="full", cutoffs=[20]))
     with pytest.raises(InputError, match=r"decoder_layers=2.*LongspanForPrefixLM"):
         LongspanForPrefixLM(make_config(attention="full", decoder_layers=2))
-    for name, kind in MECHANISMS.items():
-        if kind.causal and not kind().reads_prefix:
-            attention = kind().build(width=6, heads=2, causal=True)
-            with pytest.raises(InputError, match=rf"{name}.*reads no prefix both ways"):
-                attention(torch.randn(1, 4, 6), Tokens(prefix=Prefix(2)))
 
 
 def test_mistakes_are_named(model, batch, make_config):

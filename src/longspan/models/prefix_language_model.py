@@ -174,6 +174,10 @@ class LongspanForPrefixLM(DecoderOnly):
         source, mask = self._with_start(embeds, mask)
         return super().generate(inputs_embeds=source, attention_mask=mask.long(), **options)
 
+    def _prompt_length(self, args: tuple[Any, ...], given: dict[str, Any]) -> int:
+        """As of every decoder; a mask needs a position of its own behind the last token."""
+        return super()._prompt_length(args, given) + self.config.pseudo_masks
+
     def _embedded(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         """Whichever is given, `(B, T, F)`."""
         if (input_ids is None) == (inputs_embeds is None):

@@ -18,6 +18,7 @@ from longspan.checkpoints.registry import describe
 from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
+from longspan.models.language_model import DecoderOnly
 from longspan.stacks import stack_config
 
 STARTS = {"copied": "tiled", "random": "drawn"}
@@ -35,9 +36,9 @@ def lengthen(
     """Make a published model, or one of ours, read up to `max_tokens` tokens; short inputs come out as before.
 
     Positions are tiled as published (Longformer §5, Poolingformer): the reserved rows stay, the learned block is
-    repeated, the last copy cut off (or new rows are drawn); the decoder keeps its table. Projections of global tokens
-    start as copies of the local ones. The second level of Poolingformer and fusion starts by its `init`: "zero_value",
-    the default, adds nothing at first.
+    repeated, the last copy cut off (or new rows are drawn); a decoder beside an encoder keeps its table. Projections of
+    global tokens start as copies of the local ones. The second level of Poolingformer and fusion starts by its `init`:
+    "zero_value", the default, adds nothing at first.
 
     DeBERTa becomes fusion, which keeps its table of relative positions. The table for pairs with a global token starts
     from it: each of its rows, which stands for a range of distances, as the row for the middle of that range, and
@@ -126,6 +127,8 @@ def _longer_config(
         "max_position_embeddings": max_tokens,
         "stack": stack_config(old.stack).lengthened(max_tokens).to_dict(),
     }
+    if isinstance(base, DecoderOnly):
+        fields["max_decoder_position_embeddings"] = max_tokens
     config = LongspanConfig.from_dict(fields)
     taken = all("globals" not in config.layer_attention(layer).exempt for layer in range(config.num_hidden_layers))
     if forgetful and taken:
@@ -141,6 +144,7 @@ def _fill(
     """Copy, tile or start every tensor of `model` from `old`, those of `base`, and count its parameters accordingly."""
     new = model.state_dict()
     how: dict[str, str] = {}
+    reader = "decoder" if isinstance(model, DecoderOnly) else "encoder"
     for name, tensor in new.items():
         _, shared, part = name.rpartition("encoder.relative.")
         if name in old and shared:
@@ -150,7 +154,7 @@ def _fill(
             tensor.copy_(old[name])
             how[name] = "copied"
         elif name in old and name.endswith(".position.weight"):
-            reserved = report.reserved_rows if name.endswith("encoder.embeddings.position.weight") else 0
+            reserved = report.reserved_rows if name.endswith(f"{reader}.embeddings.position.weight") else 0
             tensor.copy_(tile_positions(old[name], tensor.shape[0], reserved))
             if report.new_positions == "random":
                 nn.init.normal_(tensor[old[name].shape[0] :], std=model.config.init_std)
