@@ -46,7 +46,7 @@ def classification_scores(probabilities: np.ndarray, gold: np.ndarray, labels: S
     wanted = np.eye(len(labels))[gold]
     return {
         "accuracy": 100 * float(right.mean()),
-        "macro_f1": float(np.mean([each[labels[index]] for index in seen])),
+        "macro_f1": float(np.mean([each[labels[int(index)]] for index in seen])),
         "micro_f1": 100 * f1((np.eye(len(labels))[predicted] > 0).ravel(), (wanted > 0).ravel()),
         **{f"f1_{label}": value for label, value in each.items()},
         "calibration_error": 100 * calibration_error(probabilities.max(1), right),
