@@ -83,9 +83,9 @@ def run_summarizer(file: Path, arm: str, seed: int, recipe: Recipe, folder: Path
 
 
 def spread(values: Sequence[float], digits: int) -> str:
-    """Mean and standard deviation."""
-    deviation = statistics.stdev(values) if len(values) > 1 else float("nan")
-    return f"{statistics.mean(values):.{digits}f} ± {deviation:.{digits}f}"
+    """Mean and standard deviation; of a single value itself."""
+    mean = f"{statistics.mean(values):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else mean
 
 
 def seeds_of(rows: Sequence[dict[str, Any]]) -> str:

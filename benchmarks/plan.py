@@ -48,7 +48,14 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("reformer", {"tokens": 8192, "train": True}),
     ("longformer", {"tokens": 8192, "train": True, "precision": "bfloat16"}),
     ("poolingformer", {"tokens": 16384, "batch": 2, "train": False}),
+    ("longformer in top_down", {"tokens": 4096, "batch": 2, "train": True}),
+    ("longformer in top_down", {"tokens": 12288, "train": True}),
+    ("longformer in top_down", {"tokens": 8192, "batch": 2, "train": False}),
+    ("longformer in top_down", {"tokens": 16384, "train": False}),
+    ("longformer in top_down", {"tokens": 8192, "train": True, "checkpointing": True}),
+    ("longformer in top_down", {"tokens": 8192, "train": True, "precision": "bfloat16"}),
 ]
+"""Mechanism, in a stack where it is named, and how the model is run."""
 
 
 def main() -> None:
@@ -77,7 +84,8 @@ def planned_of(mechanism: str) -> Any:
     from longspan.compare.plan_source import Planned
     from longspan.models import LongspanConfig, LongspanForSequenceClassification
 
-    config = LongspanConfig(**SIZES, attention=mechanism)
+    attention, _, stack = mechanism.partition(" in ")
+    config = LongspanConfig(**SIZES, attention=attention, stack=stack or "sequential")
     return Planned(name=mechanism, config=config, model_class=LongspanForSequenceClassification)
 
 

@@ -12,9 +12,12 @@ The model card, README.md in the bundle, is written by hand and stays.
 import argparse
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from longspan.checkpoints.loading import load_model, load_tokenizer
 from longspan.inference.bundled import SCALE, in_eight_bits, restored
@@ -31,7 +34,7 @@ def put_in(source: Path, mix: float) -> None:
     """
     model = load_model(source)
     if mix != 1:
-        before = restored(load_file(BUNDLED / "model.safetensors"))
+        _, before = shipped()
         mixed = {name: mix * weight.float() + (1 - mix) * before[name] for name, weight in model.state_dict().items()}
         model.load_state_dict(mixed)
     partial = BUNDLED.with_name("encoder.partial")
@@ -49,12 +52,20 @@ def put_in(source: Path, mix: float) -> None:
     sys.stdout.write(f"{BUNDLED}: {size / 2**20:.1f} MiB\n")
 
 
-def take_out(target: Path) -> None:
-    """Write the stored model and its tokenizer as a checkpoint."""
+def shipped() -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The fields and the weights, in float32, of the encoder in the package."""
+    from longspan.models import LongspanConfig
+
+    return LongspanConfig.from_pretrained(BUNDLED).to_dict(), restored(load_file(BUNDLED / "model.safetensors"))
+
+
+def take_out(target: Path, changed: Mapping[str, Tensor] | None = None) -> None:
+    """Write the stored model and its tokenizer as a checkpoint, or with some `changed` weights."""
     from longspan.models import LongspanConfig, LongspanForSentenceEmbedding
 
-    model = LongspanForSentenceEmbedding(LongspanConfig.from_pretrained(BUNDLED))
-    model.load_state_dict(restored(load_file(BUNDLED / "model.safetensors")))
+    fields, weights = shipped()
+    model = LongspanForSentenceEmbedding(LongspanConfig.from_dict(fields))
+    model.load_state_dict({**weights, **(changed or {})})
     model.save_pretrained(target)
     load_tokenizer(BUNDLED).save_pretrained(target)
 

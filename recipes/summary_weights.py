@@ -132,11 +132,11 @@ def fit_words(documents: Sequence[Taught]) -> dict[str, np.ndarray]:
     known, weight = np.concatenate(numbers), np.concatenate(weights)
     mean, spread = known.mean(0), known.std(0) + 1e-6
     known = np.c_[(known - mean) / spread, np.ones(len(known))]
-    fitted = np.stack([_logistic(known, np.concatenate(label), weight / weight.mean()) for label in labels], axis=1)
+    fitted = np.stack([logistic(known, np.concatenate(label), weight / weight.mean()) for label in labels], axis=1)
     return {"words.mean": mean, "words.spread": spread, "words.weight": fitted}
 
 
-def _logistic(known: np.ndarray, label: np.ndarray, weight: np.ndarray, penalty: float = 1e-3) -> np.ndarray:
+def logistic(known: np.ndarray, label: np.ndarray, weight: np.ndarray, penalty: float = 1e-3) -> np.ndarray:
     """Weighted logistic regression by Newton's method."""
     found = np.zeros(known.shape[1])
     for _ in range(25):
@@ -246,7 +246,7 @@ def fit_opening(documents: Sequence[Taught]) -> dict[str, np.ndarray]:
     known, weight = np.array(rows), np.array(weights)
     mean, spread = known.mean(0), known.std(0) + 1e-6
     known = np.c_[np.clip((known - mean) / spread, -BOUND, BOUND), np.ones(len(known))]
-    fitted = _logistic(known, np.array(labels), weight / weight.mean(), 1e-2)
+    fitted = logistic(known, np.array(labels), weight / weight.mean(), 1e-2)
     return {"opening.mean": mean, "opening.spread": spread, "opening.weight": fitted}
 
 

@@ -19,7 +19,7 @@ import lzma
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -92,10 +92,10 @@ class Teacher:
         return found
 
 
-def documents() -> list[tuple[str, str, dict[str, Any]]]:
-    """(data set, split, row) of every permitted document, in a fixed random order."""
+def documents(names: Sequence[str] = PERMITTED) -> list[tuple[str, str, dict[str, Any]]]:
+    """(data set, split, row) of every permitted document, or of these data sets, in a fixed random order."""
     found = []
-    for name in PERMITTED:
+    for name in names:
         for path in sorted((Path(os.environ["LONGSPAN_DATA"]) / name).glob("*.jsonl.*")):
             if "nixos" in path.name:
                 continue
@@ -174,10 +174,12 @@ def sentences(text: str) -> list[str]:
     return [sentence.text for sentence in split_sentences(text, "en")] if text.strip() else []
 
 
-def teach_texts(teacher: Teacher, folder: Path, most: int | None, by_sentence: int | None) -> None:
+def teach_texts(
+    teacher: Teacher, folder: Path, most: int | None, by_sentence: int | None, names: Sequence[str] = PERMITTED
+) -> None:
     """Write the shards that are missing; from document `by_sentence` on, sentences of a body have the vector 0."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = documents()[:most]
+    rows = documents(names)[:most]
     for first in progress_bar(range(0, len(rows), SHARD), doing="asking the teacher"):
         base = folder / f"shard-{first // SHARD:05d}"
         if base.with_suffix(".npy").exists():
@@ -269,8 +271,9 @@ if __name__ == "__main__":
     parser.add_argument(
         "--by-sentence", type=int, help="of so many the sentences, of the others passages alone: half the time"
     )
+    parser.add_argument("--only", nargs="+", default=PERMITTED, choices=PERMITTED, help="of these data sets")
     options = parser.parse_args()
     if options.what == "texts":
-        teach_texts(Teacher(options.teacher), options.folder, options.documents, options.by_sentence)
+        teach_texts(Teacher(options.teacher), options.folder, options.documents, options.by_sentence, options.only)
     else:
         make_start(Teacher(options.teacher), options.folder, options.output)

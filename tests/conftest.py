@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -40,6 +41,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "gpu" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported_once() -> None:
+    """Each training collects garbage, and need not look through half a million objects of imported modules for it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

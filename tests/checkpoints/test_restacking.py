@@ -66,6 +66,20 @@ def test_what_was_copied_and_what_is_new_is_reported(folder):
         restacked(source, "decomposed")
 
 
+@pytest.mark.parametrize("pooling", ["average", "importance"])
+def test_what_reads_segments_can_be_lengthened_again(folder, pooling):
+    """The table of segment positions is repeated as that of tokens is; a short text comes out as before."""
+    short = restacked(from_transformers(folder), STACK | {"max_segments": 10, "pooling": pooling})
+    longer = lengthen(short, "longformer", 97, left_tokens=40, right_tokens=40)
+    assert longer.config.stack["max_segments"] == 32
+    table, before = (each.encoder.layers.segments.position.weight for each in (longer, short))
+    assert torch.equal(table, before.repeat(4, 1)[:32])
+    assert longer.report.parity_logits < 1e-5
+    importance = torch.rand(1, 97) if pooling == "importance" else None
+    longer(torch.randint(3, 61, (1, 97)), importance=importance, decoder_input_ids=torch.full((1, 2), 5))
+    assert lengthen(short, "full", 32).config.stack["max_segments"] == 10
+
+
 def test_the_command_says_what_is_new(folder, tmp_path, capsys):
     options = ["--attention", "longformer", "--max-tokens", "90", "--stack", '{"stack": "top_down"}']
     assert main(["lengthen", str(folder), *options, "--output", str(tmp_path / "long")]) == 0

@@ -97,5 +97,7 @@ def test_mistakes_are_one_sentence(trained: Path, files: list[Path], tmp_path: P
     (tmp_path / "empty.txt").write_text("")
     assert "is empty" in refused("classify", tmp_path / "empty.txt", "--model", trained)
     assert "--model" in refused("classify", files[0])
+    with pytest.raises(InputError, match="document is 3, of type int; give a text, a Path or a Document"):
+        longspan.classify(3, trained)  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="document is blank"):
         longspan.classify(" ", trained)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from longspan.attention import attention_config
 from longspan.compare.plan import Choice, largest_batch, memory_of, other_choices, weights_of
 from longspan.compare.plan_choices import make_plan
 from longspan.compare.plan_source import Planned
@@ -53,15 +54,46 @@ def test_choices_differ_as_they_should() -> None:
     assert (forward.gradients, forward.optimizer, forward.activations) == (0, 0, 0)
 
 
-@pytest.mark.parametrize(("mechanism", "batch"), [("longformer", 2), ("full", 1)])
-def test_a_step_holds_what_was_counted(mechanism: str, batch: int, memory) -> None:
-    model = planned(mechanism)
+@pytest.mark.parametrize(
+    ("mechanism", "batch", "stack"),
+    [
+        ("longformer", 2, {"stack": "sequential"}),
+        ("full", 1, {"stack": "sequential"}),
+        ("longformer", 1, {"stack": "top_down"}),
+        ("longformer", 1, {"stack": "top_down", "top_down": "concatenate", "kernel": 128, "stride": 16}),
+    ],
+)
+def test_a_step_holds_what_was_counted(mechanism: str, batch: int, stack: dict, memory) -> None:
+    model = planned(mechanism, stack=stack)
     made = model.model_class(model.config)
     ids = torch.randint(5, 100, (batch, 4096))
     with memory() as seen:
         made(input_ids=ids, labels=torch.zeros(batch, dtype=torch.int64)).loss.backward()
     says = memory_of(model, Choice(tokens=4096, batch=batch, train=True))
     assert says.activations + says.working == pytest.approx(seen.peak, rel=0.2)
+
+
+def test_what_a_stack_needs_besides_its_blocks() -> None:
+    """Of 96 tokens 4 segments, ⌈(96 − 32) / 24⌉ + 1, in two layers of their own; one of two layers reads them."""
+    choice = Choice(tokens=96, train=True)
+    plain, ours, apart = (
+        memory_of(planned(stack=stack), choice).activations
+        for stack in ("sequential", {"stack": "top_down"}, {"stack": "top_down", "top_down": "none"})
+    )
+    above = attention_config("full").kept(length=4, width=64, heads=2) + 4 * (4 * 64 + 256)
+    assert ours - plain == 4 * (2 * above + 5 * 96 * 64 + 2 * 4 * 64)
+    assert apart == plain
+
+
+def test_seconds_of_layers_over_segments_and_of_what_reads_them_are_counted() -> None:
+    watch, model = Stopwatch(lambda ticks=iter(range(10_000)): float(next(ticks))), planned(stack="top_down")  # noqa: B008
+    seconds = watch.seconds(model, Choice(tokens=512), weights_of(model))
+    read = 2 * 64 * ((512 + 21) * 64 + 512 * 21)
+    rate = 4 / sum(
+        layers * block_work(model.config, attention_config(name), length)
+        for layers, name, length in ((2, "longformer", 512), (2, "full", 21))
+    )
+    assert seconds == pytest.approx(4 + read * rate)
 
 
 def test_seconds_grow_with_the_work() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+import longspan
 from longspan.cli import main
-from longspan.errors import InputError
+from longspan.data.text.lemmas import lemmatizer
 from longspan.inference.importance import Weighed, WeighedWord, importance
 from longspan.models import LongspanConfig
 from longspan.pictures.importance import importance_page
@@ -78,7 +80,6 @@ def test_mistakes_are_one_sentence(files, tmp_path, capsys):
     paper, abstract = files
     (tmp_path / "blank.txt").write_text("... !\n", encoding="utf-8")
     for options, message in (
-        ([], "neither is given"),
         (["--reference", abstract, "--model", "x"], "both are given"),
         (["--reference", str(tmp_path / "blank.txt")], "the reference holds no words"),
         (["--reference", abstract, "--html", "page.txt"], "is no name of a page"),
@@ -88,5 +89,42 @@ def test_mistakes_are_one_sentence(files, tmp_path, capsys):
         error = capsys.readouterr().err
         assert message in error
         assert error.count("\n") == 1
-    with pytest.raises(InputError, match="neither is given"):
-        importance(TEXT)
+
+
+def test_without_either_words_are_marked_that_the_bundled_summary_names(capsys, tmp_path):
+    story = (
+        "Mice were fed with seed. " + "It rained on that day. " * 9 + "Each mouse that ate the seeds grew quickly. " * 4
+    )
+    found, summary = importance(story), longspan.summarize(story)
+    assert (found.by, found.note) == ("summary", summary.note)
+    assert found.words == importance(story, reference=summary.text).words
+    assert 0 < found.important < len(found.words)
+    assert "the bundled model's summary names" in importance_page(found).replace("&#x27;", "'").replace("&#39;", "'")
+    assert importance("...").words == ()
+    (tmp_path / "words.txt").write_text("The of and to.", encoding="utf-8")
+    assert main(["importance", str(tmp_path / "words.txt")]) == 0
+    assert capsys.readouterr() == ("The of and to.\n", "[4 words, 0 important]\n")
+
+
+@pytest.mark.parametrize(
+    ("term", "no_color", "shaded"), [("xterm", "", True), ("dumb", "", False), ("xterm", "1", False)]
+)
+def test_a_terminal_without_colours_gets_stars(term, no_color, shaded, files, monkeypatch, capsys):
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    assert main(["importance", files[0], "--reference", files[1]]) == 0
+    out = capsys.readouterr().out
+    assert ("\x1b[" in out) == shaded
+    assert ("**mice**" in out) != shaded
+
+
+def test_what_lemmas_need_is_named_before_anything_is_summarised(monkeypatch, files, capsys):
+    lemmatizer.cache_clear()
+    monkeypatch.setitem(sys.modules, "simplemma", None)
+    monkeypatch.setattr("longspan.inference.summarize.summarize", None)
+    assert main(["importance", files[0]]) == 2
+    error = capsys.readouterr().err
+    assert "pip install 'longspan[lemmas]'" in error
+    assert error.count("\n") == 1
+    lemmatizer.cache_clear()

@@ -12,6 +12,7 @@ from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration, LongspanModel
 from longspan.ops.segments import covering, pool_segments, segment_count, segment_weights
 from longspan.stacks import TopDownConfig
+from longspan.training.recipe_file import load_recipe
 
 WINDOWS = {"mechanism": "longformer", "left_tokens": 3, "right_tokens": 2}
 SIZES = {"vocab_size": 61, "hidden_size": 12, "num_hidden_layers": 3, "intermediate_size": 20, "init_std": 0.2}
@@ -47,6 +48,20 @@ def test_segments_are_as_many_as_the_formula_says_and_cover_every_token(tokens, 
         torch.testing.assert_close(weights[present].sum(1), torch.ones(count))
 
 
+def test_the_published_model_has_the_published_sizes():
+    """512 segments of 12 288 tokens, the last reaching to 12 296, and 464 million parameters, 406 of them BART's."""
+    assert [segment_count(tokens, 32, 24) for tokens in (12288, 12296, 12297)] == [512, 512, 513]
+    recipe = load_recipe("top-down-pubmed")
+    sizes = {"vocab_size": 50265, "hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16}
+    sizes |= {"num_hidden_layers": 12, "decoder_layers": 12, "max_decoder_position_embeddings": 1024}
+    sizes |= {"attention": recipe.model.attention, "max_position_embeddings": recipe.model.max_tokens}
+    with torch.device("meta"):
+        built = LongspanForConditionalGeneration(LongspanConfig(**sizes, stack=recipe.model.stack))
+    assert len(built.encoder.layers) - built.encoder.layers.lower == 4
+    assert len(built.encoder.layers.segments.layers) == 2
+    assert sum(each.numel() for each in built.parameters()) == pytest.approx(464e6, rel=0.01)
+
+
 def test_weights_worked_by_hand():
     """Six tokens, the fourth of which is padding, in segments of three, each two behind the last."""
     real = torch.tensor([[1, 1, 1, 0, 1, 1]]).bool()
@@ -55,6 +70,8 @@ def test_weights_worked_by_hand():
     expected = [[0.25, 0.75, 0.0], [0.5, 0.0, 0.5], [0.5, 0.5, 0.0]]
     torch.testing.assert_close(weights[0, :3], torch.tensor(expected, dtype=torch.float64), check_dtype=False)
     assert present[0].tolist() == [True] * 3 + [False] * (present.shape[1] - 3)
+    _, without = segment_weights(torch.tensor([[1, 1, 0, 0, 0, 0, 0, 1]]).bool(), 2, 2)
+    assert without[0, :4].tolist() == [True, False, False, True]  # nothing is real in the two between
     hidden = torch.arange(1.0, 7.0, dtype=torch.float64)[None, :, None]
     segments = pool_segments(hidden, weights, 2)
     torch.testing.assert_close(segments[0, :3, 0], torch.tensor([1.75, 4.0, 5.5], dtype=torch.float64))

@@ -76,6 +76,10 @@ def test_wikihop_from_the_recipe_to_a_choice(tmp_path: Path, capsys: pytest.Capt
         assert message in capsys.readouterr().err
     with pytest.raises(InputError, match=r"candidates=\[\] gives nothing to choose from"):
         longspan.choose(STORY, "fame karl", [], folder)
+    row = {"query": "fame karl", "candidates": ["old", "deep"], "supports": [STORY]}
+    (tmp_path / "asked.json").write_text(json.dumps([row]))
+    assert main(["evaluate", str(folder), "--data", str(tmp_path / "asked.json")]) == 0
+    assert "no scores: the data does not say what is right\n" in capsys.readouterr().out
 
 
 def test_triviaqa_from_the_recipe_to_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

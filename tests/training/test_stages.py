@@ -224,6 +224,14 @@ def test_shorter_texts_and_narrower_windows_are_allowed(tmp_path: Path) -> None:
         ({"model.attention.left_token": 5}, r"stages\[1\] cannot be trained: unknown key 'attention.left_token'; did"),
         ({"optimisation.steps": 0}, r"stages\[1\] cannot be trained: optimisation.steps is 0; it must be at least 1"),
         (EPOCHS, r"stages\[1\] has optimisation.epochs, but its length"),
+        (
+            {"optimisation": {"steps": 5}},
+            r"stages\[1\] gives optimisation as a whole; name what changes by dotted path, such as optimisation.steps",
+        ),
+        (
+            {"optimisation.head_learning_rate": 1e-3},
+            r"stages\[1\] differs from the recipe in whether it has optimisation.head_learning_rate; give",
+        ),
         ({"data.train": "x"}, r"stages\[1\] changes data.train, which is the same in all stages"),
         ({"task.name": "masked_lm"}, r"stages\[1\] changes task.name, which is the same in all stages"),
         ({"model.attention.positions": "none"}, r"stages\[1\] changes the weights, such as"),
@@ -249,12 +257,14 @@ def test_stages_that_cannot_be_trained(tmp_path: Path, change: dict[str, Any], s
         ("optimisation.lora={rank: 2}", "optimisation.lora"),
         ("stages=[3]", r"stages\[0\] is 3; it must be a mapping"),
         ("optimisation.warmup_fraction=0", "warmup_limit is 1, which bounds a share of 'steps'"),
+        ("model.attention.dilation=24", r"stages\[0\] has dilation=24"),
+        ("stages=[]; model.attention.dilation=24", "the recipe has dilation=24 in layer 0, so that some heads"),
         ("optimisation.float32_attention=true", "float32_attention is true, but without optimisation.bf16"),
     ],
 )
 def test_recipes_that_cannot_be_trained_in_stages(tmp_path: Path, change: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        load_recipe(write(tmp_path), [change])
+        load_recipe(write(tmp_path), change.split("; "))
 
 
 def test_the_number_of_steps_cannot_be_raised_where_a_stage_follows(whole: Path, tmp_path: Path) -> None:

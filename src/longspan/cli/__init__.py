@@ -148,6 +148,8 @@ def _usage(error: Any) -> str:
     given, limits = f"{error.param.opts[0]}={first['input']!r}", first.get("ctx", {})
     if "ge" in limits or "le" in limits:
         return f"{given} must be {'at least' if 'ge' in limits else 'at most'} {limits.get('ge', limits.get('le'))}"
+    if "error" in limits:  # of a choice: "'a' is not one of 'b', 'c'."
+        return f"{error.param.opts[0]}={limits['error']}".rstrip(".")
     kinds = {"int": "a whole number", "float": "a number", "string": "a text that can be read"}
     kind = next((words for name, words in kinds.items() if first["type"].startswith(name)), None)
     return message if kind is None else f"{given} is not {kind}; give one"

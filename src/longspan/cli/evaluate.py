@@ -54,10 +54,12 @@ def evaluate(
     if json:
         say_json(result.report)
         return
-    width, mode = max(12, *map(len, result.scores)), result.report["mode"]
+    width, mode = max([12, *map(len, result.scores)]), result.report["mode"]
     for name, value in result.scores.items():
         number = f"{value:8.4g}" if abs(value) < 10 else f"{value:8.2f}"
         say(f"{name:{width}} {number}{f'  ({mode})' if mode else ''}")
+    if not result.scores:
+        say("no scores: the data does not say what is right")
     say(f"{result.report['rows']} rows of {data}, split {split}. {result.report['flavour']}".rstrip())
     say(f"metrics: {result.metrics_file}\npredictions: {result.predictions_file}")
     for file in result.files:

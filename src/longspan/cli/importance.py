@@ -33,10 +33,11 @@ def importance(
 
     With `--model`, a tagger that `longspan train` made for the task `importance` says how likely a summary names each
     word. With `--reference`, words are important that the summary does name, in any form, except function words: the
-    labels from which a tagger learns. Where no terminal shows shades, important words stand between two stars.
+    labels from which a tagger learns. Without either, the summary is the one that `longspan summarize` makes. Where no
+    terminal shows colours, important words stand between two stars.
 
-    Examples: `longspan importance paper.pdf --reference abstract.txt`, `longspan importance paper.pdf --model
-    runs/tagger --html page.html`.
+    Examples: `longspan importance paper.pdf`, `longspan importance paper.pdf --reference abstract.txt`, `longspan
+    importance paper.pdf --model runs/tagger --html page.html`.
     """
     from longspan.data.text.reading import read
     from longspan.inference.importance import importance as weigh
@@ -60,17 +61,20 @@ def importance(
         )
     elif html is None:
         _print(found)
+    if found.note:
+        say(f"note: {document.name}: {found.note}", error=True)
     say(f"[{len(found.words):,} words, {found.important:,} important]", error=True)
 
 
 def _print(found: "Weighed") -> None:
-    """The text with its shades, or stars around important words."""
+    """The text with its shades, or stars around important words where there are no colours."""
     from rich.console import Console
     from rich.text import Text
 
     from longspan.characters import shown
 
-    shades, text, done = sys.stdout.isatty(), Text(), 0
+    console, text, done = Console(), Text(), 0
+    shades = sys.stdout.isatty() and console.color_system is not None and not console.no_color
     for word in found.words:
         text.append(shown(found.text[done : word.start]))
         piece, important = shown(found.text[word.start : word.end]), word.importance >= 0.5
@@ -81,7 +85,7 @@ def _print(found: "Weighed") -> None:
         done = word.end
     text.append(shown(found.text[done:]))
     if shades:
-        Console().print(text)
+        console.print(text)
     else:
         for line in text.plain.splitlines():
             say(line)

@@ -17,6 +17,8 @@ from torch import nn
 from longspan.compare.plan_source import Planned
 from longspan.errors import InputError
 from longspan.settings import Count, check
+from longspan.stacks import stack_config
+from longspan.stacks.base import Besides
 
 Precision = Literal["float32", "bfloat16"]
 CONSTANT = 4 << 20
@@ -107,10 +109,8 @@ def memory_of(planned: Planned, choice: Choice, weights: Weights | None = None) 
     Raises:
         InputError: a stack whose memory is not counted block by block.
     """
-    config = planned.config
-    _check_stack(config)
+    layers = _Layers(planned.config, choice)
     counted = weights or weights_of(planned)
-    layers = _Layers(config, choice)
     if not choice.train:
         return Memory(weights=choice.number * counted.total, working=layers.widest_forward() + CONSTANT)
     copied = 2 * counted.linear if choice.precision == "bfloat16" else 0
@@ -123,14 +123,19 @@ def memory_of(planned: Planned, choice: Choice, weights: Weights | None = None) 
     )
 
 
-def _check_stack(config: Any) -> None:
-    from longspan.stacks import stack_config
+def besides_of(config: Any, tokens: int) -> Besides:
+    """What the stack of a model needs besides its blocks, for a text of T tokens.
 
-    if not stack_config(config.stack).keeps_every_layer:
+    Raises:
+        InputError: a stack whose memory is not counted block by block.
+    """
+    found = stack_config(config.stack).besides(layers=config.num_hidden_layers, tokens=tokens, width=config.hidden_size)
+    if found is None:
         raise InputError(
             f"stack {config.stack['stack']!r} is not counted block by block, so there is no plan for it; measure a "
             "step with `longspan compare`, or plan the model with the stack 'sequential'"
         )
+    return found
 
 
 class _Layers:
@@ -143,26 +148,35 @@ class _Layers:
         self.tokens = choice.batch * choice.tokens
         self.width = config.hidden_size
         self.specs = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
+        self.besides = besides_of(config, choice.tokens)
 
-    def attention(self, spec: Any) -> int:
-        """Of one layer of a mechanism."""
+    def attention(self, spec: Any, length: int) -> int:
+        """Of one layer of a mechanism over a text of so many tokens."""
         sizes = {"width": self.width, "heads": self.config.num_attention_heads}
-        return self.number * self.choice.batch * spec.kept(length=self.choice.tokens, **sizes)
+        return self.number * self.choice.batch * spec.kept(length=length, **sizes)
 
-    def block(self, spec: Any) -> int:
+    def block(self, spec: Any, length: int) -> int:
         """Kept of a block: two residual states, the inputs of attention and feed-forward layer, its widest tensor."""
         masks = 2 * self.width if self.config.dropout else 0
         residual = 2 * self.width * 4 + masks
-        return self.tokens * (residual + self.number * (2 * self.width + self.config.intermediate_size)) + (
-            self.attention(spec)
-        )
+        numbers = residual + self.number * (2 * self.width + self.config.intermediate_size)
+        return self.choice.batch * length * numbers + self.attention(spec, length)
+
+    def blocks(self) -> list[int]:
+        """Kept of each block of the model, and of those of its stack."""
+        besides, found = self.besides, [self.block(spec, self.choice.tokens) for spec in self.specs]
+        for reader in range(len(found) - besides.readers, len(found)):
+            found[reader] += self.choice.batch * (self.number * besides.kept + 4 * besides.states)
+        return found + [self.block(*each) for each in besides.layers]
 
     def kept(self) -> int:
         """Of all blocks, the inputs of the norms before and behind them, and the decoder; with checkpointing, the input
         of each block and one block whole."""
-        states = 4 * self.tokens * self.width
-        blocks = [self.block(spec) for spec in self.specs]
-        whole = len(blocks) * states + max(blocks, default=0) if self.choice.checkpointing else sum(blocks)
+        states, blocks = 4 * self.tokens * self.width, self.blocks()
+        whole = sum(blocks)
+        if self.choice.checkpointing:
+            others = sum(4 * self.choice.batch * length * self.width for _, length in self.besides.layers)
+            whole = len(self.specs) * states + others + max(blocks, default=0)
         ends = (self.config.embedding_norm + (self.config.normalization == "pre")) * states
         return whole + ends + self.decoder()
 
@@ -181,13 +195,21 @@ class _Layers:
         """The most that a block holds at once in a forward pass, or the logits."""
         inner, states = self.config.intermediate_size, self.number * self.tokens
         feed_forward = states * (4 * self.width + 2 * inner)
-        attention = max((self.attention(spec) for spec in self.specs), default=0) + states * 3 * self.width
-        return max(feed_forward, attention, 4 * outputs_of(self.config, self.choice) * self.config.vocab_size)
+        gathered = max((self.attention(spec, self.choice.tokens) for spec in self.specs), default=0)
+        attention, logits = gathered + states * 3 * self.width, outputs_of(self.config, self.choice)
+        return max(feed_forward, attention, self.moment(), 4 * logits * self.config.vocab_size)
 
     def widest_backward(self) -> int:
-        """What is wide in a feed-forward layer, computed again, and its gradient."""
-        inner, states = self.config.intermediate_size, self.tokens
-        return states * self.number * 2 * inner
+        """What is wide in a feed-forward layer, computed again, and its gradient; or what the stack holds for a moment,
+        at which the blocks that read what it makes keep nothing."""
+        feed_forward = self.tokens * self.number * 2 * self.config.intermediate_size
+        blocks = self.blocks()
+        absent = blocks[len(self.specs) - self.besides.readers :]
+        return max(feed_forward, self.moment() - (max(blocks, default=0) if self.choice.checkpointing else sum(absent)))
+
+    def moment(self) -> int:
+        """What the stack holds for a moment."""
+        return self.number * self.choice.batch * self.besides.working
 
 
 def outputs_of(config: Any, choice: Choice) -> int:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from longspan.compare.plan import Choice, Weights
+from longspan.compare.plan import Choice, Weights, besides_of
 from longspan.compare.plan_source import Planned
 
 SAMPLE = 2048
@@ -37,15 +38,17 @@ class Stopwatch:
     def seconds(self, planned: Planned, choice: Choice, weights: Weights) -> float:
         """Of a step, or of a forward pass, on this machine."""
         config, total, work = planned.config, 0.0, 0.0
-        for layer in range(config.num_hidden_layers):
-            spec = config.layer_attention(layer)
-            each = choice.batch * block_work(config, spec, choice.tokens)
-            total += each * self.rate(config, spec, choice, train=choice.train)
+        besides = besides_of(config, choice.tokens)
+        specs = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
+        for spec, length in [*((spec, choice.tokens) for spec in specs), *besides.layers]:
+            each = choice.batch * block_work(config, spec, length)
+            one = replace(choice, tokens=max(length, 1))
+            total += each * self.rate(config, spec, one, train=choice.train)
             if choice.train and choice.checkpointing:
-                total += each * self.rate(config, spec, choice, train=False)
+                total += each * self.rate(config, spec, one, train=False)
             work += each
         rate = total / max(work, 1.0)
-        total += rate * _beside(config, choice)
+        total += rate * (_beside(config, choice) + choice.batch * besides.readers * besides.multiply_adds)
         return total + (weights.total * self.per_weight() if choice.train else 0.0)
 
     def rate(self, config: Any, spec: Any, choice: Choice, *, train: bool) -> float:

@@ -1,4 +1,5 @@
-"""How important each word of a document is: as a trained tagger sees it, or by a summary that names it."""
+"""How important each word of a document is: as a trained tagger sees it, or by a summary that names it, which the
+bundled model makes where none is given."""
 
 from __future__ import annotations
 
@@ -34,12 +35,14 @@ class Weighed:
     Attributes:
         text: the text, as it was read: without boilerplate and lists of references.
         words: its words in order.
-        by: "tagger" or "reference".
+        by: "tagger", "reference", or "summary", the bundled model's.
+        note: a warning about that summary, or None.
     """
 
     text: str
     words: tuple[WeighedWord, ...]
     by: str
+    note: str | None = None
 
     @property
     def important(self) -> int:
@@ -61,35 +64,50 @@ def importance(
         model: folder of a tagger, which `longspan train` made for the task `importance`: a word is as important as the
             most important of its tokens.
         reference: a summary instead: a word is important, 1, if its lemma is in it and it is no function word, else 0.
+            Without either it is the summary that `longspan.summarize` makes by the bundled model.
         language: ISO 639-1 code, for lemmas; None guesses it by the script.
 
     Raises:
-        InputError: neither a model nor a reference, or both; nothing to read; a model that is no tagger, or reads less.
+        InputError: both a model and a reference; nothing to read; a model that is no tagger, or reads less.
     """
     from longspan.data.text.lemmas import check_reference, important_words
     from longspan.data.text.reading import as_document
     from longspan.data.text.words import placed_words
 
-    if (model is None) == (reference is None):
-        given = "neither is" if model is None else "both are"
+    if model is not None and reference is not None:
         raise InputError(
-            f"give a trained tagger (model) or a summary (reference) to tell what is important; {given} given"
+            "give a trained tagger (model) or a summary (reference) to tell what is important; both are given"
         )
-    text = as_document(document).words
+    document, by, note = as_document(document), "reference", None
+    text = document.words
     places = [(start, end) for start, end, _ in placed_words(text)]
-    if reference is not None:
-        check_reference(reference)
+    if model is not None:
+        by, weights = "tagger", _tagged(text, places, model)
+    else:
+        if reference is None:
+            by, (reference, note) = "summary", _summary(document, language)
+        else:
+            check_reference(reference)
         named = set(important_words(text, reference, language))
         weights = [float(place in named) for place in places]
-    else:
-        assert model is not None
-        weights = _tagged(text, places, model)
     words = zip(places, weights, strict=True)
     return Weighed(
         text=text,
         words=tuple(WeighedWord(start=start, end=end, importance=weight) for (start, end), weight in words),
-        by="tagger" if reference is None else "reference",
+        by=by,
+        note=note,
     )
+
+
+def _summary(document: Document, language: str | None) -> tuple[str, str | None]:
+    """The bundled model's summary and what it says of it; first of all, words can be compared with it."""
+    from longspan.data.text.lemmas import lemmatizer
+    from longspan.data.text.sentences import guess_language
+    from longspan.inference.summarize import summarize
+
+    lemmatizer(guess_language(document.words) if language is None else language)
+    summary = summarize(document, language=language)
+    return summary.text, summary.note
 
 
 def _tagged(text: str, places: list[tuple[int, int]], model: str) -> list[float]:

@@ -15,7 +15,7 @@ from longspan.errors import InputError
 from longspan.inference.embed import Encoder, load_encoder
 from longspan.tasks.summaries.clues import Sentences
 from longspan.tasks.summaries.picker import Picker
-from longspan.tasks.summaries.query import relevance
+from longspan.tasks.summaries.query import asked_of
 
 WEIGHTS = Path(__file__).parents[1] / "bundled" / "summary.safetensors"
 """What `Picker` is made of; README.md beside it says how it came about."""
@@ -60,8 +60,8 @@ class PackageScorer:
     def score(self, document: Document, found: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
         """See `SentenceScorer`; the scores fall in the order in which the sentences enter the summary."""
         sentences, tokens = gather(document, found, self.encoder)
-        near = None if query is None else relevance(sentences, query, self.encoder.embed([query])[0])
-        order = self.picker.order(sentences, words, near)
+        asked = None if query is None else asked_of(sentences, query, self.encoder.embed([query])[0])
+        order = self.picker.order(sentences, words, asked)
         return Scores(order.scores.tolist(), tokens, order.opening)
 
 
@@ -125,5 +125,6 @@ def gather(document: Document, found: Sequence[DocumentSentence], encoder: Encod
         title=title,
         title_vector=loose[-1] if title.strip() else None,
         spoken=np.array([sentence.speaker is not None for sentence in found], dtype=bool),
+        speakers=[sentence.speaker for sentence in found],
     )
     return sentences, tokens

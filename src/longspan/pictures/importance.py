@@ -8,7 +8,11 @@ from longspan.inference.importance import Weighed
 from longspan.pictures.pages import SHADES
 from longspan.pictures.shaded import Shaded, shaded_page
 
-SAID = {"tagger": "Words by probability of importance", "reference": "Words that the reference names"}
+SAID = {
+    "tagger": "Words by probability of importance",
+    "reference": "Words that the reference names",
+    "summary": "Words that the bundled model's summary names",
+}
 """What the shades are, by where they come from."""
 
 

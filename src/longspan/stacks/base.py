@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from longspan.attention.base import State
+from longspan.attention.base import AttentionConfig, State
 from longspan.settings import check
 from longspan.stacks.block import Block
 
@@ -46,6 +46,27 @@ class Aside:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Besides:
+    """What a stack needs besides the blocks of its model, for one text.
+
+    Attributes:
+        layers: blocks of its own: the mechanism of each, and how many tokens it reads.
+        readers: how many of the model's blocks, the last ones, read more than their own sequence.
+        kept: numbers that each of these keeps for the backward pass, for that.
+        states: those besides that mixed precision keeps in float32.
+        multiply_adds: that each of these does for that.
+        working: numbers that are there for a moment.
+    """
+
+    layers: tuple[tuple[AttentionConfig, int], ...] = ()
+    readers: int = 0
+    kept: int = 0
+    states: int = 0
+    multiply_adds: int = 0
+    working: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class StackConfig:
     """Base of every stack's configuration: frozen, keyword-only, every field with a default."""
 
@@ -72,11 +93,10 @@ class StackConfig:
         """Refuse what is not of its field's type, or outside its limits."""
         check(self)
 
-    @property
-    def keeps_every_layer(self) -> bool:
-        """Whether training keeps what each block computes until it comes back to it, and nothing besides, so that
-        memory can be counted block by block."""
-        return False
+    def besides(self, *, layers: int, tokens: int, width: int) -> Besides | None:
+        """What so many layers over a text of T tokens need besides a block each; `None` where memory cannot be counted
+        block by block, since training does not keep what each computes until it comes back to it."""
+        return None
 
     @property
     def carries(self) -> bool:
@@ -131,6 +151,10 @@ class StackConfig:
     def streams(self) -> int:
         """How many times as wide as the model its output is."""
         return 1
+
+    def lengthened(self, tokens: int) -> StackConfig:
+        """The same for texts of up to so many tokens, where it has tables that are too short for them."""
+        return self
 
     def check_model(self, config: Any) -> None:
         """Raise `InputError` for fields of a model that do not go with this stack."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from longspan.attention import Tokens
-from longspan.stacks.base import Layers, Sizes, StackConfig
+from longspan.stacks.base import Besides, Layers, Sizes, StackConfig
 from longspan.stacks.block import Block, Kept
 
 
@@ -20,9 +20,8 @@ class SequentialConfig(StackConfig):
     stack: ClassVar[str] = "sequential"
     plain_blocks: ClassVar[bool] = True
 
-    @property
-    def keeps_every_layer(self) -> bool:
-        return True
+    def besides(self, *, layers: int, tokens: int, width: int) -> Besides:
+        return Besides()
 
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Sequential:
         return Sequential(block(layer) for layer in range(layers))

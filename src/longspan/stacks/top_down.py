@@ -4,7 +4,7 @@ reads all segments."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -16,7 +16,7 @@ from longspan.attention.parts.tokens import in_order, undone
 from longspan.errors import InputError
 from longspan.ops.segments import covering, pool_segments, segment_count, segment_weights
 from longspan.settings import Count, Range, Whole
-from longspan.stacks.base import Sizes, StackConfig
+from longspan.stacks.base import Besides, Sizes, StackConfig
 from longspan.stacks.block import Block, Kept
 from longspan.stacks.cross_attention import CrossAttention
 from longspan.stacks.sequential import Sequential, SequentialConfig
@@ -95,11 +95,35 @@ class TopDownConfig(StackConfig):
                 f"max_position_embeddings={tokens} tokens; raise it, or lower that"
             )
 
+    def lengthened(self, tokens: int) -> StackConfig:
+        needed = segment_count(tokens, self.kernel, self.stride)
+        return replace(self, max_segments=max(needed, self.max_segments))
+
     def upper(self, layers: int) -> int:
         """How many of so many layers are top-down ones."""
         if self.top_down == "none":
             return 0
         return -(-layers // 3) if self.top_down_layers is None else min(self.top_down_layers, layers)
+
+    def besides(self, *, layers: int, tokens: int, width: int) -> Besides:
+        """The layers over segments, and what reads these.
+
+        A reader keeps its input, its query and what it gathers, keys and values of the segments, and what goes into its
+        norm and comes out of it; one that concatenates keeps both sides and the input of its norm.
+        """
+        upper, count = self.upper(layers), segment_count(tokens, self.kernel, self.stride)
+        if not upper:
+            return Besides()
+        crosses = self.top_down == "cross_attention"
+        over = attention_config(self.segment_attention)
+        return Besides(
+            layers=((over, count),) * self.segment_layers,
+            readers=upper,
+            kept=(3 * tokens + 2 * count if crosses else 3 * tokens) * width,
+            states=2 * tokens * width if crosses else 0,
+            multiply_adds=2 * width * ((tokens + count) * width + tokens * count if crosses else tokens * width),
+            working=2 * (count * self.kernel + tokens) * width,
+        )
 
     def build(self, block: Callable[..., Block], layers: int, sizes: Sizes) -> TopDown:
         if sizes.causal:

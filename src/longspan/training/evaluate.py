@@ -100,7 +100,8 @@ def evaluate(
         beams, length_penalty, max_tokens: decoding; None keeps what the model was trained to use.
         batch_size: documents decoded together; it changes the time, not the result.
         on_error: "skip" passes over corrupt rows and says in the log how many there were; "raise" stops at the first.
-        options: changes of the task's options, by dotted path: `{"evaluation.mode": "disjoint"}`.
+        options: changes of the task's options, by dotted path: `{"evaluation.mode": "disjoint"}`, with or without
+            `task.` before it.
         output: folder for `<data>-<split>.json` and `.jsonl`; default `evaluation/` in the model's folder. Scoring the
             same data again replaces them; other data of the same name gets names of its own.
 
@@ -176,10 +177,10 @@ def _open(folder: Path, options: Mapping[str, Any]) -> tuple[Any, Any, Generatio
 
 
 def _changed(task: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
-    """The task of a recipe with some of its options changed."""
+    """The task of a recipe with some of its options changed, by their paths in the task or in a recipe."""
     plain = deepcopy(dict(task))
     for key, value in options.items():
-        assign(plain, key, value)
+        assign(plain, key.removeprefix("task."), value)
     if plain["name"] != task["name"]:
         raise InputError(f"task.name is {show(plain['name'])}, but the model is for {task['name']}; leave it out")
     return build_task(plain)

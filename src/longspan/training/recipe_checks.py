@@ -130,10 +130,17 @@ def _check_new(recipe: Recipe, task: Any, weigh: bool) -> None:
                 f"model.new.eos_token_id is {show(config.eos_token_id)}, so that no token starts the decoder; set "
                 "model.new.decoder_start_token_id"
             )
-    if not weigh:
-        return
+    if weigh:
+        _check_memory(recipe, task, smallest_config(recipe, task))
+
+
+def smallest_config(recipe: Recipe, task: Any) -> Any:
+    """The configuration of a new model with as few entries as its vocabulary can have."""
+    from longspan.training.models import new_config
+
+    size = recipe.tokenizer.train
     least = 1000 + max((recipe.model.new or {}).get("cutoffs") or [0])
-    _check_memory(recipe, task, new_config(task, recipe.model, least if size is None else entries))
+    return new_config(task, recipe.model, least if size is None else size + len(task.new_tokens()))
 
 
 def check_room(generation: Generation, config: Any) -> None:

@@ -10,7 +10,7 @@ from longspan.changes import STAGES, stages_of
 from longspan.errors import InputError
 from longspan.settings import from_plain, to_plain
 from longspan.training.recipe import Recipe
-from longspan.training.recipe_checks import check_key, check_recipe
+from longspan.training.recipe_checks import check_key, check_recipe, smallest_config
 
 CHANGEABLE = ("task.", "model.attention", "model.stack", "model.new.", "optimisation.")
 """How the keys begin that a stage may change."""
@@ -35,30 +35,22 @@ def stage_recipes(recipe: Recipe) -> list[Recipe]:
 def check_whole(recipe: Recipe) -> None:
     """Raise `InputError` for the first thing in a recipe or one of its stages that could not run."""
     check_recipe(recipe)
-    if not recipe.stages:
-        return
     for number, changes in enumerate(recipe.stages):
-        for key in changes:
+        for key, value in changes.items():
             check_key(key, f"{STAGES}[{number}]")
-            _check_changeable(key, number)
-    if recipe.optimisation.lora is not None:
-        raise InputError(f"{STAGES} train all weights one after the other, and optimisation.lora few; leave one out")
+            _check_changeable(key, value, number)
     found = stage_recipes(recipe)
-    for number, stage in enumerate(found):
-        if stage.optimisation.steps is None:
-            raise InputError(
-                f"{STAGES}[{number}] has optimisation.epochs, but its length is counted in steps; set "
-                "optimisation.steps, and epochs to null"
-            )
-        try:
-            check_recipe(stage, weigh=False)  # all have the weights of the first
-        except InputError as error:
-            raise InputError(f"{STAGES}[{number}] cannot be trained: {error}") from None
+    if recipe.stages:
+        _check_optimisation(recipe, found)
     if recipe.model.new is not None:
         _check_models(found)
 
 
-def _check_changeable(key: str, number: int) -> None:
+def _check_changeable(key: str, value: Any, number: int) -> None:
+    if isinstance(value, dict) and f"{key}." in CHANGEABLE:
+        raise InputError(
+            f"{STAGES}[{number}] gives {key} as a whole; name what changes by dotted path, such as {key}.{_some(value)}"
+        )
     if not key.startswith(CHANGEABLE) or key in SHARED:
         raise InputError(
             f"{STAGES}[{number}] changes {key}, which is the same in all stages; a stage may change options of the "
@@ -66,13 +58,41 @@ def _check_changeable(key: str, number: int) -> None:
         )
 
 
+def _some(value: dict[Any, Any]) -> str:
+    return str(next(iter(value), "…"))
+
+
+def _check_optimisation(recipe: Recipe, stages: list[Recipe]) -> None:
+    """Stages are counted in steps, train all weights, and each goes on with the moments of the one before it."""
+    if recipe.optimisation.lora is not None:
+        raise InputError(f"{STAGES} train all weights one after the other, and optimisation.lora few; leave one out")
+    for number, stage in enumerate(stages):
+        if stage.optimisation.steps is None:
+            raise InputError(
+                f"{STAGES}[{number}] has optimisation.epochs, but its length is counted in steps; set "
+                "optimisation.steps, and epochs to null"
+            )
+        if (stage.optimisation.head_learning_rate is None) != (recipe.optimisation.head_learning_rate is None):
+            # The moments of AdamW are kept by group and number, which such a rate changes.
+            raise InputError(
+                f"{STAGES}[{number}] differs from the recipe in whether it has optimisation.head_learning_rate; give "
+                "the recipe one (optimisation.learning_rate again, if need be), and change it in the stages"
+            )
+        try:
+            check_recipe(stage, weigh=False)  # all have the weights of the first
+        except InputError as error:
+            raise InputError(f"{STAGES}[{number}] cannot be trained: {error}") from None
+
+
 def _check_models(stages: list[Recipe]) -> None:
-    """The same weights in all stages, and windows that become wider only where there is text for them."""
+    """The same weights in all stages, windows that become wider only where there is text for them, and no dilation
+    that leaves none."""
     first: dict[str, tuple[int, ...]] = {}
     before: list[Any] = []
     for number, stage in enumerate(stages):
         task = stage.build_task()
-        config, shapes = _model(stage, task)
+        config = smallest_config(stage, task)
+        shapes = _shapes(task, config) if len(stages) > 1 else {}
         first = first or shapes
         if changed := sorted(name for name in {**first, **shapes} if first.get(name) != shapes.get(name)):
             raise InputError(
@@ -82,19 +102,17 @@ def _check_models(stages: list[Recipe]) -> None:
         layers = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
         length: int | None = getattr(task, "max_tokens", None)
         if length is not None:
+            name = f"{STAGES}[{number}]" if len(stages) > 1 else "the recipe"
             for layer, attention in enumerate(layers):
-                _check_reach(f"{STAGES}[{number}]", layer, attention, before[layer] if before else None, length)
+                _check_reach(name, layer, attention, before[layer] if before else None, length)
         before = layers
 
 
-def _model(recipe: Recipe, task: Any) -> tuple[Any, dict[str, tuple[int, ...]]]:
-    """The configuration of a new model, and the shapes of its weights."""
-    from longspan.training.models import new_config
-
-    config = new_config(task, recipe.model, 1000 if recipe.tokenizer.train is None else recipe.tokenizer.train)
+def _shapes(task: Any, config: Any) -> dict[str, tuple[int, ...]]:
+    """The shapes of a new model's weights, without making them."""
     with torch.device("meta"):
         model = task.model_class()(config)
-    return config, {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+    return {name: tuple(weight.shape) for name, weight in model.named_parameters()}
 
 
 def _check_reach(stage: str, layer: int, attention: Any, before: Any, length: int) -> None:

@@ -1,27 +1,26 @@
-"""From a recipe to Hugging Face's Trainer and its arguments."""
+"""From a recipe to Hugging Face's Trainer."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch.utils.data import SequentialSampler
-from transformers import PrinterCallback, ProgressCallback, Trainer, TrainingArguments
+from transformers import PrinterCallback, ProgressCallback, Trainer
 from transformers.trainer_utils import EvalLoopOutput
 
 from longspan.checkpoints.frozen import hold_old_rows
 from longspan.errors import InputError
 from longspan.models.carried import Carried
+from longspan.training.arguments import trainer_arguments
 from longspan.training.callbacks import Borders, Progress, reports
 from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file
 from longspan.training.going_on import take_moments
 from longspan.training.groups import with_head_rate
-from longspan.training.optimisation import Optimisation
 from longspan.training.recipe import Recipe
 from longspan.training.rounds import STAND_IN, StandIns, in_whole_rounds
 from longspan.training.runs import on_main_process_first
@@ -219,7 +218,7 @@ def make_trainer(
         finite,
         teacher,
         model=model,
-        args=_arguments(recipe.optimisation, task, folder / "checkpoints"),
+        args=trainer_arguments(recipe.optimisation, task, folder / "checkpoints"),
         data_collator=StandIns(task.collator(tokenizer), datasets[0]),
         train_dataset=datasets[0],
         eval_dataset=datasets[1],
@@ -241,62 +240,3 @@ def make_trainer(
     # Trainer turns the cache off in the configuration; it is saved there, and decoding wants it.
     model.config.use_cache = use_cache
     return trainer
-
-
-def _arguments(settings: Optimisation, task: Any, folder: Path) -> TrainingArguments:
-    try:
-        arguments = TrainingArguments(
-            output_dir=str(folder),
-            per_device_train_batch_size=settings.micro_batch_size,
-            per_device_eval_batch_size=settings.micro_batch_size,
-            num_train_epochs=settings.epochs or 1.0,
-            max_steps=-1 if settings.steps is None else settings.steps,
-            learning_rate=settings.learning_rate,
-            lr_scheduler_type=settings.schedule,
-            lr_scheduler_kwargs=settings.schedule_options or None,
-            warmup_steps=settings.warmup(),
-            weight_decay=settings.weight_decay,
-            adam_beta1=settings.betas[0],
-            adam_beta2=settings.betas[1],
-            adam_epsilon=settings.epsilon,
-            max_grad_norm=settings.gradient_clip,
-            bf16=settings.bf16,
-            # Without this, transformers refuses bfloat16 where it sees no accelerator, though CPUs have it too; and
-            # several processes would train apart.
-            use_cpu=not torch.accelerator.is_available(),
-            logging_steps=settings.log_every,
-            eval_strategy="steps",
-            eval_steps=settings.evaluate_every,
-            save_strategy="steps",
-            save_steps=settings.evaluate_every,
-            metric_for_best_model=settings.best_by,
-            greater_is_better=settings.best_by not in ("loss", *task.lower_is_better),
-            prediction_loss_only=True,
-            seed=settings.seed,
-            data_seed=settings.seed,
-            dataloader_num_workers=settings.workers,
-            dataloader_pin_memory=torch.cuda.is_available(),
-            remove_unused_columns=False,
-            label_names=list(task.label_names),
-            report_to="none",
-            logging_nan_inf_filter=False,
-            log_level="error",
-        )
-    except ImportError as error:
-        raise InputError("training needs the 'train' extra; install it with: pip install 'longspan[train]'") from error
-    except ValueError as error:
-        raise InputError(f"the optimisation section cannot be used here: {' '.join(str(error).split())}") from error
-    started = int(os.environ.get("WORLD_SIZE", "1"))
-    if arguments.world_size != started:
-        raise InputError(
-            f"{started} processes were started but they train apart, as there is no GPU for each; start as many as "
-            "there are GPUs, or set ACCELERATE_USE_CPU=true to share the work on CPUs"
-        )
-    together = settings.micro_batch_size * arguments.world_size
-    if settings.batch_size % together:
-        raise InputError(
-            f"optimisation.batch_size is {settings.batch_size}; with {arguments.world_size} processes of "
-            f"{settings.micro_batch_size} documents it must be a multiple of {together}"
-        )
-    arguments.gradient_accumulation_steps = settings.batch_size // together
-    return arguments

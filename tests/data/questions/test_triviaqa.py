@@ -77,6 +77,7 @@ def test_answers_are_found_word_by_word(text: str, accepted: tuple[str, ...], fo
 
 def test_aliases_are_normalised_as_in_the_official_evaluation() -> None:
     assert normalized_alias("The_Beatles’ “Help!”  an  L.P.") == "beatles “help ” l p"
+    assert normalized_alias("A–Z") == "–z"  # an article stands beside any mark, ASCII or not
     assert first_words("one  two\nthree four", 3) == "one  two\nthree"
     assert first_words("one", 3) == "one"
 

@@ -41,6 +41,8 @@ def test_perfect_and_hopeless() -> None:
     assert wrong["accuracy"] == wrong["macro_f1"] == 0
     assert wrong["brier"] == 2
     assert wrong["calibration_error"] == 100
+    alone = classification_scores(sure[:1], np.array([0]), ["x", "y", "z"])
+    assert (alone["macro_f1"], alone["f1_y"]) == (100, 0)  # "y" is nowhere, and counts nowhere
     assert f1(np.zeros(3, bool), np.zeros(3, bool)) == 0
 
 
@@ -53,5 +55,10 @@ def test_against_scikit_learn() -> None:
     assert found["accuracy"] == pytest.approx(100 * metrics.accuracy_score(gold, predicted))
     for average in ("macro", "micro"):
         assert found[f"{average}_f1"] == pytest.approx(100 * metrics.f1_score(gold, predicted, average=average))
+    few = classification_scores(
+        np.pad(probabilities, ((0, 0), (0, 2)))[gold == 1], gold[gold == 1], list("abcdef")
+    )  # of "e" and "f" nothing
+    macro = metrics.f1_score(gold[gold == 1], predicted[gold == 1], average="macro")
+    assert few["macro_f1"] == pytest.approx(100 * macro)
     each = metrics.f1_score(gold, predicted, average=None)
     assert [found[f"f1_{label}"] for label in "abcd"] == pytest.approx(100 * each)

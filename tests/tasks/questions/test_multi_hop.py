@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from longspan.data.questions.hop_rows import HopRow, Occurrence, Paragraph
-from longspan.data.questions.multi_hop import read_multi_hop
+from longspan.data.questions.multi_hop import read_multi_hop, record_of
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForMultiHop
 from longspan.models.heads.multi_hop import LABELS
@@ -171,6 +171,14 @@ def test_evaluation_writes_the_official_file_and_what_the_second_stage_reads(tok
     kept = list(read_multi_hop(tmp_path / "kept.json"))
     assert [(row.id, row.answer, row.facts) for row in kept] == [(row.id, row.answer, row.facts) for row in rows]
     assert all(2 <= len(row.paragraphs) <= 5 for row in kept)
+    silent = replace(ROW, id="c", answer=None, facts=())  # as in the official test file
+    assert TASK.evaluate(model, tokenizer, [*rows, silent], batch_size=1).scores == outcome.scores
+    unknown = TASK.evaluate(model, tokenizer, [silent], batch_size=1)
+    assert (unknown.scores, [*unknown.files["predictions-hotpotqa.json"]["answer"]]) == ({}, ["c"])
+    (tmp_path / "test.json").write_text(json.dumps([record_of(silent)]), encoding="utf-8")
+    assert TASK.read(str(tmp_path / "test.json"), "test", None) == [silent]
+    with pytest.raises(InputError, match="row 'c' has no answer to learn or to validate by"):
+        TASK.dataset([silent], tokenizer, training=False, seed=0, folder=tmp_path)
 
 
 def test_a_label_that_is_missing_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -170,6 +171,9 @@ def test_the_best_of_a_questions_contexts_counts(words_whole):
     assert [line["id"] for line in outcome.lines] == ["a", "b"]
     assert outcome.scores["exact_match"] == 50.0
     assert outcome.flavour == "TriviaQA's metric, over 2 questions."
+    asked = replace(NAMED, answers=(), accepted=())  # of the test questions nobody says what is right
+    outcome = SpanAnswers(**LONG).evaluate(model, words_whole, [asked], batch_size=1)
+    assert (outcome.scores, outcome.files) == ({}, {"predictions-triviaqa.json": {"a": "Karl"}})
 
 
 def test_only_the_best_starts_and_ends_are_paired(words_whole):

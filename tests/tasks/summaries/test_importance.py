@@ -145,6 +145,9 @@ def test_a_tagger_that_does_not_fit_is_named_in_one_sentence(tokenizer, tmp_path
     other = train_tokenizer(["Something else altogether is written here."], 280)
     with pytest.raises(InputError, match="was trained with another tokenizer"):
         tagger.check_tokenizer(other)
+    asked = Summarization(max_source_tokens=128, max_target_tokens=64, importance="tagger", tagger=tagger.source)
+    with pytest.raises(InputError, match="was trained with another tokenizer"):  # before the first step of training
+        asked.dataset([], other, training=True, seed=0, folder=tmp_path)
     with pytest.raises(InputError, match=r"has 129 tokens, but the importance tagger .* reads at most 128"):
         tagger.probabilities([5] * 129, [(0, 1)] * 129)
     writer = LongspanForConditionalGeneration(LongspanConfig(**SIZES, vocab_size=len(tokenizer), decoder_layers=1))

@@ -24,6 +24,7 @@ from longspan.tasks.summaries.picker import (
     Picker,
     withheld,
 )
+from longspan.tasks.summaries.query import Asked
 from longspan.tasks.summaries.wording import antecedents
 
 TEXTS = (
@@ -97,7 +98,8 @@ def test_scores_fall_in_the_order_in_which_sentences_enter(words: int) -> None:
 
 def test_nearness_to_a_query_leads() -> None:
     near = np.array([0, 0, 0, 3, 0, 0], float)
-    assert Picker(weights() | {"mix": np.array([0.5])}).order(document(), 10, near)[0][0] == 3
+    asked = Asked(near, near, frozenset())
+    assert Picker(weights()).order(document(), 10, asked)[0][0] == 3
 
 
 def test_a_document_may_be_empty_or_one_sentence() -> None:
@@ -141,7 +143,8 @@ def test_an_abstract_without_a_name_comes_first_and_a_heading_needs_no_guess() -
     without = Picker(weights_of | {"opening.weight": -weights_of["opening.weight"]})
     assert without.opening(found) == 0
     near = np.linspace(0, 5, 90)  # a query asks for other things
-    assert picker.order(found, 100, near)[0] == without.order(found, 100, near)[0]
+    asked = Asked(near, near, frozenset())
+    assert picker.order(found, 100, asked)[0] == without.order(found, 100, asked)[0]
 
 
 def test_wording_holds_back() -> None:

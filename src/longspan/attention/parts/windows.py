@@ -67,8 +67,13 @@ class WindowedConfig(AttentionConfig):
 
 
 def pairs_within(length: int, low: int, high: int, step: int = 1) -> int:
-    """How many pairs of so many tokens are `low`, `low + step`, … `high` apart."""
-    return sum(max(0, length - abs(offset)) for offset in range(low, high + 1, step))
+    """How many pairs of so many tokens are `low`, `low + step`, … `high` apart: a sum of `length − |offset|`, each side
+    of 0 as the arithmetic series that it is, so that the cost does not grow with the window."""
+    offsets = range(low, high + 1, step)
+    bounds = 1 - length, 0, length
+    first, zero, end = (min(max(-((low - bound) // step), 0), len(offsets)) for bound in bounds)
+    sides = offsets[first:zero], offsets[zero:end]
+    return sum(length * len(side) - abs(side[0] + side[-1]) * len(side) // 2 for side in sides if side)
 
 
 def shifted(tokens: Tensor, low: int, high: int, step: int = 1) -> Tensor:

@@ -19,6 +19,7 @@ from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 from longspan.models.language_model import DecoderOnly
+from longspan.stacks import stack_config
 
 STARTS = {"copied": "tiled", "random": "drawn"}
 """How new rows of the position table start → how the report counts that table."""
@@ -124,6 +125,7 @@ def _longer_config(
     fields = old.to_dict() | {
         "attention": plan_attention(old, attention, max_tokens, options),
         "max_position_embeddings": max_tokens,
+        "stack": stack_config(old.stack).lengthened(max_tokens).to_dict(),
     }
     if isinstance(base, DecoderOnly):
         fields["max_decoder_position_embeddings"] = max_tokens
@@ -151,8 +153,9 @@ def _fill(
         elif name in old and old[name].shape == tensor.shape:
             tensor.copy_(old[name])
             how[name] = "copied"
-        elif name in old and name.endswith(f"{reader}.embeddings.position.weight"):
-            tensor.copy_(tile_positions(old[name], tensor.shape[0], report.reserved_rows))
+        elif name in old and name.endswith(".position.weight"):
+            reserved = report.reserved_rows if name.endswith(f"{reader}.embeddings.position.weight") else 0
+            tensor.copy_(tile_positions(old[name], tensor.shape[0], reserved))
             if report.new_positions == "random":
                 nn.init.normal_(tensor[old[name].shape[0] :], std=model.config.init_std)
             how[name] = STARTS[report.new_positions]

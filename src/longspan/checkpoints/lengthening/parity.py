@@ -17,6 +17,7 @@ from longspan.attention import Attention, AttentionConfig
 from longspan.checkpoints.lengthening.report import LengthenReport
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
+from longspan.stacks import stack_config
 
 LONGEST = 64
 """Tokens of the random input, when the windows allow as many."""
@@ -97,6 +98,8 @@ def _random_inputs(model: LongspanPreTrainedModel, tokens: int) -> dict[str, Ten
             # Padding would have positions of its own.
             ids[ids == config.pad_token_id] = (config.pad_token_id + 1) % config.vocab_size
         inputs[name] = ids.to(model.device)
+    if stack_config(config.stack).weighs:
+        inputs["importance"] = torch.rand(1, tokens, generator=generator).to(model.device)
     return inputs
 
 

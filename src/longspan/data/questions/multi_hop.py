@@ -52,6 +52,7 @@ def read_multi_hop(
 
     What a question's annotation says of paragraphs or sentences that are not there cannot be learned, but the official
     files have such questions and score them: they are kept, and the log says once for each file how many there are.
+    Without `labelled`, answers and facts may be missing.
     """
     check_on_error(on_error)
     return read(data, split, MULTI_HOP, lambda path, _: _in_file(path, Skipped(str(path), on_error), labelled), limit)
@@ -155,4 +156,5 @@ class _Notes:
     def report(self) -> None:
         for what, count in self.counts.items():
             if count:
-                logger.warning("%s: of %s questions is scored, but not learned: %s", self.path, f"{count:,}", what)
+                some = "one question has" if count == 1 else f"{count:,} questions have"
+                logger.warning("%s: %s %s; it is scored, and not learned", self.path, some, what)

@@ -33,14 +33,15 @@ class SpanRow:
         id: names the question in predictions; rows of one id ask it of several contexts.
         question, context: as they are in the file.
         answers: each a first character of the context and the words from there on; none where it does not answer.
-        accepted: what counts as right, where that is known apart from the context: TriviaQA's normalised aliases.
+        accepted: what counts as right, where that is known apart from the context: TriviaQA's normalised aliases, none
+            for its test questions; None where the answers are those of the context.
     """
 
     id: str
     question: str
     context: str
     answers: tuple[tuple[int, str], ...] = ()
-    accepted: tuple[str, ...] = ()
+    accepted: tuple[str, ...] | None = None
 
 
 def made_up(count: int | None, seed: int) -> Iterator[SpanRow]:

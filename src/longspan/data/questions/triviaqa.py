@@ -36,7 +36,9 @@ REMEDY = "give the folder with qa/ and evidence/ in it, or one of the files in q
 
 _APART = re.escape(string.punctuation + "‘’´`")
 _WORD = re.compile(rf"[^\s{_APART}]+")
-_ARTICLES = frozenset({"a", "an", "the"})
+_ARTICLE = r"\b(?:a|an|the)\b"
+_PARTS = re.compile(rf"{_ARTICLE}|((?:(?!{_ARTICLE}).)+)", re.IGNORECASE)
+"""What is left of a word without articles, as group 1: "a–z" holds one, beside a dash that is not ASCII."""
 _LONG_WORD = re.compile(r"\S+")
 
 
@@ -78,8 +80,12 @@ def occurrences(text: str, accepted: Sequence[str]) -> list[tuple[int, str]]:
 
 def _words(text: str) -> list[tuple[str, int, int]]:
     """The words of a text but for articles, in lower case, with their characters."""
-    every = ((match.group().lower(), *match.span()) for match in _WORD.finditer(text))
-    return [one for one in every if one[0] not in _ARTICLES]
+    return [
+        (part[1].lower(), match.start() + part.start(), match.start() + part.end())
+        for match in _WORD.finditer(text)
+        for part in _PARTS.finditer(match[0])
+        if part[1]
+    ]
 
 
 def first_words(text: str, count: int | None) -> str:

@@ -19,6 +19,8 @@ from longspan.data.text.plain_text import blocks_of_text, paragraphs_of
 from longspan.data.text.sentences import guess_language, split_sentences
 from longspan.data.text.tidying import as_they_are, tidied
 from longspan.data.text.web_pages import lines_of_page
+from longspan.errors import InputError
+from longspan.settings import show
 
 logger = logging.getLogger(__name__)
 
@@ -94,9 +96,13 @@ def document_of(text: str, *, raw: bool = False, name: str = "the document") -> 
 
 def as_document(given: str | Path | Document) -> Document:
     """A document however it is given: the text itself, a `Path` to a file that `read` knows, or what `read` gave."""
-    if isinstance(given, Path):
-        return read(given)
-    return document_of(given) if isinstance(given, str) else given
+    if isinstance(given, Document):
+        return given
+    if not isinstance(given, str | Path):
+        raise InputError(
+            f"document is {show(given)}, of type {type(given).__name__}; give a text, a Path or a Document"
+        )
+    return read(given) if isinstance(given, Path) else document_of(given)
 
 
 def _page(page: str, raw: bool, name: str) -> Document:

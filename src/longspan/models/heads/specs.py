@@ -5,40 +5,15 @@ Nothing heavy is imported here: recipes, folders of models and the networks that
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from longspan.errors import InputError
-from longspan.settings import Count, Dropout, Range, check, from_spec, show
+from longspan.models.heads.spec_base import HeadSpec
+from longspan.settings import Count, Dropout, Range, from_spec, show
 
 Weight = Annotated[float, Range(0, 1e6)]
 """Of one of several losses."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadSpec:
-    """Base of every head's options: frozen, keyword-only, every field with a default."""
-
-    head: ClassVar[str]
-    """The key under which `HEADS` lists it."""
-    model: ClassVar[str]
-    """The model class, in the file beside this one that has the head's name."""
-    auto: ClassVar[str | None] = None
-    """The Auto class of transformers that loads it."""
-    pipeline: ClassVar[str | None] = None
-    """The Hub's name for what it does."""
-
-    def __post_init__(self) -> None:
-        """Refuse what is not of its field's type, or outside its limits."""
-        check(self)
-
-    def check_model(self, config: Any) -> None:
-        """Raise `InputError` where a model of `config` cannot carry this head."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data with the head's name first; `head_spec` reverses it."""
-        return {"head": self.head, **json.loads(json.dumps(asdict(self)))}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,16 +35,18 @@ def classification_scores(probabilities: np.ndarray, gold: np.ndarray, labels: S
         labels: L, their names.
 
     Returns:
-        `accuracy`, `macro_f1` (the mean over the labels, equally weighed), `micro_f1` (which, with one label for each
-        document, is the accuracy), `f1_<label>`, `calibration_error` and `brier` (0 is perfect, 2 is sure and wrong).
+        `accuracy`, `macro_f1` (the mean over the labels that are right or predicted somewhere, equally weighed),
+        `micro_f1` (which, with one label for each document, is the accuracy), `f1_<label>`, `calibration_error` and
+        `brier` (0 is perfect, 2 is sure and wrong).
     """
     predicted = probabilities.argmax(1)
     each = {label: 100 * f1(predicted == index, gold == index) for index, label in enumerate(labels)}
+    seen = np.unique(np.concatenate([predicted, gold]))
     right = predicted == gold
     wanted = np.eye(len(labels))[gold]
     return {
         "accuracy": 100 * float(right.mean()),
-        "macro_f1": float(np.mean(list(each.values()))),
+        "macro_f1": float(np.mean([each[labels[int(index)]] for index in seen])),
         "micro_f1": 100 * f1((np.eye(len(labels))[predicted] > 0).ravel(), (wanted > 0).ravel()),
         **{f"f1_{label}": value for label, value in each.items()},
         "calibration_error": 100 * calibration_error(probabilities.max(1), right),

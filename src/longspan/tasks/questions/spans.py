@@ -181,21 +181,30 @@ class SpanAnswers(Task):
         return float((batch[LABELS[0]] != IGNORED).any(1).sum())
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SpanRow], *, batch_size: int) -> Outcome:
-        """Exact match and F1 over words, in percent of the questions, and the official prediction file."""
+        """Exact match and F1 over words, in percent of the questions whose answer is known, and the official prediction
+        file."""
         best: dict[str, tuple[SpanRow, Found]] = {}
         for row, one in zip(rows, self.answers(model, tokenizer, rows, batch_size=batch_size), strict=True):
             if row.id not in best or one.score > best[row.id][1].score:
                 best[row.id] = (row, one)
-        said = {row.id: row.accepted or [words for _, words in row.answers] for row, _ in best.values()}
-        name, normal = ("TriviaQA", normalized_alias) if any(row.accepted for row in rows) else ("SQuAD", normalized)
+        trivia = any(row.accepted is not None for row in rows)
+        name, normal = ("TriviaQA", normalized_alias) if trivia else ("SQuAD", normalized)
+        known = [
+            (one.text, row.accepted or [words for _, words in row.answers])
+            for row, one in best.values()
+            if row.accepted != ()  # of test questions nobody says what is right
+        ]
         scores = {
-            score: 100 * sum(measure(one.text, said[row.id], normal) for row, one in best.values()) / max(1, len(best))
+            score: 100 * sum(measure(text, said, normal) for text, said in known) / len(known)
             for score, measure in (("f1", word_f1), ("exact_match", exact_match))
+            if known
         }
         named = {row.id: one.text for row, one in best.values()}
         lines = [{"id": row.id, "question": row.question, "prediction": one.text} for row, one in best.values()]
         files = {f"predictions-{name.lower()}.json": named}
-        return Outcome(scores=scores, lines=lines, files=files, flavour=f"{name}'s metric, over {len(best)} questions.")
+        return Outcome(
+            scores=scores, lines=lines, files=files, flavour=f"{name}'s metric, over {len(known)} questions."
+        )
 
     def answers(self, model: Any, tokenizer: Any, rows: Sequence[SpanRow], *, batch_size: int) -> list[Found]:
         """The best words of each row."""

@@ -55,6 +55,7 @@ class Sentences:
         title: of the document; empty where it has none.
         title_vector: `(D,)`, or None.
         spoken: `(N,)` bool, whether a speaker is named.
+        speakers: who says each, or None; empty where nobody speaks.
     """
 
     texts: Sequence[str]
@@ -67,6 +68,7 @@ class Sentences:
     title: str = ""
     title_vector: np.ndarray | None = None
     spoken: np.ndarray
+    speakers: Sequence[str | None] = ()
 
     def __len__(self) -> int:
         return len(self.texts)

@@ -19,6 +19,7 @@ from longspan.tasks.summaries.clues import (
 )
 from longspan.tasks.summaries.coverage import cover
 from longspan.tasks.summaries.opening import end_of_opening, signs_of_an_abstract
+from longspan.tasks.summaries.query import Asked, chances_about
 from longspan.tasks.summaries.word_worth import with_length, word_table, worth_of_sentences
 from longspan.tasks.summaries.wording import antecedents, is_fragment, is_roadmap
 
@@ -38,6 +39,8 @@ OPENING = -0.4
 missed (10 points of ROUGE-1) than others where there is none (2 to 4)."""
 QUERY = 1.0
 """How much nearness to a query counts beside what the scorer says."""
+QUERY_MIX = 0.02
+"""How much both count beside the words, for a query, which changes the chances of words itself."""
 BOUND = 5.0
 """A clue is at most so many standard deviations from its mean."""
 FRAGMENT, ROADMAP, HANGING = 2.0, 1.0, 0.5
@@ -141,28 +144,29 @@ class Picker:
         logit = np.clip(known, -BOUND, BOUND) @ of["opening.weight"][:-1] + of["opening.weight"][-1]
         return end_of_opening(document.texts, document.paragraphs, document.sections) if logit > OPENING else 0
 
-    def order(self, document: Sentences, words: int, relevance: np.ndarray | None = None) -> Order:
+    def order(self, document: Sentences, words: int, asked: Asked | None = None) -> Order:
         """The sentences of a document in the order in which they enter a summary, and a score for each.
 
         Args:
             document: its sentences.
             words: how long the summary is to be.
-            relevance: `(N,)`, how near each sentence is to a query, in standard deviations; None asks for no query.
+            asked: what each sentence is to a query; None asks for no query.
         """
         if not len(document):
             return Order([], np.zeros(0), 0)
         table = word_table(document)
         chances = self.chances(with_length(table, words))
         found = clues(document, worth_of_sentences(document, table, chances[:, 0]))
-        own = self.scores(found, document.vectors)
-        if relevance is not None:
-            own = own + QUERY * relevance
+        own, mix = self.scores(found, document.vectors), self.weights["mix"].item()
+        if asked is not None:
+            own, mix = own + QUERY * asked.near, QUERY_MIX
+            chances = chances_about(table, chances, asked)
         elif share := self.share_of_centrality(document):
             own = own + CENTRAL * share * standardised(word_centrality(document.contents))
         lengths = np.array([len(text.split()) for text in document.texts], float)
         needs = antecedents(document.texts)
-        worth = self.weights["mix"].item() * own - withheld(document.texts, needs)
-        opening = self.opening(document) if relevance is None else 0
+        worth = mix * own - withheld(document.texts, needs)
+        opening = self.opening(document) if asked is None else 0
         before = [each or () for each in needs]
         order = cover(table, chances, worth, lengths, before, document.vectors, words, range(opening))
         scores = np.empty(len(own))

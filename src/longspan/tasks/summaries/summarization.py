@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from longspan.settings import Form, Range
 from longspan.stacks import stack_config
 from longspan.tasks.base import Outcome
 from longspan.tasks.metrics.rouge import Rouge
+from longspan.tasks.predicting import FeatureRows
 from longspan.tasks.summaries.base import SummaryTask
 from longspan.tasks.summaries.weighing import UPPER_BOUND, labels_of, load_tagger, weights_of_labels
 from longspan.tasks.tokenizers import encode, encode_placed, encode_target, padding_id
@@ -83,6 +85,14 @@ class Summarization(WritingTask, SummaryTask):
                 f"task.importance is {self.importance!r}, but the model {pooling}; give 'tagger' or 'labels' with "
                 "model.stack={stack: top_down, pooling: importance}, and 'none' otherwise"
             )
+
+    def dataset(
+        self, rows: Sequence[SummaryRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
+    ) -> FeatureRows:
+        """As of every summary; a tagger that is none, or knows other tokens, is found before the first step."""
+        if self.tagger is not None:
+            load_tagger(self.tagger).check_tokenizer(tokenizer)
+        return super().dataset(rows, tokenizer, training=training, seed=seed, folder=folder)
 
     def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
         """`input_ids`, `global_tokens` (how many leading tokens are global) and, where the row has a summary, `labels`.

@@ -88,8 +88,8 @@ class MultiHop(Task):
         return replace(self, max_tokens=room_for(self.max_tokens, config))
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[HopRow]:
-        """Questions with their paragraphs."""
-        return list(read_multi_hop(source, split, limit, on_error=on_error))
+        """Questions with their paragraphs; those of the split "test" may be without answers, as the official one is."""
+        return list(read_multi_hop(source, split, limit, on_error=on_error, labelled=split != "test"))
 
     def corpus(self, rows: Sequence[HopRow]) -> Iterator[str]:
         """Each question, and each paragraph with its title, as they are tokenised."""
@@ -101,7 +101,9 @@ class MultiHop(Task):
     def dataset(
         self, rows: Sequence[HopRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> FeatureRows:
-        """A sequence for each row, tokenised when it is asked for."""
+        """A sequence for each row, tokenised when it is asked for; all need an answer."""
+        if silent := next((row for row in rows if row.answer is None), None):
+            raise InputError(f"row {silent.id!r} has no answer to learn or to validate by; name other data")
         return FeatureRows(rows, partial(hop_features, tokenizer=tokenizer, options=self))
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
@@ -124,19 +126,11 @@ class MultiHop(Task):
         return found
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[HopRow], *, batch_size: int) -> Outcome:
-        """Answer every row and score the answers as HotpotQA does; `files` has its prediction file, and the rows with
-        the paragraphs that a second stage reads, in its format."""
+        """Answer every row and score the answers as HotpotQA does, where they are known; `files` has its prediction
+        file, and the rows with the paragraphs that a second stage reads, in its format."""
         found = self.predict(model, tokenizer, rows, batch_size=batch_size)
         pairs = [*zip(rows, found, strict=True)]
-        matches = [
-            (match_answer(one.answer, row.answer or ""), match_facts(one.facts, row.facts)) for row, one in pairs
-        ]
         kept = [reduced(row, one, most=self.kept_paragraphs, threshold=self.relevance_above) for row, one in pairs]
-        whole = [
-            row.needed <= {paragraph.title for paragraph in less.paragraphs}
-            for row, less in zip(rows, kept, strict=True)
-        ]
-        scores = multi_hop_scores(matches) | {"paragraphs_found": 100 * sum(whole) / max(1, len(whole))}
         predictions = {
             "answer": {row.id: one.answer for row, one in pairs},
             "sp": {row.id: [list(fact) for fact in one.facts] for row, one in pairs},
@@ -153,4 +147,14 @@ class MultiHop(Task):
         ]
         files = {"predictions-hotpotqa.json": predictions, "kept.json": [record_of(row) for row in kept]}
         flavour = "HotpotQA's metric; paragraphs_found: questions whose needed paragraphs are all among those kept"
-        return Outcome(scores=scores, lines=lines, files=files, flavour=flavour)
+        return Outcome(scores=_scores(rows, found, kept), lines=lines, files=files, flavour=flavour)
+
+
+def _scores(rows: Sequence[HopRow], found: Sequence[HopAnswer], kept: Sequence[HopRow]) -> dict[str, float]:
+    """The scores of the rows whose answer is known; none where no answer is."""
+    known = [every for every in zip(rows, found, kept, strict=True) if every[0].answer is not None]
+    if not known:
+        return {}
+    matches = [(match_answer(one.answer, row.answer or ""), match_facts(one.facts, row.facts)) for row, one, _ in known]
+    whole = [row.needed <= {paragraph.title for paragraph in less.paragraphs} for row, _, less in known]
+    return multi_hop_scores(matches) | {"paragraphs_found": 100 * sum(whole) / len(whole)}
