@@ -176,7 +176,9 @@ def write() -> None:
     found = {arm: dict(np.load(file)) for arm, file in files.items() if file.is_file()}
     if SHIPPED in found:
         about = ABOUT_ENCODERS if {OWN, DENOISING} & found.keys() else ""
-        parts += ["## On kinds left out of the fit", *arms_part(found), about]
+        missing = ", ".join(arm for arm in EVERY if arm not in found)
+        about += f"\n\nNot measured yet: {missing}." if missing else ""
+        parts += ["## On kinds left out of the fit", *arms_part(found), about.strip()]
     parts.append(f"{machine()}.")
     write_page("dialogue-bundled", "Long dialogues and the bundled models", [part for part in parts if part])
 

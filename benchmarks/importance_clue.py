@@ -67,12 +67,17 @@ def tokens_of(texts: Sequence[str], references: Sequence[str], encoder: Any) -> 
     found = encoder.tokenizer(list(texts), add_special_tokens=False, return_offsets_mapping=True)
     # As the encoder reads them; a sentence without a token is one unknown one.
     encoded = encode_sentences(list(texts), encoder.tokenizer)
-    places = [each or [(0, 0)] for each in found["offset_mapping"]]
+    # Lemmas are looked up once for the whole text, a line for each sentence.
+    starts = np.cumsum([0, *(len(text) + 1 for text in texts)])
+    places = [
+        (first + begin, first + end)
+        for first, each in zip(starts.tolist(), found["offset_mapping"], strict=False)
+        for begin, end in each or [(0, 0)]
+    ]
     lengths = torch.tensor([len(ids) for ids in encoded])
     owners = torch.arange(len(encoded)).repeat_interleave(lengths)
     ids = torch.tensor([token for each in encoded for token in each])
-    named = " ".join(references)
-    labels = [label == 1 for text, where in zip(texts, places, strict=True) for label in labels_of(where, text, named)]
+    labels = [label == 1 for label in labels_of(places, "\n".join(texts), " ".join(references))]
     states: list[Tensor] = []
 
     def keep(found: Tensor) -> Tensor:
