@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -77,8 +79,26 @@ def no_tiny_numbers():
     torch.set_flush_denormal(False)
 
 
+@pytest.fixture
+def kept_pages():
+    """Freed memory stays with the process. By default the C library hands large pieces back and small ones not, by a
+    bound that moves with what ran before: every page then costs the long run anew, which doubles its time, and the
+    short run nothing."""
+    if sys.platform != "linux":
+        yield
+        return
+    library = ctypes.CDLL(None)
+    trim, threshold, pieces = -1, -3, -4  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX of malloc.h
+    for option, value in ((trim, 2**31 - 1), (pieces, 0)):
+        assert library.mallopt(option, value) == 1
+    yield
+    for option, value in ((trim, 2**26), (threshold, 2**25), (pieces, 65536)):  # where the moving bound ends
+        assert library.mallopt(option, value) == 1
+    library.malloc_trim(0)
+
+
 @pytest.mark.slow
-def test_time_grows_with_the_length(linear_form, no_tiny_numbers):
+def test_time_grows_with_the_length(linear_form, no_tiny_numbers, kept_pages):
     """Processor time, the best of runs that take turns until the bound holds: company can slow a run and never speed it
     up, so of a form that is linear some turn shows it, and of one that is not none does."""
     seconds = {SHORT: math.inf, LONG: math.inf}

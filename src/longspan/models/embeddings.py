@@ -133,11 +133,7 @@ class Embeddings(nn.Module):
             InputError: neither or both inputs given; the input is longer than the position table; token types given
                 to a model without them.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            given = "neither" if input_ids is None else "both"
-            raise InputError(f"give exactly one of input_ids and inputs_embeds ({given} given)")
-        source = inputs_embeds if input_ids is None else input_ids
-        assert source is not None
+        source = the_given(input_ids, inputs_embeds)
         self._check_length(first_position + source.shape[1])
         if position_ids is not None:
             self._check_positions(position_ids, source)
@@ -227,3 +223,13 @@ def _positions(config: ModelFields, positions: int, *, decoder: bool) -> nn.Modu
     if config.position_embedding == "none" and not decoder:
         return None
     return nn.Embedding(positions + config.position_offset, config.embedding_width)
+
+
+def the_given(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+    """Whichever of ids and embeddings is given; neither or both raise `InputError`."""
+    if input_ids is not None and inputs_embeds is None:
+        return input_ids
+    if inputs_embeds is not None and input_ids is None:
+        return inputs_embeds
+    given = "neither" if input_ids is None else "both"
+    raise InputError(f"give exactly one of input_ids and inputs_embeds ({given} given)")

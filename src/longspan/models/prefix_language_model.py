@@ -20,6 +20,7 @@ from longspan.attention import MECHANISMS
 from longspan.errors import InputError
 from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
+from longspan.models.embeddings import the_given
 from longspan.models.language_model import DecoderOnly
 from longspan.models.losses import IGNORED
 from longspan.models.outputs import TextOutput
@@ -180,10 +181,8 @@ class LongspanForPrefixLM(DecoderOnly):
 
     def _embedded(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         """Whichever is given, `(B, T, F)`."""
-        if (input_ids is None) == (inputs_embeds is None):
-            given = "neither" if input_ids is None else "both"
-            raise InputError(f"give exactly one of input_ids and inputs_embeds ({given} given)")
-        return inputs_embeds if input_ids is None else self.decoder.embeddings.of_tokens(input_ids)  # pyright: ignore[reportReturnType]
+        given = the_given(input_ids, inputs_embeds)
+        return self.decoder.embeddings.of_tokens(given) if inputs_embeds is None else given
 
     def _read(self, embeds: Tensor, mask: Tensor | None, past: int) -> Laid:
         """A source `(B, S, F)` behind nothing, or what was written behind `past` tokens; a mask where one is needed."""

@@ -19,7 +19,7 @@ from longspan.models.losses import IGNORED
 from longspan.settings import LARGEST, Range
 from longspan.tasks.base import Outcome, check_room, room_for
 from longspan.tasks.classification.labels import label_fields
-from longspan.tasks.predicting import FeatureRows, pad, predict
+from longspan.tasks.predicting import pad, predict
 from longspan.tasks.summaries.base import SummaryTask
 from longspan.tasks.summaries.weighing import labels_of
 from longspan.tasks.tokenizers import encode_placed, padding_id
@@ -69,11 +69,11 @@ class Importance(SummaryTask):
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
         """How well the model tells important tokens, over the tokens of all rows together."""
-        dataset = FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
-        found = predict(model, dataset, self.collator(tokenizer), batch_size=batch_size)
+        features = [self.features(row, tokenizer) for row in rows]  # lemmas take long: once, for model and scores
+        found = predict(model, features, self.collator(tokenizer), batch_size=batch_size)
         lines, labels, scores = [], [], []
         for index, row in enumerate(rows):
-            gold = np.array(dataset[index]["labels"])
+            gold = np.array(features[index]["labels"])
             real = gold != IGNORED
             chances = 1 / (1 + np.exp(-found[index, : len(gold), 0][real].astype(np.float64)))
             lines.append({"id": row.id, "probabilities": [round(float(each), 4) for each in chances]})
