@@ -223,7 +223,7 @@ class LongspanForPrefixLM(DecoderOnly):
         """A source `(B, S, F)` with its target `(B, T)`."""
         if labels.dim() != 2 or len(labels) != len(embeds):
             raise InputError(
-                f"labels has shape {tuple(labels.shape)}, but the input has {len(embeds)} rows; give a row of ids for each"
+                f"labels has shape {tuple(labels.shape)}, but the input has {len(embeds)} rows; give each a row of ids"
             )
         real = labels != IGNORED
         embeds, mask = self._with_start(embeds, bool_mask("attention_mask", mask, embeds))
