@@ -127,6 +127,8 @@ def test_subtitles_are_sorted_by_time(tmp_path: Path) -> None:
         ("a.jsonl", '{"utt": ["a"], "speaker": []}', "have 1 and 0 entries"),
         ("a.jsonl", '{"turns": [{"speaker": "A"}]}', "a turn has no field 'text'"),
         ("a.jsonl", '{"turns": [["A", "b"]]}', "a turn is a list instead of an object"),
+        ("a.jsonl", '{"speaker": "A", "text": "b"}', "a single turn; give a record for each dialogue"),
+        ("a.csv", "speaker,text\nA,b\n", "a single turn; give a record for each dialogue"),
         ("a.jsonl", '{"turns": ["A: b"]}', "holds a list with a str in it instead of a list of objects"),
         ("a.jsonl", '{"turns": [{"speaker": "A", "text": 5}]}', "text of a turn is an int; give a text"),
         ("a.jsonl", '{"number": 3}', "no known layout of dialogues has the fields number"),
