@@ -87,6 +87,17 @@ def test_what_is_refused(tmp_path: Path, talk: str, refused: Callable[..., str])
     assert "has no dialogue with words" in refused("noise", file)
 
 
+def test_the_encoding_of_subtitles_is_named_and_of_records_known(tmp_path: Path, refused: Callable[..., str]) -> None:
+    film = tmp_path / "film.srt"
+    film.write_bytes("1\n00:00:01,000 --> 00:00:02,000\nANN: Ça va, café crème?\n".encode("cp1252"))
+    assert "name its encoding" in refused("noise", film)
+    (dialogue,) = read_dialogues(film, encoding="cp1252")
+    assert dialogue.text == "ANN: Ça va, café crème?"
+    assert main(["noise", str(film), "--encoding", "cp1252"]) == 0
+    for name in ("talks.jsonl.gz", "film.xml"):
+        assert "whose encoding is known; leave it out" in refused("noise", tmp_path / name, "--encoding", "cp1252")
+
+
 SPEECH = " ".join(f"This is sentence number {number} of a very long speech." for number in range(90))
 TIMES = ("00:00:20,000 --> 00:00:40,000", "00:00:07,500 --> 00:00:41,000", "00:00:19,000 --> 00:00:18,000")
 UNTIDY = {

@@ -22,7 +22,7 @@ from longspan.errors import InputError
 from longspan.inference.notes import reads_english
 from longspan.inference.scoring import WEIGHTS
 from longspan.inference.summarize import load_summarizer
-from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForSentenceScoring
+from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForPrefixLM, LongspanForSentenceScoring
 from longspan.training.tokenizers import train_tokenizer
 
 TEXT = (
@@ -205,6 +205,15 @@ def test_a_document_too_long_for_a_model_that_writes(
     error = capsys.readouterr().err
     assert "reads at most 600" in error
     assert "longspan lengthen" in error
+
+
+def test_the_advice_to_lengthen_a_single_stack_keeps_its_mechanism(tmp_path: Path, tokenizer: Any) -> None:
+    config = small_config(len(tokenizer), attention="full", max_position_embeddings=40)
+    folder = write(tmp_path / "prefix", LongspanForPrefixLM(config), tokenizer)
+    with pytest.raises(InputError, match="longspan lengthen") as caught:
+        longspan.summarize(TEXT, model=str(folder))
+    (command,) = re.findall("`longspan (.*) DIR`", str(caught.value))
+    assert main([*command.split(), str(tmp_path / "long")]) == 0
 
 
 def test_models_that_cannot_summarise(tmp_path: Path, scorer: Path, tokenizer: Any) -> None:

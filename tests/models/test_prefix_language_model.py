@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from torch.nn import functional
+from transformers import GenerationConfig
 
 from longspan.checkpoints import lengthen
 from longspan.checkpoints.loading import load_model
@@ -118,6 +119,25 @@ def test_it_writes_up_to_its_last_position(make_config):
 
 
 @torch.no_grad()
+def test_total_lengths_are_those_of_what_is_written(model, batch, caplog):
+    """As of an encoder–decoder, and not less the source's, as transformers counts behind embeddings."""
+    ids, *_ = batch
+    end = int(model.generate(ids[:1], max_new_tokens=1, do_sample=False))
+    options = {"do_sample": False, "eos_token_id": end}  # which would come first
+    assert model.generate(ids[:1], max_new_tokens=9, **options).shape == (1, 1)
+    assert model.generate(ids[:1], min_length=5, max_length=9, **options).shape[1] in range(6, 10)
+    settings = GenerationConfig(min_length=5, max_length=6, **options)
+    assert model.generate(ids[:1], generation_config=settings).shape == (1, 6)
+    assert (settings.min_length, settings.max_length, settings.max_new_tokens) == (5, 6, None)
+    model.generation_config = settings
+    assert model.generate(ids[:1]).shape == (1, 6)
+    assert model.generate(ids[:1], min_length=0, max_new_tokens=7).shape == (1, 1)
+    with pytest.raises(InputError, match="max_new_tokens=9999 is more"):
+        model.generate(ids[:1], max_length=9999)
+    assert "seem to have been set" not in caplog.text
+
+
+@torch.no_grad()
 def test_saved_and_found_again(model, batch, tmp_path):
     model.float().save_pretrained(tmp_path)
     loaded = load_model(tmp_path)
@@ -163,6 +183,9 @@ def test_mistakes_are_named(model, batch, make_config):
         model(labels=labels)
     with pytest.raises(InputError, match=r"attention_mask has shape \(3, 4\)"):
         model(ids, mask[:, :4], labels=labels)
+    for wrong in (labels[:1], labels[0]):
+        with pytest.raises(InputError, match=r"labels has shape .* but the input has 3 rows"):
+            model(ids, mask, labels=wrong)
     for options in ({"use_cache": False}, {"prefill_chunk_size": 3}, {"past_key_values": cache}):
         with pytest.raises(InputError, match=next(iter(options))):
             model.generate(ids, attention_mask=mask, max_new_tokens=2, **options)

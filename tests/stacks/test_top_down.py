@@ -186,6 +186,8 @@ def test_a_decoder_beside_it_is_a_plain_one_and_writes_with_importance():
     assert torch.equal(alone[0], together[1])
     with pytest.raises(InputError, match="cannot write text by itself"):
         LongspanForCausalLM(LongspanConfig(**SIZES, stack="top_down"))
+    with pytest.raises(InputError, match=r"unknown key 'stack\.segment_attention\.windows'"):
+        TopDownConfig(segment_attention={"mechanism": "full", "windows": 3})
 
 
 @pytest.mark.parametrize(

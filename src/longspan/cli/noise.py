@@ -73,11 +73,16 @@ def _read(file: str, number: int, encoding: str | None) -> "Dialogue":
     from itertools import islice
 
     from longspan.data.dialogue.plain import document_dialogue
-    from longspan.data.dialogue.readers import is_of_dialogues, read_dialogues
+    from longspan.data.dialogue.readers import has_own_encoding, is_of_dialogues, read_dialogues
     from longspan.data.text.reading import read
 
+    if encoding is not None and has_own_encoding(file):
+        raise InputError(
+            f"--encoding {encoding} is for texts and subtitles, but {file} holds records or XML, whose encoding is "
+            "known; leave it out"
+        )
     if is_of_dialogues(file):
-        found = next(islice(read_dialogues(Path(file)), number - 1, None), None)
+        found = next(islice(read_dialogues(Path(file), encoding=encoding), number - 1, None), None)
         if found is None and number == 1:
             raise InputError(f"{file} has no dialogue with words; give one that has some")
         if found is None:

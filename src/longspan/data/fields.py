@@ -70,6 +70,8 @@ def texts_in(record: Record, field: str) -> tuple[str, ...]:
 def objects_in(record: Record, field: str) -> list[Any]:
     """A field that holds a list of objects or lists; absent or null means an empty one."""
     value = record.get(field) or []
-    if not isinstance(value, list) or not all(isinstance(item, dict | list) for item in value):
+    if not isinstance(value, list):
         raise InputError(f"field {field!r} holds {kind_of(value)} instead of a list of objects")
+    if others := [item for item in value if not isinstance(item, dict | list)]:
+        raise InputError(f"field {field!r} holds a list with {kind_of(others[0])} in it instead of a list of objects")
     return value

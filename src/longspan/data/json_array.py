@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from longspan.data.fields import kind_of
 from longspan.data.jsonl import UNREADABLE, open_bytes, stop, unreadable
 from longspan.errors import InputError
 
@@ -52,7 +53,7 @@ def read_array(path: Path, damaged: Callable[[int, InputError], None] = stop) ->
             if isinstance(value, dict):
                 yield number, value
             else:
-                damaged(number, InputError(f"{where}: a {type(value).__name__} instead of a JSON object"))
+                damaged(number, InputError(f"{where}: {kind_of(value)} instead of a JSON object"))
         elif len(rest) > LONGEST or (more := next(pieces, None)) is None:
             raise InputError(f"{where}: not JSON, or cut off; get the file again")
         else:

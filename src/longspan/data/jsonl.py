@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
+from longspan.data.fields import kind_of
 from longspan.errors import InputError
 
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError)
@@ -110,6 +111,6 @@ def _parse(line: bytes, path: Path, number: int) -> dict[str, Any] | None:
     except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
         raise InputError(f"{path}, line {number}: not JSON ({error}); write one JSON object per line") from None
     if record is not None and not isinstance(record, dict):
-        kind = type(record).__name__
-        raise InputError(f"{path}, line {number}: a {kind} instead of a JSON object; write one object per line")
+        kind = kind_of(record)
+        raise InputError(f"{path}, line {number}: {kind} instead of a JSON object; write one object per line")
     return record

@@ -268,7 +268,10 @@ class Abstractive:
     def _check_length(self, tokens: int) -> None:
         longest = self.model.config.max_position_embeddings
         if tokens > longest:
+            config, options = self.model.config, f"--max-tokens {tokens} --output DIR"
+            if not config.is_encoder_decoder:  # few mechanisms read a source both ways, so that it keeps its own
+                options = f"--attention {config.layer_attention(0).mechanism} {options}"
             raise InputError(
                 f"the document has {tokens} tokens but model {self.source!r} reads at most {longest}; leave the model "
-                f"out, or make it longer with `longspan lengthen {self.source} --max-tokens {tokens} --output DIR`"
+                f"out, or make it longer with `longspan lengthen {self.source} {options}`"
             )

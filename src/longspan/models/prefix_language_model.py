@@ -10,6 +10,7 @@ Dong et al. 2019, arXiv 1905.03197, section 2.3; with `pseudo_masks` guessed as 
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -157,8 +158,9 @@ class LongspanForPrefixLM(DecoderOnly):
         """Write behind a source `(B, S)`, padded anywhere: the ids that were written alone, `(B, T)`.
 
         The source is read once, both ways, the start token behind it; all further options are those of transformers'
-        `generate`, to which the source is not a part of the text: n-grams of it may come again. The global mask changes
-        nothing, as in `forward`.
+        `generate`, to which the source is not a part of the text: n-grams of it may come again, and `max_length` and
+        `min_length`, given or configured, count what is written alone. The global mask changes nothing, as in
+        `forward`.
 
         Raises:
             InputError: as in `LongspanWriter.generate`; options by which the source would not be read at once.
@@ -173,7 +175,27 @@ class LongspanForPrefixLM(DecoderOnly):
         embeds = self._embedded(input_ids, inputs_embeds)
         mask = bool_mask("attention_mask", attention_mask, embeds)
         source, mask = self._with_start(embeds, mask)
+        self._count_what_is_written(options, source.shape[1])
         return super().generate(inputs_embeds=source, attention_mask=mask.long(), **options)
+
+    def _count_what_is_written(self, options: dict[str, Any], source: int) -> None:
+        """Undo that transformers takes the source's tokens from total lengths, below 0 if need be."""
+        given = options.get("generation_config")
+        settings = given or self.generation_config
+        names = ("max_length", "max_new_tokens", "min_length", "min_new_tokens")
+        most, most_new, least, least_new = (options.get(name, getattr(settings, name)) for name in names)
+        changes: dict[str, int | None] = {}
+        if most is not None:
+            changes = {"max_length": None, "max_new_tokens": most if most_new is None else most_new}
+        if least is not None and least_new is None:
+            changes["min_length"] = source + least
+        if given is None:
+            options.update(changes)
+        else:
+            options["generation_config"] = deepcopy(given)
+            options["generation_config"].update(**changes)
+            for name in changes:
+                options.pop(name, None)
 
     def _prompt_length(self, args: tuple[Any, ...], given: dict[str, Any]) -> int:
         """As of every decoder; a mask needs a position of its own behind the last token."""
@@ -199,6 +221,10 @@ class LongspanForPrefixLM(DecoderOnly):
 
     def _guessed(self, embeds: Tensor, mask: Tensor | None, labels: Tensor) -> Laid:
         """A source `(B, S, F)` with its target `(B, T)`."""
+        if labels.dim() != 2 or len(labels) != len(embeds):
+            raise InputError(
+                f"labels has shape {tuple(labels.shape)}, but the input has {len(embeds)} rows; give each a row of ids"
+            )
         real = labels != IGNORED
         embeds, mask = self._with_start(embeds, bool_mask("attention_mask", mask, embeds))
         count, targets = embeds.shape[1], labels.shape[1]

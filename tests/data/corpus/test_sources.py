@@ -155,7 +155,7 @@ def test_what_a_fingerprint_depends_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "options", "words"),
     [
-        (b'{"text": "a"}\n{"text": 3}\n', {}, "line 2: the text field holds a int"),
+        (b'{"text": "a"}\n{"text": 3}\n', {}, "line 2: the text field holds an int"),
         (b'{"text": "a"}\nnot json\n', {}, "line 2: not JSON"),
         (b'{"id": 1, "label": "a"}\n', {}, "no field known to hold text; name it as text_field: id, label"),
         (b'{"id": 1, "text": "a"}\n', {"text_field": "txt"}, "has no field 'txt'; it has id, text"),

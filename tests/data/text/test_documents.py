@@ -59,6 +59,20 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         read("-")
 
 
+def test_json_is_no_document_but_for_raw_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = '{"text": "One sentence."}\n{"text": "Another."}\n'
+    for name in ("rows.jsonl", "rows.NDJSON", "row.json", "rows"):
+        path = write(tmp_path, name, rows)
+        with pytest.raises(InputError, match=rf"{name} holds JSON, not a document; save the text"):
+            read(path)
+        assert read(path, raw=True).text == rows
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n" + rows.encode())))
+    with pytest.raises(InputError, match="standard input holds JSON"):
+        read("-")
+    for name, text in (("about.txt", rows), ("braces", "{1, 2} is a set.\n"), ("list", "[1] Smith, 2010.\n")):
+        assert read(write(tmp_path, name, text)).text == text
+
+
 def test_html_keeps_the_text_and_its_blocks(tmp_path: Path) -> None:
     page = """<!doctype html><html><head><title>T</title><style>p{}</style></head><body><nav>menu</nav><!-- no -->
     <h1>Head</h1><p>One <b>t</b>wo &amp; three,\nfour.<br>Line<p>Unclosed<ul><li>a<li>b</ul><pre>x = 1\n  y</pre>

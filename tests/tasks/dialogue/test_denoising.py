@@ -116,6 +116,7 @@ def test_counts_are_those_of_the_tokenizer(tokenizer: Any) -> None:
     assert token_counter(tokenizer)(["Ada: Hi.", ""]) == [
         len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in ("Ada: Hi.\n", "\n")
     ]
+    assert token_counter(tokenizer)([]) == []
 
 
 def test_a_prefix_model_needs_room_for_source_and_target() -> None:

@@ -72,6 +72,16 @@ def test_an_oracle_is_perfect_and_nobody_is_not(tokenizer: Any, tmp_path: Path) 
     assert task.evaluate(Oracle(blind), tokenizer, rows, batch_size=2).scores["pk"] > 30
 
 
+def test_no_turns_and_turns_that_name_the_mark(tokenizer: Any) -> None:
+    task = TopicSegmentation()
+    said = Dialogue(id="said", turns=(Turn("A", f"say {TURN} now"), Turn("B", f"{TURN} {TURN}")), topics=(1,))
+    rows = [Dialogue(id="silent", turns=(), topics=()), said]
+    (piece,) = task.dataset(rows, tokenizer, training=False, seed=0, folder=Path()).rows
+    likely = task.probabilities(Oracle({tuple(piece["input_ids"]): piece["labels"]}), tokenizer, rows, 2)
+    assert [len(one) for one in likely] == [0, 2]  # a number for each turn, whatever is said
+    assert [task.borders(one) for one in likely] == [(), (1,)]
+
+
 def test_borders_by_probability() -> None:
     likely = np.array([0.9, 0.1, 0.7, 0.3, 0.6, 0.2])
     assert TopicSegmentation().borders(likely) == (2, 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from longspan.errors import InputError
 from longspan.tasks.metrics.segmentation import half_segment, pk, window_diff
 
 
@@ -36,3 +37,13 @@ def test_short_texts() -> None:
         assert pk(places, [], []) == window_diff(places, [], []) == 0
     assert pk(2, [1], []) == 1
     assert window_diff(2, [1], [1]) == 0
+
+
+def test_what_is_no_border_and_no_distance() -> None:
+    """A border outside the text would only change k, and probes at one place never differ: both looked like skill."""
+    for measure in (pk, window_diff):
+        for true, found in (([0, 3], [3]), ([3], [3, 8])):
+            with pytest.raises(InputError, match="no border between 8 places"):
+                measure(8, true, found)
+        with pytest.raises(InputError, match="k=0 is no distance"):
+            measure(8, [3], [5], k=0)

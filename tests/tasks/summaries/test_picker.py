@@ -68,6 +68,15 @@ def weights(seed: int = 0) -> dict[str, np.ndarray]:
     return {name: np.abs(value) + 0.5 if name.endswith("spread") else value for name, value in made.items()}
 
 
+def test_a_sentence_far_beyond_all_others_has_a_score_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In float32 the exponential of 89 is no number, which NumPy told whoever summarised a very long dialogue."""
+    far = np.array([-200, *[0.1] * (len(TEXTS) - 2), 200], np.float32)
+    monkeypatch.setattr(Picker, "scores", lambda *_: far)
+    scores = Picker(weights()).order(document(), 9).scores
+    assert (scores.min(), scores.max()) == pytest.approx((0, 1), abs=1e-6)
+    assert np.median(scores) == pytest.approx(0.3, abs=0.1)
+
+
 def test_the_scorer_is_a_network_with_one_hidden_layer() -> None:
     of, random = weights(), np.random.default_rng(1)
     found, vectors = random.normal(size=(7, CLUES)).astype(np.float32), document().vectors

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.characters import check_characters
+from longspan.data.fields import kind_of
 from longspan.data.jsonl import UNREADABLE, open_bytes, unreadable
 from longspan.data.skipping import Skipped
 from longspan.data.sources import split_of
@@ -144,7 +145,7 @@ def _joined(value: Any) -> str:
         return value
     if isinstance(value, list):
         return "\n".join(_joined(item) for item in value)
-    raise InputError(f"the text field holds a {type(value).__name__}; it must be a text or a list of texts")
+    raise InputError(f"the text field holds {kind_of(value)}; it must be a text or a list of texts")
 
 
 def _read(path: Path, part: Callable[[io.TextIOWrapper], str]) -> Iterator[str]:

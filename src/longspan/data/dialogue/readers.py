@@ -53,10 +53,16 @@ MEDIASUM, MEDIASUM_SPLITS = "news_dialogue.json", "train_val_test_split.json"
 """The files of MediaSum: all its interviews, and which of them are of which split."""
 
 _RECORDS = re.compile(rf"\.({'|'.join(RECORDS)})(\.gz|\.xz)?$", re.IGNORECASE)
+_XML = re.compile(r"\.xml(\.gz|\.xz)?$", re.IGNORECASE)
 
 
 def read_dialogues(
-    data: str | Path | Sequence[str | Path], split: str = "train", limit: int | None = None, *, on_error: str = "raise"
+    data: str | Path | Sequence[str | Path],
+    split: str = "train",
+    limit: int | None = None,
+    *,
+    on_error: str = "raise",
+    encoding: str | None = None,
 ) -> Iterator[Dialogue]:
     """Stream the dialogues of a data set; one is in memory at a time. Those without words are left out.
 
@@ -67,6 +73,7 @@ def read_dialogues(
         split: which split of a directory or a named data set; a single file is read whatever the split.
         limit: stop after so many dialogues.
         on_error: "raise" stops at a malformed dialogue; "skip" passes over it, and the log says how many there were.
+        encoding: of documents and subtitles, as in `longspan.data.text.reading.read`; see `has_own_encoding`.
 
     Raises:
         InputError: nothing is found, an option is wrong (at once); a dialogue is malformed (when it is reached).
@@ -77,7 +84,7 @@ def read_dialogues(
         skipped = Skipped(str(path), on_error)
         if path.name == MEDIASUM_SPLITS:
             return _of_split(path, split, skipped)
-        return _records(path, skipped) if _RECORDS.search(path.name) else _document(path, skipped)
+        return _records(path, skipped) if _RECORDS.search(path.name) else _document(path, skipped, encoding)
 
     return read(data, split, DIALOGUES, read_file, limit)
 
@@ -85,6 +92,11 @@ def read_dialogues(
 def is_of_dialogues(name: str) -> bool:
     """Whether a file, by its name, holds dialogues in records or in subtitles, and is no document."""
     return bool(_RECORDS.search(name) or FILES.search(name))
+
+
+def has_own_encoding(name: str) -> bool:
+    """Whether a file is of a kind, by its name, whose encoding is known: records are UTF-8, and XML says its own."""
+    return bool(_RECORDS.search(name) or _XML.search(name))
 
 
 def _records(path: Path, skipped: Skipped) -> Iterator[Dialogue]:
@@ -105,10 +117,11 @@ def _records(path: Path, skipped: Skipped) -> Iterator[Dialogue]:
         logger.warning("%s: %d dialogues have no turn with words and are left out", path, empty)
 
 
-def _document(path: Path, skipped: Skipped) -> Iterator[Dialogue]:
+def _document(path: Path, skipped: Skipped, encoding: str | None) -> Iterator[Dialogue]:
     """The one dialogue of a document, or of a film."""
     try:
-        found = read_subtitles(path) if FILES.search(path.name) else document_dialogue(read_document(path))
+        subtitles = FILES.search(path.name)
+        found = read_subtitles(path, encoding) if subtitles else document_dialogue(read_document(path, encoding))
     except InputError as error:
         skipped.add(1, error)
         skipped.report()

@@ -44,6 +44,11 @@ def dialogue_of(record: Record, default_id: str) -> Dialogue:
                 f"no known layout of dialogues has the fields {', '.join(sorted(map(str, record))) or '(none)'}; give "
                 "'turns', a list of objects with 'speaker' and 'text'"
             )
+        if field == "text" and "speaker" in record:
+            raise InputError(
+                "the record has 'speaker' and 'text', a single turn; give a record for each dialogue, with 'turns', a "
+                "list of these"
+            )
         turns = turns_of_lines(line for text in texts_in(record, field) for line in text.split("\n"))
     kept = [index for index, turn in enumerate(turns) if turn.is_spoken]
     topics = _topics(record, kept) if "topic_list" in record else None

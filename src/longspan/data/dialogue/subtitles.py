@@ -24,8 +24,8 @@ FILES = re.compile(r"\.(srt|vtt|xml)(\.gz|\.xz)?$", re.IGNORECASE)
 """Names of files of subtitles."""
 
 
-def read_subtitles(path: Path) -> Dialogue:
-    """The dialogue of a file of subtitles.
+def read_subtitles(path: Path, encoding: str | None = None) -> Dialogue:
+    """The dialogue of a file of subtitles; the encoding as in `longspan.data.text.reading.read`, XML says its own.
 
     Raises:
         InputError: it cannot be read, or there is no subtitle in it.
@@ -36,7 +36,7 @@ def read_subtitles(path: Path) -> Dialogue:
     except UNREADABLE as error:
         raise unreadable(path, error) from None
     is_xml = re.search(r"\.xml\b", path.name, re.IGNORECASE)
-    cues = by_time(_opus(data, path) if is_xml else cues_of(decode(data, str(path)).splitlines()))
+    cues = by_time(_opus(data, path) if is_xml else cues_of(decode(data, str(path), encoding).splitlines()))
     turns = tuple(turn for cue in cues for turn in _turns(cue) if turn.is_spoken)
     if not turns:
         raise InputError(f"{path} holds no subtitles; give a file of SubRip, WebVTT or OPUS XML, named by its kind")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from longspan.characters import check_characters
+from longspan.data.fields import kind_of
 from longspan.errors import InputError
 
 
@@ -33,7 +34,7 @@ class Turn:
         for name in ("speaker", "text"):
             value = getattr(self, name)
             if not isinstance(value, str):
-                raise InputError(f"{name} of a turn is a {type(value).__name__}; give a text")
+                raise InputError(f"{name} of a turn is {kind_of(value)}; give a text")
             object.__setattr__(self, name, " ".join(check_characters(value, f"the {name} of a turn").split()))
 
     @property

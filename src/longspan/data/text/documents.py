@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 import os
 import re
 import stat
@@ -40,6 +41,7 @@ _SIGNATURES = {
     b"SQLite format 3": "a database",
     b"{\\rtf": "a rich-text file",
 }
+_RECORDS = frozenset({".json", ".jsonl", ".jsonlines", ".ndjson"})
 _NOT_OF_FILES = frozenset({"undefined", "punycode", "idna", "unicode_escape", "raw_unicode_escape"})
 """Codecs of Python that take bytes to text but are no encoding that a file could have."""
 _NOT_WINDOWS = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
@@ -74,6 +76,23 @@ def check_words(text: str, name: str) -> None:
     """Refuse a document without text."""
     if not text.strip():
         raise InputError(f"{name} holds no text, only white space or markup; give a document with text")
+
+
+def check_prose(text: str, suffix: str, name: str) -> None:
+    """Refuse JSON and JSON Lines, by the name, or where there is none by the first line: keys are no sentences, and
+    which of the fields is the document only the user knows."""
+    if suffix in _RECORDS or (suffix == "" and _is_object(text.lstrip().partition("\n")[0])):
+        raise InputError(
+            f"{name} holds JSON, not a document; save the text that you mean as a file of its own, such as a .txt"
+        )
+
+
+def _is_object(line: str) -> bool:
+    """Whether a line is a JSON object."""
+    try:
+        return line.startswith("{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def is_page(text: str, suffix: str) -> bool:

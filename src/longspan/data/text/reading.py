@@ -10,7 +10,7 @@ from pathlib import Path
 from longspan.characters import mend, mended_note, without_half_entities
 from longspan.data.text import subtitles
 from longspan.data.text.blocks import SPOKEN, Block, Document
-from longspan.data.text.documents import check_encoding, check_words, decode, is_markdown, is_page, opened
+from longspan.data.text.documents import check_encoding, check_prose, check_words, decode, is_markdown, is_page, opened
 from longspan.data.text.formats import structured
 from longspan.data.text.markdown import blocks_of_markdown, is_made_of_marks
 from longspan.data.text.marked_up import blocks_of_pieces, pieces_of
@@ -62,13 +62,13 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
         path: a file, or "-" for standard input.
         encoding: the encoding of a text file. None takes the byte order mark, else what an HTML page declares, else
             UTF-8; other encodings such as Latin-1 are never guessed, since a wrong guess cannot be noticed.
-        raw: leave nothing out and guess nothing: every block is a paragraph.
+        raw: leave nothing out and guess nothing: every block is a paragraph, and JSON a text like any other.
 
     Raises:
         InputError: the file is missing, a directory, unreadable, empty, blank, binary, not in the given encoding, an
             encrypted or damaged PDF, Word file or book, or one of images without text; it is of a format that is not
-            read; it is no file but a device, a socket or a named pipe; it is larger than `LARGEST`; or the 'documents'
-            extra is not installed.
+            read, JSON among them; it is no file but a device, a socket or a named pipe; it is larger than `LARGEST`;
+            or the 'documents' extra is not installed.
     """
     data, suffix, name = opened(path)
     if encoding is not None:
@@ -86,6 +86,8 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
     if is_markdown(suffix):
         return _markdown(text, raw, name)
     check_words(text, name)
+    if not raw:
+        check_prose(text, suffix, name)
     return document_of(_mended(text, name), raw=raw, name=name)
 
 

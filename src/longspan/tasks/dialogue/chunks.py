@@ -30,8 +30,10 @@ def token_counter(tokenizer: Any) -> Callable[[list[str]], list[int]]:
     """A function that counts the tokens of lines, without special tokens and with the line end."""
 
     def count(lines: list[str]) -> list[int]:
+        if not lines:  # on which transformers' tokenizers fail
+            return []
         found = tokenizer([f"{line}\n" for line in lines], add_special_tokens=False, return_attention_mask=False)
-        return [len(ids) for ids in found["input_ids"]] if lines else []
+        return [len(ids) for ids in found["input_ids"]]
 
     return count
 

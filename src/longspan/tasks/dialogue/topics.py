@@ -91,7 +91,11 @@ class TopicSegmentation(Task):
             raise InputError(f"the tokenizer lacks {TURN!r}; add it with add_tokens(…, special_tokens=True)")
         before, after = around(tokenizer)
         room = self.max_tokens - len(before) - len(after)
-        lines = tokenizer([f"{turn.line}\n" for turn in row.turns], add_special_tokens=False)["input_ids"]
+        # transformers' tokenizers fail on an empty list.
+        turns = [f"{turn.line}\n" for turn in row.turns]
+        lines = tokenizer(turns, add_special_tokens=False)["input_ids"] if turns else []
+        # Only what stands before a turn is a mark, whatever people say.
+        lines = [[token for token in line if token != mark] for line in lines]
         most = min(self.max_turn_tokens, room - 1)
         held: list[list[int]] = []
         for index, ids in enumerate([*(line[:most] for line in lines), None]):

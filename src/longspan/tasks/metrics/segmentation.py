@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
+from longspan.errors import InputError
+
 MEASURES = ("pk", "window_diff")
 
 
@@ -33,6 +35,11 @@ def _share(
     places: int, true: Sequence[int], found: Sequence[int], k: int | None, differ: Callable[[int, int], bool]
 ) -> float:
     """The share of the pairs of probes between which the numbers of borders differ."""
+    for name, borders in (("true", true), ("found", found)):
+        if outside := [border for border in borders if not 0 < border < places]:
+            raise InputError(f"{name} holds {outside[0]}, which is no border between {places} places; leave it out")
+    if k is not None and k < 1:
+        raise InputError(f"k={k} is no distance between two probes; give 1 or more")
     k = min(half_segment(places, true) if k is None else k, places - 1)
     if k < 1:
         return 0.0

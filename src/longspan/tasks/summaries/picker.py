@@ -171,7 +171,8 @@ class Picker:
         order = cover(table, chances, worth, lengths, before, document.vectors, words, range(opening))
         scores = np.empty(len(own))
         # The place in the order says how early a sentence is wanted; how much, the scorer.
-        scores[order] = np.sort(1 / (1 + np.exp(1 - 1.5 * own)))[::-1]
+        # Of very many sentences that are nearly alike, one may be hundreds of standard deviations from the others.
+        scores[order] = np.sort(1 / (1 + np.exp(np.clip(1 - 1.5 * own, -30, 30))))[::-1]
         return Order(order, scores, opening)
 
 

@@ -47,9 +47,11 @@ class Tagger:
     def check_tokenizer(self, tokenizer: Any) -> None:
         """Raise `InputError` where another model's tokens are not those of the tagger."""
         if tokenizer is not self.tokenizer and tokenizer.get_vocab() != self.tokenizer.get_vocab():
+            own, here = len(self.tokenizer), len(tokenizer)
+            differ = f"{own} entries, here {here}" if own != here else f"{own} entries, as here, but others"
             raise InputError(
-                f"the importance tagger {self.source!r} was trained with another tokenizer ({len(self.tokenizer)} "
-                f"entries, here {len(tokenizer)}); train one with this model's tokenizer"
+                f"the importance tagger {self.source!r} was trained with another tokenizer ({differ}); train one with "
+                "this model's tokenizer"
             )
 
     @torch.no_grad()

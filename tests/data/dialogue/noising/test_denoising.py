@@ -198,11 +198,15 @@ def test_settings_by_name() -> None:
         (lambda: NoiseConfig.published("papers"), "setting='papers' is unknown"),
         (lambda: NoiseConfig().without("speaker"), "noise 'speaker' is unknown"),
         (lambda: NoiseConfig(split=0.7), "are more than 1 together"),
+        (lambda: NoiseConfig(span_mean=0), "span_mean=0 is below 0.1"),  # which never came to its end
         (lambda: NoiseConfig(mask="a b"), "a token without white space"),
         (lambda: noise([], Random(1)), "turns is empty"),
     ):
         with pytest.raises(InputError, match=sentence):
             wrong()
+    turns = [Turn("Ann", "one two three four")] * 9
+    for config in (NoiseConfig.published("script", span_mean=0), NoiseConfig(span_mean=0, infill_share=0)):
+        assert not any(length for *_, length in noise(turns, Random(1), config).trace.hidden)
 
 
 def test_a_turn_longer_than_any_window_is_one() -> None:

@@ -10,6 +10,8 @@ from longspan.settings import Count, Form, Range, Share, check, show
 
 Mark = Annotated[str, Form(r"\S+", "a token without white space", 100)]
 Mean = Annotated[float, Range(0, 100)]
+LEAST_MEAN = 0.1
+"""Of the length of spans that are drawn until a share of the words is hidden."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,11 @@ class NoiseConfig:
             raise InputError(
                 f"split={self.split} and merge={self.merge} are more than 1 together, though only one of them happens; "
                 "lower one"
+            )
+        if self.infill_by == "budget" and self.infill_share and self.span_mean < LEAST_MEAN:
+            raise InputError(
+                f"span_mean={self.span_mean} is below {LEAST_MEAN}: nearly all spans would hide no word, and infill_by="
+                "'budget' would hardly ever reach its share; raise it, or choose infill_by='starts'"
             )
 
     @classmethod
