@@ -7,6 +7,7 @@ import typer
 
 from longspan.cli.documents import Encoding, Json, name_of
 from longspan.cli.terminal import say, say_json
+from longspan.counting import counted
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def embed(
     found = [embed_document(document, encoder) for document in documents]
     if output is not None:
         save_vectors(output, files, found, sentences=sentences)
-        say(f"{output}: {len(found)} documents, {sum(len(one.sentences) for one in found):,} sentences", error=True)
+        total = sum(len(one.sentences) for one in found)
+        say(f"{output}: {counted(len(found), 'document')}, {counted(total, 'sentence')}", error=True)
     if json:
         say_json([_record(file, one, sentences) for file, one in zip(files, found, strict=True)])
     elif output is None:

@@ -9,6 +9,7 @@ import typer
 
 from longspan.cli.documents import Encoding
 from longspan.cli.terminal import COLOURS, say, say_coloured, say_json
+from longspan.counting import counted
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -74,10 +75,12 @@ def _read(file: str, number: int, encoding: str | None) -> "Dialogue":
 
     from longspan.data.dialogue.plain import document_dialogue
     from longspan.data.dialogue.readers import is_of_dialogues, read_dialogues
+    from longspan.data.skipping import without_remedy
     from longspan.data.text.reading import read
 
     if is_of_dialogues(file):
-        found = next(islice(read_dialogues(Path(file)), number - 1, None), None)
+        with without_remedy():
+            found = next(islice(read_dialogues(Path(file)), number - 1, None), None)
         if found is None and number == 1:
             raise InputError(f"{file} has no dialogue with words; give one that has some")
         if found is None:
@@ -111,14 +114,14 @@ def _told(dialogue: "Dialogue", trace: "Trace") -> str:
     if not dialogue.speakers:
         told.append("nobody is named, so no speaker can be masked")
     elif trace.masked:
-        told.append(f"{len(trace.masked)} speakers masked")
+        told.append(f"{counted(len(trace.masked), 'speaker')} masked")
     if trace.split:
         told.append(f"turn {first + trace.split[0] + 1:,} split into {trace.split[1]}")
     if trace.merged:
         told.append(f"{trace.merged[1]} turns merged from turn {first + trace.merged[0] + 1:,} on")
     if trace.hidden:
         words = sum(length for _, _, length in trace.hidden)
-        told.append(f"{words} words hidden behind {len(trace.hidden)} masks")
+        told.append(f"{counted(words, 'word')} hidden behind {counted(len(trace.hidden), 'mask')}")
     if list(trace.order) != sorted(trace.order):
         told.append("turns shuffled")
     return "; ".join(told)

@@ -86,6 +86,7 @@ def row_of(record: Record, default_id: str = "") -> CoreferenceRow:
         raise InputError("field 'clusters' holds other than lists of [first word, last word]; count words from 0")
     return CoreferenceRow(
         id=name_of(record, "doc_key", name_of(record, "id", default_id)),
+        part=part if type(part := record.get("part")) is int and part > 0 else 0,
         sentences=_words(record, "sentences"),
         speakers=speakers,
         clusters=clusters,
@@ -94,7 +95,8 @@ def row_of(record: Record, default_id: str = "") -> CoreferenceRow:
 
 def record_of(row: CoreferenceRow) -> Record:
     """A document as such a record."""
-    record: Record = {"doc_key": row.id, "sentences": row.sentences, "clusters": row.clusters}
+    part = {"part": row.part} if row.part else {}
+    record: Record = {"doc_key": row.id, **part, "sentences": row.sentences, "clusters": row.clusters}
     return record if row.speakers is None else record | {"speakers": row.speakers}
 
 

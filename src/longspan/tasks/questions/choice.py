@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import torch
 
+from longspan.counting import counted
 from longspan.data.questions.choices import ChoiceRow, read_choices
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Count, Range
@@ -173,7 +174,7 @@ class CandidateChoice(Task):
             lines.append({**line, "probabilities": each})
         known = [(line["prediction"], row.answer) for line, row in zip(lines, rows, strict=True) if row.answer]
         scores = {"accuracy": 100 * sum(said == answer for said, answer in known) / len(known)} if known else {}
-        flavour = f"Accuracy over {len(known)} questions with an answer."
+        flavour = f"Accuracy over {counted(len(known), 'question')} with an answer."
         return Outcome(scores=scores, lines=lines, files={"predictions-wikihop.json": named}, flavour=flavour)
 
 

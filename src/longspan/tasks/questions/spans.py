@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from longspan.counting import counted
 from longspan.data.questions.rows import Span
 from longspan.data.questions.spans import SpanRow, read_spans
 from longspan.data.questions.triviaqa import normalized_alias
@@ -203,7 +204,7 @@ class SpanAnswers(Task):
         lines = [{"id": row.id, "question": row.question, "prediction": one.text} for row, one in best.values()]
         files = {f"predictions-{name.lower()}.json": named}
         return Outcome(
-            scores=scores, lines=lines, files=files, flavour=f"{name}'s metric, over {len(known)} questions."
+            scores=scores, lines=lines, files=files, flavour=f"{name}'s metric, over {counted(len(known), 'question')}."
         )
 
     def answers(self, model: Any, tokenizer: Any, rows: Sequence[SpanRow], *, batch_size: int) -> list[Found]:
