@@ -37,6 +37,7 @@ def test_recipes_and_mistakes(refused, tmp_path: Path) -> None:
     assert "which is no folder here" in refused("plan", "longformer-imdb")
     assert "--device-memory is -1.0" in refused("plan", "small-mlm-window", "--device-memory", "-1")
     assert "--mechanism is 'nothing'" in refused("plan", "small-mlm-window", "--mechanism", "nothing")
+    assert "has no config.json, so it holds no model" in refused("plan", str(tmp_path))
     config(position_embedding="learned", max_position_embeddings=512).save_pretrained(tmp_path)
     with pytest.raises(InputError, match=r"--tokens is 1,024 .* positions for 512"):
         open_planned(str(tmp_path), 1024)

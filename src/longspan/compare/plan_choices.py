@@ -137,4 +137,8 @@ def _smaller(rows: Sequence[Row], room: int) -> str:
     longest = longest_row(least.planned, least.choice, room, least.weights)
     if longest:
         return f"With {least.name} and a batch of 1, rows of at most {counted(longest, 'token')} fit."
-    return "Not even one token fits: the weights and their states alone are too much; take a smaller model, or LoRA."
+    if least.choice.train:
+        return (
+            "Not even one token fits: the weights and their states alone are too much; take a smaller model, or LoRA."
+        )
+    return "Not even one token fits: the weights alone are too much; take a smaller model."

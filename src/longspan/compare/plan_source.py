@@ -38,7 +38,10 @@ def open_planned(source: str, tokens: int) -> Planned:
         InputError: there is neither; the recipe starts from a model that is not here; the model is too short.
     """
     folder = Path(os.path.expanduser(source))
-    found = _of_folder(folder) if (folder / "config.json").is_file() else _of_recipe(source)
+    is_model = (folder / "config.json").is_file()
+    if folder.is_dir() and not is_model:
+        raise InputError(f"folder {source!r} has no config.json, so it holds no model; name one that does, or a recipe")
+    found = _of_folder(folder) if is_model else _of_recipe(source)
     longest = found.config.max_position_embeddings
     if found.config.position_embedding not in ("sinusoidal", "none") and tokens > longest:
         raise InputError(

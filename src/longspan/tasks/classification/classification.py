@@ -115,7 +115,7 @@ class Classification(Task):
             if row.label not in numbers:
                 raise InputError(
                     f"row {show(row.id)} has the label {show(row.label)}, which was not seen in training "
-                    f"({', '.join(map(show, self.labels[:20]))}); correct it, or name all of them in task.labels"
+                    f"({', '.join(map(show, self.labels[:20]))}); correct it, or train with all of them in task.labels"
                 )
 
         def features(row: LabelledRow) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class Classification(Task):
             best = task.labels[int(each.argmax())]
             lines.append({"id": row.id, "label": row.label, "prediction": best, "probabilities": named})
         flavour = (
-            f"percent, but for brier (a sum over the labels, 0 to 2); calibration error over {BINS} equal bins; "
+            f"Percent, but for brier (a sum over the labels, 0 to 2); calibration error over {BINS} equal bins; "
             f"documents cut at {self.max_tokens} tokens"
         )
         return Outcome(scores=classification_scores(found, gold, task.labels), lines=lines, flavour=flavour)

@@ -97,7 +97,8 @@ class CandidateChoice(Task):
         between = separator(tokenizer)
         stream = list(chain.from_iterable([between, *support] for support in supports))[1:]
         room = self.max_tokens - len(opening) - 2
-        parts = [stream[start : start + room] for start in range(0, len(stream), room)][: self.max_pieces]
+        # Supports of which the tokenizer keeps nothing are one empty piece: every question has logits.
+        parts = [stream[start : start + room] for start in range(0, max(1, len(stream)), room)][: self.max_pieces]
         rows = [
             {"input_ids": [*opening, between, *part, between], "candidate_ids": [*places, *[-1] * (len(part) + 2)]}
             for part in parts
