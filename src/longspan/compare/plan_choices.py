@@ -137,8 +137,5 @@ def _smaller(rows: Sequence[Row], room: int) -> str:
     longest = longest_row(least.planned, least.choice, room, least.weights)
     if longest:
         return f"With {least.name} and a batch of 1, rows of at most {counted(longest, 'token')} fit."
-    if least.choice.train:
-        return (
-            "Not even one token fits: the weights and their states alone are too much; take a smaller model, or LoRA."
-        )
-    return "Not even one token fits: the weights alone are too much; take a smaller model."
+    whose, other = ("the weights and their states", ", or LoRA") if least.choice.train else ("the weights", "")
+    return f"Not even one token fits: {whose} alone are too much; take a smaller model{other}."

@@ -73,15 +73,12 @@ def load_classifier(model: str | Path) -> Classifier:
     from longspan.tasks.classification.classification import Classification
 
     loaded, tokenizer = load_pair(model)
-    kind, labels = type(loaded).__name__, loaded.config.num_labels or 0
-    classifies = isinstance(loaded, LongspanForSequenceClassification)
-    if not classifies or labels < 2:
-        lack = (
-            f"with {counted(labels, 'label')}, which tells nothing apart" if classifies else "which does not classify"
-        )
+    if not isinstance(loaded, LongspanForSequenceClassification) or (loaded.config.num_labels or 0) < 2:
+        classifies = isinstance(loaded, LongspanForSequenceClassification)
+        lack = f"has {counted(loaded.config.num_labels or 0, 'label')}" if classifies else "does not classify"
         raise InputError(
-            f"model {str(model)!r} is a {kind}{' ' if classifies else ', '}{lack}; give one that `longspan train` made "
-            "for the task classification"
+            f"model {str(model)!r} is a {type(loaded).__name__}, which {lack}; give one that `longspan train` made for "
+            "the task classification"
         )
     task = task_beside(Path(model))
     task = task if isinstance(task, Classification) else Classification()
