@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from longspan.counting import counted
 from longspan.data.jsonl import UNREADABLE, check_regular, open_bytes, unreadable
 from longspan.data.sources import split_of
 from longspan.errors import InputError
@@ -114,7 +115,7 @@ def _texts(file: IO[bytes], start: int, end: int, path: Path) -> Iterator[str]:
     if cut and behind:
         decoder.decode(b"", final=True)  # raises
     elif cut:
-        logger.warning("%s ends within a character, whose %s bytes are left out", path, cut)
+        logger.warning("%s ends within a character, which is left out (%s)", path, counted(cut, "byte"))
 
 
 def _without_rest(block: bytes) -> bytes:

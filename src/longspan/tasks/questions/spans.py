@@ -126,7 +126,8 @@ class SpanAnswers(Task):
                     f"none of the {len(rows)} training rows holds an answer in its context; name other data"
                 )
             if len(kept) < len(rows):
-                logger.warning("%d of %d rows hold no answer and are left out", len(rows) - len(kept), len(rows))
+                rest = len(rows) - len(kept)
+                logger.warning("left out for want of an answer: %d of %s", rest, counted(len(rows), "row"))
             rows = kept
         return SpanWindows(rows, partial(self.windows, tokenizer=tokenizer), seed)
 
