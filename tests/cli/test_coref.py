@@ -47,6 +47,10 @@ def test_it_prints_writes_and_reads_its_own_files(
     (tmp_path / "one.txt").write_text("Hello", encoding="utf-8")
     assert main(["coref", str(tmp_path / "one.txt"), "--model", str(folder)]) == 0
     assert "[1 word, " in capsys.readouterr().err
+    # Nobody who asks for clusters has them.
+    (tmp_path / "words.jsonl").write_text('{"sentences": [["Ada", "left", "."]]}\n', encoding="utf-8")
+    assert main(["coref", str(tmp_path / "words.jsonl"), "--model", str(folder)]) == 0
+    assert "[3 words, " in capsys.readouterr().err
     assert main([*asked, "--output", str(written)]) == 0
     (row,) = read_conll(written)
     assert row.sentences[:2] == (("Ada", "met", "Carl", "."), ("She", "did", "n't", "see", "him", "."))

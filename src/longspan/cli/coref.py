@@ -93,7 +93,7 @@ def _read(file: str, encoding: str | None, raw: bool) -> "Iterator[Document | Co
         from longspan.data.skipping import without_remedy
 
         with without_remedy():
-            found = list(read_coreference(Path(file)))
+            found = list(read_coreference(Path(file), labelled=False))
         if not found:
             raise InputError(f"{file} holds no documents; give a CoNLL file with '#begin document' lines, or another")
         yield from found
