@@ -164,7 +164,7 @@ RECORD = {"id": "a", "query": "country x", "candidates": ["y", "z"], "supports":
         ({"candidates": []}, "row 1: field 'candidates' is empty, so that there is nothing to choose"),
         ({"candidates": "y"}, "field 'candidates' of the record holds a str instead of a list"),
         ({"candidates": None}, "field 'candidates' of the record holds null instead of a list"),
-        ({"answer": "q"}, "the answer 'q' is none of the 2 candidates; add it"),
+        ({"answer": "q"}, "the answer 'q' is not among 2 candidates; add it"),
         ({"supports": ["", " "]}, "field 'supports' has no text"),
         ({"supports": [3]}, "a support is 3; give a list of texts"),
         ({"query": ""}, "the query"),

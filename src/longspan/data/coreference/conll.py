@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from longspan.counting import counted
 from longspan.data.coreference.rows import CoreferenceRow, Mention, crossing
 from longspan.data.jsonl import UNREADABLE, open_bytes, unreadable
 from longspan.data.skipping import Skipped
@@ -104,8 +105,8 @@ class _Document:
         cells = text.split("\t") if "\t" in text else text.split()
         if len(cells) != 3 and len(cells) < 5:
             raise InputError(
-                f"{place}: {len(cells)} columns; a row has document, part, index, word, … and brackets, or index, word "
-                "and brackets"
+                f"{place}: {counted(len(cells), 'column')}; a row has document, part, index, word, … and brackets, or "
+                "index, word and brackets"
             )
         speaker = cells[SPEAKER] if len(cells) > SPEAKER + 1 else ""
         self.sentences[-1].append(cells[1 if len(cells) == 3 else 3])

@@ -35,8 +35,8 @@ class Columns:
         self.tokens = (len(stream) - 1) // columns
         if self.tokens < 1:
             raise InputError(
-                f"{name} is {columns}, but the corpus has {len(stream)} tokens, not one for each column; lower it or "
-                "give more text"
+                f"{name} is {columns}, but the corpus has {counted(len(stream), 'token')}, not one for each column; "
+                "lower it or give more text"
             )
         if left := len(stream) - 1 - self.tokens * columns:
             logger.warning(

@@ -82,7 +82,9 @@ def _opened(path: Path, name: str) -> Iterator[tuple[Any, int]]:
             inside = [each for each in archive.infolist() if not each.is_dir()]
             chosen = [each for each in inside if Path(each.filename).name == name] or inside
             if len(chosen) != 1:
-                raise InputError(f"{path} holds {len(inside)} files, none of them named {name}; unpack the one to read")
+                raise InputError(
+                    f"{path} holds {counted(len(inside), 'file')}, none of them named {name}; unpack the one to read"
+                )
             with archive.open(chosen[0]) as file:
                 yield file, chosen[0].file_size
         return

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 import torch
 
+from longspan.counting import counted
 from longspan.data.labelled.cleaning import clean
 from longspan.data.labelled.readers import read_labelled
 from longspan.data.labelled.rows import LabelledRow
@@ -67,8 +68,8 @@ class Classification(Task):
         found = sorted({row.label for row in rows})
         if len(found) < 2 and not self.labels:
             raise InputError(
-                f"all {len(rows)} training rows have the label {show(found[0])}, so there is nothing to tell apart; "
-                "give data with two labels or more, or the right task.label_field"
+                f"the label is {show(found[0])} in all of {counted(len(rows), 'training row')}, so there is nothing to "
+                "tell apart; give data with two labels or more, or the right task.label_field"
             )
         return self if self.labels else replace(self, labels=tuple(found))
 

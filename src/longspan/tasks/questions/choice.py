@@ -117,8 +117,8 @@ class CandidateChoice(Task):
         longest = _longest([len(one) for one in candidates], room)
         if not longest:
             raise InputError(
-                f"the query of row {row.id!r} and its {len(candidates)} candidates leave no room for supports in "
-                f"max_tokens={self.max_tokens}; raise it, or leave the row out"
+                f"the query of row {row.id!r} and its {counted(len(candidates), 'candidate')} leave no room for "
+                f"supports in max_tokens={self.max_tokens}; raise it, or leave the row out"
             )
         q, end_q, ent, end_ent = known_ids(tokenizer, MARKERS)
         opening, places = [q, *query, end_q], [-1] * (len(query) + 2)
