@@ -110,7 +110,8 @@ def _pieces(
 def _told(dialogue: "Dialogue", trace: "Trace") -> str:
     """What was done, in words."""
     first, end = trace.window
-    told = [f"turns {first + 1:,} to {end:,} of {len(dialogue.turns):,}"]
+    which = f"turn {end:,}" if end - first == 1 else f"turns {first + 1:,} to {end:,}"
+    told = [f"{which} of {len(dialogue.turns):,}"]
     if not dialogue.speakers:
         told.append("nobody is named, so no speaker can be masked")
     elif trace.masked:
