@@ -66,6 +66,13 @@ def test_every_folder_has_its_line_in_the_readme() -> None:
         assert (ROOT / "src/longspan" / name).is_dir(), f"README names {name}/, which is not there"
 
 
+def test_readme_lists_every_guide_once() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = [line for line in readme.splitlines() if line.startswith("| ")]
+    linked = [name for row in rows for name in re.findall(r"\(docs/guides/([\w-]+\.md)\)", row)]
+    assert sorted(linked) == sorted(file.name for file in (ROOT / "docs" / "guides").glob("*.md"))
+
+
 def test_readme_names_every_command() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for name in COMMANDS:

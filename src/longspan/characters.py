@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from longspan.counting import counted
 from longspan.errors import InputError
 
 UNKNOWN = "\ufffd"
@@ -41,7 +42,7 @@ def mend(text: str) -> tuple[str, int]:
 
 def mended_note(count: int) -> str:
     """What to tell a reader whose text was mended."""
-    halves = "1 broken character was" if count == 1 else f"{count:,} broken characters were"
+    halves = counted(count, "broken character was", "broken characters were")
     return f"{halves} (half of a surrogate pair) replaced by {UNKNOWN}"
 
 

@@ -44,6 +44,13 @@ def test_it_prints_writes_and_reads_its_own_files(
     assert main(asked) == 0
     shown, note = capsys.readouterr()
     assert "[15 words, " in note
+    (tmp_path / "one.txt").write_text("Hello", encoding="utf-8")
+    assert main(["coref", str(tmp_path / "one.txt"), "--model", str(folder)]) == 0
+    assert "[1 word, " in capsys.readouterr().err
+    # Nobody who asks for clusters has them.
+    (tmp_path / "words.jsonl").write_text('{"sentences": [["Ada", "left", "."]]}\n', encoding="utf-8")
+    assert main(["coref", str(tmp_path / "words.jsonl"), "--model", str(folder)]) == 0
+    assert "[3 words, " in capsys.readouterr().err
     assert main([*asked, "--output", str(written)]) == 0
     (row,) = read_conll(written)
     assert row.sentences[:2] == (("Ada", "met", "Carl", "."), ("She", "did", "n't", "see", "him", "."))
@@ -72,6 +79,12 @@ def test_brackets_hold_what_the_clusters_hold() -> None:
     assert "".join(piece for piece, _ in pieces) == "[[the [old]1 [man]0 and]2 [she]0]1"
     assert ("and", None) not in pieces
     assert (" and", 2) in pieces
+
+
+def test_words_without_characters_have_brackets_too() -> None:
+    row = CoreferenceRow(id="a", sentences=(("x", "", "y"),), clusters=(((0, 1),), ((1, 1),), ((1, 2), (2, 2))))
+    pieces = Resolved(text="x  y", row=row, places=((0, 1), (2, 2), (3, 4))).pieces()
+    assert "".join(piece for piece, _ in pieces) == "[x ]0[[]1 [y]2]2"
 
 
 def test_a_crowd_of_documents_and_speakers(folder: Path) -> None:
@@ -110,4 +123,6 @@ def test_what_is_refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFix
         ([str(empty), "--model", str(folder)], "holds no documents"),
     ]:
         assert main(["coref", *arguments]) == 2
-        assert sentence in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert sentence in said
+        assert "on_error" not in said, "there is no such option"

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from transformers import BertConfig, BertForMaskedLM
 
 from longspan.cli import main
 from longspan.compare.plan_source import open_planned
@@ -37,6 +38,21 @@ def test_recipes_and_mistakes(refused, tmp_path: Path) -> None:
     assert "which is no folder here" in refused("plan", "longformer-imdb")
     assert "--device-memory is -1.0" in refused("plan", "small-mlm-window", "--device-memory", "-1")
     assert "--mechanism is 'nothing'" in refused("plan", "small-mlm-window", "--mechanism", "nothing")
+    assert "has no config.json, so it holds no model" in refused("plan", str(tmp_path))
     config(position_embedding="learned", max_position_embeddings=512).save_pretrained(tmp_path)
     with pytest.raises(InputError, match=r"--tokens is 1,024 .* positions for 512"):
         open_planned(str(tmp_path), 1024)
+
+
+def test_published_models_and_recipes_that_make_them_longer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    source, recipe = tmp_path / "bert", tmp_path / "longer.yaml"
+    BertForMaskedLM(BertConfig(vocab_size=50, max_position_embeddings=40, **sizes)).save_pretrained(source)
+    assert open_planned(str(source), 40).model_class.__name__ == "LongspanForMaskedLM"
+    assert main(["plan", str(source), "--tokens", "40", "--no-time", "--train"]) == 0
+    model = {"from": str(source), "attention": {"mechanism": "longformer", "left_tokens": 8}, "max_tokens": 64}
+    data = {"train": ["synthetic"], "validation": ["synthetic"]}
+    given = {"name": "longer", "task": {"name": "masked_lm", "max_tokens": 64}, "data": data, "model": model}
+    recipe.write_text(json.dumps({**given, "optimisation": {"steps": 1}}), encoding="utf-8")
+    found = open_planned(str(recipe), 64).config
+    assert (found.max_position_embeddings, found.layer_attention(0).left_tokens) == (64, 8)

@@ -131,6 +131,8 @@ def test_advice(tmp_path: Path) -> None:
     assert "a batch of 1 fits, and accumulate" in advice(min(peaks.values()) // 3)
     assert "rows of at most" in advice(min(peaks.values()) // 8)
     assert "Not even one token fits" in advice(1000)
+    forward = make_plan(str(tmp_path), Choice(tokens=8192), room=1000, timed=False).advice
+    assert forward[-1].endswith("the weights alone are too much; take a smaller model."), "there is nothing to adapt"
 
 
 def test_other_stacks_are_refused() -> None:

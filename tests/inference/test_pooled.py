@@ -72,7 +72,9 @@ def test_vectors_are_the_published_ones_and_stay_so(source: Path, longer: Path) 
         np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1), 1, atol=1e-6)
 
 
-def test_long_documents_are_read_whole_or_not_at_all(source: Path, longer: Path, tmp_path: Path) -> None:
+def test_long_documents_are_read_whole_or_not_at_all(
+    source: Path, longer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     whole = [TEXT] * 5
     assert embed_document(" ".join(whole), longer).tokens > 100
     changed = [*whole[:-1], TEXT.replace("river", "sea")]
@@ -86,6 +88,10 @@ def test_long_documents_are_read_whole_or_not_at_all(source: Path, longer: Path,
     found = load_file(tmp_path / "v.safetensors")
     np.testing.assert_allclose(found["documents"][0], reference(source, f"A heading {TEXT}"), atol=1e-6)
     assert found["sentences.0"].shape == (3, 24)
+    capsys.readouterr()
+    assert main([*command, "--output", str(tmp_path / "nowhere" / "v.safetensors")]) == 2
+    assert "nowhere' is no folder" in capsys.readouterr().err
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_heads_come_off_and_decoders_are_refused(source: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from longspan.checkpoints.mapping import transfer
 from longspan.checkpoints.plain_folders import PLAIN
 from longspan.checkpoints.registry import describe
 from longspan.checkpoints.sources import load_any
+from longspan.counting import counted
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 
@@ -95,7 +96,7 @@ def check_filled(missing: set[str]) -> None:
     if missing:
         raise InputError(
             f"the source model has no tensor for {min(missing)!r}"
-            + (f" (nor for {len(missing) - 1} others)" if len(missing) > 1 else "")
+            + (f" (nor for {counted(len(missing) - 1, 'other')})" if len(missing) > 1 else "")
             + "; its weights do not fit its configuration"
         )
 

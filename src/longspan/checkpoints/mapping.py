@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 import longspan.models
+from longspan.counting import counted
 from longspan.errors import InputError
 from longspan.settings import show
 
@@ -154,7 +155,7 @@ def transfer(
     if lost:
         raise InputError(
             f"tensor {lost[0]!r} of the source model has no place in the target"
-            + (f" (nor have {len(lost) - 1} others)" if len(lost) > 1 else "")
+            + (f" (nor have {counted(len(lost) - 1, 'other')})" if len(lost) > 1 else "")
             + "; the checkpoint has parts that this conversion does not know"
         )
     return [name for name, wanted in target.items() if _place(wanted) not in reached]

@@ -10,6 +10,7 @@ import typer
 
 from longspan.cli.documents import Encoding, Json, Raw, name_of, save_with_note, say_heading
 from longspan.cli.terminal import say, say_json
+from longspan.counting import counted
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _print(found: "DocumentAnswer", *, several: bool) -> None:
     sys.stdout.flush()
     count = sum(map(len, found.scores))
     sure = f"an answer is among the first three with probability {found.probability:.2f}"
-    say(f"[{count:,} passages searched in {found.seconds:.1f} s; {sure}]", error=True)
+    say(f"[{counted(count, 'passage')} searched in {found.seconds:.1f} s; {sure}]", error=True)
 
 
 def _file(found: "DocumentAnswer", several: bool) -> str:

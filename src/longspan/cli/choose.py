@@ -7,6 +7,7 @@ import typer
 
 from longspan.cli.documents import Encoding, Json, Raw
 from longspan.cli.terminal import say, say_json
+from longspan.counting import counted
 from longspan.errors import InputError
 
 
@@ -50,4 +51,5 @@ def choose(
         return
     for name, share in found.probabilities.items():
         say(f"{share:.2f}  {name}")
-    say(f"[{len(documents):,} documents read in {found.pieces:,} pieces, {found.seconds:.1f} s]", error=True)
+    told = f"{counted(len(documents), 'document')} read in {counted(found.pieces, 'piece')}"
+    say(f"[{told}, {found.seconds:.1f} s]", error=True)

@@ -8,6 +8,7 @@ import typer
 
 from longspan.cli.documents import Encoding, Raw, name_of, say_heading
 from longspan.cli.terminal import COLOURS, say, say_coloured, say_json
+from longspan.counting import counted
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def coref(
     mentions = sum(len(cluster) for one in found for cluster in one.clusters)
     clusters = sum(len(one.clusters) for one in found)
     words = sum(len(one.places) for one in found)
-    say(f"[{words:,} words, {mentions:,} mentions in {clusters:,} clusters]", error=True)
+    told = f"{counted(words, 'word')}, {counted(mentions, 'mention')} in {counted(clusters, 'cluster')}"
+    say(f"[{told}]", error=True)
 
 
 def _format(output: Path | None, asked: str | None) -> str:
@@ -88,8 +90,10 @@ def _read(file: str, encoding: str | None, raw: bool) -> "Iterator[Document | Co
 
     if FILES.search(file):
         from longspan.data.coreference.readers import read_coreference
+        from longspan.data.skipping import without_remedy
 
-        found = list(read_coreference(Path(file)))
+        with without_remedy():
+            found = list(read_coreference(Path(file), labelled=False))
         if not found:
             raise InputError(f"{file} holds no documents; give a CoNLL file with '#begin document' lines, or another")
         yield from found

@@ -7,6 +7,7 @@ import typer
 
 from longspan.cli.documents import Encoding, Json, name_of
 from longspan.cli.terminal import say, say_json
+from longspan.counting import counted
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,16 +41,19 @@ def embed(
     Examples: `longspan embed a.pdf b.md c.txt`, `longspan embed *.txt --output vectors.safetensors --sentences`.
     """
     from longspan.data.text.reading import read
+    from longspan.files import output_file
     from longspan.inference.embed import embed_document, load_encoder, save_vectors
 
     if output is not None and output.suffix != ".safetensors":
         raise InputError(f"--output {output} ends in no .safetensors; give a name that does")
+    target = None if output is None else output_file(output)  # known before anything is read
     documents = [read(file, encoding, raw=raw) for file in files]
     encoder = load_encoder(model)
     found = [embed_document(document, encoder) for document in documents]
-    if output is not None:
-        save_vectors(output, files, found, sentences=sentences)
-        say(f"{output}: {len(found)} documents, {sum(len(one.sentences) for one in found):,} sentences", error=True)
+    if target is not None:
+        save_vectors(target, files, found, sentences=sentences)
+        total = sum(len(one.sentences) for one in found)
+        say(f"{output}: {counted(len(found), 'document')}, {counted(total, 'sentence')}", error=True)
     if json:
         say_json([_record(file, one, sentences) for file, one in zip(files, found, strict=True)])
     elif output is None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from longspan.cli.terminal import say, say_json
+from longspan.counting import counted
 
 
 def evaluate(
@@ -60,7 +61,7 @@ def evaluate(
         say(f"{name:{width}} {number}{f'  ({mode})' if mode else ''}")
     if not result.scores:
         say("no scores: the data does not say what is right")
-    say(f"{result.report['rows']} rows of {data}, split {split}. {result.report['flavour']}".rstrip())
+    say(f"{counted(result.report['rows'], 'row')} of {data}, split {split}. {result.report['flavour']}".rstrip())
     say(f"metrics: {result.metrics_file}\npredictions: {result.predictions_file}")
     for file in result.files:
         say(f"also: {file}")

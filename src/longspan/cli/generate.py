@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from longspan.cli.terminal import say, say_json
+from longspan.counting import counted
 
 
 def generate(
@@ -48,4 +49,4 @@ def generate(
     say()
     sys.stdout.flush()
     rate = done.tokens / max(done.seconds, 1e-9)
-    say(f"[{done.tokens:,} tokens written in {done.seconds:.1f} s, {rate:,.0f} a second]", error=True)
+    say(f"[{counted(done.tokens, 'token')} written in {done.seconds:.1f} s, {rate:,.0f} a second]", error=True)

@@ -8,6 +8,7 @@ import typer
 
 from longspan.cli.documents import Encoding, Raw
 from longspan.cli.terminal import say, say_json
+from longspan.counting import counted
 
 if TYPE_CHECKING:
     from longspan.inference.importance import Weighed
@@ -63,7 +64,7 @@ def importance(
         _print(found)
     if found.note:
         say(f"note: {document.name}: {found.note}", error=True)
-    say(f"[{len(found.words):,} words, {found.important:,} important]", error=True)
+    say(f"[{counted(len(found.words), 'word')}, {found.important:,} important]", error=True)
 
 
 def _print(found: "Weighed") -> None:

@@ -7,6 +7,7 @@ import typer
 
 from longspan.cli.documents import Encoding, Raw
 from longspan.cli.terminal import say
+from longspan.counting import counted
 from longspan.errors import InputError
 
 
@@ -52,6 +53,6 @@ def index(
     added = found.added
     there = f", {added.known:,} there already" if added.known else ""
     say(
-        f"{output}: {added.documents:,} documents added ({added.passages:,} passages){there}; "
-        f"{len(found.documents):,} documents in {found.bytes / 1e6:.1f} MB"
+        f"{output}: {counted(added.documents, 'document')} added ({counted(added.passages, 'passage')}){there}; "
+        f"{counted(len(found.documents), 'document')} in {found.bytes / 1e6:.1f} MB"
     )

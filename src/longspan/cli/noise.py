@@ -9,6 +9,7 @@ import typer
 
 from longspan.cli.documents import Encoding
 from longspan.cli.terminal import COLOURS, say, say_coloured, say_json
+from longspan.counting import counted
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def _read(file: str, number: int, encoding: str | None) -> "Dialogue":
 
     from longspan.data.dialogue.plain import document_dialogue
     from longspan.data.dialogue.readers import has_own_encoding, is_of_dialogues, read_dialogues
+    from longspan.data.skipping import without_remedy
     from longspan.data.text.reading import read
 
     if encoding is not None and has_own_encoding(file):
@@ -82,7 +84,8 @@ def _read(file: str, number: int, encoding: str | None) -> "Dialogue":
             "known; leave it out"
         )
     if is_of_dialogues(file):
-        found = next(islice(read_dialogues(Path(file), encoding=encoding), number - 1, None), None)
+        with without_remedy():
+            found = next(islice(read_dialogues(Path(file), encoding=encoding), number - 1, None), None)
         if found is None and number == 1:
             raise InputError(f"{file} has no dialogue with words; give one that has some")
         if found is None:
@@ -112,18 +115,19 @@ def _pieces(
 def _told(dialogue: "Dialogue", trace: "Trace") -> str:
     """What was done, in words."""
     first, end = trace.window
-    told = [f"turns {first + 1:,} to {end:,} of {len(dialogue.turns):,}"]
+    which = f"turn {end:,}" if end - first == 1 else f"turns {first + 1:,} to {end:,}"
+    told = [f"{which} of {len(dialogue.turns):,}"]
     if not dialogue.speakers:
         told.append("nobody is named, so no speaker can be masked")
     elif trace.masked:
-        told.append(f"{len(trace.masked)} speakers masked")
+        told.append(f"{counted(len(trace.masked), 'speaker')} masked")
     if trace.split:
         told.append(f"turn {first + trace.split[0] + 1:,} split into {trace.split[1]}")
     if trace.merged:
         told.append(f"{trace.merged[1]} turns merged from turn {first + trace.merged[0] + 1:,} on")
     if trace.hidden:
         words = sum(length for _, _, length in trace.hidden)
-        told.append(f"{words} words hidden behind {len(trace.hidden)} masks")
+        told.append(f"{counted(words, 'word')} hidden behind {counted(len(trace.hidden), 'mask')}")
     if list(trace.order) != sorted(trace.order):
         told.append("turns shuffled")
     return "; ".join(told)

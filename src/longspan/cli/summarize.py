@@ -10,6 +10,7 @@ import typer
 
 from longspan.cli.documents import Encoding, Json, Raw, name_of, save_with_note, say_heading
 from longspan.cli.terminal import say, say_json
+from longspan.counting import counted
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -120,9 +121,9 @@ def _check_outputs(files: list[str], picture: Path | None, html: Path | None) ->
 def _print(file: str, summary: "Summary", sections: "Sequence[Section]") -> None:
     say("\n\n".join(map(str, sections)) or summary.text)
     _print_note(file, summary)
-    of = f"{len(summary.sentences)} of {len(summary.document):,} sentences, " if summary.document else ""
+    of = f"{len(summary.sentences)} of {counted(len(summary.document), 'sentence')}, " if summary.document else ""
     sys.stdout.flush()
-    say(f"[{name_of(file)}: {of}{summary.tokens:,} tokens read in {summary.seconds:.1f} s]", error=True)
+    say(f"[{name_of(file)}: {of}{counted(summary.tokens, 'token')} read in {summary.seconds:.1f} s]", error=True)
 
 
 def _print_note(file: str, summary: "Summary") -> None:

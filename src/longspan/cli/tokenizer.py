@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from longspan.cli.terminal import say
+from longspan.counting import counted
 
 
 def tokenizer(
@@ -52,4 +53,4 @@ def tokenizer(
     trained = train((piece for corpus in corpora for piece, _ in corpus.pieces()), size, simplify=simplify)
     with whole_folder(folder) as partial:
         trained.save_pretrained(partial)
-    say(f"{len(trained)} entries: {output}")
+    say(f"{counted(len(trained), 'entry', 'entries')}: {output}")

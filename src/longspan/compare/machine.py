@@ -13,6 +13,8 @@ from pathlib import Path
 
 import torch
 
+from longspan.counting import counted
+
 STATUS = Path("/proc/self/status")
 SPARED = 0.9
 """Of the memory that is free, how much a cell may take; the rest is left to the machine."""
@@ -25,7 +27,7 @@ def machine(device: str = "cpu") -> str:
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, transformers {transformers.__version__}"
     if device == "cuda":
         return f"{torch.cuda.get_device_name()}, {versions}"
-    return f"{_processor()}, {os.cpu_count()} cores, {_threads()}, {versions}"
+    return f"{_processor()}, {counted(os.cpu_count() or 1, 'core')}, {_threads()}, {versions}"
 
 
 def _processor() -> str:
@@ -37,8 +39,7 @@ def _processor() -> str:
 
 
 def _threads() -> str:
-    count = torch.get_num_threads()
-    return "1 thread" if count == 1 else f"{count} threads"
+    return counted(torch.get_num_threads(), "thread")
 
 
 @dataclass

@@ -19,6 +19,7 @@ from longspan.compare.plan import (
 )
 from longspan.compare.plan_source import Planned, open_planned
 from longspan.compare.plan_time import Stopwatch
+from longspan.counting import counted
 from longspan.settings import entry
 
 GIB = 2**30
@@ -135,5 +136,6 @@ def _smaller(rows: Sequence[Row], room: int) -> str:
         return f"With {least.name}, a batch of {most:,} fits{rest}."
     longest = longest_row(least.planned, least.choice, room, least.weights)
     if longest:
-        return f"With {least.name} and a batch of 1, rows of at most {longest:,} tokens fit."
-    return "Not even one token fits: the weights and their states alone are too much; take a smaller model, or LoRA."
+        return f"With {least.name} and a batch of 1, rows of at most {counted(longest, 'token')} fit."
+    whose, other = ("the weights and their states", ", or LoRA") if least.choice.train else ("the weights", "")
+    return f"Not even one token fits: {whose} alone are too much; take a smaller model{other}."

@@ -38,7 +38,10 @@ def open_planned(source: str, tokens: int) -> Planned:
         InputError: there is neither; the recipe starts from a model that is not here; the model is too short.
     """
     folder = Path(os.path.expanduser(source))
-    found = _of_folder(folder) if (folder / "config.json").is_file() else _of_recipe(source)
+    is_model = (folder / "config.json").is_file()
+    if folder.is_dir() and not is_model:
+        raise InputError(f"folder {source!r} has no config.json, so it holds no model; name one that does, or a recipe")
+    found = _of_folder(folder) if is_model else _of_recipe(source)
     longest = found.config.max_position_embeddings
     if found.config.position_embedding not in ("sinusoidal", "none") and tokens > longest:
         raise InputError(
@@ -50,28 +53,20 @@ def open_planned(source: str, tokens: int) -> Planned:
 
 def _of_folder(folder: Path) -> Planned:
     from longspan import models
+    from longspan.checkpoints.loading import load_model
     from longspan.models import LongspanConfig, LongspanModel
 
-    config = _config_of(folder)
+    if '"longspan"' not in (folder / "config.json").read_text(encoding="utf-8"):
+        model = load_model(folder)  # a published one becomes ours
+        return Planned(name=str(folder), config=model.config, model_class=type(model))
+    config = LongspanConfig.from_pretrained(folder)
     name = next(iter(config.architectures or ()), "")
-    known = name in models.__all__ and isinstance(config, LongspanConfig)
+    known = name in models.__all__
     return Planned(name=str(folder), config=config, model_class=getattr(models, name) if known else LongspanModel)
 
 
-def _config_of(folder: Path) -> Any:
-    """The configuration in a folder, of ours or as ours."""
-    from longspan.models import LongspanConfig
-
-    text = (folder / "config.json").read_text(encoding="utf-8")
-    if '"longspan"' in text:
-        return LongspanConfig.from_pretrained(folder)
-    from longspan.checkpoints.sources import load_any
-
-    return load_any(folder).config
-
-
 def _of_recipe(source: str) -> Planned:
-    from longspan.training.models import new_config
+    from longspan.training.models import new_config, published_model
     from longspan.training.recipe_file import load_recipe
 
     recipe = load_recipe(source)
@@ -83,6 +78,7 @@ def _of_recipe(source: str) -> Planned:
                 f"recipe {show(source)} starts from {recipe.model.source!r}, which is no folder here; name the folder "
                 "of a model, or give the recipe with model.from set to one"
             )
-        return Planned(name=source, config=_config_of(start), model_class=task.model_class())
+        config = published_model(task, recipe.model, start).config
+        return Planned(name=source, config=config, model_class=task.model_class())
     config = new_config(task, recipe.model, recipe.tokenizer.train or 32_768)
     return Planned(name=source, config=config, model_class=task.model_class())

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+from longspan.counting import counted
 from longspan.errors import InputError
 
 logger = logging.getLogger(__name__)
+
+REMEDY = " (on_error: skip passes over such records)"
 
 Given = TypeVar("Given")
 Row = TypeVar("Row")
@@ -19,6 +23,15 @@ def check_on_error(on_error: str) -> None:
     """Raise `InputError` unless it is "raise" or "skip"."""
     if on_error not in ("raise", "skip"):
         raise InputError(f"on_error={on_error!r} is unknown; choose 'raise' or 'skip'")
+
+
+@contextmanager
+def without_remedy() -> Iterator[None]:
+    """For who reads a file whole and has no option to skip: errors do not advise it."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).removesuffix(REMEDY)) from None
 
 
 @dataclass
@@ -39,12 +52,12 @@ class Skipped:
 
     def with_remedy(self, sentence: str) -> str:
         """A sentence that says what is wrong with a record, with what else could be done where it stops the reading."""
-        return sentence if self.on_error == "skip" else f"{sentence} (on_error: skip passes over such records)"
+        return sentence if self.on_error == "skip" else sentence + REMEDY
 
     def report(self) -> None:
         """Say in the log how many records were passed over, if any were."""
         if self.count:
-            records = "1 corrupt record was" if self.count == 1 else f"{self.count:,} corrupt records were"
+            records = counted(self.count, "corrupt record was", "corrupt records were")
             logger.warning("%s: %s skipped; the first: %s", self.place, records, self.first)
 
 

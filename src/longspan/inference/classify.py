@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from longspan.counting import counted
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,9 +74,11 @@ def load_classifier(model: str | Path) -> Classifier:
 
     loaded, tokenizer = load_pair(model)
     if not isinstance(loaded, LongspanForSequenceClassification) or (loaded.config.num_labels or 0) < 2:
+        classifies = isinstance(loaded, LongspanForSequenceClassification)
+        lack = f"has {counted(loaded.config.num_labels or 0, 'label')}" if classifies else "does not classify"
         raise InputError(
-            f"model {str(model)!r} is a {type(loaded).__name__} of {loaded.config.num_labels} labels, which tells none "
-            "apart; give one that `longspan train` made for the task classification"
+            f"model {str(model)!r} is a {type(loaded).__name__}, which {lack}; give one that `longspan train` made for "
+            "the task classification"
         )
     task = task_beside(Path(model))
     task = task if isinstance(task, Classification) else Classification()

@@ -47,15 +47,16 @@ class Resolved:
         events: list[tuple[int, int, int, int]] = []
         for number, cluster in enumerate(self.clusters):
             for start, end in cluster:
-                # At one place: what ends comes first, inner before outer; then what begins, outer before inner.
-                events += [(start, 1, -end, number), (end, 0, -start, number)]
+                # At one place: what ends comes first, inner before outer; then what begins, outer before inner; last
+                # what ends where it begins, as a word without characters does, of which OntoGUM has one.
+                events += [(start, 1, -end, number), (end, 0 if start < end else 2, -start, number)]
         around: list[int] = []
         place = 0
         for at, begins, _, number in sorted(events):
             if at > place:
                 yield self.text[place:at], around[-1] if around else None
                 place = at
-            if begins:
+            if begins == 1:
                 around.append(number)
                 yield "[", number
             else:

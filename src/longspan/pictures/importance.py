@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from longspan.counting import counted
 from longspan.inference.importance import Weighed
 from longspan.pictures.pages import SHADES
 from longspan.pictures.shaded import Shaded, shaded_page
@@ -25,7 +26,7 @@ def importance_page(found: Weighed, title: str = "Importance") -> str:
         title,
         found.text,
         (Shaded(each.start, each.end, shade_of(each.importance), f"{each.importance:.2f}") for each in found.words),
-        facts=[f"{len(found.words):,} words", f"{found.important:,} important"],
+        facts=[counted(len(found.words), "word"), f"{found.important:,} important"],
         legend=(SAID[found.by], entries if several else [entries[0], entries[-1]]),
     )
 

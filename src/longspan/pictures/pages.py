@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
+from longspan.counting import counted
 from longspan.data.text.blocks import SPOKEN, Block, Document, Kind
 from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError
@@ -94,8 +95,8 @@ def summary_page(document: Document, summary: Summary, title: str = "", sections
 def _counts(document: Document, summary: Summary, title: str) -> str:
     counts = [_line(document.name)] if document.name != title else []
     if summary.document:
-        counts.append(f"{len(summary.sentences)} of {len(summary.document):,} sentences")
-    counts.append(f"{summary.tokens:,} tokens read")
+        counts.append(f"{len(summary.sentences)} of {counted(len(summary.document), 'sentence')}")
+    counts.append(f"{counted(summary.tokens, 'token')} read")
     if len(document.pages) > 1:
         counts.append(f"{len(document.pages)} pages")
     parts = "".join(f'<li dir="auto">{part}</li>' for part in counts)

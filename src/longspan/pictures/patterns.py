@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longspan.characters import shown
+from longspan.counting import counted
 from longspan.errors import InputError
 from longspan.extras import require
 from longspan.files import output_file, whole_file
@@ -137,7 +138,7 @@ def _paint(mask: Mask, first_colour: int = 0) -> Any:
 
 
 def _tokens(count: int) -> str:
-    return "1 token" if count == 1 else f"{count:,} tokens"
+    return counted(count, "token")
 
 
 def _count_text(visible: int, pairs: int, whom: str = "") -> str:

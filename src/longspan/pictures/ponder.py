@@ -6,6 +6,7 @@ from collections import Counter
 from os import PathLike
 from typing import Any
 
+from longspan.counting import counted
 from longspan.inference.ponder import Pondered, ponder_times
 from longspan.pictures.pages import SHADES, check_page, save_page
 from longspan.pictures.shaded import Shaded, shaded_page
@@ -47,7 +48,7 @@ def ponder_page(pondered: Pondered, title: str = "Ponder times") -> str:
         title,
         pondered.text,
         (Shaded(each.start, each.end, shade_of(each.steps, most), in_words(each.steps)) for each in pondered.pieces),
-        facts=[f"{len(pondered.pieces):,} tokens", f"{pondered.mean:.2f} steps on average, at most {most}"],
+        facts=[counted(len(pondered.pieces), "token"), f"{pondered.mean:.2f} steps on average, at most {most}"],
         legend=(
             "Tokens by steps",
             [(shade_of(steps, most), in_words(steps), counts[steps]) for steps in range(1, most + 1)],
@@ -62,4 +63,4 @@ def shade_of(steps: int, most: int) -> int:
 
 def in_words(steps: int) -> str:
     """ "1 step" """
-    return f"{steps} {'step' if steps == 1 else 'steps'}"
+    return counted(steps, "step")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from longspan.counting import counted
 from longspan.errors import InputError
 from longspan.extras import require
 from longspan.inference.results import ScoredSentence, Summary
@@ -53,7 +54,8 @@ def draw_summary(summary: Summary, title: str = "") -> Figure:
     name = textwrap.shorten(title, 80, placeholder="…")
     fonts = installed_fonts()
     figure.text(0.06, 1 - 0.28 / height, name or "Summary", fontsize=13, weight="bold", color=INK, family=fonts)
-    counts = f"{len(summary.sentences)} of {len(summary.document):,} sentences · {summary.tokens:,} tokens read"
+    total = counted(len(summary.document), "sentence")
+    counts = f"{len(summary.sentences)} of {total} · {counted(summary.tokens, 'token')} read"
     figure.text(0.06, 1 - 0.52 / height, counts, fontsize=9.5, color=QUIET)
     top = below / height
     for number, lines in enumerate(entries, 1):

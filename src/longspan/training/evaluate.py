@@ -52,7 +52,7 @@ TASK_OF_MODEL = {
 """What a model is scored on when no recipe lies beside it."""
 
 
-ENDING = re.compile(r"\.(jsonl|ndjson|json|txt|csv|tsv|parquet)(\.gz|\.xz)?$", re.IGNORECASE)
+ENDING = re.compile(r"\.(jsonl|ndjson|json|txt|csv|tsv|parquet|conll)(\.gz|\.xz)?$", re.IGNORECASE)
 """What a file's name loses in the names of its scores."""
 
 

@@ -125,6 +125,14 @@ def test_it_is_written_back_and_crossing_mentions_of_a_cluster_are_refused(tmp_p
     assert read(conll_text([fine, row.__class__(id="b", sentences=(("c",),))]), tmp_path)[0] == fine
 
 
+def test_tabs_and_line_ends_of_other_files_break_no_line(tmp_path: Path) -> None:
+    words, marks = (("a\tb", "\n", "", "c\r"),), (((0, 1), (3, 3)), ((1, 1), (2, 2)))
+    row = CoreferenceRow(id="a\nb", sentences=words, speakers=(("x\ty",) * 4,), clusters=marks)
+    (found,) = read(conll_text([row]), tmp_path)
+    assert (found.id, found.words, found.clusters) == ("a b", ("a b", " ", "", "c "), marks)
+    assert found.speakers == (("x y",) * 4,)
+
+
 def test_crossing_is_found_where_mentions_lie_between() -> None:
     assert crossing([(0, 5), (1, 2), (3, 8)]) == ((0, 5), (3, 8))
     assert crossing([(0, 5), (1, 2), (3, 5), (6, 8), (6, 6)]) is None

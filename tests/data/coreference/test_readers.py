@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ def test_json_lines_and_back(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(record_of(row)) + "\n" for row in rows), encoding="utf-8")
     assert list(read_coreference(tmp_path, "train")) == rows
     assert list(read_coreference(file, limit=2)) == rows[:2]
+    part = replace(rows[0], part=3)  # of a long document of OntoNotes
+    assert row_of(json.loads(json.dumps(record_of(part)))) == part
 
 
 def test_made_up_documents_follow_their_rule() -> None:

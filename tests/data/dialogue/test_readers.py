@@ -149,7 +149,7 @@ def test_corrupt_dialogues_can_be_skipped(tmp_path: Path, caplog: pytest.LogCapt
     file = written(tmp_path / "a.jsonl", '{"number": 3}\n{"dialogue": "A: b."}\n{"dialogue": "..."}')
     assert lines(one(file, on_error="skip")) == ["A: b."]
     assert "1 corrupt record was skipped" in caplog.text
-    assert "1 dialogues have no turn with words" in caplog.text
+    assert "1 dialogue without words is left out" in caplog.text
 
 
 def test_a_long_array_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

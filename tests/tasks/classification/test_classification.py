@@ -76,7 +76,7 @@ def test_cleaning_is_a_part_of_the_task(tokenizer) -> None:
 
 
 def test_what_cannot_be_learned_or_scored(tokenizer) -> None:
-    with pytest.raises(InputError, match="all 4 training rows have the label 'good'"):
+    with pytest.raises(InputError, match="the label is 'good' in all of 4 training rows"):
         Classification().of_rows(ROWS[::2])
     with pytest.raises(InputError, match=r"task\.labels is \['a'\]"):
         Classification(labels=("a",))

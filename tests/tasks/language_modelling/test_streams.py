@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from longspan.counting import counted
 from longspan.data.corpus.stream import Stream
 from longspan.data.summaries.synthetic import synthetic_rows
 from longspan.errors import InputError
@@ -68,7 +69,7 @@ def test_what_columns_leave_out_is_said(stream: Stream, caplog: pytest.LogCaptur
     data.set_batch_size(7)
     left = (len(stream) - 1) % 7
     assert left
-    assert f"{left} tokens at the end of the corpus are left out" in caplog.messages[0]
+    assert f"the corpus is longer by {counted(left, 'token')} than 7 columns of" in caplog.messages[0]
     with pytest.raises(InputError, match=r"optimisation.batch_size is 1000, but the corpus has"):
         data.set_batch_size(1000)
 

@@ -96,6 +96,22 @@ def test_what_leaves_no_room_is_named(tokenizer):
         CandidateChoice().pieces(ROW, train_tokenizer(["a"], 300))
 
 
+def test_supports_of_which_a_tokenizer_keeps_nothing_leave_the_question_its_piece(tokenizer):
+    class Deaf:  # as BERT's tokenizer is for characters that cannot be seen
+        def __call__(self, texts, **options):
+            ids = tokenizer(texts, **options)["input_ids"]
+            return {"input_ids": [[] if text == " \u200b" else one for text, one in zip(texts, ids, strict=True)]}
+
+        def __getattr__(self, name):
+            return getattr(tokenizer, name)
+
+    task, unseen = CandidateChoice(max_tokens=64), ChoiceRow("c", "x", ("a", "b"), ("\u200b",), "b")
+    rows = [task.pieces(row, Deaf()) for row in (unseen, ALONE)]
+    batch = task.collator(tokenizer)(rows)
+    assert batch["example_ids"].tolist() == [0, 1]
+    assert batch["candidate_ids"][0].max() == 1
+
+
 class Prefers:
     """A model that gives the candidates of every question these logits."""
 
@@ -148,7 +164,7 @@ RECORD = {"id": "a", "query": "country x", "candidates": ["y", "z"], "supports":
         ({"candidates": []}, "row 1: field 'candidates' is empty, so that there is nothing to choose"),
         ({"candidates": "y"}, "field 'candidates' of the record holds a str instead of a list"),
         ({"candidates": None}, "field 'candidates' of the record holds null instead of a list"),
-        ({"answer": "q"}, "the answer 'q' is none of the 2 candidates; add it"),
+        ({"answer": "q"}, "the answer 'q' is not among 2 candidates; add it"),
         ({"supports": ["", " "]}, "field 'supports' has no text"),
         ({"supports": [3]}, "a support is 3; give a list of texts"),
         ({"query": ""}, "the query"),

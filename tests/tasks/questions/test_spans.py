@@ -134,7 +134,7 @@ def test_per_span_draws_one_in_each_epoch(tokenizer, tmp_path):
 def test_rows_without_an_answer_are_counted_and_left_out_of_training(tokenizer, tmp_path, caplog):
     task = SpanAnswers(**LONG, loss="any_span")
     assert len(task.dataset([NAMED, NO_ANSWER], tokenizer, training=True, seed=1, folder=tmp_path)) == 1
-    assert "1 of 2 rows hold no answer and are left out" in caplog.text
+    assert "left out for want of an answer: 1 of 2 rows" in caplog.text
     assert len(task.dataset([NAMED, NO_ANSWER], tokenizer, training=False, seed=1, folder=tmp_path)) == 2
     with pytest.raises(InputError, match="none of the 1 training rows holds an answer"):
         task.dataset([NO_ANSWER], tokenizer, training=True, seed=1, folder=tmp_path)

@@ -115,7 +115,9 @@ def _longer_config(
 ) -> LongspanConfig:
     """The source's configuration with new attention, length and default globals."""
     old = base.config
-    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int) or max_tokens < old.max_position_embeddings:
+    if isinstance(max_tokens, bool) or not isinstance(max_tokens, int):
+        raise InputError(f"max_tokens={max_tokens!r} is no whole number; give one")
+    if max_tokens < old.max_position_embeddings:
         raise InputError(
             f"max_tokens={max_tokens!r} is less than the {old.max_position_embeddings} tokens that the source already "
             "reads; give at least that many"

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from longspan.counting import counted
 from longspan.data.coreference.rows import CoreferenceRow, Mention, crossing
 from longspan.data.jsonl import UNREADABLE, open_bytes, unreadable
 from longspan.data.skipping import Skipped
@@ -28,6 +29,7 @@ _BEGIN = re.compile(r"#\s*begin document\s*(?:\((?P<inner>.*)\)|(?P<bare>[^;]*?)
 _END = re.compile(r"#\s*end document")
 _MARK = re.compile(r"\(\w+\)|\(\w+|\w+\)")
 _NONE = {"", "-", "_", "*"}
+_ENDS = str.maketrans("\t\n\r", "   ")
 SPEAKER = 9
 """Column of the speaker, from 0, in files that have it."""
 
@@ -103,8 +105,8 @@ class _Document:
         cells = text.split("\t") if "\t" in text else text.split()
         if len(cells) != 3 and len(cells) < 5:
             raise InputError(
-                f"{place}: {len(cells)} columns; a row has document, part, index, word, … and brackets, or index, word "
-                "and brackets"
+                f"{place}: {counted(len(cells), 'column')}; a row has document, part, index, word, … and brackets, or "
+                "index, word and brackets"
             )
         speaker = cells[SPEAKER] if len(cells) > SPEAKER + 1 else ""
         self.sentences[-1].append(cells[1 if len(cells) == 3 else 3])
@@ -167,17 +169,18 @@ def conll_text(rows: Iterable[CoreferenceRow]) -> str:
 def _lines(row: CoreferenceRow) -> Iterator[str]:
     marks = _marks(row)
     place = 0
-    yield f"#begin document ({row.id}); part {row.part:03d}\n"
+    name = _cell(row.id)
+    yield f"#begin document ({name}); part {row.part:03d}\n"
     for number, sentence in enumerate(row.sentences):
         for index, word in enumerate(sentence):
             speaker = row.speakers[number][index] if row.speakers is not None else ""
             cells = [
-                row.id,
+                name,
                 str(row.part),
                 str(index),
-                word,
+                _cell(word),
                 *["-"] * 5,
-                speaker or "-",
+                _cell(speaker) or "-",
                 "-",
                 "-",
                 marks.get(place, "-"),
@@ -186,6 +189,11 @@ def _lines(row: CoreferenceRow) -> Iterator[str]:
             place += 1
         yield "\n"
     yield "#end document\n"
+
+
+def _cell(text: str) -> str:
+    """A text without what ends a column or a line, as some tokenizers have it for words."""
+    return text.translate(_ENDS)
 
 
 def _marks(row: CoreferenceRow) -> dict[int, str]:

@@ -43,7 +43,12 @@ _JSON = re.compile(r"\.(jsonl|jsonlines)(\.gz|\.xz)?$", re.IGNORECASE)
 
 
 def read_coreference(
-    data: str | Path | Sequence[str | Path], split: str = "train", limit: int | None = None, *, on_error: str = "raise"
+    data: str | Path | Sequence[str | Path],
+    split: str = "train",
+    limit: int | None = None,
+    *,
+    labelled: bool = True,
+    on_error: str = "raise",
 ) -> Iterator[CoreferenceRow]:
     """Stream the documents of a data set.
 
@@ -52,6 +57,7 @@ def read_coreference(
             reader, "synthetic", or several of these.
         split: which split of a directory or a named data set; a single file is read whatever the split.
         limit: stop after so many documents.
+        labelled: whether JSON records must have clusters; False takes those without, to find them.
         on_error: "raise" stops at a malformed document; "skip" passes over it, and the log says how many there were.
 
     Raises:
@@ -62,21 +68,25 @@ def read_coreference(
 
     def read_file(path: Path, _: Any) -> Iterator[CoreferenceRow]:
         skipped = Skipped(str(path), on_error)
-        return _records(path, skipped) if _JSON.search(path.name) else read_conll(path, skipped)
+        return _records(path, skipped, labelled) if _JSON.search(path.name) else read_conll(path, skipped)
 
     return read(data, split, COREFERENCE, read_file, limit)
 
 
-def _records(path: Path, skipped: Skipped) -> Iterator[CoreferenceRow]:
+def _records(path: Path, skipped: Skipped, labelled: bool) -> Iterator[CoreferenceRow]:
     """Documents of a JSON Lines file, as most programs for coreference write them."""
     stem = path.name.split(".")[0]
-    return parsed(read_jsonl(path, skipped.add), lambda record, number: row_of(record, f"{stem}:{number}"), skipped)
+
+    def parse(record: Record, number: int) -> CoreferenceRow:
+        return row_of(record, f"{stem}:{number}", labelled=labelled)
+
+    return parsed(read_jsonl(path, skipped.add), parse, skipped)
 
 
-def row_of(record: Record, default_id: str = "") -> CoreferenceRow:
+def row_of(record: Record, default_id: str = "", *, labelled: bool = True) -> CoreferenceRow:
     """The document of one JSON record; `InputError` where it is malformed, without a place."""
     speakers = _words(record, "speakers") if record.get("speakers") else None
-    given = list_of(record, "clusters")
+    given = list_of(record, "clusters") if labelled or "clusters" in record else []
     try:
         clusters = tuple(tuple((start, end) for start, end in cluster) for cluster in given)
         whole = all(type(place) is int for cluster in clusters for mention in cluster for place in mention)
@@ -86,6 +96,7 @@ def row_of(record: Record, default_id: str = "") -> CoreferenceRow:
         raise InputError("field 'clusters' holds other than lists of [first word, last word]; count words from 0")
     return CoreferenceRow(
         id=name_of(record, "doc_key", name_of(record, "id", default_id)),
+        part=part if type(part := record.get("part")) is int and part > 0 else 0,
         sentences=_words(record, "sentences"),
         speakers=speakers,
         clusters=clusters,
@@ -94,7 +105,8 @@ def row_of(record: Record, default_id: str = "") -> CoreferenceRow:
 
 def record_of(row: CoreferenceRow) -> Record:
     """A document as such a record."""
-    record: Record = {"doc_key": row.id, "sentences": row.sentences, "clusters": row.clusters}
+    part = {"part": row.part} if row.part else {}
+    record: Record = {"doc_key": row.id, **part, "sentences": row.sentences, "clusters": row.clusters}
     return record if row.speakers is None else record | {"speakers": row.speakers}
 
 

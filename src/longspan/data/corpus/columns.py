@@ -10,6 +10,7 @@ import logging
 
 import numpy as np
 
+from longspan.counting import counted
 from longspan.data.corpus.stream import Stream
 from longspan.errors import InputError
 
@@ -34,14 +35,14 @@ class Columns:
         self.tokens = (len(stream) - 1) // columns
         if self.tokens < 1:
             raise InputError(
-                f"{name} is {columns}, but the corpus has {len(stream)} tokens, not one for each column; lower it or "
-                "give more text"
+                f"{name} is {columns}, but the corpus has {counted(len(stream), 'token')}, not one for each column; "
+                "lower it or give more text"
             )
         if left := len(stream) - 1 - self.tokens * columns:
             logger.warning(
-                "%s tokens at the end of the corpus are left out: %s columns of %s tokens are whole", left, columns,
-                self.tokens,
-            )  # fmt: skip
+                "the corpus is longer by %s than %s of %s, and the rest is left out",
+                *(counted(left, "token"), counted(columns, "column"), counted(self.tokens, "token")),
+            )
 
     @property
     def segments(self) -> int:

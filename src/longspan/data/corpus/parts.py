@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from longspan.counting import counted
 from longspan.data.jsonl import UNREADABLE, check_regular, open_bytes, unreadable
 from longspan.data.sources import split_of
 from longspan.errors import InputError
@@ -81,7 +82,9 @@ def _opened(path: Path, name: str) -> Iterator[tuple[Any, int]]:
             inside = [each for each in archive.infolist() if not each.is_dir()]
             chosen = [each for each in inside if Path(each.filename).name == name] or inside
             if len(chosen) != 1:
-                raise InputError(f"{path} holds {len(inside)} files, none of them named {name}; unpack the one to read")
+                raise InputError(
+                    f"{path} holds {counted(len(inside), 'file')}, none of them named {name}; unpack the one to read"
+                )
             with archive.open(chosen[0]) as file:
                 yield file, chosen[0].file_size
         return
@@ -114,7 +117,7 @@ def _texts(file: IO[bytes], start: int, end: int, path: Path) -> Iterator[str]:
     if cut and behind:
         decoder.decode(b"", final=True)  # raises
     elif cut:
-        logger.warning("%s ends within a character, whose %s bytes are left out", path, cut)
+        logger.warning("%s ends within a character, which is left out (%s)", path, counted(cut, "byte"))
 
 
 def _without_rest(block: bytes) -> bytes:

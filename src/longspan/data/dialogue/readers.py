@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from longspan.counting import counted
 from longspan.data.dialogue.plain import document_dialogue
 from longspan.data.dialogue.records import dialogue_of
 from longspan.data.dialogue.subtitles import FILES, read_subtitles
@@ -114,7 +115,8 @@ def _records(path: Path, skipped: Skipped) -> Iterator[Dialogue]:
         empty += not dialogue.turns
     skipped.report()
     if empty:
-        logger.warning("%s: %d dialogues have no turn with words and are left out", path, empty)
+        some = counted(empty, "dialogue without words is", "dialogues without words are")
+        logger.warning("%s: %s left out", path, some)
 
 
 def _document(path: Path, skipped: Skipped, encoding: str | None) -> Iterator[Dialogue]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from longspan.counting import counted
 from longspan.data.fields import Record, list_of, name_of, value_of
 from longspan.data.jsonl import read_json, read_jsonl
 from longspan.data.questions.rows import check_text
@@ -123,5 +124,6 @@ def choice_row(record: Record, default_id: str = "") -> ChoiceRow:
         raise InputError("field 'supports' has no text, so that there is nothing to read; give one document or more")
     answer = record.get("answer")
     if answer is not None and answer not in candidates:
-        raise InputError(f"the answer {str(answer)[:80]!r} is none of the {len(candidates)} candidates; add it to them")
+        there = counted(len(candidates), "candidate")
+        raise InputError(f"the answer {str(answer)[:80]!r} is not among {there}; add it to them")
     return ChoiceRow(name_of(record, "id", default_id), query, tuple(candidates), tuple(supports), answer)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.characters import check_characters
+from longspan.counting import counted
 from longspan.data.fields import Record, kind_of, list_of, name_of, value_of
 from longspan.data.jsonl import read_json, read_jsonl
 from longspan.data.questions.hop_rows import Fact, HopRow, Paragraph
@@ -142,7 +143,7 @@ class _Notes:
         self.path = path
         self.counts = {
             "a supporting fact that names no paragraph, or a sentence that it does not have": 0,
-            "an answer that stands in none of their supporting paragraphs": 0,
+            "an answer that stands in no supporting paragraph": 0,
         }
 
     def add(self, row: HopRow) -> None:
@@ -156,5 +157,5 @@ class _Notes:
     def report(self) -> None:
         for what, count in self.counts.items():
             if count:
-                some = "one question has" if count == 1 else f"{count:,} questions have"
-                logger.warning("%s: %s %s; it is scored, and not learned", self.path, some, what)
+                some = counted(count, "question has", "questions have")
+                logger.warning("%s: %s %s; that is scored, and not learned", self.path, some, what)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from longspan.counting import counted
 from longspan.data.skipping import Skipped, check_on_error
 from longspan.data.sources import DataSet, Kind, read
 from longspan.data.summaries.layouts import LAYOUTS, Choice, detect_layout, parse_record
@@ -155,8 +156,8 @@ def _rows(
     skipped.report()
     if empty:
         logger.warning(
-            "%s: %d records have no text, or no summary that was asked for (questions=%s); the first is in line %d",
-            *(place, len(empty), choice.questions, empty[0]),
+            "%s: %s no text, or no summary that was asked for (questions=%s); the first is in line %d",
+            *(place, counted(len(empty), "record has", "records have"), choice.questions, empty[0]),
         )
 
 

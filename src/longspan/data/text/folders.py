@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from longspan.characters import on_one_line
+from longspan.counting import counted
 from longspan.errors import InputError
 
 READABLE = frozenset([".txt", ".text", ".md", ".markdown", ".rst", ".html", ".htm", ".xhtml", ".pdf", ".docx", ".epub"])
@@ -52,4 +53,4 @@ def passed_over(others: Counter[str]) -> str | None:
         return None
     kinds = [f"{count} {on_one_line(name)}" for name, count in others.most_common(4) if count]
     more = "" if len(+others) <= 4 else ", …"
-    return f"{total:,} {'file' if total == 1 else 'files'} passed over ({', '.join(kinds)}{more})"
+    return f"{counted(total, 'file')} passed over ({', '.join(kinds)}{more})"

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 import torch
 
+from longspan.counting import counted
 from longspan.data.labelled.cleaning import clean
 from longspan.data.labelled.readers import read_labelled
 from longspan.data.labelled.rows import LabelledRow
@@ -67,8 +68,8 @@ class Classification(Task):
         found = sorted({row.label for row in rows})
         if len(found) < 2 and not self.labels:
             raise InputError(
-                f"all {len(rows)} training rows have the label {show(found[0])}, so there is nothing to tell apart; "
-                "give data with two labels or more, or the right task.label_field"
+                f"the label is {show(found[0])} in all of {counted(len(rows), 'training row')}, so there is nothing to "
+                "tell apart; give data with two labels or more, or the right task.label_field"
             )
         return self if self.labels else replace(self, labels=tuple(found))
 
@@ -115,7 +116,7 @@ class Classification(Task):
             if row.label not in numbers:
                 raise InputError(
                     f"row {show(row.id)} has the label {show(row.label)}, which was not seen in training "
-                    f"({', '.join(map(show, self.labels[:20]))}); correct it, or name all of them in task.labels"
+                    f"({', '.join(map(show, self.labels[:20]))}); correct it, or train with all of them in task.labels"
                 )
 
         def features(row: LabelledRow) -> dict[str, Any]:
@@ -153,7 +154,7 @@ class Classification(Task):
             best = task.labels[int(each.argmax())]
             lines.append({"id": row.id, "label": row.label, "prediction": best, "probabilities": named})
         flavour = (
-            f"percent, but for brier (a sum over the labels, 0 to 2); calibration error over {BINS} equal bins; "
+            f"Percent, but for brier (a sum over the labels, 0 to 2); calibration error over {BINS} equal bins; "
             f"documents cut at {self.max_tokens} tokens"
         )
         return Outcome(scores=classification_scores(found, gold, task.labels), lines=lines, flavour=flavour)

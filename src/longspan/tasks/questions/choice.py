@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import torch
 
+from longspan.counting import counted
 from longspan.data.questions.choices import ChoiceRow, read_choices
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Count, Range
@@ -96,7 +97,8 @@ class CandidateChoice(Task):
         between = separator(tokenizer)
         stream = list(chain.from_iterable([between, *support] for support in supports))[1:]
         room = self.max_tokens - len(opening) - 2
-        parts = [stream[start : start + room] for start in range(0, len(stream), room)][: self.max_pieces]
+        # Supports of which the tokenizer keeps nothing are one empty piece: every question has logits.
+        parts = [stream[start : start + room] for start in range(0, max(1, len(stream)), room)][: self.max_pieces]
         rows = [
             {"input_ids": [*opening, between, *part, between], "candidate_ids": [*places, *[-1] * (len(part) + 2)]}
             for part in parts
@@ -115,8 +117,8 @@ class CandidateChoice(Task):
         longest = _longest([len(one) for one in candidates], room)
         if not longest:
             raise InputError(
-                f"the query of row {row.id!r} and its {len(candidates)} candidates leave no room for supports in "
-                f"max_tokens={self.max_tokens}; raise it, or leave the row out"
+                f"the query of row {row.id!r} and its {counted(len(candidates), 'candidate')} leave no room for "
+                f"supports in max_tokens={self.max_tokens}; raise it, or leave the row out"
             )
         q, end_q, ent, end_ent = known_ids(tokenizer, MARKERS)
         opening, places = [q, *query, end_q], [-1] * (len(query) + 2)
@@ -173,7 +175,7 @@ class CandidateChoice(Task):
             lines.append({**line, "probabilities": each})
         known = [(line["prediction"], row.answer) for line, row in zip(lines, rows, strict=True) if row.answer]
         scores = {"accuracy": 100 * sum(said == answer for said, answer in known) / len(known)} if known else {}
-        flavour = f"Accuracy over {len(known)} questions with an answer."
+        flavour = f"Accuracy over {counted(len(known), 'question')} with an answer."
         return Outcome(scores=scores, lines=lines, files={"predictions-wikihop.json": named}, flavour=flavour)
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from longspan.counting import counted
 from longspan.data.questions.rows import Span
 from longspan.data.questions.spans import SpanRow, read_spans
 from longspan.data.questions.triviaqa import normalized_alias
@@ -125,7 +126,8 @@ class SpanAnswers(Task):
                     f"none of the {len(rows)} training rows holds an answer in its context; name other data"
                 )
             if len(kept) < len(rows):
-                logger.warning("%d of %d rows hold no answer and are left out", len(rows) - len(kept), len(rows))
+                rest = len(rows) - len(kept)
+                logger.warning("left out for want of an answer: %d of %s", rest, counted(len(rows), "row"))
             rows = kept
         return SpanWindows(rows, partial(self.windows, tokenizer=tokenizer), seed)
 
@@ -203,7 +205,7 @@ class SpanAnswers(Task):
         lines = [{"id": row.id, "question": row.question, "prediction": one.text} for row, one in best.values()]
         files = {f"predictions-{name.lower()}.json": named}
         return Outcome(
-            scores=scores, lines=lines, files=files, flavour=f"{name}'s metric, over {len(known)} questions."
+            scores=scores, lines=lines, files=files, flavour=f"{name}'s metric, over {counted(len(known), 'question')}."
         )
 
     def answers(self, model: Any, tokenizer: Any, rows: Sequence[SpanRow], *, batch_size: int) -> list[Found]:

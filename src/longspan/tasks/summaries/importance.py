@@ -79,7 +79,7 @@ class Importance(SummaryTask):
             lines.append({"id": row.id, "probabilities": [round(float(each), 4) for each in chances]})
             labels.append(gold[real] == 1)
             scores.append(chances)
-        flavour = f"percent, of tokens; important is 0.5 and more; documents cut at {self.max_tokens} tokens"
+        flavour = f"Percent, of tokens; important is 0.5 and more; documents cut at {self.max_tokens} tokens"
         return Outcome(scores=tag_scores(np.concatenate(labels), np.concatenate(scores)), lines=lines, flavour=flavour)
 
 
