@@ -71,7 +71,7 @@ def coref(
     mentions = sum(len(cluster) for one in found for cluster in one.clusters)
     clusters = sum(len(one.clusters) for one in found)
     words = sum(len(one.places) for one in found)
-    told = f"{counted(words, 'word')}, {counted(mentions, 'mention')} in {counted(clusters, 'cluster')}"
+    told = f"{counted(words, 'word')}, {counted(mentions, 'mention')} in {counted(clusters, 'coreference cluster')}"
     say(f"[{told}]", error=True)
 
 
