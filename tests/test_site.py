@@ -222,3 +222,4 @@ def test_equal_sources_give_equal_bytes(site: Path, tmp_path: Path) -> None:
 
     again = contents(build(tmp_path / "again"))
     assert contents(site) == again
+    assert not [name for name in again if name.endswith((".py", ".pyc"))]  # what draws the pages is no page
