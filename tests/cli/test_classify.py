@@ -75,6 +75,52 @@ def test_json_and_the_function_say_the_same(
     assert plain == loud
 
 
+def test_every_row_of_a_table(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ["It is superb .", "It is\ntiresome .", "All in all it is useless ."]
+    records = [{"id": "first", "body": texts[0]}, {"body": texts[1]}, {"id": 3, "body": texts[2]}]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (tmp_path / "b.csv").write_text(f'text,stars\n"{texts[1]}",4\n{texts[2]},1\n')
+    (tmp_path / "c.txt").write_text(texts[0])
+    names = ["a.jsonl", "b.csv", "c.txt"]
+    files = [str(tmp_path / name) for name in names]
+    capsys.readouterr()
+    assert main(["classify", *files, "--model", str(trained), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(Path(one["file"]).name, one["row"]) for one in found] == [
+        *(("a.jsonl", row) for row in ("first", "line 2", "3")),
+        *(("b.csv", row) for row in ("line 2", "line 4")),
+        ("c.txt", None),
+    ]
+    # A row is labelled as the same text alone.
+    wanted = [longspan.classify(texts[number], trained) for number in (0, 1, 2, 1, 2, 0)]
+    for one, alone in zip(found, wanted, strict=True):
+        assert one["probabilities"] == {label: round(value, 6) for label, value in alone.probabilities.items()}
+    assert main(["classify", files[0], "--model", str(trained), "--text-field", "body"]) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.split(maxsplit=2) == [wanted[0].label, f"{wanted[0].probability:.2f}", f"{files[0]}, first"]
+    # --raw reads a table as one document.
+    assert main(["classify", *files[:2], "--model", str(trained), "--json", "--raw"]) == 0
+    assert [one["row"] for one in json.loads(capsys.readouterr().out)] == [None, None]
+
+
+def test_mistakes_in_tables(trained: Path, tmp_path: Path, refused) -> None:
+    table = tmp_path / "a.csv"
+
+    def said(text: str, *options: object) -> str:
+        table.write_text(text)
+        return refused("classify", table, "--model", trained, *options)
+
+    assert "a.csv, line 2: no column text, document" in said("x,y\n1,2\n")
+    assert "there is x, y; name the one of the texts in text_field" in said("x,y\n1,2\n")
+    assert "no column 'z'; there is x, y" in said("x,y\n1,2\n", "--text-field", "z")
+    assert "a.csv, line 3: the text is blank" in said("text\na\n' '\n".replace("'", ""))
+    assert "a.csv has no rows" in said("text\n")
+    assert "a.csv is a table, which is UTF-8" in said("text\na\n", "--encoding", "latin-1")
+    (tmp_path / "b.txt").write_text("words")
+    assert "no file is a table" in refused("classify", tmp_path / "b.txt", "--model", trained, "--text-field", "z")
+    assert "does not exist" in refused("classify", tmp_path / "none.csv", "--model", trained)
+
+
 def test_evaluate_scores_it(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "mails.csv"
     data.write_text("text,label\nIt is superb .,good\nIt is useless .,bad\n")

@@ -1,5 +1,6 @@
 """`longspan classify`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from longspan.cli.documents import Encoding, Json, Raw
 from longspan.cli.terminal import say, say_json
+from longspan.errors import InputError
 
 if TYPE_CHECKING:
     from longspan.inference.classify import DocumentLabel
@@ -14,46 +16,74 @@ if TYPE_CHECKING:
 
 def classify(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Documents or folders of them; - is standard input.")
+        list[str], typer.Argument(metavar="FILE...", help="Documents, folders or tables of them; - is standard input.")
     ],
     model: Annotated[str, typer.Option(help="Folder of a model that classifies.", show_default=False)],
+    text_field: Annotated[
+        str | None, typer.Option(help="Column of the texts in tables.", show_default="as trained, else by its name")
+    ] = None,
     json: Json = False,
     raw: Raw = False,
     encoding: Encoding = None,
 ) -> None:
     """Tell which label a document has, and how sure that is.
 
-    Prints the label, its probability and the file, a line for each document. The model is one that `longspan train`
-    made for the task `classification`, or a published one for sequence classification; texts are cleaned and cut as in
-    its training.
+    Prints the label, its probability and the file, a line for each document; every row of a CSV, TSV, JSON Lines or
+    Parquet file is one, unless --raw. The model is one that `longspan train` made for the task `classification`, or a
+    published one for sequence classification; texts are cleaned and cut as in its training.
 
-    Examples: `longspan classify news.html --model runs/hyperpartisan`, `longspan classify mails/ --model DIR --json`.
+    Examples: `longspan classify news.html --model runs/hyperpartisan`, `longspan classify mails/ --model DIR --json`,
+    `longspan classify rows.csv --model DIR --text-field body`.
     """
-    from longspan.inference.answer import open_documents
     from longspan.inference.classify import load_classifier
     from longspan.progress import progress_bar
 
     # The model first: it is what is most often wrong, and reading many documents takes a while.
     classifier = load_classifier(model)
-    documents, skipped = open_documents([Path(file) for file in files], encoding=encoding, raw=raw)
-    for note in skipped:
-        say(f"note: {note}", error=True)
-    found = [classifier.classify(document) for document in progress_bar(documents, doing="classifying")]
-    names = [document.name for document in documents]
+    texts = list(_texts(files, encoding, raw, text_field, classifier.task.text_field))
+    found = [classifier.classify_text(text) for _, _, text in progress_bar(texts, doing="classifying")]
     if json:
-        say_json([_record(name, one) for name, one in zip(names, found, strict=True)])
-    else:
-        widest = max(len(one.label) for one in found)
-        for name, one in zip(names, found, strict=True):
+        say_json([_record(file, row, one) for (file, row, _), one in zip(texts, found, strict=True)])
+    names = [file if row is None else f"{file}, {row}" for file, row, _ in texts]
+    widest = max(len(one.label) for one in found)
+    for name, one in zip(names, found, strict=True):
+        if not json:
             say(f"{one.label:<{widest}}  {one.probability:.2f}  {name}")
     for name, one in zip(names, found, strict=True):
         if one.note:
             say(f"note: {name}: {one.note}", error=True)
 
 
-def _record(name: str, found: "DocumentLabel") -> dict[str, object]:
+def _texts(
+    files: list[str], encoding: str | None, raw: bool, text_field: str | None, trained_field: str | None
+) -> Iterator[tuple[str, str | None, str]]:
+    """`(file, row or None, text)` of each document."""
+    from longspan.characters import on_one_line
+    from longspan.data.labelled.readers import is_table, read_texts
+    from longspan.inference.answer import open_documents
+
+    tables = [file for file in files if is_table(file) and not raw and not Path(file).is_dir()]
+    if text_field is not None and not tables:
+        raise InputError(f"--text-field is {text_field!r}, and no file is a table of rows; leave it out")
+    for file in files:
+        if file in tables:
+            if encoding is not None:
+                raise InputError(f"--encoding is {encoding!r}, and {file} is a table, which is UTF-8; save it so")
+            rows = list(read_texts(Path(file), text_field or trained_field))
+            if not rows:
+                raise InputError(f"{file} has no rows; give a table with texts")
+            yield from ((on_one_line(file), on_one_line(row), text) for row, text in rows)
+            continue
+        documents, skipped = open_documents([Path(file)], encoding=encoding, raw=raw)
+        for note in skipped:
+            say(f"note: {note}", error=True)
+        yield from ((document.name, None, document.words) for document in documents)
+
+
+def _record(file: str, row: str | None, found: "DocumentLabel") -> dict[str, object]:
     return {
-        "file": name,
+        "file": file,
+        "row": row,
         "label": found.label,
         "probability": round(found.probability, 6),
         "probabilities": {label: round(value, 6) for label, value in found.probabilities.items()},

@@ -100,12 +100,16 @@ class Classifier:
 
     def classify(self, document: Document) -> DocumentLabel:
         """See `longspan.classify`."""
+        return self.classify_text(document.words)
+
+    def classify_text(self, text: str) -> DocumentLabel:
+        """The same for a text that is taken as it stands, as training takes the rows of its files."""
         import torch
 
         from longspan.characters import mend
 
         begin = time.perf_counter()
-        text, halves = mend(document.words)
+        text, halves = mend(text)
         ids, whole = self.task.encode(text, self.tokenizer)
         batch = self.task.collator(self.tokenizer)([{"input_ids": ids}])
         with torch.inference_mode():

@@ -4,11 +4,13 @@
 - `read_labelled("reviews.csv")`: CSV, TSV, JSON Lines or Parquet with a column of texts and one of labels
 - `read_labelled("aclImdb", "test")`: folders of texts, whose names are the labels
 - `read_labelled("synthetic", limit=64)`: made up in code
+- `read_texts("mails.csv")`: the texts of a table alone, to be labelled
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,6 +54,30 @@ LABELLED = Kind(
     hint="or a folder of folders of .txt files, one for each label",
 )
 """Where labelled documents come from."""
+
+_TABLE = re.compile(rf".*\.({'|'.join(LABELLED.suffixes)})(\.gz|\.xz)?", re.IGNORECASE | re.DOTALL)
+
+
+def is_table(file: str | Path) -> bool:
+    """Whether a file holds rows, by its name."""
+    return _TABLE.fullmatch(str(file)) is not None
+
+
+def read_texts(path: Path, text_field: str | None = None) -> Iterator[tuple[str, str]]:
+    """Stream `(id, text)` of each row of a CSV, TSV, JSON Lines or Parquet file; labels are not looked at.
+
+    Args:
+        path: the file.
+        text_field: the column of the texts; None takes the first of `TEXT_FIELDS` that is there.
+
+    Raises:
+        InputError: the file cannot be read; a row has no text (when it is reached; it names file and line).
+    """
+    for number, record in read_records(path):
+        try:
+            yield name_of(record, "id", f"line {number}"), _text(record, text_field, "text_field")
+        except InputError as error:
+            raise InputError(f"{path}, line {number}: {error}") from None
 
 
 def read_labelled(
@@ -110,21 +136,27 @@ def _rows(path: Path, choice: Choice, skipped: Skipped) -> Iterator[LabelledRow]
 
 
 def _row(record: Record, choice: Choice, default_id: str) -> LabelledRow:
-    text = record[_field(record, choice.text_field, TEXT_FIELDS, "text")]
+    text = _text(record, choice.text_field)
+    label = _label(record[_field(record, choice.label_field, LABEL_FIELDS, "task.label_field")])
+    label = choice.called.get(label, label)
+    return LabelledRow(id=name_of(record, "id", default_id), text=text, label=label)
+
+
+def _text(record: Record, chosen: str | None, option: str = "task.text_field") -> str:
+    """The text of a record; `InputError` where there is none."""
+    text = record[_field(record, chosen, TEXT_FIELDS, option)]
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"the text is {'blank' if isinstance(text, str) else kind_of(text)}; give words to read")
-    label = _label(record[_field(record, choice.label_field, LABEL_FIELDS, "label")])
-    label = choice.called.get(label, label)
-    return LabelledRow(id=name_of(record, "id", default_id), text=check_characters(text, "the text"), label=label)
+    return check_characters(text, "the text")
 
 
-def _field(record: Record, chosen: str | None, usual: tuple[str, ...], what: str) -> str:
-    """The field that holds the text or the label; `InputError` where there is none."""
+def _field(record: Record, chosen: str | None, usual: tuple[str, ...], option: str) -> str:
+    """The field that holds the text or the label; `InputError` where there is none, which names the option for it."""
     found = next((name for name in ([chosen] if chosen else usual) if name in record), None)
     if found is None:
         there = ", ".join(sorted(map(str, record))) or "none"
         wanted = repr(chosen) if chosen else f"{', '.join(usual[:-1])} or {usual[-1]}"
-        raise InputError(f"no column {wanted}; there is {there}; name the one of the {what}s in task.{what}_field")
+        raise InputError(f"no column {wanted}; there is {there}; name the one of the {usual[0]}s in {option}")
     return found
 
 
