@@ -60,10 +60,11 @@ def test_it_prints_writes_and_reads_its_own_files(
     for cluster in record["mentions"]:
         assert all(TEXT[mention["start"] : mention["end"]] == mention["text"] for mention in cluster)
     assert sum(map(len, record["mentions"])) == shown.count("[") == shown.count("]") > 0
-    # The file of words has the same clusters, and can be asked for as JSON on the screen.
+    # The files of words have the same clusters, and can be asked for as JSON on the screen.
     capsys.readouterr()
-    assert main(["coref", str(written), "--model", str(folder), "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["clusters"] == record["clusters"]
+    for file in (written, as_json):
+        assert main(["coref", str(file), "--model", str(folder), "--format", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)[0]["clusters"] == record["clusters"]
 
 
 def test_brackets_hold_what_the_clusters_hold() -> None:

@@ -19,6 +19,13 @@ def test_json_lines_and_back(tmp_path: Path) -> None:
     file.write_text("".join(json.dumps(record_of(row)) + "\n" for row in rows), encoding="utf-8")
     assert list(read_coreference(tmp_path, "train")) == rows
     assert list(read_coreference(file, limit=2)) == rows[:2]
+    array = tmp_path / "test.json"
+    array.write_text(json.dumps([record_of(row) for row in rows], indent=1), encoding="utf-8")
+    assert list(read_coreference(array)) == rows
+    array.write_text(json.dumps([record_of(rows[0]), {"sentences": [[1]]}]), encoding="utf-8")
+    with pytest.raises(InputError, match=r"test\.json, element 2: .*\(on_error: skip"):
+        list(read_coreference(array))
+    assert list(read_coreference(array, on_error="skip")) == rows[:1]
     part = replace(rows[0], part=3)  # of a long document of OntoNotes
     assert row_of(json.loads(json.dumps(record_of(part)))) == part
 

@@ -2,7 +2,8 @@
 
 - `read_coreference("litbank", "validation")`: one of `COREFERENCE_DATA_SETS`, or any folder of LONGSPAN_DATA
 - `read_coreference("dev.english.v4_gold_conll")`: CoNLL, see `longspan.data.coreference.conll`
-- `read_coreference("train.jsonl")`: JSON Lines with `doc_key`, `sentences`, `clusters` and perhaps `speakers`
+- `read_coreference("train.jsonl")`: JSON Lines with `doc_key`, `sentences`, `clusters` and perhaps `speakers`; or, in
+  a `.json` file, an array of such records, as `longspan coref` writes it
 - `read_coreference("synthetic", limit=8)`: made up in code
 """
 
@@ -17,6 +18,7 @@ from longspan.data.coreference.conll import read_conll
 from longspan.data.coreference.rows import CoreferenceRow
 from longspan.data.coreference.synthetic import synthetic_documents
 from longspan.data.fields import Record, kind_of, list_of, name_of
+from longspan.data.json_array import is_array, read_array
 from longspan.data.jsonl import read_jsonl
 from longspan.data.skipping import Skipped, check_on_error, parsed
 from longspan.data.sources import DataSet, Kind, read
@@ -39,7 +41,7 @@ COREFERENCE = Kind(
 )
 """Where coreference comes from."""
 
-_JSON = re.compile(r"\.(jsonl|jsonlines)(\.gz|\.xz)?$", re.IGNORECASE)
+_JSON = re.compile(r"\.(json|jsonl|jsonlines)(\.gz|\.xz)?$", re.IGNORECASE)
 
 
 def read_coreference(
@@ -74,12 +76,14 @@ def read_coreference(
 
 
 def _records(path: Path, skipped: Skipped, labelled: bool) -> Iterator[CoreferenceRow]:
-    """Documents of a JSON Lines file, as most programs for coreference write them."""
+    """Documents of a JSON Lines file, as most programs for coreference write them, or of a JSON array."""
     stem = path.name.split(".")[0]
 
     def parse(record: Record, number: int) -> CoreferenceRow:
         return row_of(record, f"{stem}:{number}", labelled=labelled)
 
+    if is_array(path):
+        return parsed(read_array(path, skipped.add), parse, skipped, "element")
     return parsed(read_jsonl(path, skipped.add), parse, skipped)
 
 
