@@ -32,8 +32,8 @@ def coref(
     """Find which words of a document mean the same person, place or thing, in documents of any length.
 
     Shows the text with its mentions in brackets, `[the old man]3`; equal numbers, on a terminal equal colours too, mean
-    the same. Files of CoNLL, JSON or JSON Lines are read as the words that they hold, unless --raw. The model is one that
-    `longspan train` made for the task coreference.
+    the same. Files of CoNLL, JSON or JSON Lines are read as the words that they hold, unless --raw. The model is
+    one that `longspan train` made for the task coreference.
 
     Examples: `longspan coref story.txt --model runs/coref-small`, `longspan coref book.epub --model DIR --output
     book.conll`, `longspan coref a.txt b.txt --model DIR --format json`.

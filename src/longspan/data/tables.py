@@ -1,4 +1,4 @@
-"""Records of a file by what its name ends in: CSV, TSV and Parquet tables, and JSON Lines for everything else."""
+"""Records of a file by what its name ends in: CSV, TSV and Parquet tables, JSON arrays, and JSON Lines for all else."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from longspan.data.json_array import is_array, read_array
 from longspan.data.jsonl import UNREADABLE, check_regular, open_bytes, read_jsonl, stop, unreadable
 from longspan.errors import InputError
 from longspan.extras import require
@@ -17,25 +18,42 @@ from longspan.extras import require
 LONGEST_CELL = 1 << 28
 """Characters; a document is one cell."""
 
-_TABLE = re.compile(r"\.(csv|tsv|parquet)(\.gz|\.xz)?$", re.IGNORECASE)
+_KIND = re.compile(r"\.(csv|tsv|parquet|json)(\.gz|\.xz)?$", re.IGNORECASE)
 
 
 def read_records(
     path: Path, damaged: Callable[[int, InputError], None] = stop, *, quoted: bool = True
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield `(line or row number, record)`; one record is in memory at a time (of Parquet, 64).
+    """Yield `(number, record)`; one record is in memory at a time (of Parquet, 64). `unit_of` says what is counted.
 
     A CSV or TSV file is UTF-8 with the names of its columns in the first line; quoted cells may hold line breaks,
     unless quotes are said to be characters like others. gzip and xz are known by the file's first bytes. Other
     arguments and errors as in `read_jsonl`.
     """
-    found = _TABLE.search(path.name)
-    if found is None or path.is_dir():
+    kind = _kind_of(path)
+    if kind == "array":
+        yield from read_array(path, damaged)
+    elif kind == "lines":
         yield from read_jsonl(path, damaged)
-    elif found[1].lower() == "parquet":
+    elif kind == "parquet":
         yield from _parquet(path, damaged)
     else:
-        yield from _csv(path, "," if found[1].lower() == "csv" else "\t", damaged, quoted)
+        yield from _csv(path, "," if kind == "csv" else "\t", damaged, quoted)
+
+
+def unit_of(path: Path) -> str:
+    """What the numbers of a file's records count: lines, rows of Parquet, or elements of an array."""
+    return {"parquet": "row", "array": "element"}.get(_kind_of(path), "line")
+
+
+def _kind_of(path: Path) -> str:
+    """ "csv", "tsv", "parquet", "array" or "lines": a `.json` file may hold either of the last two."""
+    found = _KIND.search(path.name)
+    if found is None or path.is_dir():
+        return "lines"
+    if found[1].lower() == "json":
+        return "array" if is_array(path) else "lines"
+    return found[1].lower()
 
 
 def _csv(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from longspan.data.labelled.cleaning import clean
-from longspan.data.labelled.readers import read_labelled
+from longspan.data.labelled.readers import read_labelled, read_texts
 from longspan.data.labelled.rows import PARTS, is_in, percent_of, synthetic_labelled
 from longspan.errors import InputError
 
@@ -37,6 +37,18 @@ def test_tables(name: str, separator: str, tmp_path: Path) -> None:
     path.write_text(f'id{separator}body{separator}topic\n7{separator}"two\nlines"{separator}3\n')
     (row,) = read_labelled(path)
     assert (row.id, row.text, row.label) == ("7", "two\nlines", "3")
+
+
+def test_a_json_array_is_a_table_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([{"text": "a b", "label": 1}, {"id": "x", "text": "c", "label": 2}], indent=2))
+    assert [(row.id, row.text, row.label) for row in read_labelled(path)] == [("a:1", "a b", "1"), ("x", "c", "2")]
+    assert list(read_texts(path)) == [("element 1", "a b"), ("x", "c")]
+    path.write_text(json.dumps([{"text": "a b", "label": 1}, {"text": " ", "label": 2}]))
+    with pytest.raises(InputError, match=r"a\.json, element 2: the text is blank"):
+        list(read_labelled(path))
+    # JSON Lines under the same name.
+    assert [row.label for row in read_labelled(write(path, {"text": "a", "label": 3}))] == ["3"]
 
 
 def test_labels_in_words_and_columns_by_name(tmp_path: Path) -> None:

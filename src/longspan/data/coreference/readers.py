@@ -18,10 +18,9 @@ from longspan.data.coreference.conll import read_conll
 from longspan.data.coreference.rows import CoreferenceRow
 from longspan.data.coreference.synthetic import synthetic_documents
 from longspan.data.fields import Record, kind_of, list_of, name_of
-from longspan.data.json_array import is_array, read_array
-from longspan.data.jsonl import read_jsonl
 from longspan.data.skipping import Skipped, check_on_error, parsed
 from longspan.data.sources import DataSet, Kind, read
+from longspan.data.tables import read_records, unit_of
 from longspan.errors import InputError
 
 
@@ -82,9 +81,7 @@ def _records(path: Path, skipped: Skipped, labelled: bool) -> Iterator[Coreferen
     def parse(record: Record, number: int) -> CoreferenceRow:
         return row_of(record, f"{stem}:{number}", labelled=labelled)
 
-    if is_array(path):
-        return parsed(read_array(path, skipped.add), parse, skipped, "element")
-    return parsed(read_jsonl(path, skipped.add), parse, skipped)
+    return parsed(read_records(path, skipped.add), parse, skipped, unit_of(path))
 
 
 def row_of(record: Record, default_id: str = "", *, labelled: bool = True) -> CoreferenceRow:

@@ -23,10 +23,9 @@ from longspan.data.dialogue.records import dialogue_of
 from longspan.data.dialogue.subtitles import FILES, read_subtitles
 from longspan.data.dialogue.synthetic import synthetic_dialogues
 from longspan.data.dialogue.turns import Dialogue
-from longspan.data.json_array import is_array, read_array
 from longspan.data.skipping import Skipped, check_on_error
 from longspan.data.sources import DataSet, Kind, read, split_of
-from longspan.data.tables import read_records
+from longspan.data.tables import read_records, unit_of
 from longspan.data.text.reading import read as read_document
 from longspan.errors import InputError, last_line
 
@@ -102,13 +101,12 @@ def has_own_encoding(name: str) -> bool:
 
 def _records(path: Path, skipped: Skipped) -> Iterator[Dialogue]:
     stem, empty = path.name.split(".")[0], 0
-    is_json = re.search(r"\.json(\.gz|\.xz)?$", path.name, re.IGNORECASE)
-    read_them = read_array if is_json and is_array(path) else read_records
-    for number, record in read_them(path, skipped.add):
+    for number, record in read_records(path, skipped.add):
         try:
             dialogue = dialogue_of(record, f"{stem}:{number}")
         except (InputError, AttributeError, TypeError) as error:
-            skipped.add(number, InputError(skipped.with_remedy(f"{path}, line {number}: {last_line(error)}")))
+            place = f"{path}, {unit_of(path)} {number}"
+            skipped.add(number, InputError(skipped.with_remedy(f"{place}: {last_line(error)}")))
             continue
         if dialogue.turns:
             yield dialogue

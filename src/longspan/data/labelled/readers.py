@@ -22,7 +22,7 @@ from longspan.data.labelled.folders import folder_rows, is_labelled_folder
 from longspan.data.labelled.rows import PARTS, LabelledRow, is_in, synthetic_labelled
 from longspan.data.skipping import Skipped, check_on_error
 from longspan.data.sources import ALIASES, DataSet, Kind, read
-from longspan.data.tables import read_records
+from longspan.data.tables import read_records, unit_of
 from longspan.errors import InputError
 
 TEXT_FIELDS = ("text", "document", "content", "article", "body", "review", "comment", "sentence")
@@ -73,11 +73,13 @@ def read_texts(path: Path, text_field: str | None = None) -> Iterator[tuple[str,
     Raises:
         InputError: the file cannot be read; a row has no text (when it is reached; it names file and line).
     """
+    unit = unit_of(path)
     for number, record in read_records(path):
+        place = f"{unit} {number}"
         try:
-            yield name_of(record, "id", f"line {number}"), _text(record, text_field, "text_field")
+            yield name_of(record, "id", place), _text(record, text_field, "text_field")
         except InputError as error:
-            raise InputError(f"{path}, line {number}: {error}") from None
+            raise InputError(f"{path}, {place}: {error}") from None
 
 
 def read_labelled(
@@ -129,7 +131,7 @@ def _rows(path: Path, choice: Choice, skipped: Skipped) -> Iterator[LabelledRow]
         try:
             row = _row(record, choice, f"{stem}:{number}")
         except InputError as error:
-            skipped.add(number, InputError(skipped.with_remedy(f"{path}, line {number}: {error}")))
+            skipped.add(number, InputError(skipped.with_remedy(f"{path}, {unit_of(path)} {number}: {error}")))
         else:
             yield row
     skipped.report()
