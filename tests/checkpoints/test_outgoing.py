@@ -57,6 +57,22 @@ def test_a_lengthened_bart_leaves_as_led(published, batch, widest):
     assert widest(want, got) <= 1e-5
 
 
+def test_positions_that_leds_padding_does_not_reach_are_said(published, batch, caplog):
+    """transformers pads to a multiple of the window: 100 positions serve 96 tokens there, and 100 here."""
+    theirs = published("BartForConditionalGeneration")
+    to_transformers(lengthen(theirs, "longformer", max_tokens=96, left_tokens=4, right_tokens=4))
+    assert not caplog.records
+    ours = lengthen(theirs, "longformer", max_tokens=100, left_tokens=4, right_tokens=4)
+    led = to_transformers(ours)
+    (record,) = caplog.records
+    assert "a multiple of the window, here 8, and fails on those of more than 96 tokens" in record.getMessage()
+    assert "such as 104, to use all 100 there" in record.getMessage()
+    led(**batch(theirs, 96, globals=True))
+    with pytest.raises(IndexError):
+        led(**batch(theirs, 97, globals=True))
+    assert ours(**batch(theirs, 100, globals=True)).logits.isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("attention", "message"),
     [

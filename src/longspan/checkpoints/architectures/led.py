@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from longspan.checkpoints.architectures import bart
 from longspan.checkpoints.architectures.windows import read_windows, write_windows
 from longspan.checkpoints.mapping import Architecture, Pairs, alike
+
+logger = logging.getLogger(__name__)
 
 _THEIRS, _OURS = "encoder.layers.{i}.self_attn", "encoder.layers.{i}.attention"
 BODY: Pairs = (
@@ -27,6 +30,22 @@ def _read(config: Any) -> dict[str, Any]:
     return {"attention": read_windows(config)}
 
 
+def _write(config: Any) -> dict[str, Any]:
+    """The windows; transformers pads inputs to a multiple of the widest, and has no positions for padding either."""
+    windows = write_windows(config)
+    positions, widest = config.max_position_embeddings, max(windows)
+    if past := positions % widest:
+        logger.warning(
+            "transformers pads LED's inputs to a multiple of the window, here %s, and fails on those of more than "
+            "%s tokens for want of positions; lengthen to a multiple, such as %s, to use all %s there",
+            f"{widest:,}",
+            f"{positions - past:,}",
+            f"{positions - past + widest:,}",
+            f"{positions:,}",
+        )
+    return {"attention_window": windows}
+
+
 LED = Architecture(
     model_type="led",
     prefix="led",
@@ -40,5 +59,5 @@ LED = Architecture(
     ),
     fixed={**bart.FIXED, "position_offset": 0, "scale_embedding": False, "normalization": "post"},
     read=_read,
-    write=lambda config: {"attention_window": write_windows(config)},
+    write=_write,
 )
