@@ -87,10 +87,12 @@ MECHANISMS: dict[str, type[AttentionConfig]] = {
 """Name → configuration, whose `build(width, heads)` makes the module."""
 
 
-def attention_config(spec: str | Mapping[str, Any] | AttentionConfig) -> AttentionConfig:
+def attention_config(spec: str | Mapping[str, Any] | AttentionConfig, path: str = "attention") -> AttentionConfig:
     """Turn a mechanism's name, plain data with its name under `"mechanism"`, or a configuration into a configuration.
+
+    `path` is where the spec stands, for error messages.
 
     Raises:
         InputError: an unknown mechanism or option, a value out of range, or something else altogether.
     """
-    return spec if isinstance(spec, AttentionConfig) else from_spec(MECHANISMS, "mechanism", spec, "attention")
+    return spec if isinstance(spec, AttentionConfig) else from_spec(MECHANISMS, "mechanism", spec, path)

@@ -86,9 +86,9 @@ def ranges(specs: Sequence[Spec]) -> Spec | list[Spec]:
     return [{"layers": _range_text(members), **specs[first]} for first, members in groups.items()]
 
 
-def plain_spec(spec: Any) -> Spec:
-    """One mechanism as plain JSON data with every option filled in."""
-    data = attention_config(spec).to_dict()
+def plain_spec(spec: Any, path: str = "attention") -> Spec:
+    """One mechanism as plain JSON data with every option filled in; `path` as in `attention_config`."""
+    data = attention_config(spec, path).to_dict()
     # A dropout that nobody chose is left open, so that `attention_dropout` of a model keeps deciding it.
     chosen = isinstance(spec, Mapping) and "dropout" in spec
     if not chosen and not data["dropout"]:

@@ -63,10 +63,8 @@ class TopDownConfig(StackConfig):
     def __post_init__(self) -> None:
         """Refuse what is out of range, tokens that no segment covers, and importance that nothing reads."""
         super().__post_init__()
-        try:
-            object.__setattr__(self, "segment_attention", plain_spec(self.segment_attention))
-        except InputError as error:  # which names the field of a model
-            raise InputError(str(error).replace("attention", "stack.segment_attention", 1)) from None
+        spec = plain_spec(self.segment_attention, "stack.segment_attention")
+        object.__setattr__(self, "segment_attention", spec)
         if self.stride > self.kernel:
             raise InputError(
                 f"stack.stride={self.stride} is more than stack.kernel={self.kernel}, so that no segment would hold "
