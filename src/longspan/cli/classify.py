@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.cli.documents import Encoding, Json, Raw
+from longspan.cli.documents import Encoding, Json, Raw, name_of
 from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
@@ -42,12 +42,12 @@ def classify(
     classifier = load_classifier(model)
     texts = list(_texts(files, encoding, raw, text_field, classifier.task.text_field))
     found = [classifier.classify_text(text) for _, _, text in progress_bar(texts, doing="classifying")]
+    names = [file if row is None else f"{file}, {row}" for file, row, _ in texts]
     if json:
         say_json([_record(file, row, one) for (file, row, _), one in zip(texts, found, strict=True)])
-    names = [file if row is None else f"{file}, {row}" for file, row, _ in texts]
-    widest = max(len(one.label) for one in found)
-    for name, one in zip(names, found, strict=True):
-        if not json:
+    else:
+        widest = max(len(one.label) for one in found)
+        for name, one in zip(names, found, strict=True):
             say(f"{one.label:<{widest}}  {one.probability:.2f}  {name}")
     for name, one in zip(names, found, strict=True):
         if one.note:
@@ -59,10 +59,11 @@ def _texts(
 ) -> Iterator[tuple[str, str | None, str]]:
     """`(file, row or None, text)` of each document."""
     from longspan.characters import on_one_line
-    from longspan.data.labelled.readers import is_table, read_texts
+    from longspan.data.labelled.readers import read_texts
+    from longspan.data.tables import holds_records
     from longspan.inference.answer import open_documents
 
-    tables = [file for file in files if is_table(file) and not raw and not Path(file).is_dir()]
+    tables = [file for file in files if holds_records(file) and not raw and not Path(file).is_dir()]
     if text_field is not None and not tables:
         raise InputError(f"--text-field is {text_field!r}, and no file is a table of rows; leave it out")
     for file in files:
@@ -72,7 +73,7 @@ def _texts(
             rows = list(read_texts(Path(file), text_field or trained_field))
             if not rows:
                 raise InputError(f"{file} has no rows; give a table with texts")
-            yield from ((on_one_line(file), on_one_line(row), text) for row, text in rows)
+            yield from ((name_of(file), on_one_line(row), text) for row, text in rows)
             continue
         documents, skipped = open_documents([Path(file)], encoding=encoding, raw=raw)
         for note in skipped:

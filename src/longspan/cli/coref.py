@@ -86,12 +86,10 @@ def _format(output: Path | None, asked: str | None) -> str:
 
 
 def _read(file: str, encoding: str | None, raw: bool) -> "Iterator[Document | CoreferenceRow]":
-    from longspan.inference.coreference import FILES
+    from longspan.data.coreference.readers import FILES, read_coreference
+    from longspan.data.skipping import without_remedy
 
     if FILES.search(file) and not raw:
-        from longspan.data.coreference.readers import read_coreference
-        from longspan.data.skipping import without_remedy
-
         with without_remedy():
             found = list(read_coreference(Path(file), labelled=False))
         if not found:

@@ -27,7 +27,8 @@ def machine(device: str = "cpu") -> str:
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, transformers {transformers.__version__}"
     if device == "cuda":
         return f"{torch.cuda.get_device_name()}, {versions}"
-    return f"{_processor()}, {counted(os.cpu_count() or 1, 'core')}, {_threads()}, {versions}"
+    threads = counted(torch.get_num_threads(), "thread")
+    return f"{_processor()}, {counted(os.cpu_count() or 1, 'core')}, {threads}, {versions}"
 
 
 def _processor() -> str:
@@ -36,10 +37,6 @@ def _processor() -> str:
         if names:
             return names[0]
     return platform.processor() or platform.machine()
-
-
-def _threads() -> str:
-    return counted(torch.get_num_threads(), "thread")
 
 
 @dataclass

@@ -18,7 +18,15 @@ from longspan.extras import require
 LONGEST_CELL = 1 << 28
 """Characters; a document is one cell."""
 
+RECORDS = ("jsonl", "ndjson", "json", "csv", "tsv", "parquet")
+"""Endings of the files that `read_records` reads, with `.gz` and `.xz` too."""
+_RECORDS = re.compile(rf"\.({'|'.join(RECORDS)})(\.gz|\.xz)?$", re.IGNORECASE)
 _KIND = re.compile(r"\.(csv|tsv|parquet|json)(\.gz|\.xz)?$", re.IGNORECASE)
+
+
+def holds_records(name: str) -> bool:
+    """Whether a file, by its name, holds records."""
+    return _RECORDS.search(name) is not None
 
 
 def read_records(

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 # As treebanks cut English: "did|n't", "Ada|'s", but "well-known".
 _WORD = re.compile(r"\w+?(?=n['’]t\b)|n['’]t\b|['’](?:s|ll|re|ve|d|m)\b|\w+(?:-\w+)*|[^\w\s]", re.IGNORECASE)
-FILES = re.compile(r"\.(conll|v4_gold_conll|v4_auto_conll|json|jsonl|jsonlines)(\.gz|\.xz)?$", re.IGNORECASE)
-"""Names of files that hold documents of words already."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,10 +137,6 @@ def _paint(mask: Mask, first_colour: int = 0) -> Any:
     return np.clip(paper + weight[..., None] * (mixed - paper), 0, 1)
 
 
-def _tokens(count: int) -> str:
-    return counted(count, "token")
-
-
 def _count_text(visible: int, pairs: int, whom: str = "") -> str:
     return f"{visible:,} of {pairs:,} pairs visible{whom} · {visible / pairs:.2%} of full attention"
 
@@ -201,7 +197,8 @@ def _draw_single(pattern: Pattern, parts: list[tuple[str, Pattern]], mask: Mask)
     y = 36 + 34 * len(title)
     note = f" · a cell is {mask.cell} × {mask.cell} tokens" if mask.cell > 1 else ""
     some = " by some head" if pattern.heads else ""
-    write(f"{_tokens(mask.queries)}: {_count_text(mask.visible, mask.queries * mask.keys, some)}{note}", y, **style)
+    pairs = _count_text(mask.visible, mask.queries * mask.keys, some)
+    write(f"{counted(mask.queries, 'token')}: {pairs}{note}", y, **style)
     for number, (label, _) in enumerate(legend):
         row = y + 32 + 30 * number
         write("■", row, size=11, color=COLOURS[number % len(COLOURS)])
@@ -220,7 +217,7 @@ def _draw_panels(pattern: Pattern, tokens: int) -> Figure:
     height = top + rows * (over + side + under)
     figure = _figure(width, height)
     counts = _count_text(sum(mask.visible for mask in masks), sum(mask.queries * mask.keys for mask in masks))
-    title = f"{count} heads, {_tokens(tokens)}"
+    title = f"{count} heads, {counted(tokens, 'token')}"
     figure.text(left / width, 1 - 36 / height, title, va="center", weight="bold", size=12, color=INK)
     figure.text(left / width, 1 - 70 / height, counts, va="center", size=9, color=QUIET)
     for number, mask in enumerate(masks):

@@ -47,11 +47,14 @@ def ponder_page(pondered: Pondered, title: str = "Ponder times") -> str:
     return shaded_page(
         title,
         pondered.text,
-        (Shaded(each.start, each.end, shade_of(each.steps, most), in_words(each.steps)) for each in pondered.pieces),
+        (
+            Shaded(each.start, each.end, shade_of(each.steps, most), counted(each.steps, "step"))
+            for each in pondered.pieces
+        ),
         facts=[counted(len(pondered.pieces), "token"), f"{pondered.mean:.2f} steps on average, at most {most}"],
         legend=(
             "Tokens by steps",
-            [(shade_of(steps, most), in_words(steps), counts[steps]) for steps in range(1, most + 1)],
+            [(shade_of(steps, most), counted(steps, "step"), counts[steps]) for steps in range(1, most + 1)],
         ),
     )
 
@@ -59,8 +62,3 @@ def ponder_page(pondered: Pondered, title: str = "Ponder times") -> str:
 def shade_of(steps: int, most: int) -> int:
     """From 0, one step, to `SHADES`, the most that there can be."""
     return round(SHADES * (steps - 1) / max(most - 1, 1))
-
-
-def in_words(steps: int) -> str:
-    """ "1 step" """
-    return counted(steps, "step")

@@ -40,6 +40,8 @@ COREFERENCE = Kind(
 )
 """Where coreference comes from."""
 
+FILES = re.compile(rf"\.({'|'.join(COREFERENCE.suffixes)}|json)(\.gz|\.xz)?$", re.IGNORECASE)
+"""Names of files that hold documents of words; in a folder, JSON is often about the others and not read."""
 _JSON = re.compile(r"\.(json|jsonl|jsonlines)(\.gz|\.xz)?$", re.IGNORECASE)
 
 

@@ -29,6 +29,7 @@ from longspan.data.jsonl import check_regular
 from longspan.data.skipping import Skipped, check_on_error
 from longspan.data.sources import Kind, find_source, rows_without_files
 from longspan.data.summaries.readers import DATA_SETS, SUMMARIES
+from longspan.data.tables import RECORDS
 from longspan.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ PIECE = 100_000
 TEXT_UNITS = ("file", "block", "line")
 TEXT_SPLITS = ("file", "position")
 
-SUFFIXES = ("txt", "text", "jsonl", "ndjson", "json", "csv", "tsv", "parquet")
+SUFFIXES = ("txt", "text", *RECORDS)
 _SUFFIX = re.compile(rf"\.({'|'.join(SUFFIXES)})(\.gz|\.xz)?$", re.IGNORECASE)
 
 CORPORA: Kind[str] = Kind(

@@ -25,7 +25,7 @@ from longspan.data.dialogue.synthetic import synthetic_dialogues
 from longspan.data.dialogue.turns import Dialogue
 from longspan.data.skipping import Skipped, check_on_error
 from longspan.data.sources import DataSet, Kind, read, split_of
-from longspan.data.tables import read_records, unit_of
+from longspan.data.tables import RECORDS, holds_records, read_records, unit_of
 from longspan.data.text.reading import read as read_document
 from longspan.errors import InputError, last_line
 
@@ -39,7 +39,6 @@ def _folder(name: str) -> DataSet:
 DIALOGUE_DATA_SETS: dict[str, DataSet] = {"qmsum": _folder("qmsum"), "crd3": _folder("crd3")}
 """Name → files under LONGSPAN_DATA."""
 
-RECORDS = ("jsonl", "ndjson", "json", "csv", "tsv", "parquet")
 DIALOGUES = Kind(
     row=Dialogue,
     named=DIALOGUE_DATA_SETS,
@@ -52,7 +51,6 @@ DIALOGUES = Kind(
 MEDIASUM, MEDIASUM_SPLITS = "news_dialogue.json", "train_val_test_split.json"
 """The files of MediaSum: all its interviews, and which of them are of which split."""
 
-_RECORDS = re.compile(rf"\.({'|'.join(RECORDS)})(\.gz|\.xz)?$", re.IGNORECASE)
 _XML = re.compile(r"\.xml(\.gz|\.xz)?$", re.IGNORECASE)
 
 
@@ -84,29 +82,28 @@ def read_dialogues(
         skipped = Skipped(str(path), on_error)
         if path.name == MEDIASUM_SPLITS:
             return _of_split(path, split, skipped)
-        return _records(path, skipped) if _RECORDS.search(path.name) else _document(path, skipped, encoding)
+        return _records(path, skipped) if holds_records(path.name) else _document(path, skipped, encoding)
 
     return read(data, split, DIALOGUES, read_file, limit)
 
 
 def is_of_dialogues(name: str) -> bool:
     """Whether a file, by its name, holds dialogues in records or in subtitles, and is no document."""
-    return bool(_RECORDS.search(name) or FILES.search(name))
+    return holds_records(name) or bool(FILES.search(name))
 
 
 def has_own_encoding(name: str) -> bool:
     """Whether a file is of a kind, by its name, whose encoding is known: records are UTF-8, and XML says its own."""
-    return bool(_RECORDS.search(name) or _XML.search(name))
+    return holds_records(name) or bool(_XML.search(name))
 
 
 def _records(path: Path, skipped: Skipped) -> Iterator[Dialogue]:
-    stem, empty = path.name.split(".")[0], 0
+    stem, unit, empty = path.name.split(".")[0], unit_of(path), 0
     for number, record in read_records(path, skipped.add):
         try:
             dialogue = dialogue_of(record, f"{stem}:{number}")
         except (InputError, AttributeError, TypeError) as error:
-            place = f"{path}, {unit_of(path)} {number}"
-            skipped.add(number, InputError(skipped.with_remedy(f"{place}: {last_line(error)}")))
+            skipped.add(number, InputError(skipped.with_remedy(f"{path}, {unit} {number}: {last_line(error)}")))
             continue
         if dialogue.turns:
             yield dialogue

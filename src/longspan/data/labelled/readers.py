@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,9 +19,9 @@ from longspan.characters import check_characters
 from longspan.data.fields import Record, kind_of, name_of
 from longspan.data.labelled.folders import folder_rows, is_labelled_folder
 from longspan.data.labelled.rows import PARTS, LabelledRow, is_in, synthetic_labelled
-from longspan.data.skipping import Skipped, check_on_error
+from longspan.data.skipping import Skipped, check_on_error, parsed, without_remedy
 from longspan.data.sources import ALIASES, DataSet, Kind, read
-from longspan.data.tables import read_records, unit_of
+from longspan.data.tables import RECORDS, read_records, unit_of
 from longspan.errors import InputError
 
 TEXT_FIELDS = ("text", "document", "content", "article", "body", "review", "comment", "sentence")
@@ -49,18 +48,11 @@ LABELLED = Kind(
     row=LabelledRow,
     named=DATA_SETS,
     made_up=lambda count, seed: synthetic_labelled(16 if count is None else count, seed=seed),
-    suffixes=("jsonl", "ndjson", "json", "csv", "tsv", "parquet"),
+    suffixes=RECORDS,
     is_one=is_labelled_folder,
     hint="or a folder of folders of .txt files, one for each label",
 )
 """Where labelled documents come from."""
-
-_TABLE = re.compile(rf".*\.({'|'.join(LABELLED.suffixes)})(\.gz|\.xz)?", re.IGNORECASE | re.DOTALL)
-
-
-def is_table(file: str | Path) -> bool:
-    """Whether a file holds rows, by its name."""
-    return _TABLE.fullmatch(str(file)) is not None
 
 
 def read_texts(path: Path, text_field: str | None = None) -> Iterator[tuple[str, str]]:
@@ -74,12 +66,12 @@ def read_texts(path: Path, text_field: str | None = None) -> Iterator[tuple[str,
         InputError: the file cannot be read; a row has no text (when it is reached; it names file and line).
     """
     unit = unit_of(path)
-    for number, record in read_records(path):
-        place = f"{unit} {number}"
-        try:
-            yield name_of(record, "id", place), _text(record, text_field, "text_field")
-        except InputError as error:
-            raise InputError(f"{path}, {place}: {error}") from None
+
+    def parse(record: Record, number: int) -> tuple[str, str]:
+        return name_of(record, "id", f"{unit} {number}"), _text(record, text_field, "text_field")
+
+    with without_remedy():
+        yield from parsed(read_records(path), parse, Skipped(str(path)), unit)
 
 
 def read_labelled(
@@ -127,14 +119,8 @@ def read_labelled(
 
 def _rows(path: Path, choice: Choice, skipped: Skipped) -> Iterator[LabelledRow]:
     stem = path.name.split(".")[0]
-    for number, record in read_records(path, skipped.add):
-        try:
-            row = _row(record, choice, f"{stem}:{number}")
-        except InputError as error:
-            skipped.add(number, InputError(skipped.with_remedy(f"{path}, {unit_of(path)} {number}: {error}")))
-        else:
-            yield row
-    skipped.report()
+    records = read_records(path, skipped.add)
+    return parsed(records, lambda record, number: _row(record, choice, f"{stem}:{number}"), skipped, unit_of(path))
 
 
 def _row(record: Record, choice: Choice, default_id: str) -> LabelledRow:
