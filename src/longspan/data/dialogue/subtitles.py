@@ -18,7 +18,7 @@ from longspan.data.dialogue.turns import Dialogue, Turn
 from longspan.data.jsonl import UNREADABLE, open_bytes, unreadable
 from longspan.data.text.documents import decode
 from longspan.data.text.subtitles import Cue, by_time, cues_of, moment_of, parts_of
-from longspan.errors import InputError
+from longspan.errors import InputError, last_line
 
 FILES = re.compile(r"\.(srt|vtt|xml)(\.gz|\.xz)?$", re.IGNORECASE)
 """Names of files of subtitles."""
@@ -47,8 +47,8 @@ def _opus(data: bytes, path: Path) -> Iterator[Cue]:
     """A sentence without a time begins where the last one that is named lies."""
     try:
         root = ElementTree.fromstring(data)
-    except ElementTree.ParseError as error:
-        raise InputError(f"{path} is not XML ({error}); get the file again") from None
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # the last two: of the encoding that it declares
+        raise InputError(f"{path} is not XML ({last_line(error)}); get the file again") from None
     now = 0.0
     for sentence in root.iter("s"):
         first: float | None = None
