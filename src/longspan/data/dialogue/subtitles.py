@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 from longspan.data.dialogue.plain import turns_of_lines
 from longspan.data.dialogue.records import without_spaced_marks
 from longspan.data.dialogue.turns import Dialogue, Turn
-from longspan.data.jsonl import UNREADABLE, open_bytes, unreadable
+from longspan.data.jsonl import LONGEST, UNREADABLE, read_bytes, unreadable
 from longspan.data.text.documents import decode
 from longspan.data.text.subtitles import Cue, by_time, cues_of, moment_of, parts_of
 from longspan.errors import InputError, last_line
@@ -31,8 +31,7 @@ def read_subtitles(path: Path, encoding: str | None = None) -> Dialogue:
         InputError: it cannot be read, or there is no subtitle in it.
     """
     try:
-        with open_bytes(path) as file:
-            data = file.read()
+        data = read_bytes(path, LONGEST)
     except UNREADABLE as error:
         raise unreadable(path, error) from None
     is_xml = re.search(r"\.xml\b", path.name, re.IGNORECASE)

@@ -33,8 +33,8 @@ DAMAGED = (
     RuntimeError,  # NotImplementedError is one of these
 )
 """What Python's zipfile raises where an archive breaks off, contradicts itself or is packed in a way it cannot read."""
-_PACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
-"""The ways in which Word files and books may be packed; of the others Python cannot unpack a piece at a time."""
+PACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+"""The ways in which Word files and books may be packed, and of which Python can unpack a piece at a time."""
 
 ArchiveKind = Literal["word", "book"]
 
@@ -89,7 +89,7 @@ class Archive:
         """
         if name not in self.names:
             return b""
-        if self._zip.getinfo(name).compress_type not in _PACKED:
+        if self._zip.getinfo(name).compress_type not in PACKED:
             raise self.damaged(ValueError(f"its part {name!r} is packed as no document is"))
         try:
             with self._zip.open(name) as opened:
