@@ -33,7 +33,7 @@ def archive() -> bytes:
 
 
 def one(name: str, data: str | bytes | Callable[[], bytes], says: str | list[str], *options: str) -> dict[str, Any]:
-    return {"files": {name: data}, "run": ["summarize", name, *options], "says": says, "seconds": 10}
+    return {"files": {name: data}, "run": ["summarize", name, *options], "says": says}
 
 
 def ask(*options: str, says: str | list[str]) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def ask(*options: str, says: str | list[str]) -> dict[str, Any]:
 
 
 def draw(pattern: str, says: str | list[str], *options: str) -> dict[str, Any]:
-    return {"run": ["draw", *options, "--", pattern], "says": says, "seconds": 10}
+    return {"run": ["draw", *options, "--", pattern], "says": says}
 
 
 NO_NUMBERS = {
