@@ -189,7 +189,10 @@ def _checkpoint(recipe: Recipe, tokenizer: Any, folder: Path) -> str | Path | No
 
 
 def _configure(model: Any, recipe: Recipe, task: Any, tokenizer: Any) -> None:
-    """Settings of the recipe that live in the model: precision, label smoothing, memory saving, decoding."""
+    """Settings of the recipe that live in the model: precision, label smoothing, memory saving, decoding; and the
+    tokenizer's mask, where a model that had none guesses by it."""
+    if model.config.pseudo_masks and model.config.mask_token_id is None:
+        model.config.mask_token_id = tokenizer.mask_token_id
     model.config.label_smoothing = recipe.optimisation.label_smoothing
     if recipe.optimisation.gradient_checkpointing:
         # The name changed between the versions of transformers that we support.
