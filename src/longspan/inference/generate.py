@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Annotated, Any
 
 from longspan.errors import InputError, one_sentence
-from longspan.settings import Beams, Count, NewTokens, Range, Seed, Share, check
+from longspan.settings import Beams, Count, NewTokens, Range, Seed, Share, check, convert
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,32 +83,53 @@ def generate(
         stream: called with each piece of text as soon as it is written; not with beams, which know it at the end.
 
     Raises:
-        InputError: a model that does not continue texts, a prompt longer than it reads, numbers out of range.
+        InputError: a model that does not continue texts, a prompt longer than it reads or with half a character,
+            numbers out of range. What `stream` raises comes as it is.
     """
     import torch
 
     from longspan.tasks.language_modelling.corpus_task import separator
 
     writing = writing or Writing()
+    convert(str, prompt, "prompt")
     if tokenizer is None:
         model, tokenizer = _load(str(model))
     begin = time.perf_counter()
     # Every document begins with it, as `longspan.data.corpus.stream.Stream` laid them out in training.
     ids = [separator(tokenizer), *tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]]
     input_ids = torch.tensor([ids], device=model.device)
-    streamer = None if stream is None or writing.beams > 1 else _streamer(tokenizer, stream)
+    failed: list[Exception] = []
+    streamer = None if stream is None or writing.beams > 1 else _streamer(tokenizer, _noting(stream, failed))
     seeded = nullcontext() if writing.seed is None else torch.random.fork_rng()
-    with torch.inference_mode(), seeded, one_sentence("the model cannot continue the prompt"):
-        if writing.seed is not None:
-            torch.manual_seed(writing.seed)
-        output = model.generate(
-            input_ids, attention_mask=torch.ones_like(input_ids), streamer=streamer, **writing.options()
-        )
+    try:
+        with torch.inference_mode(), seeded, one_sentence("the model cannot continue the prompt"):
+            if writing.seed is not None:
+                torch.manual_seed(writing.seed)
+            output = model.generate(
+                input_ids, attention_mask=torch.ones_like(input_ids), streamer=streamer, **writing.options()
+            )
+    except InputError:
+        if failed:  # not the model: the output is full, or closed
+            raise failed[0] from None
+        raise
     new = output[0, len(ids) :]
     text = tokenizer.decode(new, skip_special_tokens=True)
     if stream is not None and streamer is None:
         stream(text)
     return Continuation(text=text, prompt_tokens=len(ids), tokens=len(new), seconds=time.perf_counter() - begin)
+
+
+def _noting(stream: Callable[[str], None], failed: list[Exception]) -> Callable[[str], None]:
+    """`stream`, whose errors are noted as its own."""
+
+    def noted(text: str) -> None:
+        try:
+            stream(text)
+        except Exception as error:
+            failed.append(error)
+            raise
+
+    return noted
 
 
 def _streamer(tokenizer: Any, stream: Callable[[str], None]) -> Any:
