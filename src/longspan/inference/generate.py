@@ -7,10 +7,11 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any
 
 from longspan.errors import InputError, one_sentence
-from longspan.settings import Beams, Count, NewTokens, Range, Seed, Share, check, convert
+from longspan.settings import Beams, Count, NewTokens, Range, Seed, Share, check, check_kind, convert, show
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +91,17 @@ def generate(
 
     from longspan.tasks.language_modelling.corpus_task import separator
 
-    writing = writing or Writing()
+    writing = Writing() if writing is None else writing
+    check_kind(writing, "writing", Writing, "a Writing")
+    if stream is not None and not callable(stream):
+        raise InputError(f"stream is {show(stream)}; give a function that takes a text, or leave it out")
     convert(str, prompt, "prompt")
     if tokenizer is None:
+        check_kind(model, "model", (str, Path), "a folder, or a model together with its tokenizer")
         model, tokenizer = _load(str(model))
+    elif not hasattr(model, "generate") or not callable(tokenizer):
+        given = f"model is a {type(model).__name__} and tokenizer a {type(tokenizer).__name__}"
+        raise InputError(f"{given}; give a folder, or a model and its tokenizer")
     begin = time.perf_counter()
     # Every document begins with it, as `longspan.data.corpus.stream.Stream` laid them out in training.
     ids = [separator(tokenizer), *tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]]
