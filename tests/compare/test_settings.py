@@ -95,7 +95,7 @@ def test_steps_are_those_that_fit_for_all() -> None:
     assert steps_within(both, 2, 128, clock) in (560, 561)
     assert steps_within(both, 2, 128, Clock(1.0)) == 10
     assert steps_within([], 2, 128, clock) == 10
-    assert training_seconds(both[0], 100, 128, 8.0) == pytest.approx(8 + 100 * 0.5 + 32 * 0.25)
+    assert training_seconds(both[0], 100, 128, 8.0) == pytest.approx(8 + 1 + 100 * 0.5 + 32 * 0.25)
 
 
 def test_quadratic_costs_are_expected_to_grow_so() -> None:
