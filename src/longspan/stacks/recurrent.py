@@ -62,6 +62,11 @@ class RecurrentConfig(StackConfig):
             multiply_adds=2 * memory * width * (width + tokens),
         )
 
+    @property
+    def drops_output(self) -> bool:
+        """As the published code does behind its last layer, before the output layer reads it."""
+        return True
+
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Recurrent:
         if not sizes.causal:
             raise InputError(
