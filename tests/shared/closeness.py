@@ -17,8 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 ULPS = 64
 """Units in the last place of the largest output, by which an output may differ. The sum of n products in another order
-is off by about √n of them, and each of a handful of layers adds its own: 33 were measured in float32. A weight that is
-another, or a token that is seen or is not, makes a difference of thousands."""
+is off by about √n of them at most, and each of a handful of layers adds its own. Measured: 1.5 on an AMD EPYC; 10 where
+every product of matrices is summed otherwise, 39 where exponentials enlarge that (Performer). A weight that is another,
+or a token that is seen or is not, makes a difference of many thousands."""
 PRODUCTS = [getattr(torch.ops.aten, name) for name in ("mm", "addmm", "bmm", "baddbmm")]
 
 
