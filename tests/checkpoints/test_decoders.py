@@ -126,6 +126,8 @@ OF_EVERY_KIND = {
     "strided": "strided(6)",
     "fixed": "fixed(6, 2)",
     "random_blocks": "random_blocks(4, 2) | window(1)",
+    "drawn_blocks": "drawn_blocks(4, 2, 0, 0, 0, 0, 0, 12) | window(1)",
+    "planned_blocks": "planned_blocks(4, 2, 0, 0, 0, 0, 0, 12) | window(1)",
     "prefix": "prefix(9) | window(2)",
     "pooled_window": "pooled_window(9, 3, 3, 2) | window(0)",
     "per_head": "per_head(window(1), window(7), first(2) | window(0), causal)",

@@ -11,11 +11,13 @@ from longspan.ops.tiles import best_layout
 from longspan.patterns import (
     Blocks,
     Causal,
+    DrawnBlocks,
     First,
     Fixed,
     Full,
     Pattern,
     PerHead,
+    PlannedBlocks,
     PooledWindow,
     Prefix,
     RandomBlocks,
@@ -87,6 +89,8 @@ def simple_patterns() -> st.SearchStrategy[Pattern]:
         st.builds(Prefix, small, small),
         st.tuples(size, size).map(lambda pair: Fixed(max(pair), min(pair))),
         st.builds(RandomBlocks, size, st.integers(0, 3), small, small, st.integers(0, 2)),
+        st.builds(DrawnBlocks, size, st.integers(0, 3), *[st.integers(0, 4)] * 4, blocks=st.integers(1, 40)),
+        st.builds(PlannedBlocks, size, st.integers(0, 3), *[st.integers(0, 2)] * 4, blocks=st.integers(1, 40)),
         st.tuples(size, size, size).map(lambda three: Fixed(sum(three), min(three), 1)),
         st.builds(PooledWindow, small, small, st.integers(1, 5), st.integers(1, 4)),
     )
