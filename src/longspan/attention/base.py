@@ -55,6 +55,10 @@ class AttentionConfig:
     `"causal"`, `"state"`, `"globals"`; one of which only the cost speaks, `"linear"`; and `"future"`, of a causal form that
     is what was published and not causal to the bit."""
 
+    earlier_defaults: ClassVar[Mapping[str, Any]] = {}
+    """Option → what it was, or stood for, up to version 0.2, where that is not its default today: read into folders of
+    models that leave it out and were written then."""
+
     dropout: Dropout = 0.0
     """Probability of dropping an attention weight during training."""
 

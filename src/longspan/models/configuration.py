@@ -7,8 +7,9 @@ from typing import Any
 
 from transformers import GenerationConfig, PreTrainedConfig
 
-from longspan.models.fields import ModelFields
+from longspan.models.fields import ModelFields, fields_of_file
 from longspan.settings import check_keys
+from longspan.version import __version__
 
 # Keys, besides the fields below, that transformers itself writes into a config.json or passes to a configuration.
 _TRANSFORMERS_KEYS = frozenset(
@@ -121,9 +122,26 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
     ]
     attribute_map = {"initializer_range": "init_std"}  # noqa: RUF012
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def __post_init__(self, longspan_version: str | None = None, **kwargs: Any) -> None:
+        # The version that wrote a file is for those who read it; the one that writes the next is this one.
         own = _TRANSFORMERS_KEYS | set(GenerationConfig().to_dict())
         given = (key for key in kwargs if key not in own and not key.startswith("_"))
         check_keys(given, [field.name for field in fields(self)])
         self.settle()
         super().__post_init__(**kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """As transformers, from the content of a config.json; one without `longspan_version` was written by version 0.2
+        or before, and what it leaves out has the form that it had there."""
+        with fields_of_file(config_dict) as stored:
+            return super().from_dict(stored, **kwargs)
+
+    @classmethod
+    def from_json_file(cls, json_file: Any) -> Any:
+        """As `from_dict`, from the file."""
+        return cls.from_dict(cls._dict_from_json_file(json_file))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As transformers, with the version of Longspan that writes it."""
+        return {**super().to_dict(), "longspan_version": __version__}
