@@ -56,3 +56,5 @@ class ForeignProcessor(TorchDispatchMode):
             if left.data_ptr() % 64 or right.data_ptr() % 64:
                 args = (*others, left.flip(-1), right.flip(-2))
         return func(*args, **(kwargs or {}))
+
+

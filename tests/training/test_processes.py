@@ -177,7 +177,8 @@ def test_another_number_of_processes_cannot_go_on(recipe: Path, tmp_path: Path) 
     assert processes_of(first) == 2
     shutil.rmtree(run / "checkpoints/checkpoint-4")
     (run / "metrics.json").unlink()
-    with pytest.raises(InputError, match="checkpoint-2 was trained by 2 processes and 1 now read it.*nproc-per-node 2"):
+    said = r"checkpoint-2 was trained by 2 processes and 1 now read it.*nproc-per-node 2"
+    with pytest.raises(InputError, match=said):
         train(load_recipe(recipe), run, resume=True)
     (first / "unlogged.json").unlink()  # as an older version left it
     assert processes_of(first) == 2

@@ -12,7 +12,6 @@ from transformers import TrainingArguments
 from longspan.errors import InputError
 from longspan.training.optimisation import Optimisation
 
-
 SHARDING = {
     "ACCELERATE_USE_FSDP": "FSDP",
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",

@@ -59,8 +59,8 @@ class Borders(TrainerCallback):
             control.should_log = control.should_evaluate = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Keep in a checkpoint, before it is sealed, the memory of streams, the losses since the last line of the log, and
-        how many processes train."""
+        """Keep in a checkpoint, before it is sealed, the memory of streams, the losses since the last line of the log,
+        and how many processes train."""
         trainer = self.trainer
         if memory := trainer.carried.tensors():
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"

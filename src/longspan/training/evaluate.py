@@ -247,8 +247,8 @@ def _source_of(metrics_file: Path) -> str | None:
 
 
 def _write(folder: Path, name: str, report: dict[str, Any], outcome: Outcome, seconds: float) -> Evaluation:
-    """Write scores, predictions and what else there is. The scores come first, with checksums of all the others: where a
-    process is killed between two files, the next one finds by them whose names these are, and writes all again."""
+    """Write scores, predictions and what else there is. The scores come first, with checksums of all the others: where
+    a process is killed between two files, the next one finds by them whose names these are, and writes all again."""
     predictions_file, metrics_file = folder / f"{name}.jsonl", folder / f"{name}.json"
     texts = {predictions_file: _lines(outcome.lines)}
     files = []

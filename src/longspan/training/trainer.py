@@ -133,9 +133,9 @@ class RecipeTrainer(Trainer):
         before, now = processes_of(checkpoint), self.args.world_size
         if before != now:
             raise InputError(
-                f"{checkpoint.name} was trained by {counted(before, 'process', 'processes')} and {now} now read it: rows "
-                "and dropout would be drawn otherwise, and losses not be those of an uninterrupted run; start as many "
-                f"(torchrun --nproc-per-node {before}), or train anew in another --output"
+                f"{checkpoint.name} was trained by {counted(before, 'process', 'processes')} and {now} now read it: "
+                "rows and dropout would be drawn otherwise, and losses not be those of an uninterrupted run; start as "
+                f"many (torchrun --nproc-per-node {before}), or train anew in another --output"
             )
         kept = {"loss": 0.0, "logged_step": int(checkpoint.name.rpartition("-")[2])}
         if (checkpoint / UNLOGGED).is_file():
