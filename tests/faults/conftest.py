@@ -105,7 +105,20 @@ def made_checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path
         DebertaV2ForMaskedLM(DebertaV2Config(**deberta, **options)).save_pretrained(folder / name)
     _save_reader(folder / "reader")
     _save_scorer(folder / "scorer")
-    return {name: folder / name for name in ("bart", "roberta", "deberta-v2", "deberta-v2-plain", "reader", "scorer")}
+    _save_writer(folder / "writer")
+    return {path.name: path for path in folder.iterdir()}
+
+
+def _save_writer(folder: Path) -> None:
+    """A language model as `longspan train` leaves it."""
+    from longspan.models import LongspanConfig, LongspanForCausalLM
+    from longspan.training.tokenizers import train_tokenizer
+
+    tokenizer = train_tokenizer(["A first sentence stands here. A second one follows it."], 300)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = LongspanConfig(vocab_size=len(tokenizer), position_embedding="sinusoidal", **sizes)
+    LongspanForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 def _save_reader(folder: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import AutoConfig
 
 import longspan
@@ -82,7 +83,8 @@ def test_every_reader_gives_what_a_file_leaves_out_its_earlier_form(read: Any, t
 
 @pytest.mark.usefixtures("changed_since")
 def test_what_is_built_in_python_has_the_defaults_of_today() -> None:
-    for config in (LongspanConfig(**SIZES, **SPECS), LongspanConfig(**SIZES, **SPECS, longspan_version=None)):
+    for fields in (SIZES, {**SIZES, "longspan_version": None}):
+        config = LongspanConfig(**fields, **SPECS)
         assert windows(config) == [256, 5, 6]
         assert nested(config) == (256, 32, 256, 0.02)
 
@@ -149,3 +151,17 @@ def test_bigbird_draws_as_it_did(tmp_path: Path) -> None:
 def draws(config: Any) -> list[str]:
     """How BigBird draws in every layer."""
     return [config.layer_attention(layer).draw for layer in range(config.num_hidden_layers)]
+
+
+def test_sinkhorn_of_an_earlier_folder_normalises_columns_first(tmp_path: Path) -> None:
+    """At eight blocks the two orders give other matrices; the loaded model computes with the earlier one."""
+    spec = {"mechanism": "sinkhorn", "block_tokens": 4, "iterations": 2}
+    model = LongspanModel(LongspanConfig(**SIZES, attention={**spec, "first_normalized": "columns"}, init_std=0.5))
+    model.save_pretrained(tmp_path)
+    ids = torch.randint(3, 61, (2, 32))
+    expected = model.eval()(ids).last_hidden_state
+    written_earlier(tmp_path, attention=spec, init_std=0.5)
+    torch.testing.assert_close(LongspanModel.from_pretrained(tmp_path)(ids).last_hidden_state, expected)
+    written_earlier(tmp_path, attention=spec, init_std=0.5, longspan_version="0.3.0")
+    today = LongspanModel.from_pretrained(tmp_path)(ids).last_hidden_state
+    assert (today - expected).abs().max() > 1e-3

@@ -36,7 +36,7 @@ from longspan.inference.notes import notes
 from longspan.inference.ranking import SHOWN
 from longspan.inference.results import DocumentAnswer
 from longspan.progress import progress_bar
-from longspan.settings import show
+from longspan.settings import check_kind, show
 
 SHARD_BYTES = 64 * 2**20
 """A shard is written when its states take so much."""
@@ -116,6 +116,7 @@ class DocumentIndex:
     """
 
     def __init__(self, folder: str | Path, model: str | Path | None = None) -> None:
+        check_kind(folder, "folder", (str, Path), "the folder of an index")
         self.folder, self.added = Path(folder), Added()
         self.contents, _ = read_contents(self.folder)
         source = self._recorded() if model is None else model
@@ -135,7 +136,7 @@ class DocumentIndex:
         cls, folder: str | Path, model: str | Path, *, lower_layers: int | None = None, dtype: Stored = "float16"
     ) -> DocumentIndex:
         """An empty index in a folder that is not there, or empty; errors as in `index`."""
-        if dtype not in DTYPES:
+        if not isinstance(dtype, str) or dtype not in DTYPES:
             raise InputError(f"dtype is {show(dtype)}; choose {', '.join(DTYPES)}")
         place = output_folder(folder)
         if not is_empty(place):
