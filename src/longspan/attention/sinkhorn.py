@@ -126,6 +126,9 @@ class SinkhornAttention(ProjectedAttention):
     """The module of `SinkhornConfig`."""
 
     config: SinkhornConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    source_query: nn.Linear
+    source_key: nn.Linear
+    source_value: nn.Linear
 
     def __init__(self, config: SinkhornConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
@@ -204,9 +207,10 @@ class SinkhornAttention(ProjectedAttention):
         source = self._in_blocks(*self._of_source(hidden[:, :count]), _first(tokens.mask, count))
         return torch.cat([source, self.merge_heads(target)], 1)
 
-    def _of_source(self, hidden: Tensor) -> list[Tensor]:
+    def _of_source(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of a source, `(B, H, T, D)` each."""
-        return [self.split_heads(each(hidden)) for each in (self.source_query, self.source_key, self.source_value)]
+        query, key, value = self.source_query(hidden), self.source_key(hidden), self.source_value(hidden)
+        return self.split_heads(query), self.split_heads(key), self.split_heads(value)
 
     def _in_blocks(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, new: int | None = None
