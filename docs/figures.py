@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster_pictures import draw_routing, draw_sorted
 from curve_pictures import draw_costs, draw_reach, draw_seconds
+from data_sets import data_sets
 from level_pictures import draw_levels, draw_pools, draw_token
 from measured_mechanisms import measured_table, with_table
 from recipe_keys import recipe_keys
@@ -143,9 +144,10 @@ if (RESULTS / "lengths.md").is_file():
 
 def texts() -> dict[Path, str]:
     """File → text, for what is made from the code and from results: the page of every recipe key, the schema for
-    editors, and the front page of mechanisms with what was measured of them."""
+    editors, the page of data sets, and the front page of mechanisms with what was measured of them."""
     schema = json.dumps(recipe_schema(), indent=1, ensure_ascii=False) + "\n"
     made = {ROOT / "docs/guides/recipe-keys.md": recipe_keys(), ROOT / "recipes/recipe.schema.json": schema}
+    made[ROOT / "docs/guides/data-sets.md"] = data_sets()
     front, cells = ROOT / "docs/mechanisms/index.md", sorted(RESULTS.glob("mechanisms-*.csv"))
     return made | {front: with_table(front.read_text(encoding="utf-8"), measured_table(cells))}
 

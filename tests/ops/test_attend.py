@@ -17,6 +17,7 @@ from longspan.ops.tiles import _regular_step, best_layout
 from longspan.patterns import (
     Blocks,
     Causal,
+    DrawnBlocks,
     First,
     Fixed,
     Full,
@@ -43,6 +44,7 @@ PATTERNS = [
     Prefix(7),
     Prefix(9, 6),
     RandomBlocks(3, 2, 1),
+    DrawnBlocks(3, 2, 1, blocks=30),
     PooledWindow(9, 8, 5, 4),
     Window(4, 0) | First(1),
     (Window(4, 4) | Blocks(5)) & Causal(),

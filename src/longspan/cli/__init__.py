@@ -36,6 +36,7 @@ COMMANDS = {
     "importance": "The main jobs",
     "train": "Models",
     "recipes": "Models",
+    "data": "Models",
     "tokenizer": "Models",
     "evaluate": "Models",
     "lengthen": "Models",

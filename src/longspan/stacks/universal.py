@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -39,9 +39,13 @@ class UniversalConfig(StackConfig):
             that weights add up to 1; False leaves it out, as the published code does.
         accumulation: how the states of the steps become one: "paper", `o ← w·s + (1 − w)·o`; or "sum", `o ← o + w·s`,
             the weighted mean of Graves 2016.
+        decoder_positions: what tells a decoder beside an encoder its places in a model whose `position_embedding` is
+            "none": "signals", these alone, as it tells the encoder; or "table", a learned table besides, as up to
+            version 0.2. Without `position_signal` there is a table in any case.
     """
 
     stack: ClassVar[str] = "universal"
+    earlier_defaults: ClassVar[Mapping[str, Any]] = {"decoder_positions": "table"}
 
     shared_blocks: Annotated[int, Range(1, 1000)] = 1
     position_signal: PositionSignal = "sinusoidal"
@@ -53,6 +57,7 @@ class UniversalConfig(StackConfig):
     freeze_halted: bool = True
     force_remainder: bool = True
     accumulation: Accumulation = "paper"
+    decoder_positions: Literal["signals", "table"] = "signals"
 
     @property
     def reports(self) -> bool:
@@ -61,6 +66,10 @@ class UniversalConfig(StackConfig):
     @property
     def adds_positions(self) -> bool:
         return self.position_signal != "none"
+
+    @property
+    def decoder_table(self) -> bool:
+        return self.decoder_positions == "table" or not self.adds_positions
 
     def check_model(self, config: Any) -> None:
         """Refuse layers that differ where they are one block, and more blocks than steps."""

@@ -31,10 +31,12 @@ from longspan.models.card import NAME as CARD
 from longspan.models.card import may_write_card
 from longspan.progress import without_file_bars
 from longspan.stacks.block import Block
+from longspan.tasks.tokenizers import end_id
+from longspan.tasks.writing import WritingTask
 from longspan.training import checkpoints, runs
 from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
 from longspan.training.going_on import go_on, moments_of
-from longspan.training.models import make_room, new_model, published_model
+from longspan.training.models import check_start, make_room, new_model, published_model
 from longspan.training.random_checkpoints import RANDOM, write_random
 from longspan.training.recipe import Data, Recipe
 from longspan.training.recipe_checks import check_room
@@ -97,6 +99,7 @@ def run(recipe: Recipe, folder: Path, *, resume: bool, place: Place | None = Non
 
 
 def _prepare(recipe: Recipe, folder: Path, place: Place) -> Any:
+    check_start(recipe)
     task = recipe.build_task()
     rows = load_rows(task, recipe.data, "train"), load_rows(task, recipe.data, "validation")
     task = task.of_rows(rows[0])
@@ -189,7 +192,12 @@ def _checkpoint(recipe: Recipe, tokenizer: Any, folder: Path) -> str | Path | No
 
 
 def _configure(model: Any, recipe: Recipe, task: Any, tokenizer: Any) -> None:
-    """Settings of the recipe that live in the model: precision, label smoothing, memory saving, decoding."""
+    """Settings of the recipe that live in the model: precision, label smoothing, memory saving, decoding; and the
+    tokenizer's mask, where a model that had none guesses by it."""
+    if model.config.pseudo_masks and model.config.mask_token_id is None:
+        model.config.mask_token_id = tokenizer.mask_token_id
+    if isinstance(task, WritingTask) and model.config.eos_token_id is None:
+        model.config.eos_token_id = model.generation_config.eos_token_id = end_id(tokenizer)
     model.config.label_smoothing = recipe.optimisation.label_smoothing
     if recipe.optimisation.gradient_checkpointing:
         # The name changed between the versions of transformers that we support.
