@@ -40,7 +40,7 @@ PATTERNS = {
     "window-first.png": ("window(128) | first(1)", 512, False),
     "heads.png": ("per_head(window(64), window(64, 64, 2), window(32, 0, 4), causal & strided(64))", 512, True),
     "longformer.png": ("window(128) | first(1)", 1024, False),
-    "bigbird.png": ("window(64) | first(64) | random_blocks(64, 3, 0)", 1024, False),
+    "bigbird.png": ("window(64) | first(64) | drawn_blocks(64, 3, 0, 64, 1)", 1024, False),
     "sparse-heads.png": (
         "per_head(fixed(64, 16) & causal, fixed(64, 16, 1) & causal, window(63, 0), strided(64) & causal)",
         512,

@@ -137,6 +137,8 @@ def _resolved(given: str | os.PathLike[str], argument: str) -> Path:
                     "make that folder first, or give another place"
                 )
         return path.resolve()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{argument} {text!r} holds half a character; give a plain path") from error
     except (OSError, RuntimeError) as error:  # a name too long, a link that points to itself, `~nobody`
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"{argument} {text!r} cannot be used ({reason.lower()}); give another place") from error

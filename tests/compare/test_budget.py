@@ -152,6 +152,6 @@ def test_where_no_process_starts_in_time_everything_is_left_out(
     said: list[str] = []
     record = compare(Comparison(tokens=512, budget=40, mechanisms=("full", "linear")), tmp_path, said.append)
     assert record["steps"] is None
-    assert len(said) == 2
-    assert all("the budget was over before a process had started" in line for line in said)
+    assert len(said) == 1
+    assert "the budget was over before a process had started" in said[0]
     assert "for want of time" in write_report(tmp_path).text

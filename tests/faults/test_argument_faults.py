@@ -101,6 +101,11 @@ def test_half_a_character_of_a_text_is_mended(document: str) -> None:
     assert np.isfinite(longspan.embed(document)).all()
 
 
+def test_a_path_with_half_a_character() -> None:
+    with pytest.raises(InputError, match="holds half a character"):
+        longspan.index(TEXT, "out\ud800", "nowhere/")
+
+
 @pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "a/" * 3000])
 def test_a_model_whose_name_no_system_can_look_for(name: str) -> None:
     for load in (longspan.from_transformers, longspan.lengthen, lambda given: longspan.summarize(TEXT, model=given)):

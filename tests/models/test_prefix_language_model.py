@@ -192,9 +192,12 @@ def test_lengthened_it_reads_more_and_short_sources_as_before(model, batch):
 
 
 def test_a_model_is_refused_whose_layers_do_not_read_both_ways(make_config):
-    with pytest.raises(InputError, match=r"attention of layer 0 is longformer.*choose one that does.*full.*sinkhorn.*target_attention=full"):
+    with pytest.raises(
+        InputError,
+        match=r"attention of layer 0 is longformer.*choose one that does.*full.*sinkhorn.*target_attention=full",
+    ):
         LongspanForPrefixLM(make_config())
-    with pytest.raises(InputError, match="sinkhorn.* does not read a source both ways"):
+    with pytest.raises(InputError, match=r"sinkhorn.* does not read a source both ways"):
         LongspanForPrefixLM(make_config(attention="sinkhorn"))
     with pytest.raises(InputError, match="positions=relative"):
         LongspanForPrefixLM(make_config(attention={"mechanism": "full", "positions": "relative"}))

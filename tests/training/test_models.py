@@ -78,7 +78,10 @@ def test_an_encoder_becomes_the_single_stack_of_a_prefix_language_model(kind, ca
         torch.testing.assert_close(ours, other)
     table = model.decoder.embeddings.token.weight
     assert model.lm_head.weight is table
-    hybrid = [{"layers": "0-2", "mechanism": "sinkhorn", "target_attention": "full"}, {"layers": "3", "mechanism": "full"}]
+    hybrid = [
+        {"layers": "0-2", "mechanism": "sinkhorn", "target_attention": "full"},
+        {"layers": "3", "mechanism": "full"},
+    ]
     sorted_ = for_task(lengthen(encoder.float(), hybrid, 64), task, "source")
     layer = sorted_.decoder.layers[0].attention
     assert torch.equal(layer.source_key.weight, layer.key.weight)  # as the encoder's, and not drawn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 
 from longspan.data.summaries.synthetic import synthetic_rows
+from longspan.errors import InputError
+from longspan.training.checkpoints import processes_of
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 
@@ -163,3 +166,19 @@ def test_one_that_dies_stops_the_other(recipe: Path, tmp_path: Path) -> None:
     done = _two(json.dumps([["train", str(recipe), "--output", str(tmp_path / "run")]]), script=script)
     assert done.returncode != 0
     assert "[" not in done.stdout  # no process came to its end
+
+
+def test_another_number_of_processes_cannot_go_on(recipe: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    trained = _two("train", str(recipe), "--output", str(run))
+    assert trained.returncode == 0, trained.stderr
+    first = run / "checkpoints/checkpoint-2"
+    assert json.loads((first / "unlogged.json").read_text(encoding="utf-8"))["processes"] == 2
+    assert processes_of(first) == 2
+    shutil.rmtree(run / "checkpoints/checkpoint-4")
+    (run / "metrics.json").unlink()
+    said = r"checkpoint-2 was trained by 2 processes and 1 now read it.*nproc-per-node 2"
+    with pytest.raises(InputError, match=said):
+        train(load_recipe(recipe), run, resume=True)
+    (first / "unlogged.json").unlink()  # as an older version left it
+    assert processes_of(first) == 2

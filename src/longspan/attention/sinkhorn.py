@@ -22,6 +22,10 @@ from longspan.ops.sinkhorn import NOTHING, attend_blocks, block_means, block_wei
 from longspan.patterns import Causal
 from longspan.settings import Count, Range
 
+TIES = 1024
+"""Units of rounding by which entries of a sorting may differ and still count as equal: a logit, its logarithm and the
+sums over rows and columns each lose some, by how many blocks there are, padded ones included."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SinkhornConfig(AttentionConfig):
@@ -39,7 +43,8 @@ class SinkhornConfig(AttentionConfig):
             DialogLM's code, or "columns", as up to version 0.2.
         temperature: what logits are divided by, τ.
         noise: in training, so much Gumbel noise is added to the logits; 0 for none.
-        hard_sort: each block gets the one block that suits it best, whole; gradients are those of the mixture.
+        hard_sort: each block gets the one block that suits it best, whole; gradients are those of the mixture. Of
+            blocks that suit it equally well, up to rounding, it gets the first.
         target_attention: what the causal form shows to a token: "sorted", its own block and what the blocks before are
             sorted to; or "full", everything before it. That is the layer of DialogLM's hybrid: a source
             (`Tokens.prefix`) is read by sorted blocks, both ways, with queries, keys and values of its own
@@ -121,6 +126,9 @@ class SinkhornAttention(ProjectedAttention):
     """The module of `SinkhornConfig`."""
 
     config: SinkhornConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    source_query: nn.Linear
+    source_key: nn.Linear
+    source_value: nn.Linear
 
     def __init__(self, config: SinkhornConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
@@ -199,9 +207,10 @@ class SinkhornAttention(ProjectedAttention):
         source = self._in_blocks(*self._of_source(hidden[:, :count]), _first(tokens.mask, count))
         return torch.cat([source, self.merge_heads(target)], 1)
 
-    def _of_source(self, hidden: Tensor) -> list[Tensor]:
+    def _of_source(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of a source, `(B, H, T, D)` each."""
-        return [self.split_heads(each(hidden)) for each in (self.source_query, self.source_key, self.source_value)]
+        query, key, value = self.source_query(hidden), self.source_key(hidden), self.source_value(hidden)
+        return self.split_heads(query), self.split_heads(key), self.split_heads(value)
 
     def _in_blocks(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, new: int | None = None
@@ -302,7 +311,7 @@ class SinkhornAttention(ProjectedAttention):
             order = sinkhorn(logits, blocks, config.iterations, first=config.first_normalized)
         if not config.hard_sort or not order.numel():
             return order
-        best = torch.zeros_like(order).scatter(-1, order.argmax(-1, keepdim=True), 1)
+        best = torch.zeros_like(order).scatter(-1, _first_best(order.detach()), 1)
         best = best.masked_fill(order.sum(-1, keepdim=True) == 0, 0)
         return best + (order - order.detach())
 
@@ -320,6 +329,12 @@ class SinkhornAttention(ProjectedAttention):
         if self.config.sort_net == "mlp":
             described = (described @ self.sort_inner.to(described.dtype)).relu()
         return (described @ self.sort_outer.to(described.dtype))[..., :count]
+
+
+def _first_best(order: Tensor) -> Tensor:
+    """The first column `(…, N, 1)` that has the largest entry of its row, or one that differs from it by rounding."""
+    ties = order >= order.amax(-1, keepdim=True) * (1 - TIES * torch.finfo(order.dtype).eps)
+    return ties.to(torch.uint8).argmax(-1, keepdim=True)
 
 
 def _first(mask: Tensor | None, count: int) -> Tensor | None:

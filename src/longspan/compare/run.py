@@ -136,7 +136,8 @@ class Run:
         for cell in _speed_cells(self.comparison):
             if self.has(cell) is None:
                 reason = "the budget was over before a process had started"
-                self.keep(Result(cell=cell, status="left out", reason=reason))
+                write_result(Result(cell=cell, status="left out", reason=reason), self.file(cell))
+        self.tell("left out, as the budget was over before a process had started: all that has no result yet")
         return self.known_steps()
 
     def measure(self) -> dict[str, Result]:

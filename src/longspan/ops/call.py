@@ -204,7 +204,9 @@ def _slots(globals: Tensor, query: Tensor, key: Tensor, key_mask: Tensor | None,
             )
         return slots_of_mask(globals if key_mask is None else globals & key_mask)
     check_slots("globals", globals, length)
+    if not length:
+        return globals[:, :0]  # nothing but unused slots
     slots = distinct_slots(globals)
-    if key_mask is not None and length:
+    if key_mask is not None:
         slots = torch.where(torch.gather(key_mask, 1, slots.clamp(min=0)), slots, -1)
     return slots

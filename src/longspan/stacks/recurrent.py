@@ -52,6 +52,11 @@ class RecurrentConfig(StackConfig):
     def carries(self) -> bool:
         return self.memory_tokens > 0
 
+    @property
+    def drops_output(self) -> bool:
+        """As the published code does behind its last layer, before the output layer reads it."""
+        return True
+
     def besides(self, *, layers: int, tokens: int, width: int) -> Besides:
         """The memory, full: every layer keeps it, itself behind the segment as one tensor, and its keys and values."""
         memory = self.memory_tokens
@@ -61,11 +66,6 @@ class RecurrentConfig(StackConfig):
             states=memory * width,
             multiply_adds=2 * memory * width * (width + tokens),
         )
-
-    @property
-    def drops_output(self) -> bool:
-        """As the published code does behind its last layer, before the output layer reads it."""
-        return True
 
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Recurrent:
         if not sizes.causal:

@@ -67,13 +67,13 @@ class UniversalConfig(StackConfig):
     def adds_positions(self) -> bool:
         return self.position_signal != "none"
 
-    def besides(self, *, layers: int, tokens: int, width: int) -> Besides:
-        """A step is a block. Positions that stop by themselves keep, of each step, its state and the output so far."""
-        return Besides(readers=layers, states=2 * tokens * width) if self.reports else Besides()
-
     @property
     def decoder_table(self) -> bool:
         return self.decoder_positions == "table" or not self.adds_positions
+
+    def besides(self, *, layers: int, tokens: int, width: int) -> Besides:
+        """A step is a block. Positions that stop by themselves keep, of each step, its state and the output so far."""
+        return Besides(readers=layers, states=2 * tokens * width) if self.reports else Besides()
 
     def check_model(self, config: Any) -> None:
         """Refuse layers that differ where they are one block, and more blocks than steps."""
