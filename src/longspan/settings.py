@@ -24,7 +24,8 @@ import re
 import reprlib
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -170,7 +171,25 @@ def from_spec(table: Mapping[str, type[Settings]], kind: str, spec: Any, path: s
     data = {kind: spec} if isinstance(spec, str) else spec
     if not isinstance(data, Mapping) or not isinstance(data.get(kind), str):
         raise InputError(f"{path} is {show(spec)}; give a name of {', '.join(table)}, or a mapping with it as {kind!r}")
-    return from_plain(entry(table, data[kind], path), {key: value for key, value in data.items() if key != kind}, path)
+    settings = entry(table, data[kind], path)
+    options = {key: value for key, value in data.items() if key != kind}
+    if _READS_EARLIER.get():
+        options = {**getattr(settings, "earlier_defaults", {}), **options}
+    return from_plain(settings, options, path)
+
+
+_READS_EARLIER = ContextVar("reads_earlier", default=False)
+
+
+@contextmanager
+def earlier_forms() -> Iterator[None]:
+    """While it lasts, options that a nested spec leaves out have the values of its class's `earlier_defaults`, if it
+    states any: what they meant in a file that was written before files named the version of Longspan."""
+    token = _READS_EARLIER.set(True)
+    try:
+        yield
+    finally:
+        _READS_EARLIER.reset(token)
 
 
 def entry(table: Mapping[str, Entry], name: str, path: str) -> Entry:
@@ -193,6 +212,27 @@ def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> 
     for name, value in values.items():
         if name in hints:
             convert(hints[name], value, name)
+
+
+def check_kind(value: Any, name: str, kinds: type | tuple[type, ...], wanted: str) -> None:
+    """Raise `InputError` for an argument that is of none of these classes; `wanted` says what to give instead.
+
+    True and false count as numbers only where `bool` is named.
+    """
+    named = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not isinstance(value, named) or (isinstance(value, bool) and bool not in named):
+        raise InputError(f"{name} is {show(value)}, of type {type(value).__name__}; give {wanted}")
+
+
+def check_several(values: Any, name: str, wanted: str) -> None:
+    """Raise `InputError` for what holds no values one after another, as a mapping and bytes do not."""
+    try:
+        iter(values)
+        several = not isinstance(values, Mapping | bytes | bytearray)
+    except TypeError:  # also an array of no dimension
+        several = False
+    if not several:
+        raise InputError(f"{name} is {show(values)}, of type {type(values).__name__}; give {wanted}")
 
 
 @lru_cache(maxsize=256)
@@ -247,7 +287,7 @@ def convert(hint: Any, value: Any, path: str) -> Any:
     if origin in (Union, types.UnionType):
         return _union(choices, value, path)
     if origin is Literal:
-        if value not in choices or isinstance(value, bool):
+        if not isinstance(value, str | int | float) or value not in choices or isinstance(value, bool):
             raise InputError(f"{path} is {show(value)}; choose {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}")
         return value
     if origin in (tuple, list):

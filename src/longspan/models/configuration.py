@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 from transformers import GenerationConfig, PreTrainedConfig
 
-from longspan.models.fields import ModelFields
-from longspan.settings import check_keys
+from longspan.models.fields import ModelFields, fields_of_file
+from longspan.settings import check_keys, check_kind
+from longspan.version import __version__
 
 # Keys, besides the fields below, that transformers itself writes into a config.json or passes to a configuration.
 _TRANSFORMERS_KEYS = frozenset(
@@ -92,10 +94,15 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         position_embedding: "learned" (a table of `max_position_embeddings` rows) or "sinusoidal" (no weights, and then
             no longest input: positions repeat nothing and need nothing of a length never trained on), "axial" (two
             small tables whose every pair is a position, Kitaev et al. 2020), or "none": the encoder knows places only
-            by the relative positions of its attention, as DeBERTa does. With these two a decoder beside an encoder
-            keeps a table of its own.
+            by the relative positions of its attention, as DeBERTa does, or by its stack. With these two a decoder
+            beside an encoder keeps a table of its own, unless its stack tells it places.
+        sinusoids: their form. "paper": sin(p·10000^(−2i/E)) in channel 2i and the cosine in channel 2i + 1 (Vaswani et
+            al. 2017, section 3.5), of amplitude 1 with `scale_embedding`, and else of amplitude `init_std`, which keeps
+            the proportion to token embeddings of that standard deviation. "0.2": the form that version 0.2 had, all
+            sines before all cosines, wavelengths from 2 to `position_period`, amplitude √2·`init_std`.
         position_period: longest wavelength of the sinusoids, in tokens; a short one tells order within a neighbourhood
-            only, which is the same at any length of the document.
+            only, which is the same at any length of the document. `None` means 2π·10000, as published ("0.2": 10000).
+            With "paper" the last channels come near it, and it is above the shortest wavelength, 2π.
         axial_shape: rows of the two tables of axial positions, (n₁, n₂): position p reads row p // n₂ of the first and
             row p mod n₂ of the second. Their product is at least `max_position_embeddings` + `position_offset`.
         axial_widths: widths of the two tables, which stand side by side: they add up to that of the embeddings.
@@ -121,9 +128,28 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
     ]
     attribute_map = {"initializer_range": "init_std"}  # noqa: RUF012
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def __post_init__(self, longspan_version: str | None = None, **kwargs: Any) -> None:
+        # The version that wrote a file is for those who read it; the one that writes the next is this one.
         own = _TRANSFORMERS_KEYS | set(GenerationConfig().to_dict())
         given = (key for key in kwargs if key not in own and not key.startswith("_"))
         check_keys(given, [field.name for field in fields(self)])
+        if self.id2label is not None:  # transformers takes it for a mapping unseen
+            check_kind(self.id2label, "id2label", Mapping, "a mapping from numbers to labels")
         self.settle()
         super().__post_init__(**kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """As transformers, from the content of a config.json; one without `longspan_version` was written by version 0.2
+        or before, and what it leaves out has the form that it had there."""
+        with fields_of_file(config_dict) as stored:
+            return super().from_dict(stored, **kwargs)
+
+    @classmethod
+    def from_json_file(cls, json_file: Any) -> Any:
+        """As `from_dict`, from the file."""
+        return cls.from_dict(cls._dict_from_json_file(json_file))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As transformers, with the version of Longspan that writes it."""
+        return {**super().to_dict(), "longspan_version": __version__}

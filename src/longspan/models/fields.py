@@ -6,19 +6,23 @@ transformers takes longer than reading a short document.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from longspan.attention import AttentionConfig, attention_config
 from longspan.attention.layers import check_longest, check_shared_tables, plain_layers, spread
 from longspan.errors import InputError
 from longspan.models.heads import HeadSpec, head_spec
-from longspan.settings import Count, Dropout, Range, Whole, convert, hints_of, show
+from longspan.settings import Count, Dropout, Range, Whole, convert, earlier_forms, hints_of, show
 from longspan.stacks import StackConfig, stack_config
 
 Spec = TypeVar("Spec", bound=HeadSpec)
 
+SHORTEST_WAVE = 2 * math.pi
+"""Tokens after which the fastest sinusoid of a position comes back."""
 Layers = Annotated[int, Range(1, 1000)]
 Width = Annotated[int, Range(1, 65_536)]
 Heads = Annotated[int, Range(1, 1024)]
@@ -28,6 +32,9 @@ Token = Annotated[int, Range(0, 2**31 - 1)]
 @dataclass(kw_only=True, repr=False, eq=False)
 class ModelFields:
     """What a model is made of; `LongspanConfig` says what each field means, and which values are refused."""
+
+    earlier_defaults: ClassVar[Mapping[str, Any]] = {"sinusoids": "0.2", "position_period": 10000.0}
+    """Field → what it was, or stood for, up to version 0.2; see `fields_of_file`."""
 
     vocab_size: Annotated[int, Range(1, 100_000_000)] = 50265
     hidden_size: Width = 768
@@ -65,7 +72,8 @@ class ModelFields:
     label_smoothing: Dropout = 0.0
     wrap_labels: bool = False
     position_embedding: Literal["learned", "sinusoidal", "axial", "none"] = "learned"
-    position_period: Annotated[float, Range(above=2, maximum=1e12)] = 10000.0
+    sinusoids: Literal["paper", "0.2"] = "paper"
+    position_period: Annotated[float, Range(above=2, maximum=1e12)] | None = None
     axial_shape: tuple[Count, ...] | None = None
     axial_widths: tuple[Count, ...] | None = None
     axial_std: Annotated[float, Range(0, 100)] = 1.0
@@ -87,6 +95,8 @@ class ModelFields:
 
     def settle(self) -> None:
         """Fill in what follows from other fields, and refuse what no model can have."""
+        for name, hint in FIELDS.items():
+            convert(hint, getattr(self, name), name)
         self.is_encoder_decoder = self.decoder_layers > 0
         if self.decoder_attention_heads is None:
             self.decoder_attention_heads = self.num_attention_heads
@@ -155,6 +165,21 @@ class ModelFields:
         return attention_config({"dropout": self.attention_dropout, **spec})
 
 
+@contextmanager
+def fields_of_file(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What a config.json says, for making a configuration of it while the context lasts.
+
+    A file without `longspan_version` was written by version 0.2 or before it: what it leaves out stands for what it
+    stood for then, by the `earlier_defaults` of the configuration and of every spec in it. What is made of it holds all
+    of that as plain data, and keeps it when it is saved, changed or lengthened.
+    """
+    if data.get("longspan_version") is not None:
+        yield dict(data)
+        return
+    with earlier_forms():
+        yield {**ModelFields.earlier_defaults, **data}
+
+
 FIELDS = hints_of(ModelFields)
 """Field → its type with its limits."""
 
@@ -170,13 +195,16 @@ def _check_unused(config: ModelFields, stack: StackConfig) -> None:
 
 
 def _check_sizes(config: ModelFields) -> None:
-    """Raise `InputError` for the first size, probability or choice that no model can have."""
-    for name, hint in FIELDS.items():
-        convert(hint, getattr(config, name), name)
+    """Raise `InputError` for the first size that does not go with the others."""
     if config.decoder_layers and config.embedding_width != config.hidden_size:
         raise InputError(
             f"embedding_size={config.embedding_size} differs from hidden_size={config.hidden_size} in a model with a "
             "decoder, which shares its token table; leave it out"
+        )
+    period = config.position_period
+    if config.sinusoids == "paper" and period is not None and period <= SHORTEST_WAVE:
+        raise InputError(
+            f"position_period is {period}; it must be above 2π, the shortest wavelength of the sinusoids, or null"
         )
     if config.pad_token_id is not None and config.pad_token_id >= config.vocab_size:
         raise InputError(
@@ -197,7 +225,8 @@ def _check_clusters(config: ModelFields) -> None:
             if (value := getattr(config, name)) != getattr(ModelFields, name):
                 raise InputError(f"{name}={show(value)} is for models with cutoffs; give these, or leave it out")
         return
-    cutoffs = config.cutoffs = list(config.cutoffs)  # pyright: ignore[reportAttributeAccessIssue]
+    given: Any = config.cutoffs
+    cutoffs = config.cutoffs = [given] if isinstance(given, int) else list(given)  # pyright: ignore[reportAttributeAccessIssue]
     if cutoffs != sorted(set(cutoffs)) or cutoffs[-1:] >= [config.vocab_size]:
         raise InputError(
             f"cutoffs={show(cutoffs)} must increase and stay below vocab_size={config.vocab_size}; give the first word "

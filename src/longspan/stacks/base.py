@@ -89,6 +89,9 @@ class StackConfig:
     """Fields of a model that mean nothing in this stack, and are refused, each with the reason: how the clause goes on
     behind the stack's name."""
 
+    earlier_defaults: ClassVar[Mapping[str, Any]] = {}
+    """As in `AttentionConfig`: what options left out of a folder stood for up to version 0.2."""
+
     def __post_init__(self) -> None:
         """Refuse what is not of its field's type, or outside its limits."""
         check(self)
@@ -114,6 +117,11 @@ class StackConfig:
         return False
 
     @property
+    def drops_output(self) -> bool:
+        """Whether training drops elements of its output too, with the model's `dropout`, as of each branch."""
+        return False
+
+    @property
     def reports(self) -> bool:
         """Whether it takes an `aside`, an `Aside` that is to receive more than states."""
         return False
@@ -122,6 +130,11 @@ class StackConfig:
     def adds_positions(self) -> bool:
         """Whether it tells tokens their places itself, by `Tokens.places` or else counting the real ones."""
         return False
+
+    @property
+    def decoder_table(self) -> bool:
+        """Whether a decoder beside an encoder learns a table of positions where `position_embedding` is "none"."""
+        return not self.of_decoder.adds_positions
 
     @property
     def parts(self) -> bool:
