@@ -80,7 +80,7 @@ def lines_of(file: IO[AnyText] | io.TextIOWrapper, path: Path) -> Iterator[AnyTe
         number += 1
         if len(line) > LONGEST:
             raise InputError(
-                f"{path}, line {number}: longer than {LONGEST >> 20} MiB, too long for one; cut what it holds into parts"
+                f"{path}, line {number}: longer than {LONGEST >> 20} MiB, too long; cut what it holds into parts"
             )
         yield line
 
