@@ -40,6 +40,11 @@ SECTIONS = re.compile(
     re.IGNORECASE,
 )
 """Names of sections that are headings wherever they have a line of their own."""
+STATEMENT = re.compile(
+    r"\s*(?:(?:async )?(?:def|class)\s+\w+|(?:async )?(?:if|for|while|elif|else|try|except|finally|with)\b"
+    r"|[)\]}]+(?=:|\s*->)).*[:(]\s*$"
+)
+"""A line of code that opens a block, whose body is set in."""
 ENDED = re.compile(r"[.!?…:;。！？।؟][\"'”’»)\]*_]*$")
 
 _LINE = re.compile(r"[^\n\f]*[\n\f]?")
@@ -85,10 +90,10 @@ def wrapped_width(text: str) -> int:
 
 def is_title(line: str) -> bool:
     """Whether a line is a heading by its form alone, wherever it stands."""
-    line = line.strip()
+    marked, line = line.rstrip(), line.strip()
     if len(line) > TITLE:
         return False
-    if ATX.match(line) or WIKI.match(line):
+    if ATX.match(marked) or WIKI.match(line):  # further to the right, # begins a comment in code
         return True
     name = line.rstrip(":." if line.isupper() else ":")
     return line[:1].isupper() and bool(CHAPTER.match(line) or SECTIONS.fullmatch(name))
@@ -162,6 +167,8 @@ def _has_ended(lines: list[str], index: int) -> bool:
 def _is_set_in(lines: list[str], index: int, first: int) -> bool:
     """Whether a line begins a paragraph by standing further to the right, as in books without blank lines."""
     before, line = lines[index - 1], lines[index]
+    if STATEMENT.match(before):
+        return False
     margins = [len(one) - len(one.lstrip()) for one in (before, line)]
     if not margins[0] + 1 < margins[1] < margins[0] + 9 or BULLET.match(lines[first]) or NUMBER.match(lines[first]):
         return False

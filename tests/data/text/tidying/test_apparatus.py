@@ -13,6 +13,11 @@ KINDS = {
         "$ longspan summarize paper.pdf\n",
         "```python\nwords are = code\n\nhere too\n```\n",
         "if (slow) {\n  wait();\n}\n",
+        "   with SNAIL as NAME:\n       SUITE\n",
+        "   async with (\n       SNAIL() as NAME,\n   ):\n       SUITE\n",
+        "   for i in range(10):\n       crawl(i)\n       i = 5             # this will not affect the loop\n"
+        "                         # because i is the next\n                         # index in the range\n",
+        "   try:\n       SUITE\n   except Slow:\n       SUITE2\n",
         "deadbeef" * 40 + "\n",
     ],
     "table": [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from longspan.data.text.blocks import Block
-from longspan.data.text.plain_text import ENDED
+from longspan.data.text.plain_text import ENDED, STATEMENT
 from longspan.data.text.sentences import WRAPPED_LINE
 
 _CAPTION = re.compile(
@@ -17,12 +17,13 @@ _CAPTION = re.compile(
     re.IGNORECASE,
 )
 _CODE_LINE = re.compile(
-    r"\s*(?:[\]})]+[;,]?\s*$|.*(?:[=<>]|\w\().*;\s*$|.*\{\s*$|(?:def|class|async def)\s+\w+.*:\s*$|#\s?include\b.*"
-    r"|(?:from\s+[\w.]+\s+)?import\s+[\w., *]+$|(?:if|for|while|elif|else|try|except|with)\b.*:\s*$"
+    r"\s*(?:[\]})]+[;,]?\s*$|.*(?:[=<>]|\w\().*;\s*$|.*\{\s*$|#\s?include\b.*"
+    r"|(?:from\s+[\w.]+\s+)?import\s+[\w., *]+$"
     r"|(?:raise|assert)\s\w+|(?:>>>|\.\.\.|\$|%|#!|//|/\*|\*/|--)\s?\S.*|(?:sudo|pip3?|git|cd|curl|apt(?:-get)?|npm|docker|python3?)"
     r"\s+\S+.*|[\w.,\[\]\"']+(?:\s[\w.\[\]]+)?\s*(?:[-+*/|&:]?=|=>|:=)\s*\S.*[^.]$|</?\w[^>]*>.*|[\w.]+\([^)]*\)[;:]?\s*$"
     r"|return\b.*[^.]$)"
 )
+_COMMENT = re.compile(r"(?:^\s*|\s{2})#.*$")
 _FENCE = re.compile(r"\s{0,3}(?:```|~~~)")
 _GAP = re.compile(r"(?<=\S)(?:[ ]{3,}|[ ]*\t[ ]*)(?=\S)")
 _DOTS = re.compile(
@@ -63,7 +64,18 @@ def with_code(blocks: Sequence[Block]) -> list[Block]:
 
 def _is_code(text: str) -> bool:
     lines = text.split("\n")
-    likely = sum(len(line) < LONG and bool(_CODE_LINE.match(line)) and not _is_prose(line) for line in lines)
+    likely = 0
+    opened: int | None = None  # the margin of the statement whose body comes next
+    for line in lines:
+        margin = len(line) - len(line.lstrip())
+        if opened is not None and margin <= opened:
+            opened = None
+        statement = bool(STATEMENT.match(line))
+        known = opened is not None or statement or bool(_CODE_LINE.match(line))
+        if known and len(line) < LONG and not _is_prose(_COMMENT.sub("", line)):
+            likely += 1
+            if opened is None and statement:
+                opened = margin
     return 3 * likely >= 2 * len(lines) or not _is_readable(text)
 
 

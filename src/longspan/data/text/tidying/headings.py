@@ -81,7 +81,7 @@ def _by_form(before: Block | None, block: Block, after: Block | None) -> Block:
     if "\n" in line or len(line) > TITLE or not line:
         return block
     level = _enumerated(line, before, after)
-    if level is None and (is_title(line) or CHAPTER.match(line) or _is_shouted_title(line)):
+    if level is None and (is_title(text) or CHAPTER.match(line) or _is_shouted_title(line)):
         level = 1
     return block if level is None else _heading(block.body, 0, len(text), level)
 
