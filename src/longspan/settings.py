@@ -24,7 +24,8 @@ import re
 import reprlib
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -170,7 +171,25 @@ def from_spec(table: Mapping[str, type[Settings]], kind: str, spec: Any, path: s
     data = {kind: spec} if isinstance(spec, str) else spec
     if not isinstance(data, Mapping) or not isinstance(data.get(kind), str):
         raise InputError(f"{path} is {show(spec)}; give a name of {', '.join(table)}, or a mapping with it as {kind!r}")
-    return from_plain(entry(table, data[kind], path), {key: value for key, value in data.items() if key != kind}, path)
+    settings = entry(table, data[kind], path)
+    options = {key: value for key, value in data.items() if key != kind}
+    if _READS_EARLIER.get():
+        options = {**getattr(settings, "earlier_defaults", {}), **options}
+    return from_plain(settings, options, path)
+
+
+_READS_EARLIER = ContextVar("reads_earlier", default=False)
+
+
+@contextmanager
+def earlier_forms() -> Iterator[None]:
+    """While it lasts, options that a nested spec leaves out have the values of its class's `earlier_defaults`, if it
+    states any: what they meant in a file that was written before files named the version of Longspan."""
+    token = _READS_EARLIER.set(True)
+    try:
+        yield
+    finally:
+        _READS_EARLIER.reset(token)
 
 
 def entry(table: Mapping[str, Entry], name: str, path: str) -> Entry:

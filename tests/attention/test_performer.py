@@ -53,6 +53,31 @@ def test_features_worked_out_by_hand():
     )
 
 
+def test_the_relu_kernel_is_divided_as_the_published_code_divides():
+    """`generalized_kernel` of performer-pytorch 1.1.4 and of google-research, written out: `x · D^−¼`, then ReLU and
+    10⁻³. By hand: D = 16, ω = (1, 1, 0, …), x = (3, 1, 0, …) gives 4 / 2 = 2, and −x nothing."""
+    ones = torch.zeros(1, 16, dtype=torch.float64)
+    ones[0, :2] = 1
+    vector = torch.tensor([3.0, 1.0] + [0.0] * 14, dtype=torch.float64)
+    torch.testing.assert_close(
+        relu_features(torch.stack([vector, -vector]), ones), vector.new_tensor([[2.001], [1e-3]])
+    )
+    torch.testing.assert_close(relu_features(vector[None], ones, normalized=False)[0], vector.new_tensor([4.001]))
+    config = PerformerConfig(kernel="relu", features=11)
+    attention = config.build(width=3 * WIDTH, heads=3).double()
+    hidden = doubles(2, 23, 3 * WIDTH)
+    query, key, _ = attention.project(hidden)
+    sides = [(each * WIDTH**-0.25 @ attention.directions.mT).clamp(min=0) + 0.001 for each in (query, key)]
+    products = sides[0] @ sides[1].mT
+    torch.testing.assert_close(attention.weights(hidden), products / products.sum(-1, keepdim=True))
+    earlier = PerformerConfig(**{"kernel": "relu", "features": 11, **PerformerConfig.earlier_defaults})
+    sides = [(each @ attention.directions.mT).clamp(min=0) + 0.001 for each in (query, key)]
+    products = sides[0] @ sides[1].mT
+    old = earlier.build(width=3 * WIDTH, heads=3).double()
+    old.load_state_dict(attention.state_dict())
+    torch.testing.assert_close(old.weights(hidden), products / products.sum(-1, keepdim=True))
+
+
 @pytest.mark.parametrize("hyperbolic", [False, True])
 def test_weights_are_those_of_the_features_as_published(hyperbolic):
     """However the factors are shared out between queries and keys."""

@@ -90,7 +90,7 @@ def test_an_answer_is_an_answer(monkeypatch: pytest.MonkeyPatch, answering: int)
 
 def test_what_no_repository_is_called() -> None:
     with pytest.raises(InputError, match="neither a directory nor a Hub name"):
-        check_reachable("not//a name")
+        check_reachable("not/a name")
 
 
 def test_a_command_says_so_in_one_line(

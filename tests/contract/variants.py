@@ -53,6 +53,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "routing": {
         "plain": {"clusters": 3, "cluster_tokens": 5},
         "balanced": {"clusters": 3, "selection": "balanced"},
+        "published": {"clusters": 3, "selection": "balanced", "causal_form": "published"},
         "few": {"clusters": 2, "cluster_tokens": 2, "left_tokens": 0, "right_tokens": 0, "seed": 3},
     },
     "cluster": {

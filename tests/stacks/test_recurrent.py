@@ -290,6 +290,24 @@ def test_gradient_checkpointing_changes_nothing_behind_a_memory(reentrant):
     torch.testing.assert_close(gradients(), plain)
 
 
+@pytest.mark.parametrize("normalization", ["pre", "post"])
+def test_training_drops_what_comes_out_of_the_last_layer(normalization):
+    """As the published code, `core_out = self.drop(core_out)`: once, behind everything, and not in the memory."""
+    model, ids = build(dropout=0.25, normalization=normalization), ids_of(3, 500)
+    plain = model.decoder(ids, use_cache=False, output_hidden_states=True)
+    model.train()
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Dropout) and layer is not model.decoder.final_dropout:
+            layer.p = 0.0
+    dropped = model.decoder(ids, use_cache=True, output_hidden_states=True)
+    kept = dropped.last_hidden_state != 0
+    torch.testing.assert_close(dropped.last_hidden_state[kept], plain.last_hidden_state[kept] / 0.75)
+    assert abs(float((~kept).double().mean()) - 0.25) < 5 * (0.25 * 0.75 / kept.numel()) ** 0.5
+    assert torch.equal(dropped.hidden_states[-1], dropped.last_hidden_state)
+    for layer, (state, before) in enumerate(zip(dropped.past_key_values.layers, plain.hidden_states, strict=False)):
+        torch.testing.assert_close(state.hidden, before[:, -7:], msg=f"memory of layer {layer}")
+
+
 @every_kind
 def test_short_floats_and_autocast_stay_close(attention):
     exact, ids, segments = build(attention).float(), ids_of(2, 31), (9, 13, 9)

@@ -52,6 +52,10 @@ class AttentionConfig:
     """Laws of `tests/contract` that do not apply, each with the reason, which stands in the refusal: `"bidirectional"`,
     `"causal"`, `"state"`, `"globals"`, and one of which only the cost speaks: `"linear"`."""
 
+    earlier_defaults: ClassVar[Mapping[str, Any]] = {}
+    """Option → what it was, or stood for, up to version 0.2, where that is not its default today: read into folders of
+    models that leave it out and were written then."""
+
     dropout: Dropout = 0.0
     """Probability of dropping an attention weight during training."""
 

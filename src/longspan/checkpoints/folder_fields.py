@@ -81,6 +81,7 @@ CONFIG: dict[str, Any] = {
     **dict.fromkeys(("add_cross_attention", "is_decoder", "is_encoder_decoder", "position_biased_input"), Flag),
     **dict.fromkeys(("relative_attention", "output_attentions", "output_hidden_states", "return_dict"), Flag),
     **dict.fromkeys(("hidden_act", "activation_function", "pooler_hidden_act", "model_type"), Name),
+    "longspan_version": _optional(Name),
     **dict.fromkeys(("hidden_activation", "attn_implementation", "_attn_implementation"), _optional(Name)),
     "architectures": _rule(_are_names, "a list of names"),
     **dict.fromkeys(("dtype", "torch_dtype"), _one_of(*_TYPES, *(f"torch.{name}" for name in _TYPES))),

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from longspan.errors import InputError
 from longspan.extras import require
+from longspan.files import put_in_place
 from longspan.models import LongspanPreTrainedModel
 
 OUTPUTS = {
@@ -60,7 +61,7 @@ def to_onnx(model: LongspanPreTrainedModel, file: str | Path) -> Path:
             partial = Path(folder) / path.name
             _export(model, partial)
             _compare(model, partial)
-            os.replace(partial, path)
+            put_in_place(partial, path)
     finally:
         model.train(was_training)
     return path

@@ -23,7 +23,8 @@ def load_any(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     """The Longspan or transformers model that `model_or_path` stands for, in evaluation mode when it is loaded here.
 
     Args:
-        model_or_path: an instance (returned as it is), a directory written by `save_pretrained`, or a Hub name.
+        model_or_path: an instance (returned as it is), a directory written by `save_pretrained`, or a Hub name; which
+            of the two a text is, where there is no such directory, says `longspan.checkpoints.hub.is_path`.
 
     Raises:
         InputError: the directory is missing, holds no safetensors, only a pickle, a damaged file, an unknown
@@ -46,8 +47,6 @@ def load_any(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
         name = str(path)
     elif path.exists():
         raise InputError(f"model '{path}' is a file; give the directory that holds config.json and model.safetensors")
-    elif path.is_absolute() or str(model_or_path).startswith((".", "~")) or len(path.parts) > 2:
-        raise InputError(f"model directory '{path}' does not exist; give an existing directory or a model name")
     else:
         name = str(model_or_path)
         check_reachable(name)

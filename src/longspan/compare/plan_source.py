@@ -66,12 +66,13 @@ def _of_folder(folder: Path) -> Planned:
 
 
 def _of_recipe(source: str) -> Planned:
-    from longspan.training.models import new_config, published_model
+    from longspan.training.models import check_start, new_config, published_model
     from longspan.training.recipe_file import load_recipe
 
     recipe = load_recipe(source)
     task = recipe.build_task()
     if recipe.model.source is not None:
+        check_start(recipe)
         start = Path(os.path.expanduser(recipe.model.source))
         if not (start / "config.json").is_file():
             raise InputError(

@@ -30,11 +30,6 @@ from longspan.plugins import load_plugins
 from longspan.settings import from_plain
 from longspan.tasks.predicting import batches, pad
 
-PRELOADED = (
-    *("longspan.models.language_model", "longspan.models.heads.token_classification"),
-    *("transformers.trainer", "transformers.training_args", "torch.optim.adamw"),
-)
-"""What every cell imports; that takes longer than measuring a short row."""
 TIMED = 0.4
 """Seconds that each speed is measured for, at least, where one run takes less."""
 MOST_RUNS = 20

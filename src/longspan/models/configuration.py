@@ -9,8 +9,9 @@ from typing import Any, Self
 from transformers import GenerationConfig, PreTrainedConfig
 
 from longspan.errors import InputError
-from longspan.models.fields import ModelFields
+from longspan.models.fields import ModelFields, fields_of_file
 from longspan.settings import check_keys, near, show, show_key
+from longspan.version import __version__
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ _OTHER_NAMES = {
     "n_layer": "num_hidden_layers",
     "n_positions": "max_position_embeddings",
 }
-"""What BERT, RoBERTa, Longformer, BART, LED and GPT-2 call a field → the field, which may be given under either name."""
+"""What BERT, RoBERTa, Longformer, BART, LED and GPT-2 call a field → the field; it may be given under either name."""
 
 _HALF_WINDOW = "{'mechanism': 'longformer', 'left_tokens': n, 'right_tokens': n} with half of it as n"
 _ELSEWHERE = {
@@ -162,7 +163,8 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
     ]
     attribute_map = _OTHER_NAMES
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def __post_init__(self, longspan_version: str | None = None, **kwargs: Any) -> None:
+        # The version that wrote a file is for those who read it; the one that writes the next is this one.
         for name in [name for name in kwargs if name in _OTHER_NAMES]:
             self._take(name, kwargs.pop(name))
         self._check_known(kwargs)
@@ -177,15 +179,20 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Self:
-        """As transformers, from the content of a config.json: a key of it that means nothing here is kept, saved again,
-        and warned of, for it may be a note of somebody's, or a later version's."""
-        known = {*(field.name for field in fields(cls)), *_own_keys(), *_OTHER_NAMES, *_ELSEWHERE}
-        notes = {
-            key: value
-            for key, value in config_dict.items()
-            if key not in known and not key.startswith("_") and not hasattr(cls, key)
-        }
-        made = super().from_dict({key: value for key, value in config_dict.items() if key not in notes}, **kwargs)
+        """As transformers, from the content of a config.json.
+
+        One without `longspan_version` was written by version 0.2 or before, and what it leaves out has the form that it
+        had there. A key that means nothing here is kept, saved again, and warned of: it may be a note of somebody's, or
+        a later version's.
+        """
+        known = {*(field.name for field in fields(cls)), *_own_keys(), *_OTHER_NAMES, *_ELSEWHERE, "longspan_version"}
+        with fields_of_file(config_dict) as stored:
+            notes = {
+                key: stored.pop(key)
+                for key in list(stored)
+                if key not in known and not key.startswith("_") and not hasattr(cls, key)
+            }
+            made = super().from_dict(stored, **kwargs)
         config: Any = made[0] if isinstance(made, tuple) else made
         for key, value in notes.items():
             setattr(config, key, value)
@@ -197,6 +204,10 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
     def from_json_file(cls, json_file: Any) -> Self:
         """As `from_dict`, from the file."""
         return cls.from_dict(cls._dict_from_json_file(json_file))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As transformers, with the version of Longspan that writes it."""
+        return {**super().to_dict(), "longspan_version": __version__}
 
     def _take(self, name: str, value: Any) -> None:
         """Set a field by another name of it; `InputError` where it was given by its own too, and differs."""

@@ -6,15 +6,16 @@ transformers takes longer than reading a short document.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from longspan.attention import AttentionConfig, attention_config
 from longspan.attention.layers import check_longest, check_shared_tables, plain_layers, spread
 from longspan.errors import InputError
 from longspan.models.heads import HeadSpec, head_spec
-from longspan.settings import Count, Dropout, Range, Whole, convert, hints_of, show
+from longspan.settings import Count, Dropout, Range, Whole, convert, earlier_forms, hints_of, show
 from longspan.stacks import StackConfig, stack_config
 
 Spec = TypeVar("Spec", bound=HeadSpec)
@@ -28,6 +29,9 @@ Token = Annotated[int, Range(0, 2**31 - 1)]
 @dataclass(kw_only=True, repr=False, eq=False)
 class ModelFields:
     """What a model is made of; `LongspanConfig` says what each field means, and which values are refused."""
+
+    earlier_defaults: ClassVar[Mapping[str, Any]] = {}
+    """Field → what it was, or stood for, up to version 0.2; see `fields_of_file`."""
 
     vocab_size: Annotated[int, Range(1, 100_000_000)] = 50265
     hidden_size: Width = 768
@@ -153,6 +157,21 @@ class ModelFields:
     def _layer_attention(self, specs: Any, layers: int, layer: int) -> AttentionConfig:
         spec = spread(specs, layers)[layer]
         return attention_config({"dropout": self.attention_dropout, **spec})
+
+
+@contextmanager
+def fields_of_file(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What a config.json says, for making a configuration of it while the context lasts.
+
+    A file without `longspan_version` was written by version 0.2 or before it: what it leaves out stands for what it
+    stood for then, by the `earlier_defaults` of the configuration and of every spec in it. What is made of it holds all
+    of that as plain data, and keeps it when it is saved, changed or lengthened.
+    """
+    if data.get("longspan_version") is not None:
+        yield dict(data)
+        return
+    with earlier_forms():
+        yield {**ModelFields.earlier_defaults, **data}
 
 
 FIELDS = hints_of(ModelFields)

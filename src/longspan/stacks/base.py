@@ -89,6 +89,9 @@ class StackConfig:
     """Fields of a model that mean nothing in this stack, and are refused, each with the reason: how the clause goes on
     behind the stack's name."""
 
+    earlier_defaults: ClassVar[Mapping[str, Any]] = {}
+    """As in `AttentionConfig`: what options left out of a folder stood for up to version 0.2."""
+
     def __post_init__(self) -> None:
         """Refuse what is not of its field's type, or outside its limits."""
         check(self)
@@ -111,6 +114,11 @@ class StackConfig:
     @property
     def normalizes(self) -> bool:
         """Whether its output needs no LayerNorm behind it, which a pre-normalised model has otherwise."""
+        return False
+
+    @property
+    def drops_output(self) -> bool:
+        """Whether training drops elements of its output too, with the model's `dropout`, as of each branch."""
         return False
 
     @property

@@ -52,6 +52,11 @@ class RecurrentConfig(StackConfig):
     def carries(self) -> bool:
         return self.memory_tokens > 0
 
+    @property
+    def drops_output(self) -> bool:
+        """As the published code does behind its last layer, before the output layer reads it."""
+        return True
+
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Recurrent:
         if not sizes.causal:
             raise InputError(

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from longspan.checkpoints.folder_fields import CONFIG
+from longspan.checkpoints.hub import RUNS, is_path
 from longspan.errors import InputError, one_sentence
 from longspan.models.configuration import LongspanConfig
 from longspan.settings import convert, show
-from longspan.training.recipe import Model
+from longspan.tasks import RECIPE
+from longspan.training.random_checkpoints import RANDOM
+from longspan.training.recipe import Model, Recipe
+from longspan.training.shipped import shipped_recipes
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +28,24 @@ WITHOUT_DECODER: dict[str, Any] = {
     "source_fields": None,
 }
 """Fields of the encoder of an encoder–decoder by itself, which transformers has no class for."""
+
+
+def check_start(recipe: Recipe) -> None:
+    """Raise `InputError` where a recipe starts from a folder that is not here; a Hub name is looked up later."""
+    for key, source in (("model.from", recipe.model.source), ("tokenizer.from", recipe.tokenizer.source)):
+        if source is None or source in RANDOM or not is_path(source):
+            continue
+        folder = Path(os.path.expanduser(source))
+        if (folder / RECIPE).is_file() and not (folder / "config.json").is_file():
+            raise InputError(
+                f"{key} is {show(source)}, but the run in {show(source)} has not ended; finish it with `longspan train "
+                "… --resume`"
+            )
+        if not folder.exists():
+            first, _, name = source.partition("/")
+            known = first == RUNS and name in shipped_recipes()
+            first = f"train recipe {name!r} first: `longspan train {name}`" if known else "put a model there"
+            raise InputError(f"{key} is {show(source)}, which is not here; {first}, or set {key} to another folder")
 
 
 def new_model(task: Any, model: Model, tokenizer: Any) -> Any:

@@ -34,7 +34,7 @@ from longspan.stacks.block import Block
 from longspan.training import checkpoints, runs
 from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
 from longspan.training.going_on import go_on, moments_of
-from longspan.training.models import make_room, new_model, published_model
+from longspan.training.models import check_start, make_room, new_model, published_model
 from longspan.training.random_checkpoints import RANDOM, write_random
 from longspan.training.recipe import Data, Recipe
 from longspan.training.recipe_checks import check_room
@@ -97,6 +97,7 @@ def run(recipe: Recipe, folder: Path, *, resume: bool, place: Place | None = Non
 
 
 def _prepare(recipe: Recipe, folder: Path, place: Place) -> Any:
+    check_start(recipe)
     task = recipe.build_task()
     rows = load_rows(task, recipe.data, "train"), load_rows(task, recipe.data, "validation")
     task = task.of_rows(rows[0])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longspan.characters import on_one_line
+from longspan.checkpoints.hub import local_folder
 from longspan.data.text.blocks import Document
 from longspan.data.text.folders import documents_in
 from longspan.data.text.passages import Passage, passages_of
@@ -103,7 +104,8 @@ class DocumentIndex:
 
     Args:
         folder: of the index.
-        model: where its model lies now; None takes the place from which it was made.
+        model: where its model lies now, or its Hub name; None takes the place from which it was made, if it is a folder
+            here or a name that was fetched before: the Hub is not asked for what an index says.
 
     Attributes:
         notes: a sentence each on shards that are damaged and left out, and on what `index` passed over.
@@ -116,7 +118,7 @@ class DocumentIndex:
     def __init__(self, folder: str | Path, model: str | Path | None = None) -> None:
         self.folder, self.added = Path(folder), Added()
         self._read()
-        source = self.contents.made_by["source"] if model is None else model
+        source = self._recorded() if model is None else model
         self._open(source)
         made = made_by(self._reader.model, self._reader.tokenizer)
         for what in ("weights", "tokenizer"):
@@ -141,7 +143,19 @@ class DocumentIndex:
         about = {"source": str(model), "lower_layers": lower_layers, "dtype": dtype}
         with claimed(place):
             Contents({**about, **made}).write(place)
-        return cls(place)
+        return cls(place, model)
+
+    def _recorded(self) -> Path:
+        """The folder of the model that the index says it was made by; an index may be anybody's, and its word is not
+        taken for a name to fetch."""
+        source = self.contents.made_by["source"]
+        found = local_folder(source)
+        if found is None:
+            raise InputError(
+                f"the index {on_one_line(str(self.folder))!r} was made by the model {source!r}, which is no folder "
+                "here and not in the cache; give that model with --model"
+            )
+        return found
 
     def _open(self, source: str | Path) -> None:
         model, tokenizer = open_model(source, self.contents.made_by["lower_layers"])

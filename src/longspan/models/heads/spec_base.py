@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -21,6 +22,9 @@ class HeadSpec:
     """The Auto class of transformers that loads it."""
     pipeline: ClassVar[str | None] = None
     """The Hub's name for what it does."""
+
+    earlier_defaults: ClassVar[Mapping[str, Any]] = {}
+    """As in `AttentionConfig`: what options left out of a folder stood for up to version 0.2."""
 
     def __post_init__(self) -> None:
         """Refuse what is not of its field's type, or outside its limits."""
