@@ -59,9 +59,7 @@ def test_the_relu_kernel_is_divided_as_the_published_code_divides():
     ones = torch.zeros(1, 16, dtype=torch.float64)
     ones[0, :2] = 1
     vector = torch.tensor([3.0, 1.0] + [0.0] * 14, dtype=torch.float64)
-    torch.testing.assert_close(
-        relu_features(torch.stack([vector, -vector]), ones), vector.new_tensor([[2.001], [1e-3]])
-    )
+    torch.testing.assert_close(relu_features(torch.stack([vector, -vector]), ones), vector.new_tensor([[2.001], [1e-3]]))
     torch.testing.assert_close(relu_features(vector[None], ones, normalized=False)[0], vector.new_tensor([4.001]))
     config = PerformerConfig(kernel="relu", features=11)
     attention = config.build(width=3 * WIDTH, heads=3).double()

@@ -97,9 +97,7 @@ def read_bytes(path: Path, most: int) -> bytes:
         while piece := file.read(_PIECE):
             data += piece
             if len(data) > most:
-                raise InputError(
-                    f"{path} holds more than {most >> 20} MiB, too much to read at once; cut it into parts"
-                )
+                raise InputError(f"{path} holds more than {most >> 20} MiB, too much to read at once; cut it into parts")
     return bytes(data)
 
 

@@ -49,15 +49,16 @@ class LongspanPreTrainedModel(PreTrainedModel):
         """As transformers; what is new in the model, or left out of the folder, is in its report.
 
         Raises:
-            InputError: none of the model's weights is in the folder, so that all of it would be random.
+            InputError: the folder holds a model of another class without one weight of this one, all of which would be
+                random.
         """
         parent: Any = super()
         model, report = parent.from_pretrained(
             pretrained_model_name_or_path, *arguments, output_loading_info=True, **options
         )
         names = {name for name, _ in model.named_parameters()}
-        if names and names <= set(report["missing_keys"]):
-            holds = next(iter(model.config.architectures or ()), None)
+        holds = next(iter(model.config.architectures or ()), None)
+        if holds != cls.__name__ and names and names <= set(report["missing_keys"]):
             raise InputError(
                 f"{str(pretrained_model_name_or_path)!r} holds {holds or 'another model'}, and none of the weights of "
                 f"{cls.__name__}; load it with {KINDS.get(holds, (None,))[0] or holds or 'its own class'}, whose "

@@ -46,14 +46,7 @@ class DrawnBlocks(Pattern):
     def __post_init__(self) -> None:
         whole(self, "block", 1)
         whole(self, "count", 0, MOST_BLOCKS)
-        for name in (
-            "seed",
-            "start",
-            "gap",
-            "ends",
-            "within",
-            *(() if isinstance(self.blocks, Tensor) else ("blocks",)),
-        ):
+        for name in ("seed", "start", "gap", "ends", "within", *(() if isinstance(self.blocks, Tensor) else ("blocks",))):
             whole(self, name, 0)
 
     @property

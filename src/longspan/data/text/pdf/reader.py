@@ -60,7 +60,9 @@ def _pages(data: bytes, name: str) -> list[list[Line]]:
     # -P: no module of the folder in which the user happens to stand.
     command = [sys.executable, "-P", "-c", f"from {lines.__name__} import main; main()", str(limit)]
     path = os.pathsep.join(place or os.getcwd() for place in sys.path)
-    done = subprocess.run(command, input=data, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": path})
+    done = subprocess.run(
+        command, input=data, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": path}
+    )
     if done.returncode < 0 or done.returncode == lines.TOO_MUCH:
         raise InputError(
             f"{name} needs more than {limit >> 20} MiB of memory to be laid out, or is damaged in a way that PDFium does "
