@@ -58,10 +58,10 @@ class LongspanPreTrainedModel(PreTrainedModel):
         )
         names = {name for name, _ in model.named_parameters()}
         holds = next(iter(model.config.architectures or ()), None)
-        if holds != cls.__name__ and names and names <= set(report["missing_keys"]):
+        if holds not in (None, cls.__name__) and names and names <= set(report["missing_keys"]):
             raise InputError(
-                f"{str(pretrained_model_name_or_path)!r} holds {holds or 'another model'}, and none of the weights of "
-                f"{cls.__name__}; load it with {KINDS.get(holds, (None,))[0] or holds or 'its own class'}, whose "
+                f"{str(pretrained_model_name_or_path)!r} holds {holds}, and none of the weights of "
+                f"{cls.__name__}; load it with {KINDS.get(holds, (None,))[0] or holds}, whose "
                 "base_model is the model without its head"
             )
         return (model, report) if output_loading_info else model
