@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import InputError
+from longspan.settings import show
 
 OWN = re.compile(r"\.longspan-[0-9a-f]{12}\.(lock|part|partial)")
 """Temporary names, as `temporary` makes them."""
@@ -120,7 +121,11 @@ def is_empty(folder: Path) -> bool:
 
 
 def _resolved(given: str | os.PathLike[str], argument: str) -> Path:
+    if not isinstance(given, str | os.PathLike):
+        raise InputError(f"{argument} is {show(given)}, of type {type(given).__name__}; give a path")
     text = os.fspath(given)
+    if not isinstance(text, str):  # a path of bytes
+        raise InputError(f"{argument} {text!r} is bytes; give a text")
     if "\0" in text:
         raise InputError(f"{argument} {text!r} holds a NUL character; give a plain path")
     try:
@@ -132,6 +137,8 @@ def _resolved(given: str | os.PathLike[str], argument: str) -> Path:
                     "make that folder first, or give another place"
                 )
         return path.resolve()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{argument} {text!r} holds half a character; give a plain path") from error
     except (OSError, RuntimeError) as error:  # a name too long, a link that points to itself, `~nobody`
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"{argument} {text!r} cannot be used ({reason.lower()}); give another place") from error

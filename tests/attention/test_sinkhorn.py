@@ -9,10 +9,19 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan.attention import SinkhornConfig, Tokens
+from longspan.attention.sinkhorn import _first_best
 from longspan.checkpoints import lengthen
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanModel
-from longspan.ops.sinkhorn import attend_blocks, block_means, earlier, means_so_far, sinkhorn, sorted_blocks
+from longspan.ops.sinkhorn import (
+    attend_blocks,
+    block_means,
+    earlier,
+    means_so_far,
+    plain_blocks,
+    sinkhorn,
+    sorted_blocks,
+)
 
 from .conftest import check_drawn_in_training_alone
 
@@ -32,14 +41,68 @@ def real(*rows):
     return torch.tensor(rows, dtype=torch.bool)
 
 
-def test_one_turn_worked_out_by_hand():
-    """Columns of [[1, 3], [1, 1]] sum to 2 and 4: [[½, ¾], [½, ¼]]; then rows to 5/4 and 3/4."""
+@pytest.mark.parametrize(
+    ("first", "once"),
+    [
+        # Rows of [[1, 3], [1, 1]] sum to 4 and 2: [[¼, ¾], [½, ½]]; then columns to 3/4 and 5/4.
+        ("rows", [[1 / 3, 3 / 5], [2 / 3, 2 / 5]]),
+        # Columns sum to 2 and 4: [[½, ¾], [½, ¼]]; then rows to 5/4 and 3/4.
+        ("columns", [[2 / 5, 3 / 5], [2 / 3, 1 / 3]]),
+    ],
+)
+def test_one_turn_worked_out_by_hand(first, once):
     logits = torch.tensor([[1.0, 3], [1, 1]], dtype=torch.float64).log()[None, None]
-    once = torch.tensor([[0.4, 0.6], [2 / 3, 1 / 3]], dtype=torch.float64)
-    torch.testing.assert_close(sinkhorn(logits, real([1, 1]), 1)[0, 0], once)
+    once = torch.tensor(once, dtype=torch.float64)
+    torch.testing.assert_close(sinkhorn(logits, real([1, 1]), 1, first=first)[0, 0], once)
     padded = torch.nn.functional.pad(logits, (0, 1, 0, 1), value=9.0)
     expected = torch.nn.functional.pad(once, (0, 1, 0, 1))
-    torch.testing.assert_close(sinkhorn(padded, real([1, 1, 0]), 1)[0, 0], expected)
+    torch.testing.assert_close(sinkhorn(padded, real([1, 1, 0]), 1, first=first)[0, 0], expected)
+
+
+def published(query, key, value, iterations, temperature):
+    """A layer as released with DialogLM, without its noise: blocks `(N, b, D)` of one head, in loops."""
+    count, scale = len(query), query.shape[-1] ** -0.5
+    matrix = torch.stack([torch.stack([(q.mean(0) @ k.mean(0) * scale).relu() for k in key]) for q in query])
+    matrix = (matrix + 1e-6) ** (1 / temperature)
+    for _ in range(iterations):
+        for row in range(count):
+            matrix[row] /= matrix[row].sum()
+        for column in range(count):
+            matrix[:, column] /= matrix[:, column].sum()
+    found = []
+    for block in range(count):
+        sorted_key, sorted_value = (sum(matrix[block, j] * each[j] for j in range(count)) for each in (key, value))
+        keys, values = torch.cat([key[block], sorted_key]), torch.cat([value[block], sorted_value])
+        found.append((query[block] @ keys.T * scale).softmax(-1) @ values)
+    return torch.stack(found)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("iterations", [1, 2, 7])
+def test_a_layer_is_the_published_one_before_its_matrix_is_doubly_stochastic(iterations):
+    """Rows come first, and what a block gets is not divided by what they still miss."""
+    module, hidden = build(iterations=iterations), torch.randn(1, 32, WIDTH, dtype=torch.float64)
+    parts = [each[0].unflatten(1, (8, 4)) for each in module.project(hidden)]
+    expected = torch.stack([published(*(part[head] for part in parts), iterations, 0.75) for head in range(HEADS)])
+    expected = module.output(expected.flatten(1, 2).transpose(0, 1).flatten(1))
+    torch.testing.assert_close(module(hidden)[0], expected)
+    weights = module.weights(hidden) @ module.split_heads(module.value(hidden))
+    torch.testing.assert_close(module.output(module.merge_heads(weights)), module(hidden))
+
+
+def test_gradients_are_those_of_the_plain_steps_where_rows_do_not_sum_to_one():
+    query, key, value = (torch.randn(2, HEADS, 5, 4, 7, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    order = torch.rand(2, HEADS, 5, 5, dtype=torch.float64, requires_grad=True)
+    flags = torch.ones(2, 5, 4, dtype=torch.bool)
+    flags[1, 3, 1:] = flags[1, 4] = False
+    upstream = torch.randn(2, HEADS, 5, 4, 7, dtype=torch.float64)
+    kernel = attend_blocks(query, key, value, flags, order, scale=0.3, causal=False)
+    plain = plain_blocks(query, key, value, flags, order, 0.3, False, 0.0)
+    torch.testing.assert_close(kernel, plain)
+    inputs = query, key, value, order
+    ours, theirs = (torch.autograd.grad((each * upstream).sum(), inputs) for each in (kernel, plain))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_many_turns_make_it_doubly_stochastic_and_keep_a_permutation():
@@ -71,6 +134,10 @@ def test_a_place_is_the_mean_of_what_is_real_there():
     order = torch.tensor([[0.75, 0.25], [0.0, 1.0]])[None, None]
     sorted_, share = sorted_blocks(blocks, real([[1, 1], [1, 0]]), order)
     assert sorted_.flatten().tolist() == [3, 4, 6, 0]
+    assert share.flatten().tolist() == [1, 0.75, 1, 0]
+    # A row that sums to a half gives half of everything, and the same shares.
+    sorted_, share = sorted_blocks(blocks, real([[1, 1], [1, 0]]), order / 2)
+    assert sorted_.flatten().tolist() == [1.5, 2, 3, 0]
     assert share.flatten().tolist() == [1, 0.75, 1, 0]
 
 
@@ -150,3 +217,28 @@ def test_a_published_encoder_whose_texts_are_one_block_keeps_its_outputs():
     longer = lengthen(source, {"mechanism": "sinkhorn", "block_tokens": 32}, max_tokens=128)
     assert longer.report.parity_hidden <= 1e-5
     assert longer(torch.randint(61, (1, 128)))[0].shape == (1, 128, 24)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("causal", [False, True])
+@torch.no_grad()
+def test_of_blocks_that_suit_equally_well_the_first_is_taken_behind_padding_too(causal, dtype):
+    """Documents of three words, in which blocks repeat each other, so that rounding decided."""
+    for width, length in ((24, 41), (48, 150), (64, 90)):
+        for _ in range(15):
+            module = SinkhornConfig(block_tokens=4, hard_sort=True).build(width=width, heads=2, causal=causal).eval()
+            module = module.to(dtype)
+            for weight in module.parameters():
+                torch.nn.init.normal_(weight)
+            hidden = torch.randn(3, width, dtype=dtype)[torch.randint(3, (1, length))]
+            padded = torch.cat([torch.randn(1, 7, width, dtype=dtype), hidden], 1)
+            mask, alone = torch.arange(length + 7)[None] >= 7, module(hidden)
+            found = module(padded, Tokens(mask=mask))[:, 7:]
+            torch.testing.assert_close(found / alone.abs().max(), alone / alone.abs().max(), rtol=0, atol=1e-4)
+
+
+def test_the_first_of_equal_blocks_is_taken():
+    order = torch.tensor(
+        [[0.2, 0.4, 0.4 + 1e-16, 0.0], [0.1, 0.3, 0.4, 0.2], [0.0, 0.0, 0.0, 0.0]], dtype=torch.float64
+    )
+    assert _first_best(order).flatten().tolist() == [1, 2, 0]

@@ -74,7 +74,7 @@ def test_stopped_midway_it_leaves_a_report_of_what_was_done(number: signal.Signa
     assert process.stderr is not None
     lines = [process.stderr.readline() for _ in range(2)]  # both are measured; training would take hours
     process.send_signal(number)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=500)
     assert all("tokens/s in training" in line for line in lines)
     assert process.returncode == 128 + number
     assert "the same command goes on from there" in err

@@ -10,7 +10,7 @@ import pytest
 from longspan.compare.budget import Clock
 from longspan.compare.cells import Cell, Result, write_result
 from longspan.compare.report import write_report
-from longspan.compare.run import Run, _record, results_in
+from longspan.compare.run import Run, _record, compare, results_in
 from longspan.compare.settings import Comparison
 from longspan.settings import from_plain
 
@@ -143,3 +143,15 @@ def test_a_report_is_written_whatever_was_left_out(tmp_path: Path) -> None:
     # Nothing at all could be run.
     compared(Comparison(tokens=512, budget=1, mechanisms=("full", "linear")), tmp_path / "none", Recorded())
     assert write_report(tmp_path / "none").text.count("not trained, for want of time") == 2
+
+
+def test_where_no_process_starts_in_time_everything_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longspan.compare.run.wait_until_ready", lambda seconds: False)
+    said: list[str] = []
+    record = compare(Comparison(tokens=512, budget=40, mechanisms=("full", "linear")), tmp_path, said.append)
+    assert record["steps"] is None
+    assert len(said) == 1
+    assert "the budget was over before a process had started" in said[0]
+    assert "for want of time" in write_report(tmp_path).text

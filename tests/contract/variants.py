@@ -86,6 +86,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "plain": {"noise": 0.0},
         "learned": {"noise": 0.0, "block_tokens": 5, "sort_net": "mlp", "most_blocks": 2000},
         "linear": {"noise": 0.0, "block_tokens": 4, "sort_net": "linear", "most_blocks": 2000},
+        "hybrid": {"noise": 0.0, "block_tokens": 5, "target_attention": "full"},
     },
     "fusion": {
         "plain": {},

@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import AutoConfig
 
 import longspan
 from longspan import lengthen
 from longspan.attention import LongformerConfig, attention_config
+from longspan.attention.bigbird import BigBirdAttention
 from longspan.checkpoints.loading import load_model
 from longspan.inference.bundled import _read_config
 from longspan.models import LongspanConfig, LongspanForSentenceScoring, LongspanModel
 from longspan.models.fields import ModelFields
 from longspan.models.heads import head_spec
+from longspan.patterns import RandomBlocks
 from longspan.stacks import TopDownConfig, stack_config
 
 SIZES: dict[str, Any] = {"vocab_size": 61, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 40}
@@ -80,7 +83,8 @@ def test_every_reader_gives_what_a_file_leaves_out_its_earlier_form(read: Any, t
 
 @pytest.mark.usefixtures("changed_since")
 def test_what_is_built_in_python_has_the_defaults_of_today() -> None:
-    for config in (LongspanConfig(**SIZES, **SPECS), LongspanConfig(**SIZES, **SPECS, longspan_version=None)):
+    for fields in (SIZES, {**SIZES, "longspan_version": None}):
+        config = LongspanConfig(**fields, **SPECS)
         assert windows(config) == [256, 5, 6]
         assert nested(config) == (256, 32, 256, 0.02)
 
@@ -126,3 +130,38 @@ def test_a_saved_model_says_which_version_wrote_it(tmp_path: Path) -> None:
     LongspanModel(LongspanConfig(**SIZES)).save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["longspan_version"] == longspan.__version__
     assert not hasattr(LongspanConfig.from_pretrained(tmp_path), "longspan_version")
+
+
+def test_bigbird_draws_as_it_did(tmp_path: Path) -> None:
+    """As version 0.2 wrote it, with the options that there were; a file of today keeps the exact draw."""
+    spec = {"mechanism": "bigbird", "dropout": 0.0, "block_tokens": 4, "random_blocks": 2, "random": "paper", "seed": 1}
+    config = LongspanConfig.from_pretrained(
+        written_earlier(tmp_path / "earlier", attention=[{"layers": "0-2", **spec}])
+    )
+    model = LongspanModel(config)
+    patterns = [each.pattern for each in model.modules() if isinstance(each, BigBirdAttention)]
+    assert [each.head(1).second for each in patterns] == [RandomBlocks(4, 2, 1025, 4, 1)] * 3
+    model.save_pretrained(tmp_path / "saved")
+    assert draws(LongspanConfig.from_pretrained(tmp_path / "saved")) == ["average"] * 3
+    new = LongspanConfig(**SIZES, attention=spec)
+    new.save_pretrained(tmp_path / "new")
+    assert draws(LongspanConfig.from_pretrained(tmp_path / "new")) == ["exact"] * 3
+
+
+def draws(config: Any) -> list[str]:
+    """How BigBird draws in every layer."""
+    return [config.layer_attention(layer).draw for layer in range(config.num_hidden_layers)]
+
+
+def test_sinkhorn_of_an_earlier_folder_normalises_columns_first(tmp_path: Path) -> None:
+    """At eight blocks the two orders give other matrices; the loaded model computes with the earlier one."""
+    spec = {"mechanism": "sinkhorn", "block_tokens": 4, "iterations": 2}
+    model = LongspanModel(LongspanConfig(**SIZES, attention={**spec, "first_normalized": "columns"}, init_std=0.5))
+    model.save_pretrained(tmp_path)
+    ids = torch.randint(3, 61, (2, 32))
+    expected = model.eval()(ids).last_hidden_state
+    written_earlier(tmp_path, attention=spec, init_std=0.5)
+    torch.testing.assert_close(LongspanModel.from_pretrained(tmp_path)(ids).last_hidden_state, expected)
+    written_earlier(tmp_path, attention=spec, init_std=0.5, longspan_version="0.3.0")
+    today = LongspanModel.from_pretrained(tmp_path)(ids).last_hidden_state
+    assert (today - expected).abs().max() > 1e-3

@@ -27,7 +27,8 @@ def compare(
     ] = "recall",
     tokens: Annotated[int, typer.Option(help="Length of the task's rows.")] = 1024,
     lengths: Annotated[
-        str, typer.Option(help="Lengths for speed and memory besides: 512,4096, or powers of two as 512-65536.")
+        str,
+        typer.Option(help="Lengths for speed and memory besides: 512,4096, or doubled up to a last one as 512-65536."),
     ] = "512,2048,8192",
     budget: Annotated[
         str | None, typer.Option(help="Time for all of it, such as 90s, 5m or 1h30m.", show_default="5m")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,16 @@ def processes() -> Any:
     return context
 
 
-def wait_until_ready() -> None:
-    """Return once a process starts at once: all is imported."""
+def wait_until_ready(seconds: float | None) -> bool:
+    """Wait until a process starts at once, as all is imported; whether that is so after so many seconds."""
+    # Starting the first process waits for the imports without an end, so it waits in a thread.
+    thread = threading.Thread(target=_start_one, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def _start_one() -> None:
     first = processes().Process(target=_nothing)
     first.start()
     first.join()

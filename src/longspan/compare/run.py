@@ -76,8 +76,8 @@ def compare(
         _record(folder, comparison, comparison.steps, documents)
         run = Run(comparison, folder, tell, Clock(comparison.budget, begun=begun), processes().Process)
         with run.bar():
-            wait_until_ready()
-            steps = run.all()
+            ready = wait_until_ready(None if comparison.budget is None else run.clock.left)
+            steps = run.all() if ready else run.none()
         _record(folder, comparison, steps, documents)
     return read_record(folder)
 
@@ -130,6 +130,15 @@ class Run:
         self.train(measured, able, steps)
         self.curves(able)
         return steps
+
+    def none(self) -> int | None:
+        """Leave every mechanism out, as no process could be started in time; the number of steps, if it is known."""
+        for cell in _speed_cells(self.comparison):
+            if self.has(cell) is None:
+                reason = "the budget was over before a process had started"
+                write_result(Result(cell=cell, status="left out", reason=reason), self.file(cell))
+        self.tell("left out, as the budget was over before a process had started: all that has no result yet")
+        return self.known_steps()
 
     def measure(self) -> dict[str, Result]:
         """Each mechanism as it will be trained, as long as there will be time to train it; the first in any case."""

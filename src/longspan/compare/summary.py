@@ -105,6 +105,8 @@ def _note(line: Line, form: str) -> None:
     """Add what the reader must know of a line that was run."""
     found = line.as_trained
     line.notes = list(dict.fromkeys(line.notes))
+    if found is not None and found.status == "left out" and not line.scores:
+        line.untrained = line.untrained or [1]
     if line.untrained:
         seeds = f" with seed {', '.join(map(str, line.untrained))}" if line.scores else ""
         line.notes.append(f"not trained{seeds}, for want of time")

@@ -74,6 +74,7 @@ _HOMES = {
     "LongspanForPrefixLM": "prefix_language_model",
     "LongspanPreTrainedModel": "pretrained",
     "LongspanTrunk": "trunk",
+    "MultiHopOutput": "heads.multi_hop",
     "NaturalQuestionsOutput": "heads.natural_questions",
     "SentenceEmbeddingOutput": "heads.sentence_embedding",
     "SentenceScoringOutput": "heads.sentence_scoring",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Self
 
@@ -10,7 +11,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 
 from longspan.errors import InputError
 from longspan.models.fields import ModelFields, fields_of_file
-from longspan.settings import check_keys, near, show, show_key
+from longspan.settings import check_keys, check_kind, near, show, show_key
 from longspan.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -134,10 +135,15 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         position_embedding: "learned" (a table of `max_position_embeddings` rows) or "sinusoidal" (no weights, and then
             no longest input: positions repeat nothing and need nothing of a length never trained on), "axial" (two
             small tables whose every pair is a position, Kitaev et al. 2020), or "none": the encoder knows places only
-            by the relative positions of its attention, as DeBERTa does. With these two a decoder beside an encoder
-            keeps a table of its own.
+            by the relative positions of its attention, as DeBERTa does, or by its stack. With these two a decoder
+            beside an encoder keeps a table of its own, unless its stack tells it places.
+        sinusoids: their form. "paper": sin(p·10000^(−2i/E)) in channel 2i and the cosine in channel 2i + 1 (Vaswani et
+            al. 2017, section 3.5), of amplitude 1 with `scale_embedding`, and else of amplitude `init_std`, which keeps
+            the proportion to token embeddings of that standard deviation. "0.2": the form that version 0.2 had, all
+            sines before all cosines, wavelengths from 2 to `position_period`, amplitude √2·`init_std`.
         position_period: longest wavelength of the sinusoids, in tokens; a short one tells order within a neighbourhood
-            only, which is the same at any length of the document.
+            only, which is the same at any length of the document. `None` means 2π·10000, as published ("0.2": 10000).
+            With "paper" the last channels come near it, and it is above the shortest wavelength, 2π.
         axial_shape: rows of the two tables of axial positions, (n₁, n₂): position p reads row p // n₂ of the first and
             row p mod n₂ of the second. Their product is at least `max_position_embeddings` + `position_offset`.
         axial_widths: widths of the two tables, which stand side by side: they add up to that of the embeddings.
@@ -168,6 +174,8 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         for name in [name for name in kwargs if name in _OTHER_NAMES]:
             self._take(name, kwargs.pop(name))
         self._check_known(kwargs)
+        if self.id2label is not None:  # transformers takes it for a mapping unseen
+            check_kind(self.id2label, "id2label", Mapping, "a mapping from numbers to labels")
         self.settle()
         super().__post_init__(**kwargs)
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding
+from longspan.ops.sinusoids import BASE, interleaved_sinusoids
 from longspan.stacks import stack_config
 
 if TYPE_CHECKING:
@@ -20,18 +21,36 @@ if TYPE_CHECKING:
 class Sinusoids(nn.Module):
     """Sines and cosines of a position, computed when needed: no table, hence no longest input.
 
-    Vaswani et al. 2017, section 3.5, with wavelengths from 2 to `position_period` tokens, scaled to the standard
-    deviation that a learned table starts with (`init_std`).
+    `sin(p·10000^(-2i/E))` in channel 2i and the cosine in channel 2i + 1 (Vaswani et al. 2017, section 3.5), p the
+    position and E the width of the embeddings: wavelengths from 2π to nearly 2π·10000 tokens, or to nearly
+    `position_period`, for which another number stands in place of 10000. The amplitude is 1 with `scale_embedding`, as
+    published, where token embeddings are as large; without it, it is their `init_std`, so that the two stand in the
+    same proportion.
     """
 
     def __init__(self, config: ModelFields) -> None:
         super().__init__()
         self.width = config.embedding_width
-        self.period = config.position_period
+        self.base = BASE if config.position_period is None else config.position_period / (2 * math.pi)
+        self.scale = 1.0 if config.scale_embedding else config.init_std
+
+    def forward(self, position: Tensor) -> Tensor:
+        """`(B, T)` positions → `(B, T, E)` float32."""
+        return self.scale * interleaved_sinusoids(position, self.width, torch.float32, self.base)
+
+
+class EarlierSinusoids(nn.Module):
+    """Those of version 0.2, for models that were trained with them: wavelengths from 2 to exactly `position_period`
+    tokens, all sines before all cosines, of amplitude √2·`init_std` in every model. The first channel is always 0."""
+
+    def __init__(self, config: ModelFields) -> None:
+        super().__init__()
+        self.width = config.embedding_width
+        self.period = BASE if config.position_period is None else config.position_period
         self.scale = 2**0.5 * config.init_std
 
     def forward(self, position: Tensor) -> Tensor:
-        """`(B, T)` positions → `(B, T, E)`."""
+        """`(B, T)` positions → `(B, T, E)` float32."""
         half = (self.width + 1) // 2
         exponent = torch.linspace(0, 1, half, device=position.device, dtype=torch.float32)
         angle = position[..., None] * (math.pi * (self.period / 2) ** -exponent)
@@ -215,12 +234,13 @@ class Embeddings(nn.Module):
 
 
 def _positions(config: ModelFields, positions: int, *, decoder: bool) -> nn.Module | None:
-    """Tables, the sinusoids, or nothing; a decoder has a length of its own, and no relative positions to do without."""
+    """Tables, the sinusoids, or nothing; a decoder has a length of its own, and no relative positions to do without: it
+    needs a table where its stack does not tell it places either."""
     if config.position_embedding == "axial" and not decoder:
         return AxialPositions(config)
     if config.position_embedding == "sinusoidal":
-        return Sinusoids(config)
-    if config.position_embedding == "none" and not decoder:
+        return Sinusoids(config) if config.sinusoids == "paper" else EarlierSinusoids(config)
+    if config.position_embedding == "none" and not (decoder and stack_config(config.stack).decoder_table):
         return None
     return nn.Embedding(positions + config.position_offset, config.embedding_width)
 

@@ -6,6 +6,7 @@ transformers takes longer than reading a short document.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from longspan.stacks import StackConfig, stack_config
 
 Spec = TypeVar("Spec", bound=HeadSpec)
 
+SHORTEST_WAVE = 2 * math.pi
+"""Tokens after which the fastest sinusoid of a position comes back."""
 Layers = Annotated[int, Range(1, 1000)]
 Width = Annotated[int, Range(1, 65_536)]
 Heads = Annotated[int, Range(1, 1024)]
@@ -30,7 +33,7 @@ Token = Annotated[int, Range(0, 2**31 - 1)]
 class ModelFields:
     """What a model is made of; `LongspanConfig` says what each field means, and which values are refused."""
 
-    earlier_defaults: ClassVar[Mapping[str, Any]] = {}
+    earlier_defaults: ClassVar[Mapping[str, Any]] = {"sinusoids": "0.2", "position_period": 10000.0}
     """Field → what it was, or stood for, up to version 0.2; see `fields_of_file`."""
 
     vocab_size: Annotated[int, Range(1, 100_000_000)] = 50265
@@ -69,7 +72,8 @@ class ModelFields:
     label_smoothing: Dropout = 0.0
     wrap_labels: bool = False
     position_embedding: Literal["learned", "sinusoidal", "axial", "none"] = "learned"
-    position_period: Annotated[float, Range(above=2, maximum=1e12)] = 10000.0
+    sinusoids: Literal["paper", "0.2"] = "paper"
+    position_period: Annotated[float, Range(above=2, maximum=1e12)] | None = None
     axial_shape: tuple[Count, ...] | None = None
     axial_widths: tuple[Count, ...] | None = None
     axial_std: Annotated[float, Range(0, 100)] = 1.0
@@ -91,6 +95,8 @@ class ModelFields:
 
     def settle(self) -> None:
         """Fill in what follows from other fields, and refuse what no model can have."""
+        for name, hint in FIELDS.items():
+            convert(hint, getattr(self, name), name)
         self.is_encoder_decoder = self.decoder_layers > 0
         if self.decoder_attention_heads is None:
             self.decoder_attention_heads = self.num_attention_heads
@@ -189,13 +195,16 @@ def _check_unused(config: ModelFields, stack: StackConfig) -> None:
 
 
 def _check_sizes(config: ModelFields) -> None:
-    """Raise `InputError` for the first size, probability or choice that no model can have."""
-    for name, hint in FIELDS.items():
-        convert(hint, getattr(config, name), name)
+    """Raise `InputError` for the first size that does not go with the others."""
     if config.decoder_layers and config.embedding_width != config.hidden_size:
         raise InputError(
             f"embedding_size={config.embedding_size} differs from hidden_size={config.hidden_size} in a model with a "
             "decoder, which shares its token table; leave it out"
+        )
+    period = config.position_period
+    if config.sinusoids == "paper" and period is not None and period <= SHORTEST_WAVE:
+        raise InputError(
+            f"position_period is {period}; it must be above 2π, the shortest wavelength of the sinusoids, or null"
         )
     if config.pad_token_id is not None and config.pad_token_id >= config.vocab_size:
         raise InputError(
@@ -216,7 +225,8 @@ def _check_clusters(config: ModelFields) -> None:
             if (value := getattr(config, name)) != getattr(ModelFields, name):
                 raise InputError(f"{name}={show(value)} is for models with cutoffs; give these, or leave it out")
         return
-    cutoffs = config.cutoffs = list(config.cutoffs)  # pyright: ignore[reportAttributeAccessIssue]
+    given: Any = config.cutoffs
+    cutoffs = config.cutoffs = [given] if isinstance(given, int) else list(given)  # pyright: ignore[reportAttributeAccessIssue]
     if cutoffs != sorted(set(cutoffs)) or cutoffs[-1:] >= [config.vocab_size]:
         raise InputError(
             f"cutoffs={show(cutoffs)} must increase and stay below vocab_size={config.vocab_size}; give the first word "

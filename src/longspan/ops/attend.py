@@ -72,7 +72,7 @@ def attend(
     Raises:
         InputError: shapes or dtypes do not fit, or the chosen backend cannot serve the call.
     """
-    if backend != "auto" and backend not in BACKENDS:
+    if not isinstance(backend, str) or (backend != "auto" and backend not in BACKENDS):
         raise InputError(f"backend={backend!r} does not exist; choose one of auto, {', '.join(BACKENDS)}")
     options = {"key_mask": key_mask, "globals": globals, "global_rows": global_rows, "scale": scale}
     call = checked(

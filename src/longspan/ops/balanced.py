@@ -46,9 +46,7 @@ def _flags(tokens: Tensor, taken: Tensor, length: int) -> Tensor:
     return found.scatter_add(-1, tokens, taken.float()) > 0
 
 
-def balanced_weights(
-    query: Tensor, key: Tensor, centroids: Tensor, real: Tensor, *, causal: bool = False
-) -> Tensor:
+def balanced_weights(query: Tensor, key: Tensor, centroids: Tensor, real: Tensor, *, causal: bool = False) -> Tensor:
     """The dense reference: weights `(B, H, T, T)`, cluster after cluster, for arguments as in `attend_balanced`."""
     rows, columns = (_flags(*members(each, centroids, real), each.shape[2]) for each in (query, key))
     total: Tensor = query.new_zeros(())

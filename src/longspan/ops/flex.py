@@ -88,7 +88,7 @@ def _mask_mod(
     keys: int,
     device: torch.device,
 ) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """What FlexAttention asks of every pair in a partial block. Lengths are data, so that one program serves them all."""
+    """What FlexAttention asks of every pair in a partial block; lengths are data, so that one program serves all."""
     lengths = None
     if pattern.reads_length:
         lengths = torch.full((1,), keys, device=device) if key_mask is None else row_lengths(key_mask)

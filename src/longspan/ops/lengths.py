@@ -67,7 +67,7 @@ def joined(parts: list[tuple[Tensor | None, Call]], compute: Callable[[Call], Te
 
 
 def shown_to_rows(pattern: Pattern, key_mask: Tensor | None, keys: int, device: torch.device) -> Pattern:
-    """The pattern as a predicate for indices `(…, T, S)`, by row `(B, T, S)` where rows differ: nothing is looked up."""
+    """The pattern as a predicate for `(T, S)` indices, with an axis for the rows in front: nothing is looked up."""
     if not pattern.reads_length:
         return pattern
     mask = torch.ones(1, keys, dtype=torch.bool, device=device) if key_mask is None else key_mask

@@ -1,12 +1,14 @@
 """Attention of blocks to themselves and to blocks sorted for them: a matrix says which block each of them gets.
 
 `K̂ᵢ = Σⱼ Rᵢⱼ Kⱼ` for the blocks of tokens j, place by place, and likewise `V̂`; a query of block i attends to `[Kᵢ,
-K̂ᵢ]` in one softmax. Where a block is not full, a place of `K̂ᵢ` is the mean of the real tokens there, and counts by
-their share.
+K̂ᵢ]` in one softmax. Where a block is not full, a place of `K̂ᵢ` is made of the real tokens there, as heavy as the whole
+row of R, and counts by their share of it.
 Source: Tay et al. 2020, arXiv 2002.11296, section 3.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,17 +22,18 @@ NOTHING = 1e-6
 """What a logit of 0 counts, so that it has a logarithm."""
 
 
-def sinkhorn(logits: Tensor, real: Tensor, iterations: int) -> Tensor:
-    """A matrix whose rows sum to 1, and its columns nearly: `(B, H, N, N)` → the same; `real` `(B, N)` bool.
+def sinkhorn(logits: Tensor, real: Tensor, iterations: int, *, first: Literal["rows", "columns"] = "rows") -> Tensor:
+    """A matrix whose columns sum to 1, and its rows nearly: `(B, H, N, N)` → the same; `real` `(B, N)` bool.
 
-    Columns and rows are normalised by turns, rows last, in logarithms. Rows and columns that are not real are 0.
+    Rows and columns are normalised by turns, in logarithms: rows `first`, as published, so that columns come last and
+    are exact. Rows and columns that are not real are 0.
     """
     hidden = ~(real[:, None, :, None] & real[:, None, None, :])
     least = torch.finfo(logits.dtype).min / 4
     logits = logits.masked_fill(hidden, least)
     for _ in range(iterations):
-        logits = (logits - logits.logsumexp(-2, keepdim=True)).masked_fill(hidden, least)
-        logits = (logits - logits.logsumexp(-1, keepdim=True)).masked_fill(hidden, least)
+        for dim in (-1, -2) if first == "rows" else (-2, -1):
+            logits = (logits - logits.logsumexp(dim, keepdim=True)).masked_fill(hidden, least)
     return logits.exp().masked_fill(hidden, 0)
 
 
@@ -62,9 +65,14 @@ def sorted_blocks(blocks: Tensor, real: Tensor, order: Tensor) -> tuple[Tensor, 
     """The blocks `(B, H, N, b, D)` by the matrix `(B, H, M, N)`: `(B, H, M, b, D)`, and the share of each place that is
     real, `(B, H, M, b)`; `real` `(B, N, b)` bool."""
     flags = real[:, None].to(order.dtype)
-    share = order @ flags
+    share = (order @ flags) / row_sums(order)[..., None]
     mixed = order @ (blocks.to(order.dtype) * flags[..., None]).flatten(3)
     return mixed.unflatten(-1, blocks.shape[3:]) / share.clamp(min=torch.finfo(share.dtype).tiny)[..., None], share
+
+
+def row_sums(order: Tensor) -> Tensor:
+    """How much each block gets, `(…, M, N)` → `(…, M)`, nearly 1; what gets nothing divides by more than 0."""
+    return order.sum(-1).clamp(min=torch.finfo(order.dtype).tiny)
 
 
 def attend_blocks(
@@ -142,7 +150,7 @@ def block_weights(
     given = order[rows, :, block].permute(0, 2, 1, 3)[rows, :, :, block].permute(0, 2, 3, 1)
     stands = within[:, None] == torch.arange(size, device=place.device)[:, None]
     mixed = given[..., None, :] * (stands & real[:, None])[:, None, None]
-    share = mixed.sum(-1)
+    share = mixed.sum(-1) / row_sums(order)[rows, :, block].transpose(1, 2)[..., None]
     mixed = mixed / share.clamp(min=torch.finfo(wide).tiny)[..., None]
     same = (block[:, :, None] == block[:, None, :]) & real[:, None] & real[:, :, None]
     if causal:

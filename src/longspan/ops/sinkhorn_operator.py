@@ -132,7 +132,7 @@ class _Run:
         """Each block's own keys and the sorted ones, `(G, M, 2b, D)`, as many values, and the share of each sorted
         place that is real, `(G, M, b)`."""
         order, real = self.order[row, heads], self.real[row]
-        share = order @ real.to(self.wide)
+        share = (order @ real.to(self.wide)).div_(self._row_sums(order))
         found = []
         for name, tensor in (("keys", self.key), ("values", self.value)):
             own = self._taken("own " + name, tensor, row, heads, slice(None))
@@ -149,7 +149,7 @@ class _Run:
         self, row, heads, keys, values, share, to_keys: Tensor, to_values: Tensor, to_share: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of keys and values `(G, N, b, D)` and of the order `(G, M, N)`. With the sums A = order · keys, of
-        which the sorted keys are A / share, and log share in the scores."""
+        which the sorted keys are A / share, and log share in the scores; share is that of the row's sum."""
         order, flags = self.order[row, heads], self.real[row].to(self.wide)
         divisor, found, products = share.clamp(min=torch.finfo(self.wide).tiny)[..., None], [], []
         for name, both, grads in (("own keys", keys, to_keys), ("own values", values, to_values)):
@@ -163,7 +163,13 @@ class _Run:
                 total.mul_(flags[..., None])
             total[:, self.first :] += grads[:, :, : self.size]
             found.append(total)
-        return found[0], found[1], products[0] + products[1] + (to_share / divisor[..., 0]) @ flags.mT
+        to_share = to_share / divisor[..., 0]
+        of_rows = (to_share @ flags.mT - (to_share * share).sum(-1, keepdim=True)) / self._row_sums(order)
+        return found[0], found[1], products[0] + products[1] + of_rows
+
+    def _row_sums(self, order: Tensor) -> Tensor:
+        """How much each block gets, `(G, M, 1)`; as `longspan.ops.sinkhorn.row_sums`."""
+        return order.sum(-1, keepdim=True).clamp_(min=torch.finfo(self.wide).tiny)
 
     def _weights(self, query: Tensor, keys: Tensor, share: Tensor, row: int, blocks: slice) -> Tensor:
         """`(G, n, b, 2b)`, 0 in rows that are padding."""

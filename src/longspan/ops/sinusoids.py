@@ -25,11 +25,23 @@ def distance_sinusoids(first: int, last: int, width: int, like: Tensor) -> Tenso
     return _kept_table(low, high, width, like.dtype, like.device)[first - low : last + 1 - low]
 
 
-def sinusoid_angles(numbers: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-    """`(…)` integers n → `(…, ⌈E/2⌉)` angles `n·ω_i` of E = `width`, in `dtype`, or in float32 where that is wider."""
+BASE = 10000.0
+"""Of the powers that are the frequencies of Vaswani et al. 2017."""
+
+
+def sinusoid_angles(numbers: Tensor, width: int, dtype: torch.dtype, base: float = BASE) -> Tensor:
+    """`(…)` integers n → `(…, ⌈E/2⌉)` angles `n·base^(-2i/E)`, E = `width`, in `dtype`, or in float32 where that is
+    wider."""
     wide = torch.promote_types(dtype, torch.float32)
     even = torch.arange(0, width, 2, device=numbers.device, dtype=wide)
-    return numbers[..., None].to(wide) * 10000.0 ** (-even / width)
+    return numbers[..., None].to(wide) * base ** (-even / width)
+
+
+def interleaved_sinusoids(numbers: Tensor, width: int, dtype: torch.dtype, base: float = BASE) -> Tensor:
+    """`(…)` integers n → `(…, E)`: `sin(n·base^(-2i/E))` in channel 2i, the cosine in channel 2i + 1, as printed by
+    Vaswani et al. 2017, section 3.5; types as in `sinusoid_angles`. An odd width lacks the last cosine."""
+    angle = sinusoid_angles(numbers, width, dtype, base)
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :width]
 
 
 def _rounded(offset: int) -> int:

@@ -46,7 +46,9 @@ class Term:
         if not self.has_rows:
             return self
         own = {name: getattr(self, name) for name in self.tensor_names}
-        return replace(self, **{name: each if len(each) == 1 else each.index_select(0, rows) for name, each in own.items()})
+        return replace(
+            self, **{name: each if len(each) == 1 else each.index_select(0, rows) for name, each in own.items()}
+        )
 
     def shapes(self, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
         """The shape that each tensor must have, from the sizes B, H, T, S, D and G of a call."""

@@ -20,7 +20,9 @@ FEW = 8
 @dataclass(frozen=True)
 class DrawnBlocks(Pattern):
     """Every block of `block` queries sees `count` other blocks of keys, or all that there are to draw where these are
-    fewer: a set drawn uniformly among the blocks of the text. Source: BigBird (Zaheer et al. 2020, arXiv 2007.14062, §2).
+    fewer: a set drawn uniformly among the blocks of the text.
+
+    Source: BigBird (Zaheer et al. 2020, arXiv 2007.14062, §2), r random blocks for each block of queries.
 
     A draw depends on `seed`, the block and the number of blocks in the text. So a text draws the same alone, padded and
     in company, but its beginning draws otherwise than the beginning alone does: for texts that grow while they are
@@ -46,7 +48,14 @@ class DrawnBlocks(Pattern):
     def __post_init__(self) -> None:
         whole(self, "block", 1)
         whole(self, "count", 0, MOST_BLOCKS)
-        for name in ("seed", "start", "gap", "ends", "within", *(() if isinstance(self.blocks, Tensor) else ("blocks",))):
+        for name in (
+            "seed",
+            "start",
+            "gap",
+            "ends",
+            "within",
+            *(() if isinstance(self.blocks, Tensor) else ("blocks",)),
+        ):
             whole(self, name, 0)
 
     @property
@@ -103,14 +112,19 @@ class DrawnBlocks(Pattern):
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         row, key_block = self._block(query_index), self._block(key_index)
         seen = (row != row) & (key_block != key_block)
-        if self.count > FEW and not torch.compiler.is_compiling() and isinstance(self.blocks, int):
-            if self.blocks <= MOST_TABLED and self.blocks**2 <= 64 * seen.numel():
-                inside = [(each >= 0) & (each < self.blocks) for each in (row, key_block)]
-                places = (each.clamp(0, self.blocks - 1) for each in (row, key_block))
-                return self._table(row.device)[tuple(places)] & inside[0] & inside[1]
+        if self._table_serves(seen.numel()):
+            inside = [(each >= 0) & (each < self.blocks) for each in (row, key_block)]
+            places = (each.clamp(0, self.blocks - 1) for each in (row, key_block))
+            return self._table(row.device)[tuple(places)] & inside[0] & inside[1]
         for drawn in self.draws(row):
             seen = seen | (drawn == key_block)
         return seen & (key_block >= 0)
+
+    def _table_serves(self, pairs: int) -> bool:
+        """Whether so many pairs are better looked up in a table of all blocks."""
+        if self.count <= FEW or torch.compiler.is_compiling() or isinstance(self.blocks, Tensor):
+            return False
+        return self.blocks <= MOST_TABLED and self.blocks**2 <= 64 * pairs
 
     def _table(self, device: torch.device) -> Tensor:
         """`(blocks, blocks)` bool: which block sees which."""

@@ -1,4 +1,4 @@
-"""Random blocks of keys that do not depend on the length of the document, on average as many as in BigBird's pattern."""
+"""Random blocks of keys that do not depend on the length of the document, on average as many as BigBird's."""
 
 from __future__ import annotations
 

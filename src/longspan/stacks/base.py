@@ -132,6 +132,11 @@ class StackConfig:
         return False
 
     @property
+    def decoder_table(self) -> bool:
+        """Whether a decoder beside an encoder learns a table of positions where `position_embedding` is "none"."""
+        return not self.of_decoder.adds_positions
+
+    @property
     def parts(self) -> bool:
         """Whether it has to know where the second part of each row begins, by `Tokens.border`."""
         return False

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.attention import Tokens
-from longspan.ops.sinusoids import sinusoid_angles
+from longspan.ops.sinusoids import interleaved_sinusoids
 from longspan.stacks.block import Kept
 
 StepSignal = Literal["learned", "sinusoidal", "none"]
@@ -46,9 +46,7 @@ class Signals(nn.Module):
 
     def _waves(self, number: Tensor, like: Tensor) -> Tensor:
         """`(…)` numbers → `(…, E)`, sines and cosines in turn, in the type of `like`."""
-        angle = sinusoid_angles(number, self.width, like.dtype)
-        waves = torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)[..., : self.width]
-        return (self.scale * waves).to(like.dtype)
+        return (self.scale * interleaved_sinusoids(number, self.width, like.dtype)).to(like.dtype)
 
 
 def token_places(tokens: Tokens, count: int, kept: Sequence[Kept] | None, device: torch.device) -> Tensor:

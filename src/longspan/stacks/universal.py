@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.settings import Range
-from longspan.stacks.base import Aside, Layers, Sizes, StackConfig
+from longspan.stacks.base import Aside, Besides, Layers, Sizes, StackConfig
 from longspan.stacks.block import Block, Kept
 from longspan.stacks.halting import Accumulation, HaltingUnit, Pondering, places_of
 from longspan.stacks.signals import PositionSignal, Signals, StepSignal
@@ -39,9 +39,13 @@ class UniversalConfig(StackConfig):
             that weights add up to 1; False leaves it out, as the published code does.
         accumulation: how the states of the steps become one: "paper", `o ← w·s + (1 − w)·o`; or "sum", `o ← o + w·s`,
             the weighted mean of Graves 2016.
+        decoder_positions: what tells a decoder beside an encoder its places in a model whose `position_embedding` is
+            "none": "signals", these alone, as it tells the encoder; or "table", a learned table besides, as up to
+            version 0.2. Without `position_signal` there is a table in any case.
     """
 
     stack: ClassVar[str] = "universal"
+    earlier_defaults: ClassVar[Mapping[str, Any]] = {"decoder_positions": "table"}
 
     shared_blocks: Annotated[int, Range(1, 1000)] = 1
     position_signal: PositionSignal = "sinusoidal"
@@ -53,6 +57,7 @@ class UniversalConfig(StackConfig):
     freeze_halted: bool = True
     force_remainder: bool = True
     accumulation: Accumulation = "paper"
+    decoder_positions: Literal["signals", "table"] = "signals"
 
     @property
     def reports(self) -> bool:
@@ -61,6 +66,14 @@ class UniversalConfig(StackConfig):
     @property
     def adds_positions(self) -> bool:
         return self.position_signal != "none"
+
+    @property
+    def decoder_table(self) -> bool:
+        return self.decoder_positions == "table" or not self.adds_positions
+
+    def besides(self, *, layers: int, tokens: int, width: int) -> Besides:
+        """A step is a block. Positions that stop by themselves keep, of each step, its state and the output so far."""
+        return Besides(readers=layers, states=2 * tokens * width) if self.reports else Besides()
 
     def check_model(self, config: Any) -> None:
         """Refuse layers that differ where they are one block, and more blocks than steps."""

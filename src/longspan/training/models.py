@@ -29,6 +29,15 @@ WITHOUT_DECODER: dict[str, Any] = {
 }
 """Fields of the encoder of an encoder–decoder by itself, which transformers has no class for."""
 
+AS_WRITER: dict[str, Any] = {
+    "head": None,
+    "pooler": False,
+    "global_tokens": "none",
+    "source_model_type": None,
+    "source_fields": None,
+}
+"""Fields of an encoder that becomes a single stack, which reads a source and writes."""
+
 
 def check_start(recipe: Recipe) -> None:
     """Raise `InputError` where a recipe starts from a folder that is not here; a Hub name is looked up later."""
@@ -56,7 +65,7 @@ def new_model(task: Any, model: Model, tokenizer: Any) -> Any:
             f"model.new.vocab_size is {given} but the tokenizer has {len(tokenizer)} entries; leave it out"
         )
     special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    if (model.new or {}).get("pseudo_masks"):
+    if {**task.model_fields(), **(model.new or {})}.get("pseudo_masks"):
         special["mask_token_id"] = tokenizer.mask_token_id
     return task.model_class()(new_config(task, model, len(tokenizer), special))
 
@@ -113,10 +122,12 @@ def published_model(task: Any, model: Model, source: str | Path) -> Any:
 
 
 def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
-    """The loaded model as the task's class: as it is, or its encoder below a new head (pre-training, then a task).
+    """The loaded model as the task's class: as it is, or its encoder below a new head (pre-training, then a task), or
+    its encoder as the single stack of a prefix language model (as UniLM from BERT).
 
     What is new is named in a warning. Raises `InputError` where there is no encoder to take over.
     """
+    from longspan.models import LongspanForPrefixLM
     from longspan.models.encoder import encoder_of
 
     model_class, fields = task.model_class(), task.model_fields()
@@ -132,6 +143,8 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
         raise InputError(
             f"model.from is {str(source)!r}, a {type(loaded).__name__}; this task needs a {model_class.__name__}"
         )
+    elif issubclass(model_class, LongspanForPrefixLM):
+        return _as_writer(loaded, encoder, model_class, known)
     config = type(loaded.config).from_dict({**loaded.config.to_dict(), **known})
     model = model_class(config)
     prefix = "model." if encoder is loaded else ""
@@ -142,6 +155,29 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
     if new := sorted(name for name in own if name not in taken):
         logger.warning("these weights are new and must be trained: %s", ", ".join(new))
     model.new_weights = tuple(new)
+    model.report = getattr(loaded, "report", None)
+    return model
+
+
+def _as_writer(loaded: Any, encoder: Any, model_class: Any, known: Mapping[str, Any]) -> Any:
+    """An encoder's blocks and embeddings as those of one stack; its output layer is the table of the tokens."""
+    from longspan.attention import Attention
+
+    config = type(loaded.config).from_dict({**loaded.config.to_dict(), **AS_WRITER, **known})
+    model = model_class(config)
+    weights = {name.replace("encoder.", "decoder.", 1): value for name, value in encoder.state_dict().items()}
+    weights["lm_head.weight"] = weights["decoder.embeddings.token.weight"]
+    own = model.state_dict()
+    model.load_state_dict({name: value for name, value in weights.items() if name in own}, strict=False)
+    new = {name for name in own if name not in weights}
+    for place, module in model.named_modules():
+        if isinstance(module, Attention):
+            missing = [name.removeprefix(f"{place}.") for name in new if name.startswith(f"{place}.")]
+            started = module.warm_start(missing, config.init_std)
+            new -= {f"{place}.{name}" for name, start in started.items() if start == "from_local"}
+    if new:
+        logger.warning("these weights are new and must be trained: %s", ", ".join(sorted(new)))
+    model.new_weights = tuple(sorted(new))
     model.report = getattr(loaded, "report", None)
     return model
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import longspan
+from closeness import check_outputs
 from longspan import DocumentIndex
 from longspan.cli import main
 from longspan.data.text.passages import passages_of
@@ -100,9 +101,9 @@ def test_stored_states_are_those_of_the_model(model: Path, library: Path, tmp_pa
             for ours, stored, half in zip(
                 pieces, exact._pieces(number, passage.start), short._pieces(number, passage.start), strict=True
             ):
-                assert torch.equal(ours.states, stored.states)
+                check_outputs(stored.states, ours.states)
                 assert torch.equal(ours.spans, half.spans)
-                assert torch.equal(ours.states.half().float(), half.states)
+                torch.testing.assert_close(half.states, ours.states, rtol=2**-10, atol=1e-6)
     assert short.bytes < exact.bytes
 
 

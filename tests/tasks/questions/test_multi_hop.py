@@ -177,8 +177,12 @@ def test_as_published_nothing_below_the_threshold_is_kept_and_the_question_is_st
     assert left == replace(ROW, paragraphs=())
     second = published.evaluate(model, tokenizer, [left, ROW], batch_size=2)
     assert second.lines[0]["evidence"] == ()
-    assert second.scores["evidence_f1"] == TASK.evaluate(model, tokenizer, [ROW], batch_size=1).scores["evidence_f1"] / 2
-    batch = published.collator(tokenizer)([published.dataset([left], tokenizer, training=True, seed=0, folder=tmp_path)[0]])
+    assert (
+        second.scores["evidence_f1"] == TASK.evaluate(model, tokenizer, [ROW], batch_size=1).scores["evidence_f1"] / 2
+    )
+    batch = published.collator(tokenizer)(
+        [published.dataset([left], tokenizer, training=True, seed=0, folder=tmp_path)[0]]
+    )
     assert model(**batch).loss.isfinite()
     with pytest.raises(InputError, match="least_paragraphs=6 is more than kept_paragraphs=5"):
         MultiHop(least_paragraphs=6)

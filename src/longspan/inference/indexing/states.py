@@ -18,6 +18,7 @@ from longspan.checkpoints.loading import load_pair
 from longspan.data.text.blocks import Document
 from longspan.data.text.passages import Passage
 from longspan.errors import InputError
+from longspan.inference.indexing.layout import AGAIN, PIECE_TOKENS
 from longspan.inference.indexing.store import Piece
 from longspan.inference.results import RankedPassage, ShortAnswer
 from longspan.inference.span_reader import Words, short_answer
@@ -28,8 +29,6 @@ from longspan.models.tokens import border_of
 from longspan.stacks import stack_config
 from longspan.stacks.decomposed import Part
 
-PIECE_TOKENS = 384
-"""Longest piece; passages have about 120 words, and only long tables and sentences are cut."""
 TOGETHER = 16
 """Pieces in a batch."""
 NOT_READ = frozenset({"head", "source_model_type", "source_name", "source_fields", "pooler", "use_cache", "dropout"})
@@ -196,12 +195,18 @@ class StateReader:
 
     @torch.inference_mode()
     def read(self, question: Part, pieces: Sequence[Piece]) -> list[Words | None]:
-        """The best words of each piece, in characters of its document; None where "no answer" is likelier."""
+        """The best words of each piece, in characters of its document; None where "no answer" is likelier.
+
+        Raises:
+            InputError: states so large that the scores are not finite.
+        """
         states = pad_sequence([piece.states for piece in pieces], batch_first=True).to(self.model.device)
         lengths = torch.tensor([len(piece.states) for piece in pieces], device=states.device)
         mask = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
         hidden, whole = joint_states(self.encoder, question, states.to(question.hidden.dtype), mask)
         output = self.model.predict(BaseModelOutput(last_hidden_state=hidden), whole)
+        if not all(bool(each.isfinite().all()) for each in (output.start_logits, output.end_logits)):
+            raise InputError(f"the states that the index keeps give scores that are no finite numbers; {AGAIN}")
         before = [(-1, -1)] * question.hidden.shape[1]
         found = []
         for row, piece in enumerate(pieces):
