@@ -21,7 +21,8 @@ from transformers import AutoModel, GPT2Config, GPT2Model
 assert type(AutoModel.from_pretrained("ours")).__name__ == "LongspanModel"
 config = GPT2Config(n_layer=1, n_embd=4, n_head=2, vocab_size=9, bos_token_id=0, eos_token_id=1)
 assert GPT2Model._from_config(config, attn_implementation="longspan").config._attn_implementation == "longspan"
-assert not [finder for finder in sys.meta_path if type(finder).__module__ == "longspan.imports"], "it watches on"
+watching = [finder for finder in sys.meta_path if type(finder).__module__ == "longspan.imports"]
+assert not [finder for finder in watching if "transformers" in finder.packages], "it watches on"
 """
 ORDERS = {
     "ours first": "import sys, longspan; assert 'transformers' not in sys.modules and 'torch' not in sys.modules",

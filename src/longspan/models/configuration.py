@@ -236,4 +236,4 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
 
 def _own_keys() -> set[str]:
     """What transformers writes into a config.json besides fields."""
-    return _TRANSFORMERS_KEYS | set(GenerationConfig().to_dict())
+    return {*_TRANSFORMERS_KEYS, *GenerationConfig().to_dict()}
