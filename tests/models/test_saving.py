@@ -23,6 +23,7 @@ from transformers import (
 from closeness import check_outputs, check_weights
 from longspan import models
 from longspan.errors import InputError
+from longspan.models.heads import HEADS
 
 AUTO = {
     models.LongspanModel: AutoModel,
@@ -92,6 +93,18 @@ def test_the_encoder_comes_out_of_an_encoder_decoder(make_config, tmp_path):
     classifier, report = load(models.LongspanForSequenceClassification, tmp_path)
     assert all(name.startswith("classifier.") for name in report["missing_keys"])
     check_outputs(classifier.model(ids)[0], model.encoder(ids)[0])
+
+
+@pytest.mark.parametrize("kind", [models.model_with(name) for name in HEADS], ids=lambda kind: kind.__name__)
+def test_the_encoder_comes_out_of_every_head(kind, make_config, tmp_path):
+    saved = kind(make_config())
+    saved.save_pretrained(tmp_path)
+    encoder, report = load(AutoModel, tmp_path)
+    assert type(encoder) is models.LongspanModel
+    assert not report["missing_keys"]
+    assert all(not name.startswith("model.") for name in report["unexpected_keys"])
+    trained = saved.base_model.state_dict()
+    assert all(torch.equal(weight, trained[name]) for name, weight in encoder.state_dict().items())
 
 
 WRITERS = {
