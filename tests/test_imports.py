@@ -21,7 +21,8 @@ from transformers import AutoModel, GPT2Config, GPT2Model
 assert type(AutoModel.from_pretrained("ours")).__name__ == "LongspanModel"
 config = GPT2Config(n_layer=1, n_embd=4, n_head=2, vocab_size=9, bos_token_id=0, eos_token_id=1)
 assert GPT2Model._from_config(config, attn_implementation="longspan").config._attn_implementation == "longspan"
-assert not [finder for finder in sys.meta_path if type(finder).__module__ == "longspan.imports"], "it watches on"
+watching = [finder for finder in sys.meta_path if type(finder).__module__ == "longspan.imports"]
+assert not [finder for finder in watching if "transformers" in finder.packages], "it watches on"
 """
 ORDERS = {
     "ours first": "import sys, longspan; assert 'transformers' not in sys.modules and 'torch' not in sys.modules",
@@ -117,3 +118,23 @@ def test_what_the_action_raises_is_seen_once(package: str) -> None:
     with pytest.raises(LookupError, match="told"):
         importlib.import_module(f"{package}.part")
     assert importlib.import_module(f"{package}.part").value == 1
+
+
+def test_two_may_wait_at_once(tmp_path: Path) -> None:
+    """Neither asks the other for a module for ever, and each is told of its own."""
+    for name in ("first_library", "second_library"):
+        (tmp_path / f"{name}.py").write_text("")
+    code = """
+from longspan.imports import after_import
+told = []
+def one(): told.append("first")
+def two(): told.append("second")
+after_import(("first_library",), one)
+after_import(("second_library",), two)
+import longspan.settings, second_library
+assert told == ["second"], told
+import first_library
+assert told == ["second", "first"], told
+"""
+    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr

@@ -44,7 +44,9 @@ class _Watch(MetaPathFinder):
         """What the other finders say of a module of the packages, told to report; nothing of any other module."""
         if name.partition(".")[0] not in self.packages:
             return None
-        others = (finder for finder in sys.meta_path if finder is not self)
+        # Those before it have been asked, and of two watches the first asks the second, not each the other.
+        finders = list(sys.meta_path)
+        others = finders[finders.index(self) + 1 :] if self in finders else finders
         found = (finder.find_spec(name, path, target) for finder in others if hasattr(finder, "find_spec"))
         spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and hasattr(spec.loader, "exec_module"):

@@ -7,6 +7,7 @@ import torch
 import transformers
 from transformers.generation import BaseStreamer
 
+from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration
 
 PROMPT, NEW = 11, 17
@@ -113,3 +114,45 @@ def test_prompts_may_be_read_in_pieces_and_continued(stateful_form, prompt):
     grown = torch.cat([mask, mask.new_ones(2, 6)], 1)
     options = {"max_new_tokens": NEW - 6, "min_new_tokens": NEW - 6, "past_key_values": part.past_key_values}
     assert torch.equal(write(model, part.sequences, grown, **options), whole)
+
+
+def test_greedy_text_is_the_loop_over_the_likeliest_token(writer, prompt):
+    """Step by step without a cache, as the textbook has it."""
+    pair = writer.config.is_encoder_decoder
+    written = torch.full((2, 1), writer.config.decoder_start_token_id) if pair else prompt
+    first = written.shape[1]
+    for _ in range(NEW):
+        given = {"input_ids": prompt, "decoder_input_ids": written} if pair else {"input_ids": written}
+        with torch.no_grad():
+            logits = writer(**given, use_cache=False).logits[:, -1]
+        logits[:, writer.config.eos_token_id] = -torch.inf  # a text of as many tokens as `write` asks for
+        written = torch.cat([written, logits.argmax(-1, keepdim=True)], 1)
+    assert torch.equal(write(writer, prompt)[:, first:], written[:, first:])
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_what_is_returned_beside_the_text_has_its_shapes(writer, prompt, beams):
+    wanted = {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
+    found = write(writer, prompt, num_beams=beams, output_hidden_states=True, **wanted)
+    rows, pair, width = 2 * beams, writer.config.is_encoder_decoder, writer.config.hidden_size
+    assert torch.equal(found.sequences, write(writer, prompt, num_beams=beams))
+    assert [tuple(step.shape) for step in found.scores] == [(rows, 61)] * NEW
+    assert [tuple(step.shape) for step in found.logits] == [(rows, 61)] * NEW
+    steps = found.decoder_hidden_states if pair else found.hidden_states
+    read = [1 if pair else PROMPT] + [1] * (NEW - 1)
+    assert [[tuple(layer.shape) for layer in step] for step in steps] == [[(rows, n, width)] * 3 for n in read]
+    if pair:
+        assert [tuple(layer.shape) for layer in found.encoder_hidden_states] == [(2, PROMPT, width)] * 2
+    if beams == 1:
+        chosen = torch.stack(found.scores).argmax(-1).T
+        assert torch.equal(chosen, found.sequences[:, -NEW:])
+
+
+def test_text_goes_on_from_embeddings_and_weights_are_refused(writer, prompt):
+    table = writer.get_input_embeddings()
+    mask = torch.ones_like(prompt)
+    options = {"do_sample": False, "max_new_tokens": NEW, "min_new_tokens": NEW}
+    embedded = writer.generate(inputs_embeds=table(prompt), attention_mask=mask, **options)
+    assert torch.equal(embedded[:, -NEW:], write(writer, prompt)[:, -NEW:])
+    with pytest.raises(InputError, match="output_attentions=True is not offered"):
+        writer(prompt, output_attentions=True)

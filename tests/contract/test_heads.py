@@ -54,6 +54,7 @@ LABELS: dict[str, dict[str, Any]] = {
         "answer_types": ONE,
     },
     "candidate_scoring": {"labels": ONE},
+    "multiple_choice": {"labels": ONE},
     "multi_hop": {
         "relevance_labels": (IDS % 2).float().masked_fill(PLACES != 0, -100),
         "evidence_labels": (IDS % 2).float().masked_fill(PLACES != 1, -100),
@@ -70,6 +71,7 @@ SENTENCES = {"mechanism": "longformer", "left_tokens": 1, "separate_global_proje
 OTHERS: dict[str, list[dict[str, Any]]] = {
     "masked_lm": [{"activation": "relu"}],
     "sequence_classification": [{"layers": "pooler"}, {"activation": "gelu", "input_dropout": 0.0}],
+    "multiple_choice": [{"layers": "pooler"}],
     "natural_questions": [{"null_paragraph": True, "answer_types": 5}],
     "multi_hop": [{"loss_weights": (1.0, 2.0, 0.5, 3.0)}],
     "sentence_scoring": [{"layers": 2, "attention": SENTENCES}],
@@ -108,6 +110,15 @@ def spec(request: pytest.FixtureRequest) -> dict[str, Any]:
     return request.param
 
 
+def texts(
+    spec: dict[str, Any], ids: torch.Tensor = IDS, mask: torch.Tensor = MASK
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The ids and the mask as the head takes them: two texts for each row where it chooses one, `(B, 2, T)`."""
+    if spec["head"] != "multiple_choice":
+        return ids, mask
+    return torch.stack([ids, 39 - ids], 1), mask[:, None].repeat(1, 2, 1)
+
+
 def tensors(output: Any) -> dict[str, torch.Tensor]:
     return {name: value for name, value in output.items() if isinstance(value, torch.Tensor)}
 
@@ -122,9 +133,9 @@ def test_a_spec_is_plain_data_and_back(spec: dict[str, Any]) -> None:
 def test_labels_add_a_loss_and_change_nothing_else(spec: dict[str, Any]) -> None:
     model, given = make(spec), of(INPUTS, spec)
     with torch.no_grad():
-        plain = tensors(model(IDS, MASK, **given))
-        labelled = tensors(model(IDS, MASK, **given, **of(LABELS, spec)))
-        parts = model(IDS, MASK, return_dict=False, **given)
+        plain = tensors(model(*texts(spec), **given))
+        labelled = tensors(model(*texts(spec), **given, **of(LABELS, spec)))
+        parts = model(*texts(spec), return_dict=False, **given)
     assert "loss" not in plain
     loss = labelled.pop("loss")
     assert loss.shape == ()
@@ -137,7 +148,7 @@ def test_labels_add_a_loss_and_change_nothing_else(spec: dict[str, Any]) -> None
 
 def test_the_gradient_of_the_loss_reaches_every_parameter(spec: dict[str, Any]) -> None:
     model = make(spec).train()
-    model(IDS, MASK, **of(INPUTS, spec), **of(LABELS, spec)).loss.backward()
+    model(*texts(spec), **of(INPUTS, spec), **of(LABELS, spec)).loss.backward()
     # What global tokens alone read is reached through them; every head here has one.
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
 
@@ -146,8 +157,9 @@ def test_a_padded_row_is_as_it_is_alone(spec: dict[str, Any]) -> None:
     model, given = make(spec), of(INPUTS, spec)
     real = TOKENS - PADDED
     with torch.no_grad():
-        padded = tensors(model(IDS, MASK, **given))
-        alone = tensors(model(IDS[1:, :real], **{name: value[1:, :real] for name, value in given.items()}))
+        padded = tensors(model(*texts(spec), **given))
+        ids, mask = texts(spec, IDS[1:, :real], MASK[1:, :real])
+        alone = tensors(model(ids, mask, **{name: value[1:, :real] for name, value in given.items()}))
     for name, value in alone.items():
         row = padded[name][1]
         shared = row[tuple(slice(size) for size in value.shape[1:])]
@@ -160,7 +172,7 @@ def test_saved_and_loaded_it_is_the_same(spec: dict[str, Any], tmp_path) -> None
     loaded = type(model).from_pretrained(tmp_path).eval()
     assert loaded.config.head == head_spec(spec).to_dict()
     with torch.no_grad():
-        wanted, found = (tensors(each(IDS, MASK, **given)) for each in (model, loaded))
+        wanted, found = (tensors(each(*texts(spec), **given)) for each in (model, loaded))
     weights = loaded.state_dict()
     assert all(torch.equal(weights[name], weight) for name, weight in model.state_dict().items())
     # Weights that lie elsewhere in memory may be multiplied by another kernel, which rounds differently.
@@ -172,10 +184,11 @@ def test_it_exports_with_a_dynamic_length(spec: dict[str, Any]) -> None:
     model, given = make(spec), dict(of(INPUTS, spec))
     static = {COUNTS[spec["head"]]: 3} if spec["head"] in COUNTS else {}
     tokens = torch.export.Dim("tokens", min=8, max=41)
-    inputs = {"input_ids": IDS, "attention_mask": MASK, **given}
-    shapes = {name: {1: tokens} for name in inputs} | dict.fromkeys(static)
+    ids, mask = texts(spec)
+    inputs = {"input_ids": ids, "attention_mask": mask, **given}
+    shapes = {name: {value.dim() - 1: tokens} for name, value in inputs.items()} | dict.fromkeys(static)
     program = torch.export.export(model, (), {**inputs, **static}, dynamic_shapes=shapes).module()
-    shorter = {name: value[:, :10] for name, value in inputs.items()}
+    shorter = {name: value[..., :10] for name, value in inputs.items()}
     with torch.no_grad():
         for batch in (inputs, shorter):
             for name, value in tensors(model(**batch, **static)).items():
@@ -189,7 +202,7 @@ def test_it_compiles_as_one_graph(spec: dict[str, Any]) -> None:
     compiled = torch.compile(model, fullgraph=True, backend="eager")
     given = of(INPUTS, spec) | of(LABELS, spec) | static
     with torch.no_grad():
-        wanted, found = tensors(model(IDS, MASK, **given)), tensors(compiled(IDS, MASK, **given))
+        wanted, found = tensors(model(*texts(spec), **given)), tensors(compiled(*texts(spec), **given))
     for name, value in wanted.items():
         torch.testing.assert_close(found[name], value, atol=1e-5, rtol=1e-5)
 
@@ -200,7 +213,8 @@ def test_trainer_finds_labels_and_inputs_by_their_names(name: str, tmp_path) -> 
     known = inspect.signature(type(model).forward).parameters
     assert {"input_ids", "attention_mask", *of(INPUTS, {"head": name}), *LABELS[name]} <= set(known)
     arguments = TrainingArguments(str(tmp_path), max_steps=1, report_to=[], use_cpu=True, save_strategy="no")
-    columns = {"input_ids": IDS, "attention_mask": MASK, **of(INPUTS, {"head": name}), **LABELS[name]}
+    ids, mask = texts({"head": name})
+    columns = {"input_ids": ids, "attention_mask": mask, **of(INPUTS, {"head": name}), **LABELS[name]}
     rows = [{**{key: value[row] for key, value in columns.items()}, "unused": 7} for row in range(2)]
     trainer = Trainer(model, arguments, train_dataset=rows)  # pyright: ignore[reportArgumentType]
     before = {key: value.clone() for key, value in model.state_dict().items()}

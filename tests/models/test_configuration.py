@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
 import pytest
 
@@ -85,3 +86,49 @@ def test_mistakes_are_named(make_config, changes, words):
 def test_an_unknown_activation_is_named(make_config):
     with pytest.raises(InputError, match="activation_function='gelo'"):
         LongspanModel(make_config(activation_function="gelo"))
+
+
+OTHERS = {
+    "hidden_act": ("activation_function", "relu"),
+    "hidden_dropout_prob": ("dropout", 0.2),
+    "attention_probs_dropout_prob": ("attention_dropout", 0.3),
+    "d_model": ("hidden_size", 48),
+    "n_layer": ("num_hidden_layers", 3),
+    "encoder_ffn_dim": ("intermediate_size", 17),
+    "initializer_range": ("init_std", 0.5),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_fields_have_the_names_of_other_models_too(name, make_config, tmp_path):
+    field, value = OTHERS[name]
+    plain = make_config()
+    data = {key: getattr(plain, key) for key in vars(plain) if key in {one.name for one in fields(LongspanConfig)}}
+    config = LongspanConfig(**{key: value for key, value in data.items() if key != field}, **{name: value})
+    assert getattr(config, field) == getattr(config, name) == value
+    setattr(config, name, getattr(plain, field))
+    assert getattr(config, field) == getattr(plain, field)
+    config.save_pretrained(tmp_path)
+    assert name not in json.loads((tmp_path / "config.json").read_text())
+
+
+def test_two_names_of_a_field_must_agree():
+    assert LongspanConfig(d_model=48, hidden_size=48).hidden_size == 48
+    with pytest.raises(InputError, match="d_model=48 and hidden_size=96 are one field"):
+        LongspanConfig(d_model=48, hidden_size=96)
+
+
+def test_labels_are_counted_as_in_every_configuration():
+    config = LongspanConfig(num_labels=5)
+    assert len(config.id2label) == config.num_labels == 5
+
+
+PLACES = {"attention_window": "left_tokens", "classifier_dropout": "head", "block_size": "block_tokens"}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_what_has_another_place_here_is_told_which(name, make_config):
+    with pytest.raises(InputError, match=f"unknown key '{name}'; .*{PLACES[name]}"):
+        make_config(**{name: 3})
+    with pytest.raises(InputError, match=f"{name}=3 is no field of LongspanConfig; .*{PLACES[name]}"):
+        setattr(make_config(), name, 3)

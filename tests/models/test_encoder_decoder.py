@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.nn import functional
-from transformers import DynamicCache, EncoderDecoderCache, StaticCache
+from transformers import BartConfig, BartForConditionalGeneration, DynamicCache, EncoderDecoderCache, StaticCache
 
+from longspan import from_transformers
 from longspan.errors import InputError
 from longspan.models import LongspanForConditionalGeneration
 
@@ -55,6 +56,18 @@ def test_labels_are_shifted_behind_the_start(make_model, make_batch, targets):
     assert shifted[0].tolist() == [2, *targets[0, :-1].tolist()]
     assert shifted[1].tolist() == [2, *targets[1, :4].tolist(), 1, 1]
     assert torch.equal(model(ids, mask, labels=targets).logits, model(ids, mask, decoder_input_ids=shifted).logits)
+
+
+def test_without_labels_the_source_is_shifted_as_in_bart(make_config, make_batch):
+    torch.manual_seed(7)
+    sizes = {"vocab_size": 61, "d_model": 24, "encoder_layers": 1, "decoder_layers": 1, "max_position_embeddings": 97}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40}
+    theirs = BartForConditionalGeneration(BartConfig(**sizes, **heads, dropout=0.0, init_std=0.3)).eval()
+    ids, mask = make_batch(17, 11)
+    ours = from_transformers(theirs).eval()
+    with torch.no_grad():
+        wanted, found = theirs(ids, mask).logits, ours(ids, mask).logits
+    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
 def test_labels_may_be_wrapped_around_a_language_code(make_model, targets):
@@ -134,8 +147,8 @@ def test_mistakes_are_named(make_model, make_config, make_batch):
     ids, mask = make_batch(17, 11)
     with pytest.raises(InputError, match="decoder_layers=0"):
         LongspanForConditionalGeneration(make_config())
-    with pytest.raises(InputError, match="neither given"):
-        model(ids, mask)
+    with pytest.raises(InputError, match="none given"):
+        model(encoder_outputs=model.encoder(ids, mask), attention_mask=mask)
     with pytest.raises(InputError, match="3 rows but the encoder states have 2"):
         model(ids, mask, decoder_input_ids=torch.ones(3, 2, dtype=torch.long))
     with pytest.raises(InputError, match=r"14 tokens .* max_decoder_position_embeddings=13"):

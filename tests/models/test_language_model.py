@@ -183,3 +183,13 @@ def test_a_preallocated_cache_is_used_as_it_is(make_model):
     pieces = [model(piece, past_key_values=cache).logits for piece in ids.split([5, 1, 7], 1)]
     torch.testing.assert_close(torch.cat(pieces, 1), model(ids).logits, atol=1e-5, rtol=1e-4)
     assert {type(layer).__name__ for layer in cache.layers} == {"StaticLayer"}
+
+
+def test_labels_may_be_moved_already(make_model):
+    """As transformers hands them to a text that is spread over several devices: `labels` then count for nothing."""
+    model, ids = make_model(), torch.randint(3, 61, (2, 13))
+    moved = torch.cat([ids[:, 1:], torch.full((2, 1), -100)], 1)
+    moved[1, 5] = -100
+    output = model(ids, labels=ids.flip(1), shift_labels=moved)
+    torch.testing.assert_close(output.loss, functional.cross_entropy(output.logits.flatten(0, 1), moved.flatten()))
+    torch.testing.assert_close(model(ids, shift_labels=moved).loss, output.loss)

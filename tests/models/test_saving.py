@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import logging
+
 import pytest
 import torch
 from safetensors import safe_open
@@ -9,6 +13,7 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForMaskedLM,
+    AutoModelForMultipleChoice,
     AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
@@ -18,11 +23,13 @@ from transformers import (
 from closeness import check_outputs, check_weights
 from longspan import models
 from longspan.errors import InputError
+from longspan.models.heads import HEADS
 
 AUTO = {
     models.LongspanModel: AutoModel,
     models.LongspanForMaskedLM: AutoModelForMaskedLM,
     models.LongspanForConditionalGeneration: AutoModelForSeq2SeqLM,
+    models.LongspanForMultipleChoice: AutoModelForMultipleChoice,
     models.LongspanForSequenceClassification: AutoModelForSequenceClassification,
     models.LongspanForTokenClassification: AutoModelForTokenClassification,
     models.LongspanForQuestionAnswering: AutoModelForQuestionAnswering,
@@ -79,12 +86,88 @@ def test_the_encoder_comes_out_of_an_encoder_decoder(make_config, tmp_path):
     model.save_pretrained(tmp_path)
     encoder, report = load(models.LongspanModel, tmp_path)
     assert not report["missing_keys"]
-    assert not report["unexpected_keys"]
+    assert report["unexpected_keys"] >= {"decoder.layers.0.attention.key.weight", "final_logits_bias"}  # and said
     ids = torch.randint(3, 61, (2, 13))
+    assert all(torch.equal(weight, model.state_dict()[name]) for name, weight in encoder.state_dict().items())
     check_outputs(encoder(ids)[0], model.encoder(ids)[0])
     classifier, report = load(models.LongspanForSequenceClassification, tmp_path)
     assert all(name.startswith("classifier.") for name in report["missing_keys"])
     check_outputs(classifier.model(ids)[0], model.encoder(ids)[0])
+
+
+@pytest.mark.parametrize("kind", [models.model_with(name) for name in HEADS], ids=lambda kind: kind.__name__)
+def test_the_encoder_comes_out_of_every_head(kind, make_config, tmp_path):
+    saved = kind(make_config())
+    saved.save_pretrained(tmp_path)
+    encoder, report = load(AutoModel, tmp_path)
+    assert type(encoder) is models.LongspanModel
+    assert not report["missing_keys"]
+    assert all(not name.startswith("model.") for name in report["unexpected_keys"])
+    trained = saved.base_model.state_dict()
+    assert all(torch.equal(weight, trained[name]) for name, weight in encoder.state_dict().items())
+
+
+WRITERS = {
+    models.LongspanForCausalLM: "AutoModelForCausalLM",
+    models.LongspanForPrefixLM: "LongspanForPrefixLM",
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS, ids=lambda kind: kind.__name__)
+def test_an_encoder_is_not_made_up_where_there_is_none(kind, make_config, tmp_path):
+    """All of it would be random, and all that was trained left out."""
+    kind(make_config(attention="full")).save_pretrained(tmp_path)
+    for wrong in (AutoModel, models.LongspanForMaskedLM):
+        with pytest.raises(
+            InputError, match=f"holds {kind.__name__}, .*; load it with {WRITERS[kind]}, whose base_model"
+        ):
+            wrong.from_pretrained(tmp_path)
+    models.LongspanModel(make_config(attention="full")).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"holds LongspanModel, .*; load it with AutoModel, whose"):
+        kind.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [*WRITERS, models.LongspanForConditionalGeneration], ids=lambda kind: kind.__name__)
+def test_what_writes_has_a_model_below_its_head(kind, make_config, tmp_path):
+    """Over the same weights, which have the same names in its folder; and back."""
+    decoder = {"decoder_layers": 1} if kind is models.LongspanForConditionalGeneration else {}
+    model = kind(make_config(attention="full", **decoder)).eval()
+    before, trunk = dict(model.state_dict()), model.base_model
+    assert isinstance(trunk, models.LongspanTrunk)
+    assert trunk is model.base_model is getattr(model, model.base_model_prefix)
+    assert model.state_dict().keys() == before.keys()
+    heads = {"lm_head.weight", "final_logits_bias"}
+    assert trunk.state_dict().keys() == before.keys() - heads
+    assert {id(weight) for weight in trunk.parameters()} <= {id(weight) for weight in model.parameters()}
+    copied = copy.deepcopy(model)
+    assert copied.base_model.decoder is copied.decoder
+    model.save_pretrained(tmp_path / "whole")
+    trunk.save_pretrained(tmp_path / "trunk")
+    alone, report = load(models.LongspanTrunk, tmp_path / "whole")
+    assert not report["missing_keys"]
+    again, report = load(kind, tmp_path / "trunk")
+    assert report["missing_keys"] <= heads
+    for loaded in (alone, again.base_model):
+        found = loaded.state_dict()
+        assert all(torch.equal(found[name], before[name]) for name in trunk.state_dict())
+
+
+def test_a_trunk_reads_what_its_model_reads(make_config):
+    ids, mask = torch.randint(3, 61, (2, 13)), torch.ones(2, 13).long()
+    mask[1, 9:] = 0
+    causal = models.LongspanForCausalLM(make_config()).eval()
+    states = causal.base_model(ids, mask, output_hidden_states=True)
+    torch.testing.assert_close(causal.lm_head(states[0]), causal(ids, mask).logits)
+    assert len(states.hidden_states) == 3
+    with pytest.raises(InputError, match="leave out the other inputs"):
+        causal.base_model(ids, decoder_input_ids=ids)
+    pair = models.LongspanForConditionalGeneration(make_config(decoder_layers=1, global_tokens="first")).eval()
+    states = pair.base_model(ids, mask, decoder_input_ids=ids[:, :5])
+    wanted = pair(ids, mask, decoder_input_ids=ids[:, :5])
+    torch.testing.assert_close(pair.lm_head(states[0]), wanted.logits)
+    torch.testing.assert_close(states.encoder_last_hidden_state, wanted.encoder_last_hidden_state)
+    with pytest.raises(InputError, match="give decoder_input_ids"):
+        pair.base_model(ids)
 
 
 def test_a_second_level_that_was_not_saved_starts_by_its_own_rules(make_config, tmp_path):
@@ -132,4 +215,29 @@ def test_an_unknown_option_of_a_saved_configuration_is_named(make_config, tmp_pa
     path = tmp_path / "config.json"
     path.write_text(path.read_text().replace('"left_tokens"', '"left_tokenz"'))
     with pytest.raises(InputError, match="left_tokenz"):
+        AutoConfig.from_pretrained(tmp_path)
+
+
+def test_a_note_in_a_saved_configuration_is_kept_and_said(make_config, tmp_path, caplog):
+    """What Longspan saved it reads again; the constructor stays strict."""
+    config = make_config()
+    config.note = "x"
+    with caplog.at_level(logging.WARNING):
+        for again in ("once", "twice"):
+            caplog.clear()
+            models.LongspanModel(config).save_pretrained(tmp_path / again)
+            config = AutoConfig.from_pretrained(tmp_path / again)
+            assert config.note == "x"
+            assert "'note' of a saved configuration is kept and means nothing here" in caplog.text
+    models.LongspanModel.from_pretrained(tmp_path / "twice")
+    with pytest.raises(InputError, match="unknown key 'note'"):
+        make_config(note="x")
+
+
+@pytest.mark.parametrize("key", ["to_dict", "attention_window"])
+def test_a_key_of_a_file_that_cannot_be_kept_is_refused(key, make_config, tmp_path):
+    make_config().save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: 3}))
+    with pytest.raises(InputError, match=f"unknown key '{key}'"):
         AutoConfig.from_pretrained(tmp_path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +117,31 @@ def test_mistakes(recipe: Recipe, tmp_path: Path) -> None:
         load_recipe(tmp_path / "adapted.yaml", changes)
     with pytest.raises(InputError, match=r"report_to is 'wandb', which is not installed: .*pip install wandb"):
         load_recipe(tmp_path / "adapted.yaml", ["optimisation.report_to=wandb"])
+
+
+@pytest.mark.parametrize("first", ["longspan", "peft"])
+def test_peft_knows_what_to_adapt_without_being_told(first: str) -> None:
+    """In every class, whichever of the two was imported first: queries and values, everywhere."""
+    code = f"""
+import warnings
+import {first}
+import longspan, peft
+from longspan import models
+warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing")
+sizes = dict(vocab_size=61, hidden_size=24, num_hidden_layers=1, num_attention_heads=3, intermediate_size=40)
+for name in models.__all__:
+    if not name.startswith("Longspan") or name in ("LongspanConfig", "LongspanPreTrainedModel"):
+        continue
+    kind = getattr(models, name)
+    layers = 1 if name == "LongspanForConditionalGeneration" else 0
+    model = kind(longspan.LongspanConfig(**sizes, attention="full", decoder_layers=layers))
+    for settings in (peft.LoraConfig(), peft.AdaLoraConfig(total_step=9)):
+        adapted = peft.get_peft_model(kind(model.config), settings)
+        trained = [key for key, weight in adapted.named_parameters() if weight.requires_grad]
+        assert trained, name
+        assert all(".query." in key or ".value." in key for key in trained), name
+    print(name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "LongspanForCausalLM" in done.stdout

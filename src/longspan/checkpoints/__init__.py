@@ -3,6 +3,7 @@
 Importing this package makes `attn_implementation="longspan"` and our model classes known to transformers.
 """
 
+import longspan.checkpoints.adapter_targets
 import longspan.models.registration
 import longspan.ops.decompositions  # noqa: F401
 from longspan.checkpoints.attention_interface import use_attention

@@ -1,8 +1,9 @@
 """Hugging Face model classes with a long attention mechanism per layer.
 
 `import longspan` registers them: `AutoConfig`, `AutoModel`, `AutoModelForSeq2SeqLM`, … then load a saved Longspan model
-from its folder like any other. `AutoModel` gives the encoder; sentence scoring and Natural Questions have no Auto class
-in transformers and are loaded with `LongspanForSentenceScoring.from_pretrained` and the like.
+from its folder like any other. `AutoModel` gives the encoder, and refuses a folder without one; sentence scoring and
+Natural Questions have no Auto class in transformers and are loaded with `LongspanForSentenceScoring.from_pretrained`
+and the like.
 
 Each class is imported when it is asked for: the networks in here run without transformers.
 """
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from longspan.models.heads.coreference import CoreferenceOutput, LongspanForCoreference
     from longspan.models.heads.masked_lm import LongspanForMaskedLM
     from longspan.models.heads.multi_hop import LongspanForMultiHop, MultiHopOutput
+    from longspan.models.heads.multiple_choice import LongspanForMultipleChoice
     from longspan.models.heads.natural_questions import LongspanForNaturalQuestions, NaturalQuestionsOutput
     from longspan.models.heads.question_answering import LongspanForQuestionAnswering
     from longspan.models.heads.replaced_tokens import LongspanForReplacedTokens
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from longspan.models.language_model import LongspanForCausalLM
     from longspan.models.prefix_language_model import LongspanForPrefixLM
     from longspan.models.pretrained import LongspanPreTrainedModel
+    from longspan.models.trunk import LongspanTrunk
 
 __all__ = [
     "CandidateScoringOutput",
@@ -43,6 +46,7 @@ __all__ = [
     "LongspanForCoreference",
     "LongspanForMaskedLM",
     "LongspanForMultiHop",
+    "LongspanForMultipleChoice",
     "LongspanForNaturalQuestions",
     "LongspanForPrefixLM",
     "LongspanForQuestionAnswering",
@@ -53,6 +57,7 @@ __all__ = [
     "LongspanForTokenClassification",
     "LongspanModel",
     "LongspanPreTrainedModel",
+    "LongspanTrunk",
     "MultiHopOutput",
     "NaturalQuestionsOutput",
     "SentenceEmbeddingOutput",
@@ -68,6 +73,7 @@ _HOMES = {
     "LongspanForConditionalGeneration": "encoder_decoder",
     "LongspanForPrefixLM": "prefix_language_model",
     "LongspanPreTrainedModel": "pretrained",
+    "LongspanTrunk": "trunk",
     "MultiHopOutput": "heads.multi_hop",
     "NaturalQuestionsOutput": "heads.natural_questions",
     "SentenceEmbeddingOutput": "heads.sentence_embedding",

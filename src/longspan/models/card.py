@@ -17,6 +17,7 @@ KINDS: dict[str, tuple[str | None, str | None]] = {
     "LongspanForCausalLM": ("AutoModelForCausalLM", "text-generation"),
     "LongspanForConditionalGeneration": ("AutoModelForSeq2SeqLM", "summarization"),
     "LongspanForPrefixLM": (None, "summarization"),
+    "LongspanTrunk": (None, "feature-extraction"),
     **{spec.model: (spec.auto, spec.pipeline) for spec in HEADS.values()},
 }
 """Our class → the Auto class that loads it, and the Hub's name for what it does."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, Self
 
 from transformers import GenerationConfig, PreTrainedConfig
 
+from longspan.errors import InputError
 from longspan.models.fields import ModelFields, fields_of_file
-from longspan.settings import check_keys, check_kind
+from longspan.settings import check_keys, check_kind, near, show, show_key
 from longspan.version import __version__
+
+logger = logging.getLogger(__name__)
 
 # Keys, besides the fields below, that transformers itself writes into a config.json or passes to a configuration.
 _TRANSFORMERS_KEYS = frozenset(
@@ -18,6 +22,7 @@ _TRANSFORMERS_KEYS = frozenset(
         "attn_implementation",
         "auto_map",
         "experts_implementation",
+        "gradient_checkpointing",
         "model_type",
         "name_or_path",
         "num_labels",
@@ -31,6 +36,42 @@ _TRANSFORMERS_KEYS = frozenset(
         "torch_dtype",
     }
 )
+
+_OTHER_NAMES = {
+    "attention_probs_dropout_prob": "attention_dropout",
+    "d_model": "hidden_size",
+    "decoder_ffn_dim": "decoder_intermediate_size",
+    "encoder_attention_heads": "num_attention_heads",
+    "encoder_ffn_dim": "intermediate_size",
+    "encoder_layers": "num_hidden_layers",
+    "hidden_act": "activation_function",
+    "hidden_dropout_prob": "dropout",
+    "initializer_range": "init_std",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "max_encoder_position_embeddings": "max_position_embeddings",
+    "n_embd": "hidden_size",
+    "n_head": "num_attention_heads",
+    "n_layer": "num_hidden_layers",
+    "n_positions": "max_position_embeddings",
+}
+"""What BERT, RoBERTa, Longformer, BART, LED and GPT-2 call a field → the field; it may be given under either name."""
+
+_HALF_WINDOW = "{'mechanism': 'longformer', 'left_tokens': n, 'right_tokens': n} with half of it as n"
+_ELSEWHERE = {
+    "add_cross_attention": "a decoder that reads a source comes with decoder_layers",
+    "attention_type": "name the mechanism in attention",
+    "attention_window": f"a window is an option of its mechanism: give attention={_HALF_WINDOW}",
+    "block_size": "blocks are an option of their mechanism: give attention={'mechanism': 'bigbird', 'block_tokens': n}",
+    "classifier_dropout": "it is an option of the head: give head={'head': 'sequence_classification', 'dropout': p}",
+    "is_decoder": "LongspanForCausalLM is causal by itself; leave it out",
+    "layerdrop": "whole layers are never dropped; leave it out",
+    "num_key_value_heads": "every head has keys and values of its own; leave it out",
+    "num_random_blocks": "they are an option of the mechanism: give {'mechanism': 'bigbird', 'random_blocks': n}",
+    "position_embedding_type": "see position_embedding, or the option positions of a mechanism",
+    "sliding_window": f"a window is an option of its mechanism: give attention={_HALF_WINDOW}",
+}
+_ELSEWHERE |= dict.fromkeys(("encoder_layerdrop", "decoder_layerdrop"), _ELSEWHERE["layerdrop"])
+"""Names of other configurations for what has another place here → which place."""
 
 
 class LongspanConfig(ModelFields, PreTrainedConfig):
@@ -126,30 +167,73 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         "ponder_times",
         "encoder_ponder_times",
     ]
-    attribute_map = {"initializer_range": "init_std"}  # noqa: RUF012
+    attribute_map = _OTHER_NAMES
 
     def __post_init__(self, longspan_version: str | None = None, **kwargs: Any) -> None:
         # The version that wrote a file is for those who read it; the one that writes the next is this one.
-        own = _TRANSFORMERS_KEYS | set(GenerationConfig().to_dict())
-        given = (key for key in kwargs if key not in own and not key.startswith("_"))
-        check_keys(given, [field.name for field in fields(self)])
+        for name in [name for name in kwargs if name in _OTHER_NAMES]:
+            self._take(name, kwargs.pop(name))
+        self._check_known(kwargs)
         if self.id2label is not None:  # transformers takes it for a mapping unseen
             check_kind(self.id2label, "id2label", Mapping, "a mapping from numbers to labels")
         self.settle()
         super().__post_init__(**kwargs)
 
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """As transformers, from the content of a config.json; one without `longspan_version` was written by version 0.2
-        or before, and what it leaves out has the form that it had there."""
-        with fields_of_file(config_dict) as stored:
-            return super().from_dict(stored, **kwargs)
+    def __setattr__(self, key: str, value: Any) -> None:
+        """As transformers; what has its place elsewhere would change nothing here, and is refused."""
+        if key in _ELSEWHERE:
+            raise InputError(f"{key}={show(value)} is no field of LongspanConfig; {_ELSEWHERE[key]}")
+        super().__setattr__(key, value)
 
     @classmethod
-    def from_json_file(cls, json_file: Any) -> Any:
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Self:
+        """As transformers, from the content of a config.json.
+
+        One without `longspan_version` was written by version 0.2 or before, and what it leaves out has the form that it
+        had there. A key that means nothing here is kept, saved again, and warned of: it may be a note of somebody's, or
+        a later version's.
+        """
+        known = {*(field.name for field in fields(cls)), *_own_keys(), *_OTHER_NAMES, *_ELSEWHERE, "longspan_version"}
+        with fields_of_file(config_dict) as stored:
+            notes = {
+                key: stored.pop(key)
+                for key in list(stored)
+                if key not in known and not key.startswith("_") and not hasattr(cls, key)
+            }
+            made = super().from_dict(stored, **kwargs)
+        config: Any = made[0] if isinstance(made, tuple) else made
+        for key, value in notes.items():
+            setattr(config, key, value)
+            hint = near(key, [field.name for field in fields(cls)])
+            logger.warning("%r of a saved configuration is kept and means nothing here; %s", show_key(key), hint)
+        return made
+
+    @classmethod
+    def from_json_file(cls, json_file: Any) -> Self:
         """As `from_dict`, from the file."""
         return cls.from_dict(cls._dict_from_json_file(json_file))
 
     def to_dict(self) -> dict[str, Any]:
         """As transformers, with the version of Longspan that writes it."""
         return {**super().to_dict(), "longspan_version": __version__}
+
+    def _take(self, name: str, value: Any) -> None:
+        """Set a field by another name of it; `InputError` where it was given by its own too, and differs."""
+        field = _OTHER_NAMES[name]
+        given, default = getattr(self, field), getattr(type(self), field)
+        if given not in (default, value):
+            raise InputError(f"{name}={show(value)} and {field}={show(given)} are one field; give one of them")
+        setattr(self, field, value)
+
+    def _check_known(self, given: dict[str, Any]) -> None:
+        """Raise `InputError` for the first keyword that means nothing here, with its right place or the near one."""
+        unknown = [key for key in given if key not in _own_keys() and not key.startswith("_")]
+        for key in unknown:
+            if key in _ELSEWHERE:
+                raise InputError(f"unknown key {key!r}; {_ELSEWHERE[key]}")
+        check_keys(unknown, [field.name for field in fields(self)])
+
+
+def _own_keys() -> set[str]:
+    """What transformers writes into a config.json besides fields."""
+    return {*_TRANSFORMERS_KEYS, *GenerationConfig().to_dict()}

@@ -64,9 +64,6 @@ class Pooler(nn.Module):
 class LongspanModel(LongspanPreTrainedModel):
     """The encoder alone: token ids in, contextual states out."""
 
-    # Loading the encoder out of a saved encoder–decoder is meant, not a mistake to report.
-    _keys_to_ignore_on_load_unexpected = [r"^decoder\.", "final_logits_bias"]  # noqa: RUF012
-
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
         self.encoder = Encoder(config)

@@ -52,7 +52,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor | None) -> Tensor:
         """`(B, T)` labels shifted right behind the start token; −100 becomes padding. Data collators call this."""
         if labels is None:
-            raise InputError("give labels or decoder_input_ids (neither given); to write text, call generate()")
+            raise InputError("give labels, decoder_input_ids or input_ids (none given); to write text, call generate()")
         start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
         if pad is None or (start is None and not self.config.wrap_labels):
             raise InputError(
@@ -92,7 +92,8 @@ class LongspanForConditionalGeneration(LongspanWriter):
             input_ids: `(B, S)` int64 source tokens.
             attention_mask: `(B, S)` bool or int, 1/True = real; `None` means all real.
             global_attention_mask: `(B, S)` bool or int, 1/True = global; `None` leaves it to `config.global_tokens`.
-            decoder_input_ids: `(B·beams, T)`, consecutive rows reading the same source; `None` shifts `labels`.
+            decoder_input_ids: `(B·beams, T)`, consecutive rows reading the same source; `None` shifts `labels`, or
+                without labels `input_ids`, as BART does.
             decoder_attention_mask: `(B·beams, past + T)` bool or int; `None` means all real.
             encoder_outputs: what `get_encoder()` returned for this source, to not encode it again.
             past_key_values: cache of earlier output tokens; changed in place.
@@ -109,7 +110,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
             **others: further arguments of transformers' classes, as long as they ask for nothing.
 
         Raises:
-            InputError: neither labels nor decoder inputs; shapes that do not fit; inputs longer than the positions.
+            InputError: neither labels nor ids of any kind; shapes that do not fit; inputs longer than the positions.
         """
         refuse_others(others)
         refuse_attentions(output_attentions, self.config.output_attentions)
@@ -124,7 +125,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
                 importance=importance,
             )
         if decoder_input_ids is None and decoder_inputs_embeds is None:
-            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(input_ids if labels is None else labels)
         encoded: Any = encoder_outputs
         decoded = self.decoder(
             decoder_input_ids,

@@ -14,6 +14,7 @@ from longspan.models.losses import token_loss
 from longspan.models.ngrams import DistinctNgrams
 from longspan.models.outputs import with_stack_loss
 from longspan.models.pretrained import LongspanPreTrainedModel
+from longspan.models.trunk import LongspanTrunk
 
 
 class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
@@ -25,13 +26,27 @@ class LongspanWriter(LongspanPreTrainedModel, GenerationMixin):
     own_ngrams: ClassVar[bool] = False
     """Whether the block of n-grams is always ours; transformers' warns of a prompt that it does not see."""
 
-    @property
-    def _is_stateful(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def post_init(self) -> None:
+        """As transformers, and say whether it may decode with an assistant."""
+        self._is_stateful = self.stays_written()
+        super().post_init()
+
+    def stays_written(self) -> bool:
         """Whether a state cannot be rolled back, or there is none, so that transformers refuses assisted decoding."""
         if not self.decoder.keeps_state:
             return True
         stack = self.decoder.layers
         return not all(stack.new_state(step).is_croppable for step in range(len(stack.applied)))
+
+    @property
+    def model(self) -> LongspanTrunk:
+        """The model without its head, over the same modules: transformers' `base_model`."""
+        encoder = getattr(self, "encoder", None)
+        trunk = self.__dict__.get("_trunk")
+        if trunk is None or trunk.decoder is not self.decoder or getattr(trunk, "encoder", None) is not encoder:
+            trunk = LongspanTrunk(self.config, self.decoder, encoder)
+            self.__dict__["_trunk"] = trunk  # no module of its own, whose weights would be there twice
+        return trunk.train(self.training)
 
     def language_loss(
         self,

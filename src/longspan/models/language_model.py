@@ -97,6 +97,7 @@ class LongspanForCausalLM(DecoderOnly):
         return_dict: bool | None = None,
         logits_to_keep: int = 0,
         num_items_in_batch: Tensor | int | None = None,
+        shift_labels: Tensor | None = None,
         **others: Any,
     ) -> TextOutput | tuple[Any, ...]:
         """Logits of the next token after each, and the loss when `labels` are given.
@@ -120,6 +121,7 @@ class LongspanForCausalLM(DecoderOnly):
             return_dict: False returns a tuple.
             logits_to_keep: only the logits of so many last tokens, 0 for all.
             num_items_in_batch: number of real labels the loss is divided by, for exact gradient accumulation.
+            shift_labels: `(B, T)` int64 instead of `labels`, moved already: what follows each token; −100 is ignored.
             **others: further arguments of transformers' classes, as long as they ask for nothing.
 
         Raises:
@@ -128,6 +130,7 @@ class LongspanForCausalLM(DecoderOnly):
         """
         refuse_others(others)
         refuse_attentions(output_attentions, self.config.output_attentions)
+        labels, moved = (labels, False) if shift_labels is None else (shift_labels, True)
         if logits_to_keep and labels is not None:
             raise InputError(f"logits_to_keep={logits_to_keep} leaves labels without logits; leave one of them out")
         decoded = self.decoder(
@@ -141,10 +144,10 @@ class LongspanForCausalLM(DecoderOnly):
         )
         states = decoded.last_hidden_state[:, -logits_to_keep if logits_to_keep else 0 :]
         if labels is not None and isinstance(self.lm_head, AdaptiveHead):
-            logits, loss = None, self._adaptive_loss(states, labels, num_items_in_batch, decoded)
+            logits, loss = None, self._adaptive_loss(states, labels, num_items_in_batch, decoded, moved)
         else:
             logits: Any = self.lm_head(states)
-            loss = self.language_loss(logits, labels, num_items_in_batch, decoded, shift=True)
+            loss = self.language_loss(logits, labels, num_items_in_batch, decoded, shift=not moved)
         output = TextOutput(
             loss=loss,
             logits=logits,
@@ -154,14 +157,17 @@ class LongspanForCausalLM(DecoderOnly):
         )
         return self.finish(output, return_dict)
 
-    def _adaptive_loss(self, states: Tensor, labels: Tensor, count: Tensor | int | None, decoded: Any) -> Tensor:
+    def _adaptive_loss(
+        self, states: Tensor, labels: Tensor, count: Tensor | int | None, decoded: Any, moved: bool
+    ) -> Tensor:
         if self.config.label_smoothing:
             raise InputError(
                 f"label_smoothing={self.config.label_smoothing} spreads targets over the whole vocabulary, which an "
                 "adaptive softmax (cutoffs) never goes through; set it to 0"
             )
         assert isinstance(self.lm_head, AdaptiveHead)
-        states, labels = shifted(states, labels)
+        if not moved:
+            states, labels = shifted(states, labels)
         loss = with_stack_loss(self.lm_head.loss(states, labels, count), decoded, labels=labels, count=count)
         assert loss is not None
         return loss

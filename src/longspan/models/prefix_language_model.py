@@ -65,10 +65,9 @@ class LongspanForPrefixLM(DecoderOnly):
                 )
         super().__init__(config)
 
-    @property
-    def _is_stateful(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def stays_written(self) -> bool:
         """With pseudo masks tokens are guessed one at a time, so that transformers refuses assisted decoding."""
-        return self.config.pseudo_masks or super()._is_stateful
+        return self.config.pseudo_masks or super().stays_written()
 
     def forward(
         self,

@@ -14,8 +14,9 @@ from transformers.utils import ModelOutput
 from longspan.attention.base import Attention
 from longspan.attention.parts.length_tables import LengthTables
 from longspan.attention.parts.sinusoidal_relative import RelativeBiases
+from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding, Projections
-from longspan.models.card import write_card
+from longspan.models.card import KINDS, write_card
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import AxialPositions, Embeddings
 from longspan.stacks.block import Block
@@ -40,6 +41,30 @@ class LongspanPreTrainedModel(PreTrainedModel):
 
     # Whether the Trainer passes `num_items_in_batch`; `forward` taking further arguments does not mean that.
     accepts_loss_kwargs = False
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: Any, *arguments: Any, output_loading_info: bool = False, **options: Any
+    ) -> Any:
+        """As transformers; what is new in the model, or left out of the folder, is in its report.
+
+        Raises:
+            InputError: the folder holds a model of another class without one weight of this one, all of which would be
+                random.
+        """
+        parent: Any = super()
+        model, report = parent.from_pretrained(
+            pretrained_model_name_or_path, *arguments, output_loading_info=True, **options
+        )
+        names = {name for name, _ in model.named_parameters()}
+        holds = next(iter(model.config.architectures or ()), None)
+        if holds not in (None, cls.__name__) and names and names <= set(report["missing_keys"]):
+            raise InputError(
+                f"{str(pretrained_model_name_or_path)!r} holds {holds}, and none of the weights of "
+                f"{cls.__name__}; load it with {KINDS.get(holds, (None,))[0] or holds}, whose "
+                "base_model is the model without its head"
+            )
+        return (model, report) if output_loading_info else model
 
     def save_pretrained(
         self, save_directory: Any, is_main_process: bool = True, *positional: Any, **options: Any

@@ -18,17 +18,17 @@ class ClassificationHead(nn.Module):
     """dropout, dense, activation, dropout, output on the first token (RoBERTa, Longformer, DeBERTa); or, on a pooler's
     output, dropout and output alone (BERT)."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, options: SequenceClassification, labels: int) -> None:
         super().__init__()
-        width, options = config.hidden_size, config.head_options(SequenceClassification)
+        width = config.hidden_size
         self.dense = nn.Linear(config.states_width, width) if options.layers == "dense" else None
         self.activation = activation(options.activation)
         self.dropout = dropout_of(config, options.dropout)
         self.input_dropout = self.dropout if options.input_dropout is None else nn.Dropout(options.input_dropout)
-        self.output = nn.Linear(width, config.num_labels)
+        self.output = nn.Linear(width, labels)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """`(B, E)` → `(B, L)`."""
+        """`(…, E)` → `(…, L)`."""
         if self.dense is not None:
             hidden = self.activation(self.dense(self.input_dropout(hidden)))
         return self.output(self.dropout(hidden))
@@ -40,7 +40,7 @@ class LongspanForSequenceClassification(LongspanWithHead):
     spec = SequenceClassification
 
     def add_layers(self, config: Any) -> None:
-        self.classifier = ClassificationHead(config)
+        self.classifier = ClassificationHead(config, self.options, config.num_labels)
 
     def predict(
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None

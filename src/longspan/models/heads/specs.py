@@ -82,6 +82,24 @@ class SequenceClassification(HeadSpec):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MultipleChoice(SequenceClassification):
+    """Which of some texts is right.
+
+    Attributes:
+        layers: what stands on the first token of each text, "dense" or "pooler", as in `SequenceClassification`; all
+            published models have the pooler.
+        activation: after the dense layer.
+        dropout: before the last layer; None means the model's.
+        input_dropout: before the dense layer; None means `dropout`.
+    """
+
+    head: ClassVar[str] = "multiple_choice"
+    model: ClassVar[str] = "LongspanForMultipleChoice"
+    auto: ClassVar[str | None] = "AutoModelForMultipleChoice"
+    pipeline: ClassVar[str | None] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TokenClassification(HeadSpec):
     """A label per token.
 
@@ -267,6 +285,7 @@ HEADS: dict[str, type[HeadSpec]] = {
         MaskedLM,
         ReplacedTokens,
         SequenceClassification,
+        MultipleChoice,
         TokenClassification,
         QuestionAnswering,
         NaturalQuestions,
