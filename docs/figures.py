@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster_pictures import draw_routing, draw_sorted
 from curve_pictures import draw_costs, draw_reach, draw_seconds
+from data_sets import data_sets
 from level_pictures import draw_levels, draw_pools, draw_token
 from measured_mechanisms import measured_table, with_table
 from recipe_keys import recipe_keys
@@ -39,7 +40,7 @@ PATTERNS = {
     "window-first.png": ("window(128) | first(1)", 512, False),
     "heads.png": ("per_head(window(64), window(64, 64, 2), window(32, 0, 4), causal & strided(64))", 512, True),
     "longformer.png": ("window(128) | first(1)", 1024, False),
-    "bigbird.png": ("window(64) | first(64) | random_blocks(64, 3, 0)", 1024, False),
+    "bigbird.png": ("window(64) | first(64) | drawn_blocks(64, 3, 0, 64, 1)", 1024, False),
     "sparse-heads.png": (
         "per_head(fixed(64, 16) & causal, fixed(64, 16, 1) & causal, window(63, 0), strided(64) & causal)",
         512,
@@ -143,9 +144,10 @@ if (RESULTS / "lengths.md").is_file():
 
 def texts() -> dict[Path, str]:
     """File → text, for what is made from the code and from results: the page of every recipe key, the schema for
-    editors, and the front page of mechanisms with what was measured of them."""
+    editors, the page of data sets, and the front page of mechanisms with what was measured of them."""
     schema = json.dumps(recipe_schema(), indent=1, ensure_ascii=False) + "\n"
     made = {ROOT / "docs/guides/recipe-keys.md": recipe_keys(), ROOT / "recipes/recipe.schema.json": schema}
+    made[ROOT / "docs/guides/data-sets.md"] = data_sets()
     front, cells = ROOT / "docs/mechanisms/index.md", sorted(RESULTS.glob("mechanisms-*.csv"))
     return made | {front: with_table(front.read_text(encoding="utf-8"), measured_table(cells))}
 

@@ -203,6 +203,7 @@ def browser() -> Iterator[Any]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
-    driver.set_page_load_timeout(60)
+    driver.set_page_load_timeout(300)
+    driver.set_script_timeout(300)
     yield driver
     driver.quit()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -246,7 +245,7 @@ def _start(kind: str, place: Path) -> int:
         elif kind == "file":
             part.write_text("half")
         os.write(writer, b"x")
-        time.sleep(60)
+        signal.pause()  # until it is killed
     os._exit(1)
 
 
@@ -340,3 +339,100 @@ def test_a_limit_on_file_sizes_is_one_sentence(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert not os.listdir(tmp_path)
+
+
+# Permissions
+
+
+def _mode(file: Path) -> int:
+    return file.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755, 0o444])
+def test_what_is_replaced_keeps_its_permissions(tmp_path: Path, mode: int, mask: int) -> None:
+    """And nobody else reads the new contents before; a new file has those that the user's mask leaves."""
+    file, part_modes = tmp_path / "a", []
+    file.write_text("old")
+    file.chmod(mode)
+    before = os.umask(mask)
+    try:
+        with whole_file(file) as part:
+            part_modes.append(_mode(part))
+            part.write_text("new")
+            part_modes.append(_mode(part))
+        write_whole({tmp_path / "b": "text"})
+    finally:
+        os.umask(before)
+    assert (_mode(file), file.read_text()) == (mode, "new")
+    assert part_modes == [0o600, 0o600]
+    assert _mode(tmp_path / "b") == 0o666 & ~mask
+
+
+def test_what_other_libraries_write_keeps_the_permissions_of_what_it_replaces(tmp_path: Path) -> None:
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    from longspan.inference.embed import EmbeddedDocument, save_vectors
+    from longspan.pictures.pages import save_page
+    from longspan.pictures.patterns import save_picture
+
+    found = EmbeddedDocument(vector=np.zeros(4, np.float32), sentences=(), vectors=np.zeros((0, 4)), tokens=1)
+    writers: dict[str, Callable[[Path], object]] = {
+        "a.safetensors": lambda file: save_vectors(file, ["a"], [found]),
+        "a.html": lambda file: save_page("<p>page</p>", file),
+        "a.png": lambda file: save_picture(Figure(), file),
+    }
+    for name, write in writers.items():
+        (tmp_path / name).write_text("old")
+        (tmp_path / name).chmod(0o600)
+        write(tmp_path / name)
+        assert (_mode(tmp_path / name), (tmp_path / name).read_bytes() == b"old") == (0o600, False)
+
+
+# Planted links
+
+
+@pytest.mark.parametrize("target", ["nowhere", "theirs"])
+def test_a_planted_lock_is_not_followed(tmp_path: Path, target: str) -> None:
+    """In a folder that others may write to, a link by the name of our lock must not make or open a file elsewhere."""
+    place, other = tmp_path / "place", tmp_path / "other"
+    place.mkdir()
+    other.mkdir()
+    (other / "theirs").write_text("theirs")
+    (place / temporary("a", "lock")).symlink_to(other / target)
+    with pytest.raises(InputError, match=r"\.lock' is a link; remove it"):
+        write_whole({place / "a": "text"})
+    write_whole({place / "b": "text"})  # what is stale beside it is cleared without following it
+    assert _names(other) == ["theirs"]
+    assert (other / "theirs").read_text() == "theirs"
+    assert (place / "b").read_text() == "text"
+
+
+def test_a_planted_part_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "theirs").write_text("theirs")
+    (tmp_path / temporary("a", "part")).symlink_to("theirs")
+    write_whole({tmp_path / "a": "text"})
+    assert _names(tmp_path) == ["a", "theirs"]
+    assert (tmp_path / "theirs").read_text() == "theirs"
+    assert not (tmp_path / "a").is_symlink()
+
+
+# What is read
+
+
+@pytest.mark.parametrize("given", ["a.txt", "./sub/../a.txt", "soft.txt", "hard.txt", "folder/inside.json", "through/a.txt"])
+def test_an_output_is_none_of_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("sub", "folder"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "a.txt").write_text("mine")
+    (tmp_path / "folder" / "inside.json").write_text("mine")
+    (tmp_path / "soft.txt").symlink_to("a.txt")
+    (tmp_path / "hard.txt").hardlink_to("a.txt")
+    (tmp_path / "through").symlink_to(".")
+    reads = ["a.txt", None, "folder", "name/of-a-model", "-"]
+    with pytest.raises(InputError, match=rf"output '{given}' would overwrite what is read from '(a.txt|folder)'"):
+        output_file(given, reads=reads)
+    for free in ("b.txt", "folder/new.json", "sub/a.txt"):
+        assert output_file(free, reads=reads) == tmp_path / free

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import tomllib
 from dataclasses import fields
@@ -34,6 +35,16 @@ def examples(page: Path) -> list[str]:
     text = page.read_text(encoding="utf-8")
     found = re.finditer(r"(?P<before>[^\n]*)\n+```python\n(?P<code>.*?)```", text, re.DOTALL)
     return [match["code"] for match in found if NOT_RUN not in match["before"]]
+
+
+@pytest.mark.parametrize(
+    "module", ["longspan", "longspan.models", "longspan.stacks", "longspan.attention", "longspan.ops"]
+)
+def test_all_that_a_module_names_is_there(module: str) -> None:
+    """What `from longspan.models import *` gives."""
+    given: dict[str, object] = {}
+    exec(f"from {module} import *", given)
+    assert set(importlib.import_module(module).__all__) <= set(given)
 
 
 def test_every_public_name_is_there() -> None:

@@ -67,7 +67,7 @@ def resize(browser: Any, size: tuple[int, int]) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = 300) -> Any:
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, f"waited {seconds} s for {what}"
@@ -141,9 +141,8 @@ def test_search_works_from_disk(site: Path, browser: Any, page: str, word: str, 
         script = 'return [...document.querySelectorAll(".md-search-result__link")].map((link) => link.href)'
         return browser.execute_script(script)
 
-    found = wait_for(links, f"results for {word}")
-    assert all(link.startswith(site.as_uri()) for link in found)
-    assert any(found_in in link for link in found)
+    wait_for(lambda: any(found_in in link for link in links()), f"results for {word}")
+    assert all(link.startswith(site.as_uri()) for link in links())
 
 
 def test_a_button_copies_code(site: Path, browser: Any) -> None:
@@ -153,7 +152,8 @@ def test_a_button_copies_code(site: Path, browser: Any) -> None:
     button = wait_for(lambda: browser.find_elements("css selector", buttons), "a button")[0]
     code = browser.find_element("css selector", button.get_attribute("data-clipboard-target")).text
     button.click()
-    wait_for(lambda: "Copied" in browser.find_element("css selector", ".md-dialog").text, "a word that it was copied")
+    dialog = browser.find_element("css selector", ".md-dialog")
+    wait_for(lambda: "Copied" in dialog.get_attribute("textContent"), "a word that it was copied")  # seen for 2 seconds
     field = browser.find_element("css selector", ".md-search__input")
     field.send_keys("\ue009v")  # control and v
     assert field.get_attribute("value").split() == code.split()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,7 +31,41 @@ def one_sentence(problem: str) -> Iterator[None]:
         # A panic in Rust, of which the tokenizers are made, is no Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
+        if is_out_of_memory(error):
+            raise InputError(f"{problem}: {memory_sentence(error)}") from error
         raise InputError(f"{problem}: {last_line(error)}") from error
+
+
+_OUT_OF_MEMORY = re.compile(
+    r"can't allocate memory|out of memory|cannot allocate memory|std::bad_alloc|failed to map segment|"
+    r"can't start new thread|\(os error 12\)",
+    re.IGNORECASE,
+)
+"""What torch, the loader of libraries and others say when the system gives no more memory."""
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an exception, or the one that it came of, says that the memory was not enough."""
+    while error is not None:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+            return True
+        if not isinstance(error, InputError) and _OUT_OF_MEMORY.search(str(error)):
+            return True
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return False
+
+
+def memory_sentence(error: BaseException) -> str:
+    """That the memory was not enough, as far as it is known for what, and what to do."""
+    asked = re.search(r"tried to allocate ([\d.]+) ?(bytes|[KMG]i?B)", str(error))
+    if asked is None:
+        more = ""
+    elif asked[2] == "bytes":
+        more = f" ({int(asked[1]) / 1e6:,.1f} MB more were asked for)"
+    else:
+        more = f" ({asked[1]} {asked[2]} more were asked for)"
+    remedy = "give less text at once, a smaller model or batch, or more memory (`ulimit -v` shows a limit)"
+    return f"memory ran out{more}; {remedy}"
 
 
 def last_line(error: BaseException) -> str:

@@ -14,12 +14,13 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from longspan.errors import InputError
+from longspan.settings import show
 
 OWN = re.compile(r"\.longspan-[0-9a-f]{12}\.(lock|part|partial)")
 """Temporary names, as `temporary` makes them."""
@@ -62,13 +63,26 @@ def output_folder(given: str | os.PathLike[str], argument: str = "output") -> Pa
     return folder
 
 
-def output_file(given: str | os.PathLike[str], argument: str = "output") -> Path:
+def output_file(
+    given: str | os.PathLike[str], argument: str = "output", reads: Iterable[str | os.PathLike[str] | None] = ()
+) -> Path:
     """The file that is meant, absolute, `~` expanded and links followed, in a folder that exists. Nothing is written.
 
+    Args:
+        given: the path.
+        argument: what it is called in errors.
+        reads: what is read meanwhile: files, folders such as a model's, "-" for standard input; what does not exist,
+            such as the name of a model, is no matter.
+
     Raises:
-        InputError: a folder, a device or a link to nowhere is in the way, or the folder is missing or read-only.
+        InputError: a folder, a device or a link to nowhere is in the way, or the folder is missing or read-only; or it
+            is what is read, by whatever name, or a file in a folder that is.
     """
     file = _resolved(given, argument)
+    if (source := next((one for one in reads if one is not None and _is_read(file, os.fspath(one))), None)) is not None:
+        raise InputError(
+            f"{argument} {str(given)!r} would overwrite what is read from {str(source)!r}; give another name"
+        )
     if file.exists() and not file.is_file():
         reason = "it is a folder" if file.is_dir() else "it is no regular file"
     elif not file.parent.is_dir():
@@ -78,6 +92,15 @@ def output_file(given: str | os.PathLike[str], argument: str = "output") -> Path
     else:
         return file
     raise InputError(f"{argument} {str(given)!r} cannot be written ({reason}); choose another place")
+
+
+def _is_read(file: Path, source: str) -> bool:
+    """Whether a file that exists is a source, by the same or another name, or lies in it."""
+    try:
+        there, read = file.stat(), os.fstat(sys.stdin.fileno()) if source == "-" else os.stat(source)
+        return os.path.samestat(there, read) or any(map(Path(source).samefile, file.parents if source != "-" else ()))
+    except (OSError, ValueError, AttributeError):  # not there, no name of a file, standard input that is none
+        return False
 
 
 def new_folder(given: str | os.PathLike[str], argument: str = "output") -> Path:
@@ -98,7 +121,11 @@ def is_empty(folder: Path) -> bool:
 
 
 def _resolved(given: str | os.PathLike[str], argument: str) -> Path:
+    if not isinstance(given, str | os.PathLike):
+        raise InputError(f"{argument} is {show(given)}, of type {type(given).__name__}; give a path")
     text = os.fspath(given)
+    if not isinstance(text, str):  # a path of bytes
+        raise InputError(f"{argument} {text!r} is bytes; give a text")
     if "\0" in text:
         raise InputError(f"{argument} {text!r} holds a NUL character; give a plain path")
     try:
@@ -110,6 +137,8 @@ def _resolved(given: str | os.PathLike[str], argument: str) -> Path:
                     "make that folder first, or give another place"
                 )
         return path.resolve()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{argument} {text!r} holds half a character; give a plain path") from error
     except (OSError, RuntimeError) as error:  # a name too long, a link that points to itself, `~nobody`
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"{argument} {text!r} cannot be used ({reason.lower()}); give another place") from error
@@ -165,15 +194,23 @@ def whole_folder(folder: Path) -> Iterator[Path]:
 def whole_file(file: Path) -> Iterator[Path]:
     """A path to write to: it becomes `file` at the end, in one step and on disk, or is gone on an error.
 
-    Missing folders are made.
+    Missing folders are made. A file that is replaced keeps its permissions; nobody else reads the new one before.
 
     Raises:
         InputError: another process keeps writing the same file, or the disk is full.
     """
     with part_of(file.parent, file.name, "part", file, PATIENCE) as part:
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if file.is_file() else 0o666))
         yield part
         flush(part)
-        part.replace(file)
+        put_in_place(part, file)
+
+
+def put_in_place(part: Path, file: Path) -> None:
+    """Rename a file that is whole, in one step, with the permissions of the one that it replaces, if there is one."""
+    with suppress(FileNotFoundError):
+        part.chmod(file.stat().st_mode & 0o777)
+    part.replace(file)
 
 
 def write_whole(texts: Mapping[Path, str]) -> None:
@@ -273,14 +310,16 @@ def _take(file: Path, what: str) -> int | None:
     """The descriptor of the lock file, locked; None where somebody else has it."""
     while True:
         try:
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         except OSError as error:
+            if file.is_symlink():  # somebody wants us to make or open a file elsewhere
+                raise InputError(f"{what!r} cannot be written: {str(file)!r} is a link; remove it") from error
             raise _refused(what, error) from error
         if not _try_lock(descriptor):
             os.close(descriptor)
             return None
         with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), os.stat(file)):
+            if os.path.samestat(os.fstat(descriptor), os.lstat(file)):
                 return descriptor
         os.close(descriptor)  # it was removed by its holder between opening and locking
 

@@ -66,8 +66,8 @@ def read_yaml(text: str, what: str) -> Any:
         raise InputError(f"{what} is not valid YAML{where}: {' '.join(str(reason).split())}") from None
     except RecursionError:
         raise _too_deep(what) from None
-    except ValueError as error:  # a code point that does not exist, in a quoted text
-        raise InputError(f"{what} is not valid YAML: {error}") from None
+    except (ValueError, OverflowError):  # of `chr`, which knows fewer than "\UFFFFFFFF"
+        raise InputError(f"{what} is not valid YAML: an escape names a character beyond U+10FFFF; correct it") from None
     return None if node is None else _Reader(what).value(node, 0)
 
 

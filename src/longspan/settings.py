@@ -219,6 +219,27 @@ def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> 
             convert(hints[name], value, name)
 
 
+def check_kind(value: Any, name: str, kinds: type | tuple[type, ...], wanted: str) -> None:
+    """Raise `InputError` for an argument that is of none of these classes; `wanted` says what to give instead.
+
+    True and false count as numbers only where `bool` is named.
+    """
+    named = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not isinstance(value, named) or (isinstance(value, bool) and bool not in named):
+        raise InputError(f"{name} is {show(value)}, of type {type(value).__name__}; give {wanted}")
+
+
+def check_several(values: Any, name: str, wanted: str) -> None:
+    """Raise `InputError` for what holds no values one after another, as a mapping and bytes do not."""
+    try:
+        iter(values)
+        several = not isinstance(values, Mapping | bytes | bytearray)
+    except TypeError:  # also an array of no dimension
+        several = False
+    if not several:
+        raise InputError(f"{name} is {show(values)}, of type {type(values).__name__}; give {wanted}")
+
+
 @lru_cache(maxsize=256)
 def hints_of(annotated: Any) -> dict[str, Any]:
     """The resolved annotations of a class or a function, limits included."""
@@ -271,7 +292,7 @@ def convert(hint: Any, value: Any, path: str) -> Any:
     if origin in (Union, types.UnionType):
         return _union(choices, value, path)
     if origin is Literal:
-        if value not in choices or isinstance(value, bool):
+        if not isinstance(value, str | int | float) or value not in choices or isinstance(value, bool):
             raise InputError(f"{path} is {show(value)}; choose {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}")
         return value
     if origin in (tuple, list):

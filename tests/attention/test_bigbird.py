@@ -10,7 +10,7 @@ from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAtt
 from longspan.attention import MECHANISMS, Tokens
 from longspan.errors import InputError
 from longspan.ops.reference import dense_weights
-from longspan.patterns import RandomBlocks
+from longspan.patterns import DrawnBlocks, PlannedBlocks, RandomBlocks
 
 
 def definition(config, heads, length, flagged=()):
@@ -27,7 +27,11 @@ def definition(config, heads, length, flagged=()):
 
     seen = torch.zeros(heads, length, length, dtype=torch.bool)
     for head in range(heads):
-        drawn = RandomBlocks(size, config.random_blocks, config.seed * 1024 + head, extra + ends * size, sides)
+        kind, more = RandomBlocks, {}
+        if config.draw == "exact":
+            kind = PlannedBlocks if config.random_scope == "plan" else DrawnBlocks
+            more = {"ends": ends, "within": 1024 // size - ends if config.random_scope == "prefix1024" else 0}
+        drawn = kind(size, config.random_blocks, config.seed * 1024 + head, extra + ends * size, sides, **more)
         drawn = drawn.dense(length)
         for i in range(length):
             for j in range(length):
@@ -43,6 +47,9 @@ def definition(config, heads, length, flagged=()):
         {"block_tokens": 4, "random_blocks": 1, "seed": 5, "side_blocks": 0, "global_blocks": 2},
         {"block_tokens": 3, "random_blocks": 0, "extra_tokens": 5, "global_blocks": 0},
         {"block_tokens": 2, "random_blocks": 3, "extra_tokens": 3, "side_blocks": 2},
+        {"block_tokens": 3, "random_blocks": 2, "draw": "average"},
+        {"block_tokens": 3, "random_blocks": 2, "random_scope": "plan"},
+        {"block_tokens": 2, "random_blocks": 3, "random_scope": "prefix1024"},
     ],
 )
 @pytest.mark.parametrize("side", ["none", "right", "left"])
@@ -63,6 +70,49 @@ def test_every_pair_is_seen_as_the_definition_says(options, side):
         expected = module.output(module.merge_heads(weights @ value))
         got = module(hidden, Tokens(mask=mask, is_global=is_global))[:, first : first + length]
         torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("tokens", [4096, 4033, 4032, 700, 256, 193, 64, 1])
+def test_every_block_sees_so_many_random_blocks(tokens):
+    """With the published sizes, on weights: window, global and as many random blocks as there are, at most 3."""
+    module = MECHANISMS["bigbird"]().build(width=4, heads=2)
+    blocks, pattern = -(-tokens // 64), module.pattern.of_length(tokens)
+    assert pattern == module.pattern.of_length(blocks * 64)
+    place = torch.arange(0, tokens, 64)
+    seen = pattern.visible(place[:, None], place)
+    for row in range(1, blocks - 1):
+        near = {other for other in range(blocks) if abs(other - row) <= 1}
+        room = len(set(range(1, blocks - 1)) - near)
+        for head in range(2):
+            found = set(seen[head, row].nonzero()[:, 0].tolist())
+            assert near <= found
+            assert not (found - near) & {0, blocks - 1}
+            assert len(found - near) == min(3, room)
+
+
+def test_a_batch_of_mixed_lengths_is_each_of_its_documents_alone():
+    module = MECHANISMS["bigbird"](block_tokens=3, random_blocks=2).build(width=6, heads=2).double()
+    lengths = [61, 40, 61, 3, 0, 23]
+    hidden = torch.randn(6, 61, 6, dtype=torch.float64)
+    place = torch.arange(61)
+    right = place < torch.tensor(lengths)[:, None]
+    for mask in (right, right.flip(1)):
+        source = hidden.clone().requires_grad_()
+        together = module(source, Tokens(mask=mask))
+        grad = torch.autograd.grad((together * mask[..., None]).square().sum(), source)[0]
+        for row, length in enumerate(lengths):
+            if not length:
+                continue
+            own = hidden[row][mask[row]][None].requires_grad_()
+            alone = module(own)
+            torch.testing.assert_close(together[row][mask[row]], alone[0])
+            torch.testing.assert_close(grad[row][mask[row]], torch.autograd.grad(alone.square().sum(), own)[0][0])
+
+
+def test_the_draw_of_the_first_releases_does_not_know_the_length():
+    module = MECHANISMS["bigbird"](draw="average").build(width=4, heads=2)
+    assert not module.pattern.reads_length
+    assert MECHANISMS["bigbird"].earlier_defaults == {"draw": "average"}
 
 
 def test_random_blocks_differ_between_heads_and_seeds():
@@ -140,6 +190,10 @@ def test_short_inputs_of_the_published_form_have_full_attention():
         ({"random": "transformers", "side_blocks": 2}, "side_blocks=2 is not what transformers"),
         ({"random": "transformers", "extra_tokens": 4}, "extra_tokens=4 is not what transformers"),
         ({"random": "never"}, "random is 'never'"),
+        ({"random": "transformers", "random_scope": "plan"}, "random_scope='plan' belongs to random='paper'"),
+        ({"draw": "average", "random_scope": "plan"}, "random_scope='plan' belongs to draw='exact'"),
+        ({"extra_tokens": 4, "random_scope": "prefix1024"}, "extra_tokens=4 come before"),
+        ({"block_tokens": 1024, "random_scope": "prefix1024"}, "no block to draw with block_tokens=1024"),
         ({"block_tokens": 0}, "block_tokens is 0"),
         ({"random_blocks": 300}, "random_blocks is 300"),
     ],

@@ -135,3 +135,63 @@ def test_scores_are_not_kept_and_never_made_all_at_once(memory):
 def test_options_out_of_range_are_named(options, says):
     with pytest.raises(InputError, match=says):
         ExplicitSparseConfig(**options)
+
+
+def repeated(tokens: int, width: int, dtype: torch.dtype) -> torch.Tensor:
+    """`(1, T, E)`: a document of five words, so that most scores tie."""
+    return (3 * torch.randn(5, width, dtype=dtype))[torch.randint(5, (1, tokens))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "options", [{"top_k": 3}, {"top_k": 2, "top_fraction": 0.3}, {"top_k": 6, "local_budget": True}]
+)
+@torch.no_grad()
+def test_equal_keys_stay_or_go_together_step_by_step_and_behind_padding(options, dtype):
+    """Matrix products of other shapes round otherwise, by which equal keys came apart."""
+    for width, length in ((64, 61), (48, 150), (96, 77), (20, 37)):
+        for _ in range(4):
+            module = ExplicitSparseConfig(**options).build(width=width, heads=2, causal=True).to(dtype)
+            hidden, state = repeated(length, width, dtype), module.new_state()
+            whole = module(hidden)
+            steps = [module(hidden[:, place : place + 1], Tokens(), state=state) for place in range(length)]
+            torch.testing.assert_close(torch.cat(steps, 1), whole, rtol=1e-5, atol=1e-5)
+            padded = torch.cat([torch.randn(1, 7, width, dtype=dtype), hidden], 1)
+            mask = torch.arange(length + 7)[None] >= 7
+            torch.testing.assert_close(module(padded, Tokens(mask=mask))[:, 7:], whole, rtol=1e-5, atol=1e-5)
+            dense = module.weights(hidden) @ module.split_heads(module.value(hidden))
+            torch.testing.assert_close(module.output(module.merge_heads(dense)), whole, rtol=1e-5, atol=1e-5)
+
+
+def test_ties_are_differences_of_rounding_and_no_more():
+    """A query and keys of about length 1 in one dimension: up to 32 units of 2⁻⁵² tie, more do not."""
+    unit = 2.0**-52
+    key = rows(1, 1 - 31 * unit, 1 - 34 * unit, 0.5)
+    query, value = rows(1), rows(1, 3, 50, 50)
+    for causal in (False, True):
+        weights = top_weights(query, key, Budget(1), causal=causal).flatten()
+        assert (weights > 0).tolist() == [True, True, False, False]
+        assert abs(attend_top(query, key, value, Budget(1), causal=causal).item() - 2) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("share", "visible", "wanted"),
+    [
+        (0.6, 25, 15),
+        (0.07, 100, 7),
+        (0.1, 30, 3),
+        (0.3, 10, 3),
+        (0.55, 20, 11),
+        (1 / 3, 9, 3),
+        (0.6, 26, 16),
+        (1, 7, 7),
+    ],
+)
+def test_a_share_is_rounded_up_from_what_it_is_and_not_from_its_rounding(share, visible, wanted):
+    assert Budget(1, share).of(torch.tensor([visible])).tolist() == [wanted]
+    query, key = (torch.randn(1, 1, visible, 4, dtype=torch.float64) for _ in range(2))
+    assert (top_weights(query, key, Budget(1, share), causal=False) > 0).sum(-1).unique().tolist() == [wanted]
+    places = torch.eye(visible, dtype=torch.float64)[None, None]
+    query, key = (F.pad(each, (0, visible - 4)) for each in (query, key))
+    found = attend_top(query, key, places, Budget(1, share), causal=False)
+    assert (found > 0).sum(-1).unique().tolist() == [wanted]

@@ -12,7 +12,7 @@ from transformers.cache_utils import DynamicLayer
 from longspan.attention import RoutingConfig, Tokens, attention_config
 from longspan.checkpoints import lengthen
 from longspan.errors import InputError
-from longspan.models import LongspanConfig, LongspanModel
+from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanModel
 
 WIDTH, HEADS = 12, 4
 
@@ -82,6 +82,67 @@ def test_products_with_centroids_are_counted():
         config = RoutingConfig(selection=selection, clusters=5)
         cost = config.costs(length=7, width=WIDTH, heads=HEADS)
         assert cost.mixing - 2 * WIDTH * cost.scores == times * 2 * 3 * 5 * 7
+
+
+def by_the_published_loop(query, value, centres, size):
+    """Algorithm 1 of Roy et al. for one head of one text, causal: shared queries and keys, token by token. With
+    `(T, D)` LayerNormed queries; as routing-transformer 1.6.1 has it, `shared_qk=True`, a token sees itself only where
+    it is the first of its cluster, and tokens of several clusters get the mean."""
+    length = len(query)
+    total, times = torch.zeros_like(value), torch.zeros(length, 1, dtype=value.dtype)
+    for centre in centres:
+        likeness = [float(F.normalize(one, dim=0) @ centre) for one in query]
+        members = sorted(sorted(range(length), key=lambda token: -likeness[token])[:size])
+        for place, token in enumerate(members):
+            keys = members[:place] or [token]
+            scores = query[keys] @ query[token] / query.shape[1] ** 0.5
+            total[token] += scores.softmax(0) @ value[keys]
+            times[token] += 1
+    return total / times.clamp(min=1)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 29, 64])
+@torch.no_grad()
+def test_the_published_causal_form_is_algorithm_1(length):
+    options = {"selection": "balanced", "causal_form": "published", "clusters": 5, "left_tokens": 2}
+    module, hidden = build(causal=True, **options), hidden_states(length)
+    query = F.layer_norm(module.split_heads(module.query(hidden))[:, 2:], (3,))
+    value = module.split_heads(module.value(hidden))[:, 2:]
+    size = -(-length // 5)
+    far = torch.stack([
+        torch.stack([by_the_published_loop(*each, size) for each in zip(*row, module.centroids.centres, strict=True)])
+        for row in zip(query, value, strict=True)
+    ])  # fmt: skip
+    weights = module.weights(hidden)
+    torch.testing.assert_close(weights[:, 2:] @ value, far)
+    near = weights[:, :2] @ module.split_heads(module.value(hidden))[:, :2]
+    torch.testing.assert_close(module(hidden), module.output(module.merge_heads(torch.cat([near, far], 1))))
+
+
+def test_the_published_form_scores_what_its_clusters_hold():
+    """10 tokens in 3 clusters of 4 each, with 0 + 1 + 2 + 3 pairs, and the first that sees itself."""
+    config = RoutingConfig(selection="balanced", causal_form="published", clusters=3, left_tokens=0)
+    assert config.scores_per_token(10, causal=True) * 10 == pytest.approx(0.5 * 10 + 0.5 * 3 * 7)
+    needed = torch.zeros(10, dtype=torch.bool)
+    needed[3] = True
+    assert config.depends_on(needed, causal=True).all()  # by who is chosen
+    with pytest.raises(InputError, match="causal_form='published' is the paper's of selection='balanced'"):
+        RoutingConfig(causal_form="published")
+
+
+def test_a_published_causal_model_learns_and_writes_by_reading_all_again():
+    sizes = {"vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 2, "intermediate_size": 40, "init_std": 0.4}
+    sizes |= {"num_attention_heads": 2, "max_position_embeddings": 32}
+    routing = {"mechanism": "routing", "selection": "balanced", "causal_form": "published", "clusters": 3}
+    model = LongspanForCausalLM(LongspanConfig(attention=routing, **sizes))
+    ids = torch.randint(3, 61, (2, 19))
+    model(ids, labels=ids).loss.backward()
+    model.eval()
+    written = model.generate(ids[:1], max_new_tokens=4, do_sample=False, eos_token_id=None)
+    text = ids[:1]
+    for _ in range(4):
+        text = torch.cat([text, model(text).logits[:, -1:].argmax(-1)], 1)
+    assert torch.equal(written, text)
 
 
 def test_tokens_in_no_balanced_cluster_gather_nothing():

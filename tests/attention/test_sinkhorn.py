@@ -9,6 +9,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan.attention import SinkhornConfig, Tokens
+from longspan.attention.sinkhorn import _first_best
 from longspan.checkpoints import lengthen
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanModel
@@ -216,3 +217,28 @@ def test_a_published_encoder_whose_texts_are_one_block_keeps_its_outputs():
     longer = lengthen(source, {"mechanism": "sinkhorn", "block_tokens": 32}, max_tokens=128)
     assert longer.report.parity_hidden <= 1e-5
     assert longer(torch.randint(61, (1, 128)))[0].shape == (1, 128, 24)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("causal", [False, True])
+@torch.no_grad()
+def test_of_blocks_that_suit_equally_well_the_first_is_taken_behind_padding_too(causal, dtype):
+    """Documents of three words, in which blocks repeat each other, so that rounding decided."""
+    for width, length in ((24, 41), (48, 150), (64, 90)):
+        for _ in range(15):
+            module = SinkhornConfig(block_tokens=4, hard_sort=True).build(width=width, heads=2, causal=causal).eval()
+            module = module.to(dtype)
+            for weight in module.parameters():
+                torch.nn.init.normal_(weight)
+            hidden = torch.randn(3, width, dtype=dtype)[torch.randint(3, (1, length))]
+            padded = torch.cat([torch.randn(1, 7, width, dtype=dtype), hidden], 1)
+            mask, alone = torch.arange(length + 7)[None] >= 7, module(hidden)
+            found = module(padded, Tokens(mask=mask))[:, 7:]
+            torch.testing.assert_close(found / alone.abs().max(), alone / alone.abs().max(), rtol=0, atol=1e-4)
+
+
+def test_the_first_of_equal_blocks_is_taken():
+    order = torch.tensor(
+        [[0.2, 0.4, 0.4 + 1e-16, 0.0], [0.1, 0.3, 0.4, 0.2], [0.0, 0.0, 0.0, 0.0]], dtype=torch.float64
+    )
+    assert _first_best(order).flatten().tolist() == [1, 2, 0]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,3 +62,26 @@ def test_a_run_tells_its_table_and_where_the_report_is(capfd: pytest.CaptureFixt
     assert main([*arguments, "--json"]) == 0
     data = json.loads(capfd.readouterr().out)
     assert [each["status"] for each in data["results"]] == ["done", "done"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_stopped_midway_it_leaves_a_report_of_what_was_done(number: signal.Signals, tmp_path: Path) -> None:
+    arguments = ["compare", "--mechanisms", "linear,full", "--tokens", "64", "--lengths", "64", "--steps", "100000"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "longspan.cli", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    lines = [process.stderr.readline() for _ in range(2)]  # both are measured; training would take hours
+    process.send_signal(number)
+    out, err = process.communicate(timeout=500)
+    assert all("tokens/s in training" in line for line in lines)
+    assert process.returncode == 128 + number
+    assert "the same command goes on from there" in err
+    assert "Traceback" not in err
+    folder = tmp_path / "runs" / "compare-recall-64"
+    assert "report: " in out
+    assert "linear" in (folder / "report.html").read_text(encoding="utf-8")
+    assert "64" in (folder / "cells.csv").read_text(encoding="utf-8")
+    assert json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["steps"] == 100_000
+    assert not [name for name in os.listdir(folder) if name.startswith(".longspan")]

@@ -116,6 +116,30 @@ def test_bad_numbers(writer: Path, options: list[str], words: str, capsys: pytes
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("prompt", ["to \ud800 be", "to \0 be"])
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_prompt_of_half_characters(
+    writer: Path, prompt: str, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["generate", str(writer), prompt, *options]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "prompt is 'to " in err
+    assert "without NUL or surrogate characters" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), BrokenPipeError(), ZeroDivisionError()])
+def test_what_the_reader_of_the_text_raises_is_not_the_models_fault(writer: Path, error: Exception) -> None:
+    def full(text: str) -> None:
+        raise error
+
+    for writing in (Writing(max_tokens=3), Writing(max_tokens=3, beams=2)):
+        with pytest.raises(type(error)) as raised:
+            generate("to be", writer, writing=writing, stream=full)
+        assert raised.value is error
+
+
 def test_a_model_that_does_not_write(tmp_path: Path, tokenizer: Any, capsys: pytest.CaptureFixture[str]) -> None:
     folder = _save(tmp_path / "guesser", LongspanForMaskedLM, tokenizer)
     assert main(["generate", str(folder), "to be"]) == 2

@@ -151,3 +151,14 @@ def test_what_holds_no_words_is_refused(name: str, text: str, tmp_path: Path, re
     file.write_text(text, encoding="utf-8")
     for command in ("noise", "summarize"):
         assert any(words in refused(command, file) for words in ("is empty", "holds no text", "holds no subtitles"))
+
+
+@pytest.mark.parametrize(
+    "options", [["--only", "split", "--without", "split"], ["--without", "split", "--only", "merge", "--only", "split"]]
+)
+def test_a_noise_that_is_asked_for_and_left_out(
+    options: list[str], tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("Anna: one two.\nBert: three four.\n", encoding="utf-8")
+    assert "--only split and --without split contradict each other" in refused("noise", file, *options)

@@ -12,6 +12,9 @@ from longspan.cli import main
 from longspan.compare.plan_source import open_planned
 from longspan.errors import InputError
 from longspan.models import LongspanConfig
+from longspan.tasks import build_task
+from longspan.training.recipe_file import read_recipe
+from longspan.training.shipped import shipped_recipes
 
 
 def config(**changes) -> LongspanConfig:
@@ -42,6 +45,31 @@ def test_recipes_and_mistakes(refused, tmp_path: Path) -> None:
     config(position_embedding="learned", max_position_embeddings=512).save_pretrained(tmp_path)
     with pytest.raises(InputError, match=r"--tokens is 1,024 .* positions for 512"):
         open_planned(str(tmp_path), 1024)
+
+
+def test_every_recipe_that_needs_no_other_model_is_planned_at_its_own_length(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plain = {name: read_recipe(file) for name, file in shipped_recipes().items()}
+    new = [name for name, recipe in plain.items() if recipe["model"].get("new")]
+    assert len(new) > 35
+    for name in new:
+        capsys.readouterr()
+        assert main(["plan", name, "--train", "--no-time", "--json"]) == 0, name
+        lengths = {choice["tokens"] for choice in json.loads(capsys.readouterr().out)["choices"]}
+        task = plain[name]["task"]
+        said = task.get("max_source_tokens", task.get("max_tokens"))
+        assert lengths == {said or build_task(task).input_tokens or 16_384}, name
+
+
+def test_what_a_model_is_planned_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config(position_embedding="learned", max_position_embeddings=512).save_pretrained(tmp_path / "short")
+    config().save_pretrained(tmp_path / "endless")
+    assert main(["plan", str(tmp_path / "short"), "--no-time"]) == 0
+    assert capsys.readouterr().out.startswith("1 row of 512 tokens\n")
+    assert main(["plan", str(tmp_path / "endless"), "--no-time", "--batch", "3"]) == 0
+    assert capsys.readouterr().out.startswith("3 rows of 16,384 tokens\n")
 
 
 def test_published_models_and_recipes_that_make_them_longer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

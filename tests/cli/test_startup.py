@@ -27,16 +27,19 @@ COMMANDS = {
     "mechanisms": ["mechanisms"],
 }
 RUN = """
-import re, sys, time
+import re, sys
 sys.argv[0] = "longspan"
-from longspan.cli import main
-code = main(sys.argv[1:])
-seconds = time.process_time()
+if sys.argv[1:]:
+    from longspan.cli import main
+    code = main(sys.argv[1:])
+else:
+    import torch
+    code = 0
 try:  # not getrusage, whose peak begins with that of the process that forked this one
     peak = int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) / 1024
 except OSError:
     peak = 0
-print(seconds, peak, *sorted(sys.modules), file=sys.stderr)
+print(peak, *sorted(sys.modules), file=sys.stderr)
 sys.exit(code)
 """
 
@@ -51,27 +54,24 @@ def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_loads_only_what_it_needs(name: str, note: Path) -> None:
-    _, _, loaded = run(*COMMANDS[name])
+    _, loaded = run(*COMMANDS[name])
     assert "torch" in loaded
     assert not [module for module in HEAVY if module in loaded]
 
 
 @pytest.mark.slow
-def test_six_sentences_are_summarised_in_little_time_and_memory(note: Path) -> None:
-    costs = [run("summarize", str(note)) for _ in range(3)]
-    # Other processes make processor time longer, never shorter: the least of three is the nearest to the truth, and
-    # where importing torch alone takes longer than the 1.4 s it takes on an idle machine, so may the rest.
-    code = "import torch, time; print(time.process_time())"
-    torch_alone = [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(3)]
-    assert min(seconds for seconds, _, _ in costs) < 2.5 * max(1.0, min(torch_alone) / 1.4)
-    assert max(megabytes for _, megabytes, _ in costs) < 500
+def test_six_sentences_are_summarised_with_few_modules_and_little_memory(note: Path) -> None:
+    """Starting is importing: what comes on top of PyTorch, which a process has to load in any case."""
+    (ours, loaded), (torch_alone, modules) = run("summarize", str(note)), run()
+    assert len(loaded - modules) < 450  # 330 of them, and 125 megabytes, when this was written
+    assert ours < torch_alone + 250
 
 
-def run(*arguments: str) -> tuple[float, float, set[str]]:
-    """Processor seconds, peak megabytes and modules of `longspan` in a process of its own."""
+def run(*arguments: str) -> tuple[float, set[str]]:
+    """Peak megabytes and modules of `longspan` in a process of its own; without arguments, of PyTorch alone."""
     result = subprocess.run(
         [sys.executable, "-c", RUN, *arguments], capture_output=True, text=True, check=True, encoding="utf-8"
     )
-    assert result.stdout.strip()
-    seconds, megabytes, *modules = result.stderr.splitlines()[-1].split()
-    return float(seconds), float(megabytes), set(modules)
+    assert bool(result.stdout.strip()) == bool(arguments)
+    megabytes, *modules = result.stderr.splitlines()[-1].split()
+    return float(megabytes), set(modules)

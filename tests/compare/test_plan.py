@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,13 +14,13 @@ from longspan.compare.plan_choices import make_plan
 from longspan.compare.plan_source import Planned
 from longspan.compare.plan_time import Stopwatch, block_work
 from longspan.errors import InputError
-from longspan.models import LongspanConfig, LongspanForSequenceClassification
+from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification
 
 SIZES = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 SIZES |= {"intermediate_size": 256, "position_embedding": "sinusoidal", "normalization": "pre", "dropout": 0.0}
 
 
-def planned(mechanism: str = "longformer", **changes) -> Planned:
+def planned(mechanism: str = "longformer", **changes: Any) -> Planned:
     config = LongspanConfig(**{**SIZES, "attention": mechanism, "max_position_embeddings": 65536, **changes})
     return Planned(name=mechanism, config=config, model_class=LongspanForSequenceClassification)
 
@@ -73,6 +74,37 @@ def test_a_step_holds_what_was_counted(mechanism: str, batch: int, stack: dict, 
     assert says.activations + says.working == pytest.approx(seen.peak, rel=0.2)
 
 
+@pytest.mark.parametrize("attention", ["full", {"mechanism": "full", "positions": "relative", "bias": False}])
+@pytest.mark.parametrize("memory_tokens", [0, 1024, 3000])
+def test_a_step_behind_a_full_memory_holds_what_was_counted(attention: object, memory_tokens: int, memory) -> None:
+    stack = {"stack": "recurrent", "memory_tokens": memory_tokens}
+    model = planned(attention=attention, stack=stack, position_embedding="none", num_hidden_layers=4)
+    model = Planned(name="recurrent", config=model.config, model_class=LongspanForCausalLM)
+    model.config.architectures = ["LongspanForCausalLM"]
+    made, ids, past = LongspanForCausalLM(model.config), torch.randint(5, 100, (1, 2048)), None
+    for _ in range(-(-memory_tokens // 2048)):
+        past = made(input_ids=ids, past_key_values=past, use_cache=True).past_key_values
+    with memory() as seen:
+        made(input_ids=ids, labels=ids, past_key_values=past, use_cache=past is not None).loss.backward()
+    says = memory_of(model, Choice(tokens=2048, train=True))
+    assert says.activations + says.working == pytest.approx(seen.peak, rel=0.25)
+
+
+@pytest.mark.parametrize("halting", ["none", "adaptive"])
+def test_steps_of_one_block_hold_what_was_counted(halting: str, memory) -> None:
+    """Positions that stop by themselves are counted as if none stopped early, as here."""
+    model = planned(stack={"stack": "universal", "halting": halting}, num_hidden_layers=5, position_embedding="none")
+    made = model.model_class(model.config)
+    for name, parameter in made.named_parameters():
+        if name.endswith("halting.linear.bias"):
+            torch.nn.init.constant_(parameter, -9.0)
+    ids = torch.randint(5, 100, (1, 4096))
+    with memory() as seen:
+        made(input_ids=ids, labels=torch.zeros(1, dtype=torch.int64)).loss.backward()
+    says = memory_of(model, Choice(tokens=4096, train=True))
+    assert says.activations + says.working == pytest.approx(seen.peak, rel=0.2)
+
+
 def test_what_a_stack_needs_besides_its_blocks() -> None:
     """Of 96 tokens 4 segments, ⌈(96 − 32) / 24⌉ + 1, in two layers of their own; one of two layers reads them."""
     choice = Choice(tokens=96, train=True)
@@ -83,6 +115,15 @@ def test_what_a_stack_needs_besides_its_blocks() -> None:
     above = attention_config("full").kept(length=4, width=64, heads=2) + 4 * (4 * 64 + 256)
     assert ours - plain == 4 * (2 * above + 5 * 96 * 64 + 2 * 4 * 64)
     assert apart == plain
+    # Of one memory of 32 positions in each of two layers: its states, itself and the 96 as one tensor, keys and values.
+    recurrent = planned(stack={"stack": "recurrent", "memory_tokens": 32}, attention="full", position_embedding="none")
+    bare = planned(attention="full", position_embedding="none")
+    more = memory_of(recurrent, choice, weights_of(bare)).activations - memory_of(bare, choice).activations
+    assert more == 2 * 4 * ((96 + 32) + 2 * 32 + 32) * 64
+    # Of each of two steps its state and the output so far.
+    ponders = memory_of(planned(stack={"stack": "universal", "halting": "adaptive"}), choice).activations
+    assert ponders - memory_of(planned(stack="universal"), choice).activations == 2 * 4 * 2 * 96 * 64
+    assert memory_of(planned(stack="universal"), choice).activations == plain
 
 
 def test_seconds_of_layers_over_segments_and_of_what_reads_them_are_counted() -> None:

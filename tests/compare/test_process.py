@@ -95,7 +95,7 @@ def test_the_peak_is_what_the_block_added() -> None:
     assert peak.bytes is not None
     assert 35 * 2**20 < peak.bytes < 60 * 2**20
     forget_peak()
-    assert resident("VmHWM") - resident("VmRSS") < 2**20
+    assert resident("VmHWM") - resident("VmRSS") < 10 * 2**20  # not 40; Linux counts to some pages for every core
 
 
 def test_a_result_keeps_its_cell() -> None:

@@ -18,6 +18,7 @@ def over(forms: list[Form]):
 
 form = over(FORMS)
 causal_form = over([form for form in FORMS if form.causal])
+strict_form = over([form for form in FORMS if form.causal and "future" not in form.config.exempt])
 stateful_form = over([form for form in FORMS if form.causal and form.config.incremental])
 prefix_form = over([form for form in FORMS if form.causal and form.config.reads_prefix])
 linear_form = over([form for form in FORMS if "linear" not in form.config.exempt])

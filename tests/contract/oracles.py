@@ -19,6 +19,10 @@ def gathered(module: Any, hidden: Tensor, tokens: Tokens, weights: Tensor) -> Te
     if is_global is not None and hasattr(module, "global_value"):
         rows = weights.to(hidden.dtype) @ module.split_heads(module.global_value(hidden))
         context = torch.where(is_global[:, None, :, None], rows, context)
+    if tokens.prefix is not None and hasattr(module, "source_value"):
+        count = tokens.prefix.count
+        rows = weights[:, :, :count].to(hidden.dtype) @ module.split_heads(module.source_value(hidden))
+        context = torch.cat([rows, context[:, :, count:]], 2)
     return module.merge_heads(context)
 
 

@@ -1,21 +1,20 @@
-"""Linear means linear: no tensor of size T×T, memory and time that grow with the length."""
+"""Linear means linear: no tensor of size T×T, memory and work that grow with the length."""
 
 from __future__ import annotations
 
-import ctypes
-import math
 import re
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from counted import Work, exponent
+from longspan.attention import FullConfig
+
 from .forms import WIDTH
 
-SHORT, LONG, TURNS = 4096, 65536, 60
-"""Lengths between which time is compared, and how many turns a busy machine is given."""
+SHORT, LONG = 4096, 65536
+"""Lengths between which work is compared."""
 
 
 def run(form, length: int, learns: bool = True) -> None:
@@ -29,10 +28,6 @@ def run(form, length: int, learns: bool = True) -> None:
         output.sum().backward()
 
 
-def exponent(small: float, large: float, times: float) -> float:
-    return math.log(large / small) / math.log(times)
-
-
 @pytest.mark.parametrize("learns", [False, True])
 def test_no_tensor_is_square_and_memory_grows_with_the_length(linear_form, learns, memory):
     """Where nothing learns, operators show what they do inside."""
@@ -43,13 +38,6 @@ def test_no_tensor_is_square_and_memory_grows_with_the_length(linear_form, learn
         assert made.largest < length * length
         peaks.append(made.peak)
     assert exponent(*peaks, times=4) <= 1.1
-
-
-def taken(form, length: int) -> float:
-    """Seconds of processor time of one run."""
-    start = time.process_time()
-    run(form, length)
-    return time.process_time() - start
 
 
 def process_memory(field: str) -> int:
@@ -70,43 +58,24 @@ def test_the_process_stays_far_below_the_square_of_the_length(linear_form):
     assert process_memory("VmHWM") - before < 20011**2 // 2
 
 
-@pytest.fixture
-def no_tiny_numbers():
-    """Numbers below 10⁻³⁸ count as 0. The processor takes a hundred times as long for one, and how many there are is a
-    matter of the weights: sums over more tokens are larger, and a softmax of large scores is full of them."""
-    torch.set_flush_denormal(True)
-    yield
-    torch.set_flush_denormal(False)
-
-
-@pytest.fixture
-def kept_pages():
-    """Freed memory stays with the process. By default the C library hands large pieces back and small ones not, by a
-    bound that moves with what ran before: every page then costs the long run anew, which doubles its time, and the
-    short run nothing."""
-    if sys.platform != "linux":
-        yield
-        return
-    library = ctypes.CDLL(None)
-    trim, threshold, pieces = -1, -3, -4  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX of malloc.h
-    for option, value in ((trim, 2**31 - 1), (pieces, 0)):
-        assert library.mallopt(option, value) == 1
-    yield
-    for option, value in ((trim, 2**26), (threshold, 2**25), (pieces, 65536)):  # where the moving bound ends
-        assert library.mallopt(option, value) == 1
-    library.malloc_trim(0)
+def test_work_that_grows_with_the_square_is_seen():
+    """Full attention by the same measure, in its backward pass too; its projections are linear."""
+    module, counted = FullConfig().build(width=WIDTH, heads=2), []
+    for length in (1024, 4096):
+        with Work() as work:
+            module(torch.randn(1, length, WIDTH, requires_grad=True)).sum().backward()
+        counted.append(work.flops)
+    assert exponent(*counted, times=4) > 1.8
 
 
 @pytest.mark.slow
-def test_time_grows_with_the_length(linear_form, no_tiny_numbers, kept_pages):
-    """Processor time, the best of runs that take turns until the bound holds: company can slow a run and never speed it
-    up, so of a form that is linear some turn shows it, and of one that is not none does."""
-    seconds = {SHORT: math.inf, LONG: math.inf}
-    run(linear_form, SHORT)
-    for _ in range(TURNS):
-        # The short one as often as takes about as long: in each of its runs company is as likely.
-        for length, times in ((SHORT, 8), (LONG, 1)):
-            seconds[length] = min(seconds[length], *(taken(linear_form, length) for _ in range(times)))
-        if exponent(*seconds.values(), times=LONG / SHORT) <= 1.1:
-            return
-    pytest.fail(f"{exponent(*seconds.values(), times=LONG / SHORT):.3f} > 1.1 after {TURNS} turns")
+def test_work_grows_with_the_length(linear_form):
+    """Forwards and backwards, from 4096 to 65536 tokens. Which tiles of a length hold visible pairs is found in a first
+    run and kept for the others, so the second run is counted."""
+    short, long = Work(), Work()
+    for work, length in ((short, SHORT), (long, LONG)):
+        run(linear_form, length)
+        with work:
+            run(linear_form, length)
+    for kind in ("operations", "flops", "bytes"):
+        assert exponent(getattr(short, kind), getattr(long, kind), times=LONG / SHORT) <= 1.1, kind

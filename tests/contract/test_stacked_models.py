@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
+from closeness import ForeignProcessor, check_outputs, check_weights, misalign
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForConditionalGeneration, LongspanModel
 from longspan.stacks import STACKS
 from longspan.stacks.reversible import Reversible
@@ -147,7 +150,25 @@ def test_models_are_saved_and_found_again(name, tmp_path):
     loaded, report = type(model).from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert loaded.config.stack == model.config.stack
-    assert torch.equal(loaded.eval()(ids, mask)[0], model(ids, mask)[0])
+    check_weights(loaded, model)
+    check_outputs(loaded.eval()(ids, mask)[0], model(ids, mask)[0])
+
+
+@every_stack
+@torch.no_grad()
+def test_weights_may_begin_anywhere_in_memory(name):
+    """As those of a file do. The outputs are then others by some roundings, on this processor or on a foreign one."""
+    model, (ids, mask) = build(name), batch(23, 11)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    moved, wanted = misalign(copy.deepcopy(model)), model(ids, mask)[0]
+    assert {parameter.data_ptr() % 64 for parameter in moved.parameters()} == {4}
+    check_weights(moved, model)
+    check_outputs(moved(ids, mask)[0], wanted)
+    with ForeignProcessor():
+        found = moved(ids, mask)[0]
+    assert not torch.equal(found, wanted)
+    check_outputs(found, wanted)
 
 
 @every_plain_stack

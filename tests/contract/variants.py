@@ -53,6 +53,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "routing": {
         "plain": {"clusters": 3, "cluster_tokens": 5},
         "balanced": {"clusters": 3, "selection": "balanced"},
+        "published": {"clusters": 3, "selection": "balanced", "causal_form": "published"},
         "few": {"clusters": 2, "cluster_tokens": 2, "left_tokens": 0, "right_tokens": 0, "seed": 3},
     },
     "cluster": {
@@ -85,6 +86,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
         "plain": {"noise": 0.0},
         "learned": {"noise": 0.0, "block_tokens": 5, "sort_net": "mlp", "most_blocks": 2000},
         "linear": {"noise": 0.0, "block_tokens": 4, "sort_net": "linear", "most_blocks": 2000},
+        "hybrid": {"noise": 0.0, "block_tokens": 5, "target_attention": "full"},
     },
     "fusion": {
         "plain": {},

@@ -57,7 +57,7 @@ def without(data: bytes, part: str, instead: bytes | None = None) -> bytes:
 
 
 def one(name: str, data: bytes, says: str | list[str]) -> dict[str, Any]:
-    return {"files": {name: data}, "run": ["summarize", name], "says": says, "seconds": 20}
+    return {"files": {name: data}, "run": ["summarize", name], "says": says}
 
 
 def office(name: str, kind: str, says: str | list[str]) -> dict[str, Any]:

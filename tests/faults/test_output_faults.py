@@ -198,3 +198,42 @@ def test_a_full_disk(run: list[str], room: int, small_disk: Path, check_fault: C
         "train": {"recipe": {"generation.max_tokens": 16}},
     }
     check_fault(**given.get(run[0], {}), run=run, says=["the disk is full", "free"])
+
+
+WRITERS: dict[str, list[str]] = {
+    "coref --output": ["coref", "a.txt", "--model", "model", "--output"],
+    "embed --output": ["embed", "a.safetensors", "--output"],
+    "summarize --html": ["summarize", "a.html", "--html"],
+    "summarize --picture": ["summarize", "a.png", "--picture"],
+    "answer --picture": ["answer", "a.png", "why?", "--picture"],
+    "importance --html": ["importance", "a.html", "--html"],
+    "importance --reference --html": ["importance", "other.txt", "--reference", "a.html", "--html"],
+}
+"""Every verb that writes a file beside what it reads; what comes behind is its name."""
+
+
+@pytest.mark.parametrize("name", ["itself", "another path", "a link", "a hard link", "in the model"])
+@pytest.mark.parametrize("verb", WRITERS)
+def test_what_is_read_is_not_written_over(verb: str, name: str, check_fault: Callable[..., str]) -> None:
+    run = WRITERS[verb]
+    file = next((word for word in run if word.startswith("a.")), "")
+    ending = Path(file).suffix
+    if name == "in the model":
+        run = [*(run if "--model" in run else [*run[:-1], "--model", "model", run[-1]]), f"model/config{ending}"]
+    else:
+        other = {"itself": file, "another path": f"./folder/../{file}"}
+        run = [*run, other.get(name, f"link{ending}")]
+
+    def prepare(folder: Path) -> None:
+        if name == "a link":
+            (folder / f"link{ending}").symlink_to(file)
+        elif name == "a hard link":
+            (folder / f"link{ending}").hardlink_to(folder / file)
+
+    source = "model" if name == "in the model" else file
+    check_fault(
+        run=run,
+        files={file: TEXT, "other.txt": TEXT, f"model/config{ending}": "{}", "folder/x": ""},
+        prepare=prepare,
+        says=["would overwrite what is read", source, "give another name"],
+    )

@@ -128,6 +128,7 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
     "NUL in quotes": ('name: "a\\0b"\n', "NUL"),
     "half a pair": ('name: "a \\ud83d b"\n', "surrogate"),
     "beyond Unicode": ('name: "\\U00110000"\n', "not valid YAML"),
+    "beyond a C integer": ('name: "\\UFFFFFFFF"\n', "names a character beyond U+10FFFF"),
     "two documents": ("name: a\n---\nname: b\n", "another document"),
     "a number as key": ("1: 2\n", "key 1"),
     "a truth as key": ("true: 2\n", "key True"),
@@ -213,7 +214,7 @@ CASES = cases()
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_fault(case: dict[str, Any], check_fault: Callable[..., str]) -> None:
-    line = check_fault(**case, seconds=15.0)
+    line = check_fault(**case)
     assert len(line) < 1000
 
 

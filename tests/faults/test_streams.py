@@ -29,7 +29,7 @@ def run(command: str, folder: Path, **environment: str) -> subprocess.CompletedP
     """Run a shell line in which LONGSPAN stands for the command."""
     command = command.replace("LONGSPAN", f"'{sys.executable}' -m longspan.cli")
     return subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=os.environ | environment, capture_output=True, timeout=120, check=False
+        ["bash", "-c", command], cwd=folder, env=os.environ | environment, capture_output=True, timeout=500, check=False
     )
 
 
@@ -64,6 +64,36 @@ def test_refused_in_one_line(case: str, folder: Path) -> None:
     assert errors[0].startswith("error: ")
     assert says in errors[0]
     assert sorted(path.name for path in folder.iterdir()) == ["a.txt", "plain.txt"]
+
+
+WRITING = {
+    "generate": "generate MODEL 'a b' --max-tokens 3",
+    "generate --json": "generate MODEL 'a b' --max-tokens 3 --json",
+    "generate --beams": "generate MODEL 'a b' --max-tokens 3 --beams 2",
+    "answer": "answer a.txt 'what warns?'",
+    "embed": "embed a.txt plain.txt",
+    "importance": "importance a.txt --json",
+    "plan": "plan MODEL --no-time",
+    "noise": "noise a.txt",
+    "recipes": "recipes",
+    "draw": "draw 'window(3)' --tokens 8",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", WRITING)
+def test_a_full_disk_and_a_reader_who_has_gone(verb: str, folder: Path, made_checkpoints: dict[str, Path]) -> None:
+    """Behind standard output: one sentence for the disk, silence for the reader, and never a word about the model."""
+    command = f"LONGSPAN {WRITING[verb].replace('MODEL', str(made_checkpoints['writer']))}"
+    before = sorted(folder.iterdir())
+    full = run(f"{command} > /dev/full", folder)
+    errors = [line for line in full.stderr.decode().splitlines() if not line.startswith("[")]
+    assert full.returncode == 2, full
+    assert errors == ["error: standard output cannot be written (no space left on device); send it elsewhere"]
+    gone = run(f"{command} | true; exit ${{PIPESTATUS[0]}}", folder)
+    assert gone.returncode in {0, 1}, gone
+    assert [line for line in gone.stderr.decode().splitlines() if not line.startswith("[")] == []
+    assert sorted(folder.iterdir()) == before
 
 
 @pytest.mark.slow

@@ -13,11 +13,13 @@ from transformers import AutoConfig
 import longspan
 from longspan import lengthen
 from longspan.attention import LongformerConfig, attention_config
+from longspan.attention.bigbird import BigBirdAttention
 from longspan.checkpoints.loading import load_model
 from longspan.inference.bundled import _read_config
 from longspan.models import LongspanConfig, LongspanForSentenceScoring, LongspanModel
 from longspan.models.fields import ModelFields
 from longspan.models.heads import head_spec
+from longspan.patterns import RandomBlocks
 from longspan.stacks import TopDownConfig, stack_config
 
 SIZES: dict[str, Any] = {"vocab_size": 61, "hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 40}
@@ -128,6 +130,27 @@ def test_a_saved_model_says_which_version_wrote_it(tmp_path: Path) -> None:
     LongspanModel(LongspanConfig(**SIZES)).save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["longspan_version"] == longspan.__version__
     assert not hasattr(LongspanConfig.from_pretrained(tmp_path), "longspan_version")
+
+
+def test_bigbird_draws_as_it_did(tmp_path: Path) -> None:
+    """As version 0.2 wrote it, with the options that there were; a file of today keeps the exact draw."""
+    spec = {"mechanism": "bigbird", "dropout": 0.0, "block_tokens": 4, "random_blocks": 2, "random": "paper", "seed": 1}
+    config = LongspanConfig.from_pretrained(
+        written_earlier(tmp_path / "earlier", attention=[{"layers": "0-2", **spec}])
+    )
+    model = LongspanModel(config)
+    patterns = [each.pattern for each in model.modules() if isinstance(each, BigBirdAttention)]
+    assert [each.head(1).second for each in patterns] == [RandomBlocks(4, 2, 1025, 4, 1)] * 3
+    model.save_pretrained(tmp_path / "saved")
+    assert draws(LongspanConfig.from_pretrained(tmp_path / "saved")) == ["average"] * 3
+    new = LongspanConfig(**SIZES, attention=spec)
+    new.save_pretrained(tmp_path / "new")
+    assert draws(LongspanConfig.from_pretrained(tmp_path / "new")) == ["exact"] * 3
+
+
+def draws(config: Any) -> list[str]:
+    """How BigBird draws in every layer."""
+    return [config.layer_attention(layer).draw for layer in range(config.num_hidden_layers)]
 
 
 def test_sinkhorn_of_an_earlier_folder_normalises_columns_first(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, GPT2Config, GPT2LMHeadModel, StaticCache
 
+from closeness import check_outputs, check_weights
 from longspan.errors import InputError
 from longspan.models import LongspanForCausalLM
 
@@ -142,7 +143,8 @@ def test_it_is_saved_and_found_by_transformers(make_model, tmp_path):
     assert type(again) is LongspanForCausalLM
     assert again.lm_head.weight is again.decoder.embeddings.token.weight
     ids = torch.randint(3, 61, (1, 13))
-    assert torch.equal(model(ids).logits, again(ids).logits)
+    check_weights(again, model)
+    check_outputs(again(ids).logits, model(ids).logits)
     states = model(ids, output_hidden_states=True).hidden_states
     assert len(states) == 3
     torch.testing.assert_close(model.lm_head(states[-1]), model(ids).logits)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
+from torch.func import functional_call
 from torch.nn import functional
 from transformers import GenerationConfig
 
+from closeness import check_outputs, check_weights
 from longspan.checkpoints import lengthen
 from longspan.checkpoints.loading import load_model
 from longspan.errors import InputError
@@ -19,10 +22,23 @@ SOURCES, TARGETS = (7, 3, 11), (5, 4, 1)
 """Lengths of the rows."""
 
 
-@pytest.fixture(params=[False, True], ids=["next-token", "pseudo-masks"])
+HYBRID = [
+    {"layers": "0", "mechanism": "sinkhorn", "block_tokens": 4, "target_attention": "full"},
+    {"layers": "1", "mechanism": "full"},
+]
+"""DialogLM's: some layers read the source by sorted blocks, and every layer shows all of it to the target."""
+FORMS = {"next-token": ("full", False), "pseudo-masks": ("full", True), "hybrid": (HYBRID, True)}
+
+
+@pytest.fixture(params=FORMS.values(), ids=FORMS)
 def model(request, make_config):
-    config = make_config(attention="full", pseudo_masks=request.param, mask_token_id=MASK, scale_embedding=True)
-    return LongspanForPrefixLM(config).double().eval()
+    attention, pseudo = request.param
+    config = make_config(attention=attention, pseudo_masks=pseudo, mask_token_id=MASK, scale_embedding=True)
+    model = LongspanForPrefixLM(config).double().eval()
+    for name, parameter in model.named_parameters():
+        if "source_" in name:  # which otherwise start as copies
+            torch.nn.init.normal_(parameter, std=0.3)
+    return model
 
 
 @pytest.fixture
@@ -33,8 +49,22 @@ def batch(make_batch):
     return ids, mask, labels.masked_fill(real == 0, -100)
 
 
-def dense(model, ids, places, seen):
-    """Logits `(N, V)` of one row by the formulas: post-norm blocks, and a softmax over the pairs in `seen` `(N, N)`."""
+def of_source(attention, hidden):
+    """What a source `(S, E)` gathers in a layer of the hybrid: bidirectional sorted blocks by its own projections."""
+    plain = replace(attention.config, target_attention="sorted").build(width=attention.width, heads=3).double().eval()
+    weights = {
+        f"{name}.{kind}": getattr(getattr(attention, f"source_{name}"), kind)
+        for name in ("query", "key", "value")
+        for kind in ("weight", "bias")
+    }
+    weights["output.weight"] = torch.eye(attention.width, dtype=hidden.dtype)
+    weights["output.bias"] = torch.zeros(attention.width, dtype=hidden.dtype)
+    return functional_call(plain, weights, (hidden[None],))[0]
+
+
+def dense(model, ids, places, seen, read):
+    """Logits `(N, V)` of one row by the formulas: post-norm blocks, and a softmax over the pairs in `seen` `(N, N)`;
+    in layers of the hybrid the `read` tokens of the source gather by sorted blocks."""
     decoder, size = model.decoder, model.config.hidden_size
     table = decoder.embeddings
     hidden = table.norm(table.token(ids) * math.sqrt(size) + table.position(places + table.offset))
@@ -43,6 +73,8 @@ def dense(model, ids, places, seen):
         query, key, value = (one.view(len(ids), 3, size // 3).transpose(0, 1) for one in each)
         scores = (query @ key.mT / math.sqrt(size // 3)).masked_fill(~seen, -math.inf)
         gathered = (scores.softmax(-1) @ value).transpose(0, 1).flatten(1)
+        if hasattr(block.attention, "source_query"):
+            gathered = torch.cat([of_source(block.attention, hidden[:read]), gathered[read:]])
         hidden = block.attention_norm(hidden + block.attention.output(gathered))
         wide = functional.gelu(block.feed_forward.up(hidden))
         hidden = block.feed_forward_norm(hidden + block.feed_forward.down(wide))
@@ -56,7 +88,7 @@ def by_hand(model, source, target):
         ids = [*source, START, *target[:index]] + [MASK] * model.config.pseudo_masks
         read = len(source) + 1
         seen = torch.tensor([[k < read or k <= q for k in range(len(ids))] for q in range(len(ids))])
-        found.append(dense(model, torch.tensor(ids), torch.arange(len(ids)), seen)[-1])
+        found.append(dense(model, torch.tensor(ids), torch.arange(len(ids)), seen, read)[-1])
     return torch.stack(found)
 
 
@@ -144,23 +176,29 @@ def test_saved_and_found_again(model, batch, tmp_path):
     assert isinstance(loaded, LongspanForPrefixLM)
     assert loaded.config.pseudo_masks == model.config.pseudo_masks
     ids, mask, labels = batch
-    assert torch.equal(loaded.eval()(ids, mask, labels=labels).logits, model(ids, mask, labels=labels).logits)
+    check_weights(loaded, model)
+    check_outputs(loaded.eval()(ids, mask, labels=labels).logits, model(ids, mask, labels=labels).logits)
     assert "LongspanForPrefixLM.from_pretrained" in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
 @torch.no_grad()
 def test_lengthened_it_reads_more_and_short_sources_as_before(model, batch):
     ids, mask, labels = batch
-    longer = lengthen(model, "full", 211)
-    assert torch.equal(longer(ids, mask, labels=labels).logits, model(ids, mask, labels=labels).logits)
+    longer = lengthen(model, model.config.attention, 211)
+    check_outputs(longer(ids, mask, labels=labels).logits, model(ids, mask, labels=labels).logits)
     assert longer.get_parameter("decoder.embeddings.position.weight").shape[0] == 213
     assert longer.config.max_decoder_position_embeddings == 211
     assert longer(torch.randint(6, 61, (1, 150)), labels=labels[:1]).loss.isfinite()
 
 
 def test_a_model_is_refused_whose_layers_do_not_read_both_ways(make_config):
-    with pytest.raises(InputError, match=r"attention of layer 0 is longformer.*choose one that does.*: full"):
+    with pytest.raises(
+        InputError,
+        match=r"attention of layer 0 is longformer.*choose one that does.*full.*sinkhorn.*target_attention=full",
+    ):
         LongspanForPrefixLM(make_config())
+    with pytest.raises(InputError, match=r"sinkhorn.* does not read a source both ways"):
+        LongspanForPrefixLM(make_config(attention="sinkhorn"))
     with pytest.raises(InputError, match="positions=relative"):
         LongspanForPrefixLM(make_config(attention={"mechanism": "full", "positions": "relative"}))
     with pytest.raises(InputError, match="stack='recurrent'"):

@@ -17,6 +17,7 @@ from longspan.ops.tiles import _regular_step, best_layout
 from longspan.patterns import (
     Blocks,
     Causal,
+    DrawnBlocks,
     First,
     Fixed,
     Full,
@@ -43,6 +44,7 @@ PATTERNS = [
     Prefix(7),
     Prefix(9, 6),
     RandomBlocks(3, 2, 1),
+    DrawnBlocks(3, 2, 1, blocks=30),
     PooledWindow(9, 8, 5, 4),
     Window(4, 0) | First(1),
     (Window(4, 4) | Blocks(5)) & Causal(),
@@ -454,3 +456,15 @@ def test_shapes_and_dtypes_must_fit():
             attend(query, key, value, pattern=Full())
     with pytest.raises(InputError, match="dtypes"):
         attend(good, good.double(), good, pattern=Full())
+
+
+@pytest.mark.parametrize("backend", ["auto", "blocked", "reference"])
+@pytest.mark.parametrize("pattern", [Window(2, 2), Full(), Causal(), PerHead([Full(), Window(1, 1)])], ids=str)
+@pytest.mark.parametrize("padded", [False, True])
+def test_no_tokens_with_unused_slots_give_nothing(backend, pattern, padded):
+    inputs = tensors(0, 0, heads=2, value_width=5)
+    mask, slots = torch.ones(2, 0, dtype=torch.bool) if padded else None, torch.full((2, 3), -1)
+    for terms in ([], [Bias(torch.zeros(0, 0, dtype=torch.float64))]):
+        output = attend(*inputs, pattern=pattern, key_mask=mask, globals=slots, terms=terms, backend=backend)
+        assert output.shape == (2, 2, 0, 5)
+        assert all(each.shape[2] == 0 for each in torch.autograd.grad(output.sum(), inputs))

@@ -121,3 +121,16 @@ def test_it_serves_full_and_causal_attention_with_biases_alone():
         biases = [Bias(torch.zeros(9, 9))] * terms
         call = checked(zeros, zeros, zeros, pattern, biases, **options, dropout_prob=0.0, query_offset=0)
         assert isinstance(split(call)[0][1], Biased) == serves
+
+
+@pytest.mark.parametrize("offset", [KEYS - 20, KEYS - 1, KEYS, KEYS + 9])
+@pytest.mark.parametrize("width", [5, 7])
+def test_queries_beyond_the_keys_see_them_all(offset, width):
+    """Of values as wide as the queries, which PyTorch's kernel takes, and of others."""
+    heads = made(value_width=width)
+    values = [torch.randn(QUERIES, KEYS, dtype=torch.float64, requires_grad=True)]
+    one, two = both(heads, values, pattern=Causal(), query_offset=offset)
+    torch.testing.assert_close(one, two)
+    free = attend(*heads, terms=[Bias(each) for each in values], pattern=Full())
+    place = max(0, KEYS - 1 - offset)
+    torch.testing.assert_close(two[0][:, :, place:], free[:, :, place:])

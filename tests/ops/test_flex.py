@@ -7,7 +7,20 @@ from longspan.ops import attend
 from longspan.ops.flex import BLOCK, block_mask_of
 from longspan.ops.reference import dense_mask
 from longspan.ops.slots import slots_of_mask
-from longspan.patterns import Blocks, Causal, First, Fixed, Full, PerHead, PooledWindow, RandomBlocks, Strided, Window
+from longspan.patterns import (
+    Blocks,
+    Causal,
+    DrawnBlocks,
+    First,
+    Fixed,
+    Full,
+    PerHead,
+    PlannedBlocks,
+    PooledWindow,
+    RandomBlocks,
+    Strided,
+    Window,
+)
 
 PATTERNS = [
     Full(),
@@ -19,6 +32,8 @@ PATTERNS = [
     Strided(7) & Causal(),
     Fixed(64, 8),
     RandomBlocks(64, 2, 1),
+    DrawnBlocks(64, 2, 1),
+    PerHead([Window(10, 10), DrawnBlocks(30, 2) | Blocks(30), PlannedBlocks(16, 3)]),
     PooledWindow(200, 180, 5, 4),
     Window(20, 0) | First(1),
     PerHead([Window(10, 10), Window(20, 20, 3), Full()]),

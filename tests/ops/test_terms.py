@@ -17,6 +17,7 @@ from longspan.ops.tiles import best_layout
 from longspan.patterns import (
     Blocks,
     Causal,
+    DrawnBlocks,
     First,
     Fixed,
     Full,
@@ -40,6 +41,7 @@ PATTERNS = [
     Strided(5) & Causal(),
     Fixed(6, 2),
     RandomBlocks(3, 2, 1),
+    DrawnBlocks(3, 2, 1, blocks=30),
     PooledWindow(9, 8, 5, 4),
     (Window(4, 4) | Blocks(5)) & Causal(),
     PerHead([Window(1, 1), Window(2, 2, 2), Window(1, 1)]),

@@ -6,7 +6,9 @@ import pytest
 import torch
 from transformers import BertConfig, BertForQuestionAnswering, RobertaConfig, RobertaForSequenceClassification
 
+from closeness import check_outputs
 from longspan import decompose, from_transformers
+from longspan.attention import MECHANISMS, Tokens
 from longspan.errors import InputError
 from longspan.models import (
     LongspanConfig,
@@ -16,6 +18,7 @@ from longspan.models import (
     LongspanModel,
 )
 from longspan.models.segments import reach_of
+from longspan.stacks.decomposed import joined, passage_of, question_of
 
 SIZES = {"vocab_size": 61, "hidden_size": 12, "num_attention_heads": 2, "num_hidden_layers": 3}
 SIZES |= {"intermediate_size": 20, "max_position_embeddings": 50, "init_std": 0.3}
@@ -148,7 +151,7 @@ def small(kind, config, **fields):
     ],
 )
 @torch.no_grad()
-def test_decomposing_keeps_every_weight_and_joint_without_lower_layers_every_bit(source):
+def test_decomposing_keeps_every_weight_and_joint_without_lower_layers_every_output(source):
     plain = from_transformers(source())
     model = decompose(plain, lower_layers=2)
     assert type(model) is type(plain)
@@ -159,7 +162,7 @@ def test_decomposing_keeps_every_weight_and_joint_without_lower_layers_every_bit
     types = {"token_type_ids": (torch.arange(19) >= torch.tensor([[6], [4]])).long()}
     given = types if plain.config.type_vocab_size > 1 else {}
     joint = decompose(model, 0, positions="joint")(ids, mask, **given)
-    assert torch.equal(joint[0], plain(ids, mask, **given)[0])
+    check_outputs(joint[0], plain(ids, mask, **given)[0])
     assert not torch.equal(model(ids, mask, **given)[0], joint[0])
 
 
@@ -186,3 +189,23 @@ def test_what_writes_or_has_another_stack_is_refused():
     reversible = LongspanForQuestionAnswering(LongspanConfig(**SIZES, stack="reversible", normalization="pre"))
     with pytest.raises(InputError, match="the stack 'reversible' has weights or a reading of its own"):
         decompose(reversible, 1)
+
+
+def takes_globals(name):
+    return "globals" not in MECHANISMS[name].exempt and MECHANISMS[name].bidirectional
+
+
+@pytest.mark.parametrize("mechanism", [name for name in MECHANISMS if takes_globals(name)])
+@pytest.mark.parametrize("border", [0, 20])
+@torch.no_grad()
+def test_globals_beside_a_part_that_is_empty_in_every_row(mechanism, border):
+    """Batches without any question, and without any passage, are read as one part by the same layers."""
+    torch.manual_seed(0)
+    attention = MECHANISMS[mechanism]().build(width=24, heads=2).double().eval()
+    hidden, is_global = torch.randn(2, 20, 24, dtype=torch.float64), torch.zeros(2, 20, dtype=torch.bool)
+    is_global[:, [0, 5]] = True
+    tokens = Tokens(is_global=is_global, mask=torch.arange(20) < torch.tensor([[20], [17]])).with_slots()
+    edge = torch.full((2,), border)
+    parts = [part(hidden, tokens, edge) for part in (question_of, passage_of)]
+    found = joined([part._replace(hidden=attention(part.hidden, part.tokens)) for part in parts], edge, 20)
+    torch.testing.assert_close(found, attention(hidden, tokens))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from closeness import check_outputs
 from longspan.errors import InputError
 from longspan.models import (
     LongspanConfig,
@@ -213,7 +214,7 @@ def test_a_trained_model_takes_another_memory(learns, tmp_path):
     assert all(ours is theirs for ours, theirs in zip(model.parameters(), trained.parameters(), strict=True))
     long = in_segments(model, ids, segments, learns=learns)[0]
     torch.testing.assert_close(long, model(ids, use_cache=False).logits)
-    assert torch.equal(in_segments(model.with_memory(clamp_tokens=30), ids, segments, learns=learns)[0], long)
+    check_outputs(in_segments(model.with_memory(clamp_tokens=30), ids, segments, learns=learns)[0], long)
     model = model.with_memory(clamp_tokens=4)
     clamped = in_segments(model, ids, segments, learns=learns)[0]
     assert not torch.allclose(clamped, long)
@@ -288,6 +289,24 @@ def test_gradient_checkpointing_changes_nothing_behind_a_memory(reentrant):
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable({"use_reentrant": reentrant})
     torch.testing.assert_close(gradients(), plain)
+
+
+@pytest.mark.parametrize("normalization", ["pre", "post"])
+def test_training_drops_what_comes_out_of_the_last_layer(normalization):
+    """As the published code, `core_out = self.drop(core_out)`: once, behind everything, and not in the memory."""
+    model, ids = build(dropout=0.25, normalization=normalization), ids_of(3, 500)
+    plain = model.decoder(ids, use_cache=False, output_hidden_states=True)
+    model.train()
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Dropout) and layer is not model.decoder.final_dropout:
+            layer.p = 0.0
+    dropped = model.decoder(ids, use_cache=True, output_hidden_states=True)
+    kept = dropped.last_hidden_state != 0
+    torch.testing.assert_close(dropped.last_hidden_state[kept], plain.last_hidden_state[kept] / 0.75)
+    assert abs(float((~kept).double().mean()) - 0.25) < 5 * (0.25 * 0.75 / kept.numel()) ** 0.5
+    assert torch.equal(dropped.hidden_states[-1], dropped.last_hidden_state)
+    for layer, (state, before) in enumerate(zip(dropped.past_key_values.layers, plain.hidden_states, strict=False)):
+        torch.testing.assert_close(state.hidden, before[:, -7:], msg=f"memory of layer {layer}")
 
 
 @every_kind

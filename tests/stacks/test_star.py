@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from closeness import check_outputs
 from longspan import lengthen
 from longspan.attention import Tokens
 from longspan.errors import InputError
@@ -261,7 +262,7 @@ def test_a_document_is_known_by_its_greatest_states_and_its_relay(tmp_path):
     expected = labelled.classifier(labelled.model(ids).pooler_output)
     assert torch.equal(labelled(ids).logits, expected)
     labelled.save_pretrained(tmp_path)
-    assert torch.equal(LongspanForSequenceClassification.from_pretrained(tmp_path).eval()(ids).logits, expected)
+    check_outputs(LongspanForSequenceClassification.from_pretrained(tmp_path).eval()(ids).logits, expected)
     assert "attention `star` (layer 0 to 1)" in (tmp_path / "README.md").read_text()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from itertools import pairwise
 
 import pytest
@@ -189,6 +190,27 @@ def test_half_precision_weighs_in_float32():
     assert aside.ponder_times is not None
     assert aside.loss is not None
     assert aside.loss.dtype == torch.float32
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-14), (torch.bfloat16, 1e-6)])
+def test_halting_is_as_precise_as_the_model_and_float32_at_least(dtype, error):
+    """Against Graves' sums in Python's own float64, for one position of a stack whose block changes nothing."""
+    model = build(dtype=dtype, position_signal="none", step_signal="none", accumulation="sum")
+    unit, block = model.encoder.layers.halting, next(iter(model.encoder.layers))
+    torch.nn.init.constant_(unit.linear.bias, -1.7)
+    for branch in (block.attention.output, block.feed_forward.down):
+        nn.init.zeros_(branch.weight)
+        nn.init.zeros_(branch.bias)
+    block.pre, hidden = True, torch.randn(1, 1, 24, dtype=dtype)
+    logit = unit.linear(hidden).double().item()
+    stop, aside = 1 / (1 + math.exp(-logit)), Aside()
+    found = model.encoder.layers(hidden, Tokens(), aside=aside)
+    steps = min(5, math.floor(0.99 / stop) + 1)
+    paid = 0.01 * (steps + 1 - (steps - 1) * stop)
+    assert unit(hidden).item() == pytest.approx(stop, abs=error)
+    assert aside.loss is not None
+    assert aside.loss.item() == pytest.approx(paid, abs=error)
+    torch.testing.assert_close(found, hidden)
 
 
 @pytest.mark.parametrize("threshold", [0.0, -0.1, 1.01, float("nan")])

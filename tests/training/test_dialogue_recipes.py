@@ -9,8 +9,10 @@ from shutil import copytree, rmtree
 import pytest
 
 from longspan.attention.layers import spread
+from longspan.checkpoints.loading import load_tokenizer
 from longspan.cli import main
 from longspan.data.dialogue.readers import read_dialogues
+from longspan.models import LongspanConfig, LongspanForPrefixLM
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 
@@ -25,7 +27,11 @@ def test_pre_training_is_as_published(name: str) -> None:
     assert (task.max_source_tokens, task.setting) == (TOKENS[name], "paper")
     assert (settings.steps, settings.warmup_steps, settings.batch_size) == (200_000, 20_000, 64)
     assert (settings.learning_rate, settings.label_smoothing) == (2e-5, 0.1)
+    if name != "dialogled":
+        assert (task.model_class().__name__, task.pseudo_masks) == ("LongspanForPrefixLM", True)
+        task.check_model(LongspanConfig(max_position_embeddings=recipe.model.max_tokens, pseudo_masks=True))
     if name == "dialoglm-sparse":
+        assert all(spec["target_attention"] == "full" for spec in spread(recipe.model.attention, 12) if spec)
         layers = spread(recipe.model.attention, 12)
         assert [number for number, spec in enumerate(layers, 1) if spec is None] == [4, 8, 12]  # which stay full
 
@@ -33,14 +39,38 @@ def test_pre_training_is_as_published(name: str) -> None:
 @pytest.mark.parametrize("name", ["ami", "icsi", "qmsum", "tvmegasite"])
 def test_decoding_is_as_published(name: str) -> None:
     recipe = load_recipe(RECIPES / f"dialoglm-{name}.yaml")
-    beams, least = (6, 192) if name == "tvmegasite" else (8, 64 if name == "qmsum" else 256)
+    beams, least = {"tvmegasite": (6, 192), "qmsum": (6, 64)}.get(name, (8, 256))  # dense 6, sparse 8
     decoding = recipe.generation
     assert (decoding.beams, decoding.min_tokens, decoding.length_penalty) == (beams, least, 1.0)
     assert (decoding.no_repeat_ngram, decoding.no_repeat_ignored) == (3, (".",))
     assert recipe.published is not None
     settings = recipe.optimisation
-    long = (100_000, 2000, 7e-5) if name == "tvmegasite" else (5000, 500, 2e-5)
+    assert recipe.build_task().model_class().__name__ == "LongspanForPrefixLM"
+    dense = "dialoglm-dense" in recipe.model.source
+    long = (*((100_000, 2000) if name == "tvmegasite" else (5000, 500)), 7e-5 if dense else 2e-5)
     assert (settings.steps, settings.warmup_steps, settings.learning_rate, settings.batch_size) == (*long, 64)
+
+
+def test_the_hybrid_is_pre_trained_and_fine_tuned_with_pseudo_masks(tmp_path: Path) -> None:
+    """One layer reads the source by sorted blocks; fine-tuning takes attention and pseudo masks from the folder."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    changes = ["optimisation.steps=2", "data.train_rows=2", "data.validation_rows=1"]
+    train(load_recipe(RECIPES / "dialoglm-sparse.yaml", changes, smoke=True), first)
+    changes += [f"model.from={first}", "model.attention=null", "model.max_tokens=null", "task.pseudo_masks=null"]
+    train(load_recipe(RECIPES / "dialoglm-ami.yaml", changes, smoke=True), second)
+    for folder in (first, second):
+        model = LongspanForPrefixLM.from_pretrained(folder)
+        layers = [model.config.layer_attention(layer) for layer in range(2)]
+        assert [layer.mechanism for layer in layers] == ["sinkhorn", "full"]
+        assert layers[0].reads_prefix
+        assert model.config.pseudo_masks
+        assert model.config.mask_token_id == load_tokenizer(folder).mask_token_id
+        assert {"source_query", "source_key", "source_value"} <= {name for name, _ in named_attention(model)}
+
+
+def named_attention(model: LongspanForPrefixLM) -> list[tuple[str, object]]:
+    """The parts of the first layer's attention."""
+    return list(model.decoder.layers[0].attention.named_children())
 
 
 def test_the_authors_files_are_read_as_they_are(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,6 +57,50 @@ def test_a_trained_model(tiny_recipe: Path, data: Path, tmp_path: Path, capsys: 
     three = evaluate(tmp_path / "run", str(data), beams=1, max_tokens=5, batch_size=3, output=tmp_path / "out")
     assert one.predictions == three.predictions
     assert one.metrics_file.parent == tmp_path / "out"
+
+
+def test_the_report_is_the_same_to_the_last_byte_every_time(
+    bart: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """How long it took is said beside it, and kept in the result alone."""
+    command = ["evaluate", str(bart), "--data", str(data), "--limit", "1", "--max-tokens", "4", "--json"]
+    command += ["--output", str(tmp_path / "scores")]
+    seen = []
+    for _ in range(2):
+        assert main(command) == 0
+        out, err = capsys.readouterr()
+        assert "predicted and scored in" in err
+        seen.append((out, {path.name: path.read_bytes() for path in (tmp_path / "scores").iterdir()}))
+    assert seen[0] == seen[1]
+    report = json.loads(seen[0][0])
+    assert "seconds" not in report
+    predictions = seen[0][1]["papers-validation.jsonl"]
+    assert report["files"] == {"papers-validation.jsonl": hashlib.sha256(predictions).hexdigest()}
+
+
+KILLED = """
+import os, sys
+real, count = os.replace, 0
+def replace(source, target, **options):
+    global count
+    real(source, target, **options)
+    if "papers-validation" in str(target):
+        os._exit(9)
+os.replace = replace
+from longspan.cli import main
+main(sys.argv[1:])
+"""
+
+
+def test_killed_between_two_files_the_next_one_leaves_no_orphan(bart: Path, data: Path, tmp_path: Path) -> None:
+    scores = tmp_path / "scores"
+    command = ["evaluate", str(bart), "--data", str(data), "--limit", "1", "--max-tokens", "4"]
+    command += ["--output", str(scores)]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *command], check=False, capture_output=True)
+    assert killed.returncode == 9, killed.stderr
+    assert [path.name for path in scores.glob("papers*")] == ["papers-validation.json"]
+    assert main(command) == 0
+    assert sorted(path.name for path in scores.iterdir()) == ["papers-validation.json", "papers-validation.jsonl"]
 
 
 def test_a_published_checkpoint(bart: Path, data: Path) -> None:

@@ -5,10 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+import transformers
 
 from longspan.attention import attention_config
+from longspan.checkpoints import from_transformers, lengthen
 from longspan.errors import InputError
-from longspan.models import LongspanConfig, LongspanForConditionalGeneration, LongspanForMaskedLM, LongspanModel
+from longspan.models import (
+    LongspanConfig,
+    LongspanForConditionalGeneration,
+    LongspanForMaskedLM,
+    LongspanForPrefixLM,
+    LongspanModel,
+)
+from longspan.patterns import Prefix
+from longspan.tasks.dialogue.denoising import DialogueDenoising
 from longspan.tasks.language_modelling.masked_lm import MaskedLM
 from longspan.tasks.summaries.extraction import Extraction
 from longspan.training.models import for_task
@@ -44,3 +55,40 @@ def test_only_an_encoder_goes_below_another_head() -> None:
     whole = LongspanForConditionalGeneration(LongspanConfig(**SIZES, decoder_layers=1))
     with pytest.raises(InputError, match="is 'here', a LongspanForConditionalGeneration; this task needs a"):
         for_task(whole, Extraction(), "here")
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Roberta"])
+def test_an_encoder_becomes_the_single_stack_of_a_prefix_language_model(kind, caplog):
+    """UniLM's start: what the stack makes of a source alone is what the encoder makes of it, layer by layer."""
+    sizes = {"vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 40, "max_position_embeddings": 40, "initializer_range": 0.4}
+    torch.manual_seed(3)
+    theirs = getattr(transformers, f"{kind}ForMaskedLM")(getattr(transformers, f"{kind}Config")(**sizes)).eval()
+    encoder = from_transformers(theirs).double()
+    task = DialogueDenoising(model="prefix", pseudo_masks=True, max_source_tokens=20, max_target_tokens=4)
+    model = for_task(encoder, task, "source").double().eval()
+    assert isinstance(model, LongspanForPrefixLM)
+    assert model.config.pseudo_masks
+    assert not model.new_weights
+    ids = torch.randint(5, 61, (2, 17))
+    states = encoder.model(ids, output_hidden_states=True).hidden_states
+    embeds = model.decoder.embeddings.of_tokens(ids)
+    found = model.decoder(None, inputs_embeds=embeds, prefix=Prefix(17), use_cache=False, output_hidden_states=True)
+    for ours, other in zip(found.hidden_states, states, strict=True):
+        torch.testing.assert_close(ours, other)
+    table = model.decoder.embeddings.token.weight
+    assert model.lm_head.weight is table
+    hybrid = [
+        {"layers": "0-2", "mechanism": "sinkhorn", "target_attention": "full"},
+        {"layers": "3", "mechanism": "full"},
+    ]
+    sorted_ = for_task(lengthen(encoder.float(), hybrid, 64), task, "source")
+    layer = sorted_.decoder.layers[0].attention
+    assert torch.equal(layer.source_key.weight, layer.key.weight)  # as the encoder's, and not drawn
+    assert not sorted_.new_weights
+    assert not caplog.messages
+
+
+def test_pseudo_masks_are_of_a_single_stack():
+    with pytest.raises(InputError, match="pseudo_masks=True is of model='prefix', and model is 'encoder_decoder'"):
+        DialogueDenoising(pseudo_masks=True)

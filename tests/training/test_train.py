@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.errors import InputError
 from longspan.models import LongspanForConditionalGeneration
+from longspan.training.arguments import check_sharding
 from longspan.training.checkpoints import complete_checkpoints
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
@@ -105,3 +106,38 @@ def test_killed_at_any_moment_and_resumed_the_losses_are_the_same(
 def _environment() -> dict[str, str]:
     """As this process computes: the sum of a matrix product depends on the number of threads."""
     return {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
+
+
+def test_resumed_before_the_first_checkpoint_it_says_that_it_starts_over(
+    tiny_recipe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recipe, folder = load_recipe(tiny_recipe, ["optimisation.steps=1"]), tmp_path / "run"
+    train(recipe, folder)
+    assert "starts over" not in caplog.text
+    rmtree(folder / "checkpoints")
+    (folder / "metrics.json").unlink()
+    train(recipe, folder, resume=True)
+    assert "checkpoints holds no checkpoint yet, so training starts over from step 0" in caplog.text
+    caplog.clear()
+    train(recipe, tmp_path / "other", resume=True)  # nothing was there to go on with
+    assert "starts over" not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"])
+def test_weights_that_accelerate_is_to_divide_are_refused(
+    name: str, tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "false")
+    check_sharding()
+    monkeypatch.setenv(name, "true")
+    with pytest.raises(InputError, match=rf"{name}=true asks for .*; leave it out of accelerate's configuration"):
+        train(load_recipe(tiny_recipe), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_source_must_be_there_though_the_first_has_rows_enough(tiny_recipe: Path, tmp_path: Path) -> None:
+    for part in ("train", "validation"):
+        changes = [f"data.{part}=[synthetic,gone]", f"data.{part}_rows=2", "optimisation.steps=1"]
+        with pytest.raises(InputError, match="data='gone' is no file"):
+            train(load_recipe(tiny_recipe, changes), tmp_path / "run")
+        assert not (tmp_path / "run").exists()

@@ -48,9 +48,12 @@ class AttentionConfig:
     """What these tables are, in words."""
     trained: ClassVar[tuple[str, ...]] = ()
     """Options that trained weights decide, so that a longer model made from them cannot choose others."""
+    prefix_options: ClassVar[Mapping[str, Any]] = {}
+    """Options beside which the causal form reads a source both ways, where it does not by default."""
     exempt: ClassVar[Mapping[str, str]] = {}
     """Laws of `tests/contract` that do not apply, each with the reason, which stands in the refusal: `"bidirectional"`,
-    `"causal"`, `"state"`, `"globals"`, and one of which only the cost speaks: `"linear"`."""
+    `"causal"`, `"state"`, `"globals"`; one of which only the cost speaks, `"linear"`; and `"future"`, of a causal form
+    that is what was published and not causal to the bit."""
 
     earlier_defaults: ClassVar[Mapping[str, Any]] = {}
     """Option → what it was, or stood for, up to version 0.2, where that is not its default today: read into folders of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,7 @@ from longspan.attention.parts.tokens import Tokens, real_first
 from longspan.attention.parts.windows import shifted
 from longspan.errors import InputError
 from longspan.ops.attend import attend
-from longspan.patterns import Blocks, Full, Pattern, PerHead, RandomBlocks
+from longspan.patterns import Blocks, DrawnBlocks, Full, Pattern, PerHead, PlannedBlocks, RandomBlocks
 from longspan.patterns.random_blocks import MOST_BLOCKS
 from longspan.settings import Count, Range, Whole
 
@@ -43,12 +43,20 @@ class BigBirdConfig(AttentionConfig):
         side_blocks: neighbours that a block sees on each side; the published window of three blocks is 1.
         global_blocks: blocks at each end of the document whose tokens are global.
         extra_tokens: tokens in front of the document that are global; blocks are counted after them.
-        random_blocks: blocks that a block sees besides: on average with "paper", exactly with "transformers".
-        random: "paper" draws once for each head, as `RandomBlocks` does, whatever the length, and counts the real
-            tokens of each row: a document gives the same alone, padded and in company. "transformers" is what
+        random_blocks: blocks that a block sees besides, or all that are left where these are fewer.
+        random: "paper" counts the real tokens of each row: a document gives the same alone, padded and in company; see
+            `draw`. "transformers" is what
             transformers' `attention_type="block_sparse"` computes: up to (5 + 2·random_blocks)·block_tokens tokens full
             attention; beyond, blocks of the padded input, of which random ones may coincide with others and then count
             twice. In evaluation all of them are the first block, which therefore counts 1 + random_blocks times.
+        draw: "exact" draws `random_blocks` for every block of queries and every head, uniformly among the blocks of the
+            document that are neither its neighbours nor global, by the number of blocks in the document: so the
+            beginning of a document draws otherwise in it than alone. "average" is what Longspan drew up to 0.2:
+            `RandomBlocks`, whatever the length, `random_blocks` on average, more for the first blocks than for the
+            last. With "transformers" it is not read.
+        random_scope: which blocks "exact" draws among: "all"; "prefix1024" those within the first 1,024 tokens, as the
+            released models did at 1,024, 3,072 and 4,096 tokens; "plan" as they did at other lengths, mostly among the
+            first 2·random_blocks + 5, see `PlannedBlocks`.
         seed: start of the draws; the published models draw from the number of the layer.
         drawn_tokens: with "transformers", the positions of the published model, on which its draws depend.
         separate_global_projections: global queries use `global_query`, `global_key`, `global_value`.
@@ -61,6 +69,7 @@ class BigBirdConfig(AttentionConfig):
         "causal": "all tokens see the last block",
         "state": "it has no causal form",
     }
+    earlier_defaults: ClassVar[Mapping[str, Any]] = {"draw": "average"}
 
     block_tokens: Count = 64
     side_blocks: Whole = 1
@@ -68,6 +77,8 @@ class BigBirdConfig(AttentionConfig):
     extra_tokens: Whole = 0
     random_blocks: Annotated[int, Range(0, MOST_BLOCKS)] = 3
     random: Literal["paper", "transformers"] = "paper"
+    draw: Literal["exact", "average"] = "exact"
+    random_scope: Literal["all", "prefix1024", "plan"] = "all"
     seed: Annotated[int, Range(0, 2**20)] = 0
     drawn_tokens: Count = 4096
     separate_global_projections: bool = False
@@ -81,6 +92,26 @@ class BigBirdConfig(AttentionConfig):
                         f"{name}={getattr(self, name)} is not what transformers' BigBird computes, which has {only}; "
                         "leave it out, or choose random='paper'"
                     )
+        if self.random_scope != "all":
+            self._check_scope()
+
+    def _check_scope(self) -> None:
+        """Raise where `random_scope` would not be read, or leaves nothing to draw."""
+        scope = f"random_scope={self.random_scope!r}"
+        if self.random == "transformers":
+            raise InputError(f"{scope} belongs to random='paper', as 'transformers' draws where it does; leave it out")
+        if self.draw == "average":
+            raise InputError(f"{scope} belongs to draw='exact', as 'average' knows no scope; leave one of them out")
+        if self.extra_tokens:
+            raise InputError(
+                f"{scope} counts blocks from the first token, and extra_tokens={self.extra_tokens} come before; choose "
+                "random_scope='all'"
+            )
+        if self.random_scope == "prefix1024" and PREFIX // self.block_tokens <= self.global_blocks:
+            raise InputError(
+                f"{scope} has no block to draw with block_tokens={self.block_tokens} and "
+                f"global_blocks={self.global_blocks}; choose smaller or fewer, or random_scope='all'"
+            )
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         around = (2 * self.side_blocks + 1 + self.random_blocks) * self.block_tokens
@@ -127,6 +158,8 @@ class BigBirdConfig(AttentionConfig):
 
 PUBLISHED = {"side_blocks": 1, "global_blocks": 1, "extra_tokens": 0, "separate_global_projections": False}
 """Options that the published form does not have."""
+PREFIX = 1024
+"""Tokens among which `random_scope="prefix1024"` draws."""
 
 
 class BigBirdAttention(CountedAttention):
@@ -135,7 +168,7 @@ class BigBirdAttention(CountedAttention):
     config: BigBirdConfig
 
     def make_pattern(self) -> Pattern:
-        """Window and random blocks: what does not depend on the document's end."""
+        """Window and random blocks; the tokens at the document's ends, which are global, come as slots."""
         config = self.config
         size, sides, start = config.block_tokens, config.side_blocks, config.extra_tokens
         window = Blocks(size, sides, sides, start)
@@ -143,7 +176,14 @@ class BigBirdAttention(CountedAttention):
             return window
         after = start + config.global_blocks * size  # the global blocks in front are seen anyway
         seeds = [config.seed * MOST_HEADS + head for head in range(self.heads)]
-        return PerHead([window | RandomBlocks(size, config.random_blocks, seed, after, sides) for seed in seeds])
+        drawn = [(size, config.random_blocks, seed, after, sides) for seed in seeds]
+        if config.draw == "average":
+            return PerHead([window | RandomBlocks(*each) for each in drawn])
+        ends = config.global_blocks
+        if config.random_scope == "plan":
+            return PerHead([window | PlannedBlocks(*each, ends=ends) for each in drawn])
+        within = PREFIX // size - ends if config.random_scope == "prefix1024" else 0
+        return PerHead([window | DrawnBlocks(*each, ends=ends, within=within) for each in drawn])
 
     def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
         return super().context(hidden, self.with_ends(hidden, tokens), state)

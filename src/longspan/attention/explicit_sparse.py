@@ -20,6 +20,10 @@ from longspan.settings import Count, Share
 class ExplicitSparseConfig(AttentionConfig):
     """A query attends to the `top_k` keys with the highest scores in each head; what ties with the last of them stays.
 
+    Scores tie when they are equal up to rounding, within 32 units of it (`longspan.ops.top_scores.ROUNDING`): so tokens
+    that repeat each other stay or go together, alone, padded, in a batch and step by step. In half precision the
+    projections are rounded to it before they are compared, by which equal tokens may come apart.
+
     All pairs are scored: this is a method for quality, not for long texts. Memory is linear all the same, since scores
     are computed for some queries at a time and never kept. Global tokens change nothing here, because every token may
     attend everywhere.

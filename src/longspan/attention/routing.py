@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
@@ -42,7 +41,13 @@ class RoutingConfig(AttentionConfig):
         selection: "nearest" puts every token into the cluster of its nearest centroid, where it sees the nearest
             `cluster_tokens` others; queries are their own keys. "balanced" is published: every centroid takes as many
             queries, and as many keys, ⌈n / clusters⌉ of n real tokens, so that a token may be in several clusters or in
-            none. That choice depends on the whole text, hence it has no causal form here.
+            none. That choice depends on the whole text.
+        causal_form: "exact" has no causal form of balanced clusters, since none of them is causal to the bit. With
+            "published" they have the paper's: queries are their own keys, a token sees those of its cluster before
+            itself, but **which tokens are in a cluster is chosen from the whole text, so that the future leaks**: a
+            later token that is more like the centroid pushes an earlier one out. Likelihoods of such a model are too
+            good, a token is written by a choice among those before it only, which is another than in training, and
+            there is no state, so that every step reads the whole text again. For comparisons with published numbers.
         cluster_tokens: tokens of its cluster that a query sees before itself and, both ways, after itself; only with
             "nearest" (paper: w, which is n / k there).
         decay: share of a centroid that stays at each step of training (paper: λ).
@@ -64,6 +69,7 @@ class RoutingConfig(AttentionConfig):
     routing_share: Annotated[float, Range(0, below=1)] = 0.5
     clusters: Count = 32
     selection: Literal["nearest", "balanced"] = "nearest"
+    causal_form: Literal["exact", "published"] = "exact"
     cluster_tokens: Count = 128
     decay: Share = 0.999
     first_iterations: Whole = 10
@@ -71,9 +77,16 @@ class RoutingConfig(AttentionConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        leaks = self.causal_form == "published"
+        if leaks and self.selection != "balanced":
+            raise InputError(
+                f"causal_form='published' is the paper's of selection='balanced', and selection={self.selection!r} has "
+                "an exact one; leave it out"
+            )
         if self.selection == "balanced":
             # Of these options, not of all; `getattr` finds what stands in the instance before what the class says.
-            for name, value in {"causal": False, "incremental": False, "exempt": BALANCED}.items():
+            exempt = BALANCED | ({"future": LEAK, "state": WHOLE} if leaks else {"causal": WHOLE})
+            for name, value in {"causal": leaks, "incremental": False, "exempt": exempt}.items():
                 object.__setattr__(self, name, value)
 
     @property
@@ -97,7 +110,8 @@ class RoutingConfig(AttentionConfig):
         each, more = divmod(length, self.clusters)
         sizes = ((each + 1, more), (each, self.clusters - more))
         if self.selection == "balanced":
-            far = float(self.clusters * (each + bool(more)) ** 2)
+            size = each + bool(more)
+            far = float(self.clusters * ((size * (size - 1) // 2 + min(size, 1)) if causal else size**2))
         else:
             far = float(sum(many * self._seen_in(size, causal) for size, many in sizes))
         return (1 - self.routing_share) * near + self.routing_share * far / max(length, 1)
@@ -111,7 +125,7 @@ class RoutingConfig(AttentionConfig):
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
         """The products with the centroids are part of `mixing`, twice where queries and keys are two."""
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
-        times = 2 if self.selection == "balanced" else 1
+        times = 2 if self.selection == "balanced" and not causal else 1
         products = times * round(self.routing_share * heads) * (width // heads) * self.clusters * length
         return replace(cost, mixing=cost.mixing + products)
 
@@ -121,7 +135,7 @@ class RoutingConfig(AttentionConfig):
         return kept + 2 * self.costs(length=length, width=width, heads=heads, causal=causal).weights
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        if not causal:
+        if not causal or self.causal_form == "published":
             return needed.any().expand(needed.shape)
         return needed.flip(0).cumsum(0).flip(0) > 0
 
@@ -129,12 +143,10 @@ class RoutingConfig(AttentionConfig):
         return RoutingAttention(self, width=width, heads=heads, causal=causal)
 
 
-BALANCED: Mapping[str, str] = {
-    "causal": "balanced clusters choose their members from the whole text, later tokens included",
-    "state": "it has no causal form",
-    "linear": "balanced clusters grow with the text",
-}
-"""What balanced clusters are exempt from."""
+WHOLE = "balanced clusters choose their members from the whole text, later tokens included"
+LEAK = "the published causal form chooses the members of a cluster from the whole text, so that the future leaks"
+BALANCED: dict[str, str] = {"state": "it has no causal form", "linear": "balanced clusters grow with the text"}
+"""What balanced clusters are exempt from, in every form."""
 
 
 class RoutingAttention(CentroidAttention):
@@ -156,7 +168,7 @@ class RoutingAttention(CentroidAttention):
 
     def new_state(self) -> State:
         """The window of the local heads and the last tokens of every cluster, of constant size, in the causal form."""
-        if not self.causal:
+        if not self.keeps_state:
             return super().new_state()
         from longspan.attention.parts.state import RecurrentLayer
 
@@ -185,11 +197,14 @@ class RoutingAttention(CentroidAttention):
             self.centroids.note(unit, mask)
             limits = {"left": self.left, "right": self.right, "dropout_prob": self.dropout_prob}
             return attend_clusters(query, query, value, clusters, self.config.clusters, **limits)
+        real, options = _real(query, mask), {"causal": self.causal, "dropout_prob": self.dropout_prob}
+        if self.causal:
+            self.centroids.note(unit, mask)
+            return attend_balanced(query, query, value, self.centroids.centres, real, **options)
         key, unit_key = normal(key)
         twice = None if mask is None else torch.cat([mask, mask], 1)
         self.centroids.note(torch.cat([unit, unit_key], 2), twice)
-        real = _real(query, mask)
-        return attend_balanced(query, key, value, self.centroids.centres, real, dropout_prob=self.dropout_prob)
+        return attend_balanced(query, key, value, self.centroids.centres, real, **options)
 
     def _clusters(self, unit: Tensor, mask: Tensor | None) -> Tensor:
         """The cluster of each token in each head, `(B, H', T)`, −1 where it is padded."""
@@ -207,7 +222,9 @@ class RoutingAttention(CentroidAttention):
             seen = cluster_mask(clusters, self.config.clusters, left=self.left, right=self.right)
             far = dense_weights(query, query, seen, scale=self.scale)
         else:
-            far = balanced_weights(query, key, self.centroids.centres, _real(query, tokens.mask))
+            key = query if self.causal else key
+            real = _real(query, tokens.mask)
+            far = balanced_weights(query, key, self.centroids.centres, real, causal=self.causal)
         return torch.cat([near, far.to(near.dtype)], 1)
 
     def _continued(

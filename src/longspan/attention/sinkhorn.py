@@ -16,9 +16,15 @@ from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, real_first, undone
 from longspan.errors import InputError
+from longspan.ops.attend import attend
 from longspan.ops.reference import full_precision
 from longspan.ops.sinkhorn import NOTHING, attend_blocks, block_means, block_weights, earlier, means_so_far, sinkhorn
+from longspan.patterns import Causal
 from longspan.settings import Count, Range
+
+TIES = 1024
+"""Units of rounding by which entries of a sorting may differ and still count as equal: a logit, its logarithm and the
+sums over rows and columns each lose some, by how many blocks there are, padded ones included."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +43,12 @@ class SinkhornConfig(AttentionConfig):
             DialogLM's code, or "columns", as up to version 0.2.
         temperature: what logits are divided by, τ.
         noise: in training, so much Gumbel noise is added to the logits; 0 for none.
-        hard_sort: each block gets the one block that suits it best, whole; gradients are those of the mixture.
+        hard_sort: each block gets the one block that suits it best, whole; gradients are those of the mixture. Of
+            blocks that suit it equally well, up to rounding, it gets the first.
+        target_attention: what the causal form shows to a token: "sorted", its own block and what the blocks before are
+            sorted to; or "full", everything before it. That is the layer of DialogLM's hybrid: a source
+            (`Tokens.prefix`) is read by sorted blocks, both ways, with queries, keys and values of its own
+            (`source_query` and so on, which start as copies), and all of it is seen by the target behind it.
     """
 
     mechanism: ClassVar[str] = "sinkhorn"
@@ -51,6 +62,7 @@ class SinkhornConfig(AttentionConfig):
     }
 
     earlier_defaults: ClassVar[Mapping[str, Any]] = {"first_normalized": "columns"}
+    prefix_options: ClassVar[Mapping[str, Any]] = {"target_attention": "full"}
 
     block_tokens: Count = 64
     sort_net: Literal["bilinear", "linear", "mlp"] = "bilinear"
@@ -60,6 +72,11 @@ class SinkhornConfig(AttentionConfig):
     temperature: Annotated[float, Range(above=0, maximum=1000)] = 0.75
     noise: Annotated[float, Range(0, 1000)] = 1.0
     hard_sort: bool = False
+    target_attention: Literal["sorted", "full"] = "sorted"
+
+    @property
+    def reads_prefix(self) -> bool:
+        return self.target_attention == "full"
 
     @property
     def idle(self) -> frozenset[str]:
@@ -68,7 +85,9 @@ class SinkhornConfig(AttentionConfig):
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         """Those of a block's own tokens and of as many sorted ones, and the work of sorting: a pair of blocks is mixed
-        by as many multiply-adds as b scores take."""
+        by as many multiply-adds as b scores take. A target, without a source, has those of full attention."""
+        if causal and self.reads_prefix:
+            return (length + 1) / 2
         return 2.0 * self.block_tokens + self._blocks(length) ** 2 * self.block_tokens / max(length, 1)
 
     def _blocks(self, length: int) -> int:
@@ -77,6 +96,8 @@ class SinkhornConfig(AttentionConfig):
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
         """Scores, with the mixing of blocks among them; the sort net's own products are on top."""
         cost, blocks = super().costs(length=length, width=width, heads=heads, causal=causal), self._blocks(length)
+        if causal and self.reads_prefix:
+            return cost
         descriptor, columns = 2 * width // heads, self.most_blocks
         nets = {
             "bilinear": width * blocks**2,
@@ -105,9 +126,17 @@ class SinkhornAttention(ProjectedAttention):
     """The module of `SinkhornConfig`."""
 
     config: SinkhornConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    source_query: nn.Linear
+    source_key: nn.Linear
+    source_value: nn.Linear
 
     def __init__(self, config: SinkhornConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
+        self.shows_all = causal and config.reads_prefix
+        self.sorts_causally = causal and not self.shows_all
+        self.pattern = Causal()  # of a target that sees everything before it
+        for name in self.starts_from:
+            setattr(self, name, nn.Linear(width, heads * self.head_width))
         pair = 2 * self.head_width
         if config.sort_net == "mlp":
             self.sort_inner = nn.Parameter(torch.empty(heads, pair, pair))
@@ -118,12 +147,19 @@ class SinkhornAttention(ProjectedAttention):
     @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
         """N(0, std) for the sort net, so that a block is at first a mixture of all."""
+        super().init_extra_weights(std)
         for name in ("sort_inner", "sort_outer"):
             if hasattr(self, name):
                 nn.init.normal_(getattr(self, name), std=std)
 
+    @property
+    def starts_from(self) -> Mapping[str, str]:
+        """A source's own projections start as those by which the target sees it."""
+        return {f"source_{name}": name for name in ("query", "key", "value")} if self.shows_all else {}
+
     def new_state(self) -> State:
-        """Queries, beside the keys, and values of every position so far, where the form is causal."""
+        """Queries, beside the keys, and values of every position so far, where the form is causal; no queries where a
+        target sees everything."""
         if not self.causal:
             return super().new_state()
         from transformers.cache_utils import DynamicLayer
@@ -131,7 +167,9 @@ class SinkhornAttention(ProjectedAttention):
         return DynamicLayer()
 
     def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
-        new, size = hidden.shape[1], self.config.block_tokens
+        if self.shows_all:
+            return self._source_and_target(hidden, tokens, state)
+        new = hidden.shape[1]
         query, key, value = self.project(hidden)
         if state is not None:
             both, value = state.update(torch.cat([query, key], -1), value)
@@ -142,9 +180,48 @@ class SinkhornAttention(ProjectedAttention):
         if not new:
             return hidden
         mask = tokens.last_mask(key.shape[2])
-        query, key, value, real, place = self._blocks(query, key, value, mask)
-        order, first, place = self.order(query, key, real), 0, place[:, place.shape[1] - new :]
+        return self._in_blocks(query, key, value, mask, None if state is None else new)
+
+    def _source_and_target(self, hidden: Tensor, tokens: Tokens, state: State | None) -> Tensor:
+        """A source by sorted blocks, and what each token of the target gathers from everything before it, by the keys
+        and values that the state keeps: `(B, T, E)`."""
+        length = hidden.shape[1]
+        count = 0 if tokens.prefix is None else min(tokens.prefix.count, length)
+        key, value = self.split_heads(self.key(hidden)), self.split_heads(self.value(hidden))
         if state is not None:
+            key, value = state.update(key, value)
+            if state.is_compileable:  # a preallocated layer hands out places that are still empty
+                seen = int(state.get_seq_length())
+                key, value = key[:, :, :seen], value[:, :, :seen]
+        target = attend(
+            self.split_heads(self.query(hidden[:, count:])),
+            key,
+            value,
+            pattern=self.shown(tokens),
+            key_mask=tokens.last_mask(key.shape[2]),
+            dropout_prob=self.dropout_prob,
+            query_offset=key.shape[2] - length + count,
+        )
+        if not count:
+            return self.merge_heads(target)
+        source = self._in_blocks(*self._of_source(hidden[:, :count]), _first(tokens.mask, count))
+        return torch.cat([source, self.merge_heads(target)], 1)
+
+    def _of_source(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of a source, `(B, H, T, D)` each."""
+        query, key, value = self.source_query(hidden), self.source_key(hidden), self.source_value(hidden)
+        return self.split_heads(query), self.split_heads(key), self.split_heads(value)
+
+    def _in_blocks(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, new: int | None = None
+    ) -> Tensor:
+        """What tokens `(B, H, T, D)` gather from their block and the one sorted for it, `(B, T, E)`; of a text that is
+        continued, the `new` last ones."""
+        size, length = self.config.block_tokens, query.shape[2]
+        query, key, value, real, place = self._blocks(query, key, value, mask)
+        order, first = self.order(query, key, real), 0
+        if new is not None:
+            place = place[:, length - new :]
             first = int(place.min()) // size
         context = attend_blocks(
             query[:, :, first:],
@@ -153,13 +230,13 @@ class SinkhornAttention(ProjectedAttention):
             real,
             order[:, :, first:],
             scale=self.scale,
-            causal=self.causal,
+            causal=self.sorts_causally,
             dropout_prob=self.dropout_prob,
         )
         context = context.permute(0, 2, 3, 1, 4)
-        if mask is None and state is None and not torch.compiler.is_compiling():
-            return context.flatten(3).flatten(1, 2)[:, :new]
-        rows = torch.arange(len(hidden), device=hidden.device)[:, None]
+        if mask is None and new is None and not torch.compiler.is_compiling():
+            return context.flatten(3).flatten(1, 2)[:, :length]
+        rows = torch.arange(len(place), device=place.device)[:, None]
         context = context[rows, place // size - first, place % size]
         return context.flatten(2)
 
@@ -167,12 +244,24 @@ class SinkhornAttention(ProjectedAttention):
         if not hidden.shape[1]:
             return hidden.new_zeros(hidden.shape[0], self.heads, 0, 0)
         query, key, value = self.project(hidden)
-        blocks = self._blocks(query, key, value, tokens.mask)
+        if not self.shows_all:
+            return self._sorted_weights(query, key, value, tokens.mask)
+        weights = self.dense_weights(query, key, tokens)
+        if tokens.prefix is None or not tokens.prefix.count:
+            return weights
+        count = min(tokens.prefix.count, hidden.shape[1])
+        source = self._sorted_weights(*self._of_source(hidden[:, :count]), _first(tokens.mask, count))
+        source = F.pad(source, (0, hidden.shape[1] - count)).to(weights.dtype)
+        return torch.cat([source, weights[:, :, count:]], 2)
+
+    def _sorted_weights(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """The dense form of `_in_blocks`, `(B, H, T, T)`."""
+        blocks = self._blocks(query, key, value, mask)
         matrix, place = self.order(blocks[0], blocks[1], blocks[3]), blocks[4]
-        if tokens.mask is not None:
-            place = torch.where(tokens.mask, place, -1)
+        if mask is not None:
+            place = torch.where(mask, place, -1)
         size = self.config.block_tokens
-        return block_weights(query, key, place, matrix, size=size, scale=self.scale, causal=self.causal)
+        return block_weights(query, key, place, matrix, size=size, scale=self.scale, causal=self.sorts_causally)
 
     def _blocks(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
         """Queries, keys and values `(B, H, T, D)` as blocks `(B, H, N, b, D)`, real tokens first; which are real,
@@ -207,22 +296,22 @@ class SinkhornAttention(ProjectedAttention):
         """The sorting of blocks `(B, H, N, b, D)`: `(B, H, N, N)`, a row for what each block gets."""
         wide, config, blocks = torch.promote_types(query.dtype, torch.float32), self.config, real[:, :, 0]
         query, key = query.to(wide), key.to(wide)
-        means = means_so_far if self.causal else block_means
+        means = means_so_far if self.sorts_causally else block_means
         with full_precision(query):
             other = block_means(key, real)
-            logits = self._logits(means(query, real), means(key, real) if self.causal else other, other)
+            logits = self._logits(means(query, real), means(key, real) if self.sorts_causally else other, other)
         logits = (logits.relu() + NOTHING).log()
         if self.training and config.noise:
             uniform = torch.rand_like(logits).clamp(min=torch.finfo(wide).tiny, max=1 - torch.finfo(wide).eps)
             logits = logits - config.noise * (-uniform.log()).log()
         logits = logits / config.temperature
-        if self.causal:
+        if self.sorts_causally:
             order = earlier(logits, blocks)
         else:
             order = sinkhorn(logits, blocks, config.iterations, first=config.first_normalized)
         if not config.hard_sort or not order.numel():
             return order
-        best = torch.zeros_like(order).scatter(-1, order.argmax(-1, keepdim=True), 1)
+        best = torch.zeros_like(order).scatter(-1, _first_best(order.detach()), 1)
         best = best.masked_fill(order.sum(-1, keepdim=True) == 0, 0)
         return best + (order - order.detach())
 
@@ -240,3 +329,14 @@ class SinkhornAttention(ProjectedAttention):
         if self.config.sort_net == "mlp":
             described = (described @ self.sort_inner.to(described.dtype)).relu()
         return (described @ self.sort_outer.to(described.dtype))[..., :count]
+
+
+def _first_best(order: Tensor) -> Tensor:
+    """The first column `(…, N, 1)` that has the largest entry of its row, or one that differs from it by rounding."""
+    ties = order >= order.amax(-1, keepdim=True) * (1 - TIES * torch.finfo(order.dtype).eps)
+    return ties.to(torch.uint8).argmax(-1, keepdim=True)
+
+
+def _first(mask: Tensor | None, count: int) -> Tensor | None:
+    """Of the mask `(B, T)` that of the first tokens."""
+    return None if mask is None else mask[:, :count]

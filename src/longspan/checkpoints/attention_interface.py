@@ -29,6 +29,7 @@ from longspan.models.tokens import check_mask
 from longspan.ops.attend import attend
 from longspan.patterns import Pattern, parse
 from longspan.patterns.text import text_of
+from longspan.settings import check_kind
 
 NAME = "longspan"
 
@@ -55,6 +56,7 @@ def use_attention(model: PreTrainedModel, pattern: Pattern | str) -> PreTrainedM
         InputError: an encoder–decoder, a model with an attention of its own, an encoder with windows of its own, or a
             pattern that cannot be read; the model is then as it was. Three tokens are run through it to find out.
     """
+    check_kind(model, "model", PreTrainedModel, "a transformers model")
     config: Any = model.config
     if getattr(config, "is_encoder_decoder", False) or getattr(config, "add_cross_attention", False):
         raise InputError(

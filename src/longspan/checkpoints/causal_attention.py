@@ -18,6 +18,7 @@ from torch import Tensor
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.patterns import Causal, Full, Pattern, Span, Window
+from longspan.patterns.base import shortened
 
 FEW_QUERIES = 32
 """Up to so many queries, one mask of them over all keys is cheaper than a layout of tiles for each new length."""
@@ -194,7 +195,8 @@ def attend_causal(
         `(B, H, T, Dv)`.
 
     Raises:
-        InputError: another number of keys than the mask was made for, or a pattern for another number of heads.
+        InputError: another number of keys than the mask was made for, a pattern for another number of heads, or one
+            that depends on the length of the text.
     """
     queries, keys = query.shape[2], key.shape[2]
     if places.shape[-1] != keys + queries + 1:
@@ -205,6 +207,11 @@ def attend_causal(
     if pattern.heads not in (None, query.shape[1]):
         raise InputError(
             f"pattern has {pattern.heads} heads and query has {query.shape[1]}; give one pattern for each head"
+        )
+    if pattern.reads_length:
+        raise InputError(
+            f"pattern '{shortened(str(pattern))}' depends on the length of the text, which grows while a decoder "
+            "writes; take random_blocks instead of drawn_blocks, or give the number of blocks"
         )
     found = Places.of(places, queries, keys)
     options = {"scale": query.shape[-1] ** -0.5 if scale is None else scale, "dropout": dropout}

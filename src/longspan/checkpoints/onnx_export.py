@@ -14,9 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from longspan.checkpoints.sources import check_path
 from longspan.errors import InputError
 from longspan.extras import require
+from longspan.files import put_in_place
 from longspan.models import LongspanPreTrainedModel
+from longspan.settings import check_kind
 
 OUTPUTS = {
     "LongspanModel": ("last_hidden_state",),
@@ -49,7 +52,9 @@ def to_onnx(model: LongspanPreTrainedModel, file: str | Path) -> Path:
         InputError: another model, half precision, another ending, a folder that does not exist, the 'onnx' extra is
             missing, or the model has a part that ONNX cannot express.
     """
+    check_kind(file, "file", (str, Path), "a path that ends in .onnx")
     path = Path(os.path.expanduser(file))
+    check_path(path, "file")
     _check(model, path)
     for module in ("onnxscript", "onnx", "onnxruntime"):
         require(module, extra="onnx", purpose="writing ONNX files")
@@ -60,7 +65,7 @@ def to_onnx(model: LongspanPreTrainedModel, file: str | Path) -> Path:
             partial = Path(folder) / path.name
             _export(model, partial)
             _compare(model, partial)
-            os.replace(partial, path)
+            put_in_place(partial, path)
     finally:
         model.train(was_training)
     return path

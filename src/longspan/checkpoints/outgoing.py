@@ -15,6 +15,7 @@ from longspan.checkpoints.mapping import Architecture, Head, reverse, transfer
 from longspan.checkpoints.plain_folders import PLAIN
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
+from longspan.settings import check_kind
 
 
 def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = None) -> PreTrainedModel:
@@ -62,6 +63,8 @@ def _exported(model: LongspanPreTrainedModel, architecture: str | None) -> tuple
     Left to itself, a model returns as the architecture that it came from where that still says everything, and else as
     the one that its configuration looks like.
     """
+    if architecture is not None:
+        check_kind(architecture, "architecture", str, "the model_type of an architecture of transformers")
     natural = architecture or natural_architecture(model.config)
     if natural in PLAIN:
         raise InputError(

@@ -17,13 +17,15 @@ from longspan.checkpoints.plain_folders import is_plain_folder, read_plain_folde
 from longspan.checkpoints.registry import ARCHITECTURES, class_for
 from longspan.errors import InputError, one_sentence
 from longspan.progress import without_file_bars, without_loading_notes
+from longspan.settings import show
 
 
 def load_any(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     """The Longspan or transformers model that `model_or_path` stands for, in evaluation mode when it is loaded here.
 
     Args:
-        model_or_path: an instance (returned as it is), a directory written by `save_pretrained`, or a Hub name.
+        model_or_path: an instance (returned as it is), a directory written by `save_pretrained`, or a Hub name; which
+            of the two a text is, where there is no such directory, says `longspan.checkpoints.hub.is_path`.
 
     Raises:
         InputError: the directory is missing, holds no safetensors, only a pickle, a damaged file, an unknown
@@ -39,6 +41,7 @@ def load_any(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     if not str(model_or_path).strip():
         raise InputError(f"model {str(model_or_path)!r} names nothing; give a directory or a model name")
     path, held = Path(os.path.expanduser(model_or_path)), None
+    check_path(path, "model")
     if path.is_dir() and is_plain_folder(path):
         return read_plain_folder(path)
     if path.is_dir():
@@ -46,8 +49,6 @@ def load_any(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
         name = str(path)
     elif path.exists():
         raise InputError(f"model '{path}' is a file; give the directory that holds config.json and model.safetensors")
-    elif path.is_absolute() or str(model_or_path).startswith((".", "~")) or len(path.parts) > 2:
-        raise InputError(f"model directory '{path}' does not exist; give an existing directory or a model name")
     else:
         name = str(model_or_path)
         check_reachable(name)
@@ -57,6 +58,17 @@ def load_any(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
     if held is not None:
         _check_size(name, model_class, held)
     return _load(name, model_class)
+
+
+def check_path(path: Path, argument: str) -> None:
+    """Refuse a path that the system cannot even look for: too long a name, a NUL, links in a circle."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise InputError(f"{argument} {show(str(path))} cannot be used ({reason}); give an existing one") from error
 
 
 def _read_config(name: str) -> dict[str, Any]:

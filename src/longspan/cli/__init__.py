@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from longspan.cli.terminal import Told, complain, say, silence, usable_streams
-from longspan.errors import InputError
+from longspan.errors import InputError, is_out_of_memory, memory_sentence
 from longspan.version import __version__
 
 COMMANDS = {
@@ -36,6 +36,7 @@ COMMANDS = {
     "importance": "The main jobs",
     "train": "Models",
     "recipes": "Models",
+    "data": "Models",
     "tokenizer": "Models",
     "evaluate": "Models",
     "lengthen": "Models",
@@ -71,13 +72,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output (`| head`) went away
         silence()
         return 1
-    except OSError as error:
-        if error.filename is not None:
-            return _fail(f"{error.filename}: {(error.strerror or 'cannot be used').lower()}")
-        if not _is_output(error):
+    except Exception as error:  # of ours, if the system does not explain it
+        reason = _of_the_system(error)
+        if reason is None:
             raise
-        silence()
-        return _fail(f"standard output cannot be written ({(error.strerror or str(error)).lower()}); send it elsewhere")
+        return _fail(reason)
+
+
+def _of_the_system(error: Exception) -> str | None:
+    """What an exception says of the system on which this runs, as a sentence; `None` if it says nothing of it."""
+    if is_out_of_memory(error):
+        return memory_sentence(error)
+    if not isinstance(error, OSError):
+        return None
+    if error.filename is not None:
+        return f"{error.filename}: {(error.strerror or 'cannot be used').lower()}"
+    if not _is_output(error):
+        return None
+    silence()
+    return f"standard output cannot be written ({(error.strerror or str(error)).lower()}); send it elsewhere"
 
 
 def _is_output(error: OSError) -> bool:

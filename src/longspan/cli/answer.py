@@ -70,7 +70,7 @@ def answer(
     for question in asked:
         check_question(question)
     if picture is not None:
-        _check_picture(picture, sources, asked)
+        _check_picture(picture, sources, asked, [model, index])
     answerer = _opened(sources, model, encoding, raw) if index is None else _opened_index(index, model)
     done: list[DocumentAnswer] = []
     for question in asked:
@@ -126,14 +126,16 @@ def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tup
     return sources, [question]
 
 
-def _check_picture(picture: Path, sources: Sequence[str], questions: Sequence[str]) -> None:
+def _check_picture(
+    picture: Path, sources: Sequence[str], questions: Sequence[str], folders: Sequence[str | Path | None]
+) -> None:
     from longspan.pictures.patterns import check_picture
 
     if len(questions) > 1:
         raise InputError(f"--picture {picture} draws one answer, but {len(questions)} questions are asked; ask one")
     if len(sources) != 1 or Path(sources[0]).is_dir():
         raise InputError(f"--picture {picture} draws one document; name one file")
-    check_picture(picture)
+    check_picture(picture, [*sources, *folders])
 
 
 def _print(found: "DocumentAnswer", *, several: bool) -> None:

@@ -1,11 +1,16 @@
 """`longspan compare`: attention mechanisms under equal conditions."""
 
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from longspan.cli.terminal import say, say_json
+from longspan.cli.terminal import Told, say, say_json
 
 
 def compare(
@@ -22,7 +27,8 @@ def compare(
     ] = "recall",
     tokens: Annotated[int, typer.Option(help="Length of the task's rows.")] = 1024,
     lengths: Annotated[
-        str, typer.Option(help="Lengths for speed and memory besides: 512,4096, or powers of two as 512-65536.")
+        str,
+        typer.Option(help="Lengths for speed and memory besides: 512,4096, or doubled up to a last one as 512-65536."),
     ] = "512,2048,8192",
     budget: Annotated[
         str | None, typer.Option(help="Time for all of it, such as 90s, 5m or 1h30m.", show_default="5m")
@@ -49,6 +55,11 @@ def compare(
     `table.md`, `cells.csv` and plots into the output folder. Every cell runs in a process of its own; the same command
     goes on where it was interrupted, and one that fails is a row with its reason.
     """
+    begun = time.monotonic()
+    from longspan.compare.processes import processes
+
+    processes()  # imports beside this one what the cells need
+
     from longspan.compare.settings import Comparison, lengths_of, names_of, options_of, seconds_of
     from longspan.compare.skeleton import Skeleton
 
@@ -69,18 +80,69 @@ def compare(
     )
 
     from longspan.compare.report import write_report
+    from longspan.compare.run import RECORD
     from longspan.compare.run import compare as run
     from longspan.progress import logs_beside_bars, without_file_bars
 
     folder = output or Path("runs") / f"compare-{task}-{tokens}"
-    with logs_beside_bars(), without_file_bars():
-        run(comparison, folder, tell=_tell)
+    stopped: Stopped | None = None
+    with logs_beside_bars(), without_file_bars(), _listening():
+        try:
+            run(comparison, folder, tell=_tell, begun=begun)
+        except Stopped as signalled:
+            if not (folder / RECORD).is_file():
+                raise
+            stopped = signalled
         report = write_report(folder)
     if json:
         say_json(report.data)
-        return
-    say(report.text)
-    say(f"report: {report.folder / 'report.html'}")
+    else:
+        say(report.text)
+        say(f"report: {report.folder / 'report.html'}")
+    if stopped is not None:
+        say("stopped; the report holds what was done by then, and the same command goes on from there", error=True)
+        raise typer.Exit(Told(128 + stopped.number))
+    untrained = {each["cell"]["mechanism"] for each in report.data["results"] if each["status"] == "left out"}
+    untrained -= {each["cell"]["mechanism"] for each in report.data["results"] if "score" in each["numbers"]}
+    if untrained:
+        out = f"{len(untrained)} of {len(comparison.mechanisms)} mechanisms"
+        say(
+            f"the budget had no time to train {out}; the same command again goes on with them, a longer --budget or "
+            "fewer --mechanisms has time for all",
+            error=True,
+        )
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C, or SIGTERM."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+@contextmanager
+def _listening() -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM raises `Stopped`; a second one, while the report is written, ends at once.
+
+    In a thread that is not the main one Python cannot listen.
+    """
+    before: dict[int, Any] = {}
+
+    def restore() -> None:
+        while before:
+            signal.signal(*before.popitem())
+
+    def stop(number: int, frame: Any) -> None:
+        restore()
+        raise Stopped(number)
+
+    if threading.current_thread() is threading.main_thread():
+        before |= {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        restore()
 
 
 def _tell(line: str) -> None:

@@ -43,7 +43,7 @@ def coref(
     from longspan.inference.coreference import as_records, load_resolver
 
     kind = _format(output, format)
-    target = None if output is None else output_file(output)
+    target = None if output is None else output_file(output, reads=[*files, model])
     # Every document is read before the first is resolved, so that a mistake in the last one costs nothing.
     documents = [document for file in files for document in _read(file, encoding, raw)]
     resolver = load_resolver(model)

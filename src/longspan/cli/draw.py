@@ -17,8 +17,9 @@ def draw(
     """Draw which tokens an attention pattern lets see each other, and count the pairs.
 
     Patterns are `full`, `causal`, `window(left, right, dilation)` or `window(each_side)`, `first(count)`,
-    `blocks(size)`, `strided(stride)`, `fixed(stride, summary)`, `prefix(count)`, `random_blocks(block, count, seed)`,
-    `pooled_window(left, right, kernel, stride)` and `per_head(pattern, …)`; `|` is "or", `&` is "and", brackets group.
+    `blocks(size)`, `strided(stride)`, `fixed(stride, summary)`, `prefix(count)`, `drawn_blocks(block, count, seed)`,
+    `planned_blocks` and `random_blocks` likewise, `pooled_window(left, right, kernel, stride)` and
+    `per_head(pattern, …)`; `|` is "or", `&` is "and", brackets group.
 
     Examples: `longspan draw "causal & (window(64) | strided(64))"`,
     `longspan draw "per_head(window(64), window(32, 32, 4))" --heads --out heads.svg`.

@@ -46,7 +46,7 @@ def embed(
 
     if output is not None and output.suffix != ".safetensors":
         raise InputError(f"--output {output} ends in no .safetensors; give a name that does")
-    target = None if output is None else output_file(output)  # known before anything is read
+    target = None if output is None else output_file(output, reads=[*files, model])  # known before anything is read
     documents = [read(file, encoding, raw=raw) for file in files]
     encoder = load_encoder(model)
     found = [embed_document(document, encoder) for document in documents]

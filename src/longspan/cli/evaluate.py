@@ -52,6 +52,7 @@ def evaluate(
         output=output,
         options=parse_changes(changes or (), "evaluation.mode=disjoint"),
     )
+    say(f"predicted and scored in {result.seconds:.1f} s", error=True)
     if json:
         say_json(result.report)
         return

@@ -46,7 +46,7 @@ def importance(
     from longspan.pictures.pages import check_page, save_page
 
     if html is not None:
-        check_page(html)
+        check_page(html, [file, reference, model])
     named = None if reference is None else read(reference, encoding).words
     document = read(file, encoding, raw=raw)
     found = weigh(document, model=model, reference=named)

@@ -49,7 +49,10 @@ def noise(
     from longspan.data.dialogue.noising.settings import NOISES, NoiseConfig
 
     config = NoiseConfig.published(setting)
-    config.without(*(only or ()))  # which refuses what is no noise
+    config.without(*(only or ()), *(without or ()))  # which refuses what is no noise
+    both = sorted({*(only or ())} & {*(without or ())})
+    if both:
+        raise InputError(f"--only {both[0]} and --without {both[0]} contradict each other; leave one of them out")
     left_out = {*(without or ()), *((NOISES.keys() - only) if only else ())}
     config = NoiseConfig.published(setting, **config.without(*sorted(left_out)))
     found = _read(file, dialogue, encoding)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from longspan.cli.terminal import say, say_json
+from longspan.counting import counted
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
 
 def plan(
     model: Annotated[str, typer.Argument(help="Folder of a model, a recipe's file, or the name of a shipped recipe.")],
-    tokens: Annotated[int, typer.Option(help="Tokens of each row.", min=1)] = 16384,
+    tokens: Annotated[
+        int | None,
+        typer.Option(help="Tokens of each row.", min=1, show_default="the recipe's; of a model 16384 at most"),
+    ] = None,
     batch: Annotated[int, typer.Option(help="Rows at once.", min=1)] = 1,
     train: Annotated[bool, typer.Option("--train", help="A step of training, instead of a forward pass.")] = False,
     device_memory: Annotated[
@@ -35,12 +39,14 @@ def plan(
     """
     from longspan.compare.plan import Choice
     from longspan.compare.plan_choices import make_plan
+    from longspan.compare.plan_source import open_planned
 
     if device_memory is not None and not 0 < device_memory < 1e6:
         raise InputError(f"--device-memory is {device_memory}; give GiB above 0, such as 80")
+    planned = open_planned(model, tokens)
     found = make_plan(
-        model,
-        Choice(tokens=tokens, batch=batch, train=train),
+        planned,
+        Choice(tokens=planned.tokens, batch=batch, train=train),
         room=None if device_memory is None else int(device_memory * 2**30),
         mechanisms=mechanism or (),
         timed=time,
@@ -65,6 +71,8 @@ def _print(found: "Plan") -> None:
         fits = "" if found.room is None else "fits" if row.memory.peak <= found.room else "too much"
         seconds = "" if row.seconds is None else _duration(row.seconds)
         table.add_row(row.name, *[f"{size / 2**power:.{2 if power == 30 else 0}f}" for size in sizes], seconds, fits)
+    first = found.rows[0].choice
+    say(f"{counted(first.batch, 'row')} of {counted(first.tokens, 'token')}")
     Console().print(table)
     for line in found.advice:
         say(line)

@@ -68,7 +68,7 @@ def summarize(
 
     # A mistake in the length is told before any file is read.
     extent = Extent(sentences=sentences, words=words, length=length)  # pyright: ignore[reportArgumentType]
-    _check_outputs(files, picture, html)
+    _check_outputs(files, model, picture, html)
     # Every file is read before any is summarised, so that a mistake in the last one costs nothing.
     documents = [read(file, encoding, raw=raw) for file in files]
 
@@ -103,7 +103,7 @@ def summarize(
             _print_note(file, summary)
 
 
-def _check_outputs(files: list[str], picture: Path | None, html: Path | None) -> None:
+def _check_outputs(files: list[str], model: str | None, picture: Path | None, html: Path | None) -> None:
     """Refuse, before any work, a picture or page that could not be written, or one for several documents."""
     for option, output, does in (("--picture", picture, "draws"), ("--html", html, "shows")):
         if output is not None and len(files) > 1:
@@ -111,11 +111,11 @@ def _check_outputs(files: list[str], picture: Path | None, html: Path | None) ->
     if picture is not None:
         from longspan.pictures.patterns import check_picture
 
-        check_picture(picture)
+        check_picture(picture, [*files, model])
     if html is not None:
         from longspan.pictures.pages import check_page
 
-        check_page(html)
+        check_page(html, [*files, model])
 
 
 def _print(file: str, summary: "Summary", sections: "Sequence[Section]") -> None:

@@ -19,7 +19,7 @@ def tokenizer(
     ],
     output: Annotated[Path, typer.Option(help="Folder for the tokenizer; it must not exist, or be empty.")],
     size: Annotated[
-        int, typer.Option(min=261, help="Entries of the vocabulary, bytes and special tokens included.")
+        int, typer.Option(min=261, max=5_000_000, help="Entries of the vocabulary, bytes and special tokens included.")
     ] = (50265),
     split: Annotated[str, typer.Option(help="Part of a directory or data set that has several.")] = "train",
     text_field: Annotated[

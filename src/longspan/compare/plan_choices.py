@@ -76,12 +76,17 @@ class Plan:
 
 
 def make_plan(
-    source: str, choice: Choice, *, room: int | None = None, mechanisms: Sequence[str] = (), timed: bool = True
+    source: str | Planned,
+    choice: Choice,
+    *,
+    room: int | None = None,
+    mechanisms: Sequence[str] = (),
+    timed: bool = True,
 ) -> Plan:
     """Count every choice for a model.
 
     Args:
-        source: as in `open_planned`.
+        source: as in `open_planned`, or what it gave.
         choice: its tokens, batch and whether it trains; precision and checkpointing vary.
         room: bytes of the device.
         mechanisms: names of others to count in place of the model's.
@@ -92,7 +97,7 @@ def make_plan(
     """
     for name in mechanisms:
         entry(MECHANISMS, name, "--mechanism")
-    own = open_planned(source, choice.tokens)
+    own = source if isinstance(source, Planned) else open_planned(source, choice.tokens)
     watch = Stopwatch() if timed else None
     rows: list[Row] = []
     for label, planned in [("", own), *((name, own.with_attention(name)) for name in mechanisms)]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from longspan.errors import InputError
 from longspan.settings import show
+
+TOKENS = 16_384
+"""Tokens of a row where neither a recipe nor a table of positions says how many."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,20 +22,24 @@ class Planned:
         name: what it is called.
         config: its `LongspanConfig`.
         model_class: of it.
+        tokens: of a row, where nobody says another number: a recipe's longest input, else what a model has positions
+            for, up to `TOKENS`.
     """
 
     name: str
     config: Any
     model_class: Any
+    tokens: int = TOKENS
 
     def with_attention(self, spec: Any) -> Planned:
         """The same with another mechanism in every layer."""
         fields = {**self.config.to_dict(), "attention": spec}
-        return Planned(name=self.name, config=type(self.config).from_dict(fields), model_class=self.model_class)
+        return replace(self, config=type(self.config).from_dict(fields))
 
 
-def open_planned(source: str, tokens: int) -> Planned:
-    """The model of a folder, or of a recipe: a file that ends in .yaml, or the name of one of the package.
+def open_planned(source: str, tokens: int | None = None) -> Planned:
+    """The model of a folder, or of a recipe: a file that ends in .yaml, or the name of one of the package, for rows of
+    so many tokens; None takes its own length.
 
     Raises:
         InputError: there is neither; the recipe starts from a model that is not here; the model is too short.
@@ -42,13 +49,15 @@ def open_planned(source: str, tokens: int) -> Planned:
     if folder.is_dir() and not is_model:
         raise InputError(f"folder {source!r} has no config.json, so it holds no model; name one that does, or a recipe")
     found = _of_folder(folder) if is_model else _of_recipe(source)
-    longest = found.config.max_position_embeddings
-    if found.config.position_embedding not in ("sinusoidal", "none") and tokens > longest:
+    longest, is_bounded = found.config.max_position_embeddings, found.config.position_embedding in ("learned", "axial")
+    if tokens is None:
+        return replace(found, tokens=min(found.tokens, longest)) if is_bounded else found
+    if is_bounded and tokens > longest:
         raise InputError(
             f"--tokens is {tokens:,} but {source!r} has positions for {longest:,}; lower it, or make the model longer "
             f"with `longspan lengthen {source} --max-tokens {tokens} --output DIR`"
         )
-    return found
+    return replace(found, tokens=tokens)
 
 
 def _of_folder(folder: Path) -> Planned:
@@ -66,12 +75,13 @@ def _of_folder(folder: Path) -> Planned:
 
 
 def _of_recipe(source: str) -> Planned:
-    from longspan.training.models import new_config, published_model
+    from longspan.training.models import check_start, new_config, published_model
     from longspan.training.recipe_file import load_recipe
 
     recipe = load_recipe(source)
     task = recipe.build_task()
     if recipe.model.source is not None:
+        check_start(recipe)
         start = Path(os.path.expanduser(recipe.model.source))
         if not (start / "config.json").is_file():
             raise InputError(
@@ -79,6 +89,7 @@ def _of_recipe(source: str) -> Planned:
                 "of a model, or give the recipe with model.from set to one"
             )
         config = published_model(task, recipe.model, start).config
-        return Planned(name=source, config=config, model_class=task.model_class())
-    config = new_config(task, recipe.model, recipe.tokenizer.train or 32_768)
-    return Planned(name=source, config=config, model_class=task.model_class())
+    else:
+        config = new_config(task, recipe.model, recipe.tokenizer.train or 32_768)
+    tokens = task.input_tokens or recipe.model.max_tokens or TOKENS
+    return Planned(name=source, config=config, model_class=task.model_class(), tokens=tokens)

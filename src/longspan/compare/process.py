@@ -24,23 +24,17 @@ from longspan.compare.machine import machine, peak_memory, stay_within_memory
 from longspan.compare.probes import PROBES, Probe
 from longspan.compare.probes.base import HELD_OUT, Form
 from longspan.compare.skeleton import Built, build, form_of, refusal, spec_of, takes_globals
-from longspan.errors import InputError, last_line
+from longspan.errors import InputError, is_out_of_memory, last_line
 from longspan.models.losses import IGNORED, token_loss
 from longspan.plugins import load_plugins
 from longspan.settings import from_plain
 from longspan.tasks.predicting import batches, pad
 
-PRELOADED = (
-    *("longspan.models.language_model", "longspan.models.heads.token_classification"),
-    *("transformers.trainer", "transformers.training_args", "torch.optim.adamw"),
-)
-"""What every cell imports; that takes longer than measuring a short row."""
 TIMED = 0.4
 """Seconds that each speed is measured for, at least, where one run takes less."""
 MOST_RUNS = 20
 WARM_TOKENS = 64
 """Length of what is run first, so that the libraries' own memory is not counted."""
-OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "Cannot allocate memory")
 
 
 class ProbeRows(Dataset[dict[str, Any]]):
@@ -266,7 +260,7 @@ def run(cell: Cell, folder: Path) -> Result:
     except Exception as error:  # noqa: BLE001 a mechanism that breaks is a row of the table, with its reason
         traceback.print_exc()
         reason = f"{type(error).__name__}: {last_line(error)}"
-        if isinstance(error, MemoryError) or any(words in str(error) for words in OUT_OF_MEMORY):
+        if is_out_of_memory(error):
             reason = "out of memory"
         done = Result(cell=cell, status="failed", reason=reason)
     plain = dict(done.__dict__)

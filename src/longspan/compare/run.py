@@ -13,23 +13,29 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import os
-import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from longspan.compare.budget import CURVES, SHARE, Clock, expected_seconds, steps_within, training_seconds
+from longspan.compare.budget import (
+    CURVES,
+    FEWEST_STEPS,
+    SHARE,
+    Clock,
+    expected_seconds,
+    room_to_measure,
+    steps_within,
+    training_seconds,
+)
 from longspan.compare.cells import Cell, Result, read_result, write_result
 from longspan.compare.probes import PROBES
-from longspan.compare.process import PRELOADED, work
+from longspan.compare.process import work
+from longspan.compare.processes import how_it_died, processes, wait_until_ready
 from longspan.compare.settings import Comparison
 from longspan.compare.skeleton import form_of, refusal
 from longspan.errors import InputError
@@ -45,16 +51,20 @@ POLL = 0.2
 Tell = Callable[[str], None]
 
 
-def compare(comparison: Comparison, output: str | Path, tell: Tell = lambda line: None) -> dict[str, Any]:
-    """Run what has no result yet, and return the record of the comparison with all results.
+def compare(
+    comparison: Comparison, output: str | Path, tell: Tell = lambda line: None, begun: float | None = None
+) -> dict[str, Any]:
+    """Run what has no result yet, and return the record of the comparison.
 
-    Mechanisms are first measured as they will be trained, which also says how many steps fit into the budget; then at
-    other lengths; then trained. One that refuses the task, or whose process dies, has that as its result.
+    Mechanisms are first measured as they will be trained, which also says how many steps fit into the budget; then
+    trained; then measured at other lengths. One that refuses the task, or whose process dies, has that as its result,
+    and so has one for which there is no time. Whatever ends it, what was done by then has its results in the folder.
 
     Args:
         comparison: what to compare.
         output: a folder, new or of the same comparison.
         tell: called with a line for each cell that is finished.
+        begun: `time.monotonic()` when the budget began; `None` is now.
 
     Raises:
         InputError: the folder holds something else, or the documents of the task cannot be had.
@@ -63,10 +73,11 @@ def compare(comparison: Comparison, output: str | Path, tell: Tell = lambda line
     _check_folder(folder, comparison)
     with claimed(folder):
         documents = PROBES[comparison.task].prepare(folder)
-        _record(folder, comparison, None, documents)
-        run = Run(comparison, folder, tell)
+        _record(folder, comparison, comparison.steps, documents)
+        run = Run(comparison, folder, tell, Clock(comparison.budget, begun=begun), processes().Process)
         with run.bar():
-            steps = run.all()
+            ready = wait_until_ready(None if comparison.budget is None else run.clock.left)
+            steps = run.all() if ready else run.none()
         _record(folder, comparison, steps, documents)
     return read_record(folder)
 
@@ -96,9 +107,10 @@ def results_in(folder: Path, comparison: Comparison, steps: int | None) -> list[
 class Run:
     """One run of a comparison in its folder."""
 
-    def __init__(self, comparison: Comparison, folder: Path, tell: Tell) -> None:
-        self.comparison, self.folder, self.tell = comparison, folder, tell
-        self.clock = Clock(comparison.budget)
+    def __init__(self, comparison: Comparison, folder: Path, tell: Tell, clock: Clock, process: Any) -> None:
+        self.comparison, self.folder, self.tell, self.clock = comparison, folder, tell, clock
+        self.process = process
+        """Makes a process of a function and its arguments, as `multiprocessing.Process` does."""
         self.progress: Any = None
         self.ahead: float | None = None
         """Seconds that the cells to come are expected to take; `None` before that is known: all of the budget."""
@@ -111,11 +123,45 @@ class Run:
             yield
 
     def all(self) -> int:
-        """Every cell; the number of steps."""
-        measured = {cell.mechanism: self.cell(cell, None) for cell in _speed_cells(self.comparison)}
+        """Every cell for which there is time; the number of steps."""
+        measured = self.measure()
         able = {name: result for name, result in measured.items() if result.status == "done"}
-        self.curves(able)
         steps = self.steps(able)
+        self.train(measured, able, steps)
+        self.curves(able)
+        return steps
+
+    def none(self) -> int | None:
+        """Leave every mechanism out, as no process could be started in time; the number of steps, if it is known."""
+        for cell in _speed_cells(self.comparison):
+            if self.has(cell) is None:
+                reason = "the budget was over before a process had started"
+                write_result(Result(cell=cell, status="left out", reason=reason), self.file(cell))
+        self.tell("left out, as the budget was over before a process had started: all that has no result yet")
+        return self.known_steps()
+
+    def measure(self) -> dict[str, Result]:
+        """Each mechanism as it will be trained, as long as there will be time to train it; the first in any case."""
+        measured: dict[str, Result] = {}
+        steps = self.known_steps() or FEWEST_STEPS
+        trained = {cell.mechanism for cell in _quality_cells(self.comparison, steps) if self.has(cell)}
+        for cell in _speed_cells(self.comparison):
+            waiting = [each for name, each in measured.items() if each.status == "done" and name not in trained]
+            free = self.has(cell) is not None or form_of(cell.mechanism, PROBES[cell.task]) is None
+            fits = self.clock.left and room_to_measure(waiting, steps, self.comparison.held_out, self.clock)
+            if free or fits or not any(each.status != "refused" for each in measured.values()):
+                measured[cell.mechanism] = self.cell(cell, None)
+            else:
+                reason = f"the budget, of which {self.clock.left:,.0f} s are left, has no time to measure and train it"
+                measured[cell.mechanism] = Result(cell=cell, status="left out", reason=reason)
+                write_result(measured[cell.mechanism], self.file(cell))
+        out = [name for name, result in measured.items() if result.status == "left out"]
+        if out:
+            self.tell(f"left out, as the budget has no time to measure and train them: {', '.join(out)}")
+        return measured
+
+    def train(self, measured: dict[str, Result], able: dict[str, Result], steps: int) -> None:
+        """Train each mechanism that could be measured, as long as there is time; the others get the same reason."""
         cells = _quality_cells(self.comparison, steps)
         expected = {
             name: training_seconds(result, steps, self.comparison.held_out, self.clock.start)
@@ -123,25 +169,26 @@ class Run:
         }
         for number, cell in enumerate(cells):
             self.ahead = sum(expected.get(later.mechanism, 0.0) for later in cells[number + 1 :])
-            if cell.mechanism in able:
+            if cell.mechanism not in able:
+                if self.has(cell) is None:  # for the same reason, which was told
+                    write_result(replace(measured[cell.mechanism], cell=cell, seconds=0.0, wall=0.0), self.file(cell))
+                continue
+            seconds = expected[cell.mechanism] * self.clock.pace
+            if seconds > self.clock.room(cell) and self.has(cell) is None:
+                self.leave_out(cell, seconds, self.clock.left)
+            else:
                 self.cell(cell, expected[cell.mechanism])
-            elif self.has(cell) is None:  # for the same reason, which was told
-                write_result(replace(measured[cell.mechanism], cell=cell, seconds=0.0, wall=0.0), self.file(cell))
-        return steps
 
     def curves(self, able: dict[str, Result]) -> None:
-        """Speed and memory by length; what would take far more than its share of the budget is left out."""
+        """Speed and memory by length; what would take far more than its share of what is left is left out."""
         cells = [cell for cell in _curve_cells(self.comparison) if cell.mechanism in able]
-        begun, last = self.clock.spent, dict(able)
-        room = CURVES * self.clock.left
+        last = dict(able)
         for number, cell in enumerate(cells):
             known = last[cell.mechanism]
             expected = expected_seconds(cell, known, self.clock.start)
-            left = max(room - (self.clock.spent - begun), 0.0)
-            share = left / sum(later.tokens == cell.tokens for later in cells[number:])
-            if expected > min(left, SHARE * share) and not self.has(cell):
-                reason = f"it would take about {expected:,.0f} s, and the budget leaves it {share:,.0f}"
-                self.keep(Result(cell=cell, status="left out", reason=reason))
+            share = self.clock.left / sum(later.tokens == cell.tokens for later in cells[number:])
+            if expected > min(self.clock.left, SHARE * share) and not self.has(cell):
+                self.leave_out(cell, expected, share)
                 continue
             result = self.cell(cell, expected)
             if result.status == "done":
@@ -149,15 +196,20 @@ class Run:
 
     def steps(self, able: dict[str, Result]) -> int:
         """The steps of every training: those asked for, those of before, or those that fit."""
+        known = self.known_steps()
+        if known is not None:
+            return known
         comparison = self.comparison
-        if comparison.steps is not None:
-            return comparison.steps
-        before = read_record(self.folder)
-        if before.get("steps") and before["comparison"]["budget"] == comparison.budget:
-            return int(before["steps"])
-        steps = steps_within(able.values(), comparison.seeds, comparison.held_out, self.clock)
-        _record(self.folder, comparison, steps, before["documents"])
+        share = 1 - CURVES if _curve_cells(comparison) else 1.0
+        steps = steps_within(able.values(), comparison.seeds, comparison.held_out, self.clock, share)
+        _record(self.folder, comparison, steps, read_record(self.folder)["documents"])
         return steps
+
+    def known_steps(self) -> int | None:
+        """The steps that were asked for, or those of before with the same budget."""
+        before = read_record(self.folder)
+        same = before["comparison"]["budget"] == self.comparison.budget
+        return self.comparison.steps or (int(before["steps"]) if same and before.get("steps") else None)
 
     # One cell ---------------------------------------------------------------------------------------------------------
 
@@ -176,6 +228,11 @@ class Run:
         self.tell(told(result))
         return result
 
+    def leave_out(self, cell: Cell, expected: float, left: float) -> Result:
+        """The result of a cell for which there is no time."""
+        reason = f"it would take about {expected:,.0f} s, and the budget leaves it {left:,.0f}"
+        return self.keep(Result(cell=cell, status="left out", reason=reason))
+
     def cell(self, cell: Cell, expected: float | None) -> Result:
         """The result of a cell, from its file or from a process of its own."""
         found = self.has(cell)
@@ -186,38 +243,39 @@ class Run:
             reason = f"attention {cell.mechanism!r} {refusal(cell.mechanism, kind)}"
             return self.keep(Result(cell=cell, status="refused", reason=reason))
         result = self._in_process(cell, expected or self.clock.start)
-        self.clock.note(result)
+        self.clock.note(result, expected)
         return self.keep(result)
 
     def _in_process(self, cell: Cell, expected: float) -> Result:
-        begun, log = time.monotonic(), self.folder / "logs" / f"{cell.name}.log"
+        begun, log = self.clock.now(), self.folder / "logs" / f"{cell.name}.log"
         log.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="longspan-") as place:
             made = Path(place) / "result.json"
-            process = _processes().Process(target=work, args=(to_plain(cell), made, self.folder, log))
-            process.start()
+            process = self.process(target=work, args=(to_plain(cell), made, self.folder, log))
             late = self._wait(process, cell, expected)
             result = read_result(made)
         if result is None:
-            reason = f"it was stopped after {late:,.0f} s" if late else _how_it_died(process.exitcode or 0, log)
-            result = Result(cell=cell, status="failed", reason=reason)
-        return replace(result, wall=time.monotonic() - begun)
+            reason = "it was stopped, as the budget was over" if late else how_it_died(process.exitcode or 0, log)
+            result = Result(cell=cell, status="left out" if late else "failed", reason=reason)
+        return replace(result, wall=self.clock.now() - begun)
 
-    def _wait(self, process: BaseProcess, cell: Cell, expected: float) -> float:
-        """Wait for a process and move the bar; the seconds after which it was stopped, or 0."""
-        begun, patience = time.monotonic(), self.clock.patience(expected)
+    def _wait(self, process: BaseProcess, cell: Cell, expected: float) -> bool:
+        """Start a process, wait for it and move the bar; whether it was stopped for want of time."""
+        begun, patience = self.clock.now(), self.clock.patience(cell)
         try:
+            process.start()
             while process.is_alive():
-                gone = time.monotonic() - begun
+                gone = self.clock.now() - begun
                 self._show(cell, gone, expected)
                 if patience is not None and gone > patience:
-                    return gone
+                    return True
                 process.join(POLL)
         finally:
-            if process.is_alive():
-                process.kill()
-            process.join()
-        return 0.0
+            if process.pid is not None:
+                if process.is_alive():
+                    process.kill()
+                process.join()
+        return False
 
     def _show(self, cell: Cell, gone: float, expected: float) -> None:
         bar = self.progress
@@ -298,32 +356,3 @@ def _record(folder: Path, comparison: Comparison, steps: int | None, documents: 
     kept = before.get("steps") if same else None
     found = {"comparison": to_plain(comparison), "steps": steps or kept, "documents": documents}
     write_whole({folder / RECORD: json.dumps(found, indent=1)})
-
-
-@cache
-def _processes() -> Any:
-    """How processes are started: from one that has imported everything and done nothing, where the system can."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    from multiprocessing import forkserver
-
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["longspan.compare.process", *PRELOADED])
-    before, home = os.environ.get("PYTHONPATH"), str(Path(__file__).parents[2])
-    try:  # it is to import this package, wherever this process found it
-        os.environ["PYTHONPATH"] = os.pathsep.join([home, before] if before else [home])
-        forkserver.ensure_running()
-    finally:
-        os.environ.pop("PYTHONPATH")
-        os.environ |= {} if before is None else {"PYTHONPATH": before}
-    return context
-
-
-def _how_it_died(code: int, log: Path) -> str:
-    if code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-        memory = ", as the system does when memory runs out" if name == "SIGKILL" else ""
-        return f"its process was ended by {name}{memory}"
-    said = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return f"its process ended with code {code}: {lines[-1][:200] if lines else 'it said nothing'}"

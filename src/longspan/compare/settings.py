@@ -149,7 +149,7 @@ def names_of(text: str, what: str) -> tuple[str, ...]:
 
 
 def lengths_of(text: str) -> tuple[int, ...]:
-    """`"512,2048"` → the lengths; `512-65536` means each power of two from the one to the other.
+    """`"512,2048"` → the lengths; `512-100000` means 512, doubled as often as it stays below the last, and the last.
 
     Raises:
         InputError: something else.
@@ -159,13 +159,15 @@ def lengths_of(text: str) -> tuple[int, ...]:
         first, dash, last = (piece.strip() for piece in part.partition("-"))
         if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 20 or not int(first):
             raise InputError(f"lengths is {show(text)}; give tokens such as 512,4096 or 512-65536")
-        end = min(int(last), MOST_TOKENS) if dash else int(first)
-        length = int(first)
-        while length <= end:
+        length, end = int(first), int(last) if dash else int(first)
+        if length > end:
+            raise InputError(f"lengths is {show(text)}, where {show(part)} is empty; write the lower number first")
+        if end > MOST_TOKENS:
+            raise InputError(f"lengths is {show(text)}; {end} is more than {MOST_TOKENS:,} tokens; give a lower number")
+        while length < end:
             found.append(length)
             length *= 2
-    if not found:
-        raise InputError(f"lengths is {show(text)}, an empty range; write the lower number first")
+        found.append(end)
     return tuple(found)
 
 

@@ -49,6 +49,8 @@ class Line:
     """Length → speed and memory of one row."""
     by_distance: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Upper end of a range of distances → right answers and answers of all seeds."""
+    untrained: list[int] = field(default_factory=list)
+    """Seeds for which there was no time."""
     notes: list[str] = field(default_factory=list)
     """What went otherwise than with the others."""
 
@@ -85,6 +87,8 @@ def _add(line: Line, result: Result, comparison: Comparison) -> None:
         what = f"seed {cell.seed}" if cell.kind == "quality" else f"{cell.tokens:,} tokens"
         line.notes.append(result.reason if result.status == "refused" else f"{what} failed: {result.reason}")
     if cell.kind == "quality":
+        if result.status == "left out":
+            line.untrained.append(cell.seed)
         if result.status == "done":
             line.scores.append(result.numbers["score"])
             for end, (right, asked) in result.by_distance.items():
@@ -101,6 +105,11 @@ def _note(line: Line, form: str) -> None:
     """Add what the reader must know of a line that was run."""
     found = line.as_trained
     line.notes = list(dict.fromkeys(line.notes))
+    if found is not None and found.status == "left out" and not line.scores:
+        line.untrained = line.untrained or [1]
+    if line.untrained:
+        seeds = f" with seed {', '.join(map(str, line.untrained))}" if line.scores else ""
+        line.notes.append(f"not trained{seeds}, for want of time")
     if found is None or found.status != "done":
         return
     numbers = found.numbers

@@ -5,17 +5,16 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from longspan.data.fields import kind_of
-from longspan.data.jsonl import UNREADABLE, open_bytes, stop, unreadable
+from longspan.data.jsonl import LONGEST, UNREADABLE, open_bytes, stop, unreadable
 from longspan.errors import InputError
 
 PIECE = 1 << 20
 """Bytes that are read at once."""
-LONGEST = 1 << 28
-"""Characters of one element."""
 
 
 def is_array(path: Path) -> bool:
@@ -35,7 +34,7 @@ def read_array(path: Path, damaged: Callable[[int, InputError], None] = stop) ->
         damaged: gets the number and the error of an element that is no object, which is passed over unless it raises.
 
     Raises:
-        InputError: the file is missing, damaged or not JSON; it names the element.
+        InputError: the file is missing, damaged or not JSON, or an element is too long; it names the element.
     """
     decoder, number = json.JSONDecoder(), 0
     pieces = _pieces(path)
@@ -54,7 +53,9 @@ def read_array(path: Path, damaged: Callable[[int, InputError], None] = stop) ->
                 yield number, value
             else:
                 damaged(number, InputError(f"{where}: {kind_of(value)} instead of a JSON object"))
-        elif len(rest) > LONGEST or (more := next(pieces, None)) is None:
+        elif len(rest) > LONGEST:
+            raise InputError(f"{where}: not JSON, or longer than {LONGEST >> 20} MiB; cut what it holds into parts")
+        elif not (more := "".join(islice(pieces, 1 + len(rest) // PIECE))):  # twice as long: each is parsed anew
             raise InputError(f"{where}: not JSON, or cut off; get the file again")
         else:
             rest += more

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import lzma
 import stat
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, TypeVar, cast
 
 from longspan.data.fields import kind_of
 from longspan.errors import InputError
 
 UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, UnicodeDecodeError)
 """What reading a file raises that is missing, damaged or not UTF-8."""
+LONGEST = 1 << 26
+"""Bytes of one line or record, and characters of one cell: a small compressed file may hold one without an end."""
+LARGEST = 1 << 30
+"""Bytes of a file that has to be in memory whole, unpacked."""
+_PIECE = 1 << 20
 
 
 def stop(line: int, error: InputError) -> NoReturn:
@@ -34,12 +40,13 @@ def read_jsonl(path: Path, damaged: Callable[[int, InputError], None] = stop) ->
             damaged file, as opposed to a line, always raises.
 
     Raises:
-        InputError: the file is missing or damaged, or a line is not UTF-8 or not a JSON object; it names file and line.
+        InputError: the file is missing or damaged, or a line is not UTF-8, not a JSON object, or longer than `LONGEST`;
+            it names file and line.
     """
     number = 0
     try:
         with open_bytes(path) as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(lines_of(file, path), 1):
                 try:
                     record = _parse(line, path, number)
                 except InputError as error:
@@ -54,12 +61,44 @@ def read_jsonl(path: Path, damaged: Callable[[int, InputError], None] = stop) ->
 def read_json(path: Path, remedy: str) -> Any:
     """The one JSON value of a file, plain or compressed; `remedy` ends the sentence for a file that holds none."""
     try:
-        with open_bytes(path) as file:
-            return json.loads(file.read().decode("utf-8-sig"))
+        return json.loads(read_bytes(path, LARGEST).decode("utf-8-sig"))
     except UNREADABLE as error:
         raise unreadable(path, error) from None
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
         raise InputError(f"{path} is not JSON ({error}); {remedy}") from None
+
+
+AnyText = TypeVar("AnyText", str, bytes)
+
+
+def lines_of(file: IO[AnyText] | io.TextIOWrapper, path: Path) -> Iterator[AnyText]:
+    """The lines of an open file with their ends; one longer than `LONGEST` raises `InputError`."""
+    number = 0
+    while line := cast("AnyText", file.readline(LONGEST + 1)):
+        number += 1
+        if len(line) > LONGEST:
+            raise InputError(
+                f"{path}, line {number}: longer than {LONGEST >> 20} MiB, too long for one; cut what it holds into parts"
+            )
+        yield line
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """The whole of a file, decompressed.
+
+    Raises:
+        InputError: it is a device, a pipe or a socket, or it has more than `most` bytes.
+        OSError, EOFError, zlib.error, lzma.LZMAError: it cannot be read, or is damaged.
+    """
+    data = bytearray()
+    with open_bytes(path) as file:
+        while piece := file.read(_PIECE):
+            data += piece
+            if len(data) > most:
+                raise InputError(f"{path} holds more than {most >> 20} MiB, too much to read at once; cut it into parts")
+    return bytes(data)
 
 
 def unreadable(path: Path, error: Exception, where: str = "") -> InputError:

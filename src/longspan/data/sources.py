@@ -27,6 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
+from longspan.data.catalogue import KNOWN, missing
 from longspan.errors import InputError
 from longspan.plugins import find
 
@@ -161,7 +162,7 @@ def find_source(data: str | Path, split: str, kind: Kind[Any]) -> Source:
     root = os.environ.get("LONGSPAN_DATA") or ""
     if root and not path.is_absolute() and (Path(root) / path).exists():
         return Source(name=name, files=_files(Path(root) / path, split, kind))
-    raise _unknown(name, root, kind)
+    raise missing(name) or _unknown(name, root, kind)
 
 
 def split_of(splits: Iterable[str], split: str) -> str | None:
@@ -173,8 +174,10 @@ def split_of(splits: Iterable[str], split: str) -> str | None:
 def _unknown(name: str, root: str, kind: Kind[Any]) -> InputError:
     folders = [path.name for path in Path(root).iterdir()] if root and Path(root).is_dir() else []
     beside = [str(path) for path in Path(name).parent.iterdir()] if Path(name).parent.is_dir() else []
-    near = get_close_matches(name, [SYNTHETIC, *kind.named, *READERS, *folders, *beside], n=1, cutoff=0.75)
-    ends = [f"did you mean {near[0]!r}?" if near else "", kind.hint]
+    near = get_close_matches(name, [SYNTHETIC, *kind.named, *READERS, *folders, *beside, *KNOWN], n=1, cutoff=0.75)
+    first, *inside = Path(name).parts
+    made = f"{first}/{inside[0]} is what an earlier step writes: do that first" if first == "runs" and inside else ""
+    ends = [made, f"did you mean {near[0]!r}?" if near else "", kind.hint]
     return InputError(
         f"data={name!r} is no file, directory or pattern, here or in LONGSPAN_DATA={root!r}, and none of the data sets "
         + "; ".join(filter(None, [", ".join((*kind.named, SYNTHETIC)), *ends]))
@@ -184,7 +187,7 @@ def _unknown(name: str, root: str, kind: Kind[Any]) -> InputError:
 def _named_files(name: str, known: DataSet, split: str) -> tuple[Path, ...]:
     root = os.environ.get("LONGSPAN_DATA")
     if not root:
-        raise InputError(
+        raise missing(name) or InputError(
             f"data={name!r} names a data set, but the environment variable LONGSPAN_DATA is not set; "
             "set it to the folder of data sets, or give a file or directory"
         )
@@ -194,7 +197,9 @@ def _named_files(name: str, known: DataSet, split: str) -> tuple[Path, ...]:
     files = tuple(Path(root) / file for file in known.splits[found])
     for file in files:
         if not file.is_file():
-            raise InputError(f"data set {name!r} lacks {file}; check LONGSPAN_DATA={root!r}")
+            raise missing(name, f"lacks {file.relative_to(root)}") or InputError(
+                f"data set {name!r} lacks {file}; check LONGSPAN_DATA={root!r}"
+            )
     return files
 
 

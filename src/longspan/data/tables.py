@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from longspan.data.json_array import is_array, read_array
-from longspan.data.jsonl import UNREADABLE, check_regular, open_bytes, read_jsonl, stop, unreadable
-from longspan.errors import InputError
+from longspan.data.jsonl import LONGEST, UNREADABLE, check_regular, lines_of, open_bytes, read_jsonl, stop, unreadable
+from longspan.errors import InputError, last_line
 from longspan.extras import require
-
-LONGEST_CELL = 1 << 28
-"""Characters; a document is one cell."""
 
 RECORDS = ("jsonl", "ndjson", "json", "csv", "tsv", "parquet")
 """Endings of the files that `read_records` reads, with `.gz` and `.xz` too."""
@@ -67,15 +64,28 @@ def _kind_of(path: Path) -> str:
 def _csv(
     path: Path, separator: str, damaged: Callable[[int, InputError], None], quoted: bool
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    csv.field_size_limit(LONGEST_CELL)
-    line = 1
+    csv.field_size_limit(LONGEST)
+    line, held = 1, 0
+
+    def given(file: io.TextIOWrapper) -> Iterator[str]:
+        """The lines; too many of them without the end of a record raise."""
+        nonlocal held
+        for text in lines_of(file, path):
+            held += len(text)
+            if held > LONGEST:
+                raise InputError(
+                    f"{path}, line {line}: a row of more than {LONGEST >> 20} MiB; close its quotes, or cut its texts"
+                )
+            yield text
+
     try:
         with io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="") as file:
             quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-            rows = csv.reader(file, delimiter=separator, strict=True, quoting=quoting)
+            rows = csv.reader(given(file), delimiter=separator, strict=True, quoting=quoting)
             columns = _columns(next(rows, []), path)
             line = rows.line_num + 1
             for cells in rows:
+                held = 0
                 try:
                     if cells:
                         yield line, _record(cells, columns, path, line)
@@ -125,9 +135,8 @@ def open_parquet(path: Path) -> Iterator[Any]:
         check_regular(path)
         with parquet.ParquetFile(path) as file:
             yield file
-    except (arrow.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path} cannot be read as Parquet ({reason}); get the file again") from None
+    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:  # the last of a column's damaged name
+        raise InputError(f"{path} cannot be read as Parquet ({last_line(error)}); get the file again") from None
 
 
 def _plain_row(row: Any, path: Path, number: int) -> dict[str, Any]:

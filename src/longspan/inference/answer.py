@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from numbers import Integral, Real
 from pathlib import Path
 
 from longspan.characters import check_characters, mend, on_one_line
@@ -24,6 +25,7 @@ from longspan.inference.ranking import SHOWN, Encoder, PassageIndex, Ranking, We
 from longspan.inference.readers import load_reader
 from longspan.inference.results import DocumentAnswer, RankedPassage, ScoredSentence, quote_of
 from longspan.inference.span_reader import SpanReader
+from longspan.settings import check_kind, check_several
 
 Source = str | Path | Document
 """A text, the path of a file or a folder, or a document that has been read."""
@@ -78,7 +80,11 @@ def open_documents(
     Raises:
         InputError: a document that was named cannot be read, a folder holds none that can, or there is none at all.
     """
-    every = [sources] if isinstance(sources, str | Path | Document) else list(sources)
+    check_kind(raw, "raw", bool, "true or false")
+    single = isinstance(sources, str | Path | Document)
+    if not single:
+        check_several(sources, "document", "a text, a Path or a Document, or a list of these")
+    every = [sources] if single else list(sources)
     documents: list[Document] = []
     skipped: list[str] = []
     for number, source in enumerate(every, 1):
@@ -149,11 +155,16 @@ class Answerer:
         else:
             self._weights = load_weights()["words"]
             self._index = PassageIndex(self.documents, language, passages=passages)
+        if model is not None and not hasattr(model, "best"):
+            check_kind(model, "model", (str, Path), "a folder, a name, or what `load_reader` returned")
         self._reader = load_reader(model) if isinstance(model, str | Path) else model
 
     def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
         """See `longspan.answer`."""
         check_question(question)
+        check_kind(top, "top", Integral, "a whole number")
+        if threshold is not None:
+            check_kind(threshold, "threshold", Real, "a number from 0 to 1")
         if top < 1:
             raise InputError(f"top={top} shows nothing; give at least 1")
         if threshold is not None and not 0 <= threshold <= 1:
@@ -161,7 +172,7 @@ class Answerer:
         begin = time.perf_counter()
         question = " ".join(question.split())
         ranking = self._weights.ranking(self._index.evidence(question))
-        shown = [self._ranked(number, ranking, question) for number in ranking.order[:top]]
+        shown = [self._ranked(number, ranking, question) for number in ranking.order[: min(top, len(ranking.order))]]
         short = None if self._reader is None else self._reader.best(question, self.documents, shown)
         # Where words alone rank and no passage has one of the question's, nothing was found.
         silent = threshold is None and not ranking.scores.any()

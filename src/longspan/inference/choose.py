@@ -13,6 +13,7 @@ from longspan.characters import check_characters
 from longspan.data.questions.choices import ChoiceRow
 from longspan.errors import InputError
 from longspan.inference.answer import Source, check_question, open_documents
+from longspan.settings import check_kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,7 @@ def choose(
             or does not choose; candidates that leave no room for documents.
     """
     documents, _ = open_documents(document)
+    check_kind(model, "model", (str, Path, Chooser), "a folder, or what `load_chooser` returned")
     chooser = model if isinstance(model, Chooser) else load_chooser(model)
     return chooser.choose([one.text for one in documents], question, candidates)
 

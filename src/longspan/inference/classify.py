@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from longspan.counting import counted
 from longspan.errors import InputError
+from longspan.settings import check_kind
 
 if TYPE_CHECKING:
     from longspan.data.text.blocks import Document
@@ -60,6 +61,7 @@ def classify(document: str | Path | Document, model: str | Path | Classifier) ->
     if isinstance(document, str) and not document.strip():
         raise InputError("document is blank; give a text with words in it, or a Path to a file")
     document = as_document(document)
+    check_kind(model, "model", (str, Path, Classifier), "a folder, or what `load_classifier` returned")
     classifier = model if isinstance(model, Classifier) else load_classifier(model)
     return classifier.classify(document)
 

@@ -19,6 +19,7 @@ import numpy as np
 from longspan.characters import mend
 from longspan.errors import InputError
 from longspan.inference.vectors import batches_of, mean_vector, padded
+from longspan.settings import check_kind, check_several, show
 
 if TYPE_CHECKING:
     from longspan.data.text.blocks import Document
@@ -46,11 +47,14 @@ def embed(texts: str | Sequence[str], model: str | Path | Encoder | PooledEncode
             fewer tokens than a text has.
     """
     single = isinstance(texts, str)
-    for text in [texts] if single else texts:
+    if not single:
+        check_several(texts, "texts", "a text, or a list of texts")
+    every = [texts] if single else list(texts)
+    for text in every:
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"texts holds {text!r}, which says nothing; give texts with words in them")
-    encoder = load_encoder(model) if model is None or isinstance(model, str | Path) else model
-    found = encoder.embed([texts] if single else list(texts))
+            raise InputError(f"texts holds {show(text)}, which says nothing; give texts with words in them")
+    encoder = _encoder(model)
+    found = encoder.embed(every)
     return found[0] if single else found
 
 
@@ -91,7 +95,7 @@ def embed_document(
     from longspan.data.text.reading import as_document, sentences_of
 
     document = as_document(document)
-    encoder = load_encoder(model) if model is None or isinstance(model, str | Path) else model
+    encoder = _encoder(model)
     sentences = tuple(sentences_of(document, language))
     vector, vectors, tokens = encoder.read(document, sentences)
     return EmbeddedDocument(vector=vector, vectors=vectors, sentences=sentences, tokens=tokens)
@@ -114,6 +118,13 @@ def save_vectors(
             tensors[f"places.{index}"] = np.array(places, np.int64).reshape(-1, 2)
     with whole_file(path) as file:
         file.write_bytes(save(tensors, {"names": json.dumps(list(names))}))
+
+
+def _encoder(model: Any) -> Any:
+    """What `model` stands for in `embed`."""
+    if model is not None and not hasattr(model, "embed"):
+        check_kind(model, "model", (str, Path), "a folder, a name, or what `load_encoder` returned")
+    return load_encoder(model) if model is None or isinstance(model, str | Path) else model
 
 
 @overload

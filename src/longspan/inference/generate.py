@@ -7,10 +7,11 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Annotated, Any
 
 from longspan.errors import InputError, one_sentence
-from longspan.settings import Beams, Count, NewTokens, Range, Seed, Share, check
+from longspan.settings import Beams, Count, NewTokens, Range, Seed, Share, check, check_kind, convert, show
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,32 +84,60 @@ def generate(
         stream: called with each piece of text as soon as it is written; not with beams, which know it at the end.
 
     Raises:
-        InputError: a model that does not continue texts, a prompt longer than it reads, numbers out of range.
+        InputError: a model that does not continue texts, a prompt longer than it reads or with half a character,
+            numbers out of range. What `stream` raises comes as it is.
     """
     import torch
 
     from longspan.tasks.language_modelling.corpus_task import separator
 
-    writing = writing or Writing()
+    writing = Writing() if writing is None else writing
+    check_kind(writing, "writing", Writing, "a Writing")
+    if stream is not None and not callable(stream):
+        raise InputError(f"stream is {show(stream)}; give a function that takes a text, or leave it out")
+    convert(str, prompt, "prompt")
     if tokenizer is None:
+        check_kind(model, "model", (str, Path), "a folder, or a model together with its tokenizer")
         model, tokenizer = _load(str(model))
+    elif not hasattr(model, "generate") or not callable(tokenizer):
+        given = f"model is a {type(model).__name__} and tokenizer a {type(tokenizer).__name__}"
+        raise InputError(f"{given}; give a folder, or a model and its tokenizer")
     begin = time.perf_counter()
     # Every document begins with it, as `longspan.data.corpus.stream.Stream` laid them out in training.
     ids = [separator(tokenizer), *tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]]
     input_ids = torch.tensor([ids], device=model.device)
-    streamer = None if stream is None or writing.beams > 1 else _streamer(tokenizer, stream)
+    failed: list[Exception] = []
+    streamer = None if stream is None or writing.beams > 1 else _streamer(tokenizer, _noting(stream, failed))
     seeded = nullcontext() if writing.seed is None else torch.random.fork_rng()
-    with torch.inference_mode(), seeded, one_sentence("the model cannot continue the prompt"):
-        if writing.seed is not None:
-            torch.manual_seed(writing.seed)
-        output = model.generate(
-            input_ids, attention_mask=torch.ones_like(input_ids), streamer=streamer, **writing.options()
-        )
+    try:
+        with torch.inference_mode(), seeded, one_sentence("the model cannot continue the prompt"):
+            if writing.seed is not None:
+                torch.manual_seed(writing.seed)
+            output = model.generate(
+                input_ids, attention_mask=torch.ones_like(input_ids), streamer=streamer, **writing.options()
+            )
+    except InputError:
+        if failed:  # not the model: the output is full, or closed
+            raise failed[0] from None
+        raise
     new = output[0, len(ids) :]
     text = tokenizer.decode(new, skip_special_tokens=True)
     if stream is not None and streamer is None:
         stream(text)
     return Continuation(text=text, prompt_tokens=len(ids), tokens=len(new), seconds=time.perf_counter() - begin)
+
+
+def _noting(stream: Callable[[str], None], failed: list[Exception]) -> Callable[[str], None]:
+    """`stream`, whose errors are noted as its own."""
+
+    def noted(text: str) -> None:
+        try:
+            stream(text)
+        except Exception as error:
+            failed.append(error)
+            raise
+
+    return noted
 
 
 def _streamer(tokenizer: Any, stream: Callable[[str], None]) -> Any:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal, get_args
 
 from longspan.data.text.words import split_words
 from longspan.errors import InputError
+from longspan.settings import LARGEST, check_kind, show
 
 Length = Literal["short", "medium", "long"]
 
@@ -40,13 +42,21 @@ class Extent:
 
     def __post_init__(self) -> None:
         """Refuse two lengths at once, and lengths that are none."""
-        given = [f"{name}={value!r}" for name, value in vars(self).items() if value is not None]
+        for name in ("sentences", "words"):
+            value = getattr(self, name)
+            if value is not None:
+                check_kind(value, name, Integral, "a whole number")
+        if self.length is not None:
+            check_kind(self.length, "length", str, "short, medium or long")
+        given = [f"{name}={show(value)}" for name, value in vars(self).items() if value is not None]
         if len(given) > 1:
             raise InputError(f"{' and '.join(given)} ask for two lengths; give one of sentences, words and length")
         for name in ("sentences", "words"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name}={value} is no length of a summary; give at least 1")
+            if value is not None and value > LARGEST:
+                raise InputError(f"{name} is {show(value)}, more than any document has; give at most {LARGEST:,}")
         if self.length is not None and self.length not in get_args(Length):
             raise InputError(f"length={self.length!r} is unknown; give short, medium or long")
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
 
+from longspan.characters import check_characters
 from longspan.errors import InputError
+from longspan.settings import check_kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,10 @@ def ponder_times(model: Any, text: str, tokenizer: Any = None) -> Pondered:
         model, tokenizer = load_pair(fspath(model))
     if tokenizer is None or not getattr(tokenizer, "is_fast", False):
         raise InputError(f"tokenizer is {type(tokenizer).__name__}; give the model's own, a fast one of transformers")
+    check_kind(text, "text", str, "a text")
+    check_characters(text, "text")
+    if not hasattr(model, "config"):
+        raise InputError(f"model is of type {type(model).__name__}; give a folder or a model")
     encoded = tokenizer(text, return_offsets_mapping=True, return_tensors="pt", verbose=False)
     # A head's encoder, an encoder beside a decoder, or a decoder alone.
     reader = getattr(model, "model", None) or getattr(model, "encoder", None) or model

@@ -13,15 +13,15 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from longspan.characters import mend
+from longspan.characters import check_characters, mend
 from longspan.data.text.blocks import Document
 from longspan.data.text.reading import document_of, read, sentences_of
-from longspan.data.text.sentences import split_sentences
+from longspan.data.text.sentences import check_language, split_sentences
 from longspan.errors import InputError, one_sentence
 from longspan.inference.lengths import Extent, Length, extent_of
 from longspan.inference.notes import notes, reads_english
 from longspan.inference.results import Decoding, ScoredSentence, Summary
-from longspan.settings import LARGEST
+from longspan.settings import LARGEST, check_kind
 
 if TYPE_CHECKING:
     from longspan.inference.scoring import SentenceScorer
@@ -74,9 +74,15 @@ def summarize(
             loaded or cannot summarise, or a document longer than a model that writes can read.
     """
     extent = Extent(sentences=sentences, words=words, length=length)
+    check_kind(raw, "raw", bool, "true or false")
+    if query is not None:
+        check_kind(query, "query", str, "a text")
+        check_characters(query, "query")
     if query is not None and not query.strip():
         raise InputError("query is blank; give what the summary is to be about, or leave it out")
     document, halves = _document(text, raw)
+    if model is not None and not hasattr(model, "summarize"):
+        check_kind(model, "model", (str, Path), "a folder, a name, or what `load_summarizer` returned")
     summarizer = load_summarizer(model, language, decoding) if model is None or isinstance(model, str | Path) else model
     summary = summarizer.summarize(document, extent, query)
     return replace(summary, note=notes(summary.note, halves=halves))
@@ -98,6 +104,8 @@ def load_summarizer(
     model: str | Path | None = None, language: str | None = None, decoding: Decoding | None = None
 ) -> Summarizer:
     """Load a model once to summarise many texts; arguments and errors as in `summarize`. The latest ones are kept."""
+    if language is not None:
+        check_language(language)
     if model is not None:
         return _load(str(model), language, decoding)
     if decoding is not None:

@@ -68,6 +68,7 @@ _HOMES = {
     "LongspanForConditionalGeneration": "encoder_decoder",
     "LongspanForPrefixLM": "prefix_language_model",
     "LongspanPreTrainedModel": "pretrained",
+    "MultiHopOutput": "heads.multi_hop",
     "NaturalQuestionsOutput": "heads.natural_questions",
     "SentenceEmbeddingOutput": "heads.sentence_embedding",
     "SentenceScoringOutput": "heads.sentence_scoring",

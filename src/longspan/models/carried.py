@@ -87,7 +87,8 @@ class Carried:
             number, _, name = rest.partition(".")
             if int(number) >= len(cache.layers):
                 raise InputError("the memory in the checkpoint belongs to a model with more layers; resume that one")
-            _set(cache.layers[int(number)], name, value.to(model.device))
+            # A copy, since a tensor of a file begins anywhere in memory, which on some processors changes the rounding.
+            _set(cache.layers[int(number)], name, value.to(model.device, copy=True))
 
 
 def _values(layer: Any) -> Iterator[tuple[str, Tensor]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 from transformers import GenerationConfig, PreTrainedConfig
 
 from longspan.models.fields import ModelFields, fields_of_file
-from longspan.settings import check_keys
+from longspan.settings import check_keys, check_kind
 from longspan.version import __version__
 
 # Keys, besides the fields below, that transformers itself writes into a config.json or passes to a configuration.
@@ -132,6 +133,8 @@ class LongspanConfig(ModelFields, PreTrainedConfig):
         own = _TRANSFORMERS_KEYS | set(GenerationConfig().to_dict())
         given = (key for key in kwargs if key not in own and not key.startswith("_"))
         check_keys(given, [field.name for field in fields(self)])
+        if self.id2label is not None:  # transformers takes it for a mapping unseen
+            check_kind(self.id2label, "id2label", Mapping, "a mapping from numbers to labels")
         self.settle()
         super().__post_init__(**kwargs)
 

@@ -95,6 +95,8 @@ class ModelFields:
 
     def settle(self) -> None:
         """Fill in what follows from other fields, and refuse what no model can have."""
+        for name, hint in FIELDS.items():
+            convert(hint, getattr(self, name), name)
         self.is_encoder_decoder = self.decoder_layers > 0
         if self.decoder_attention_heads is None:
             self.decoder_attention_heads = self.num_attention_heads
@@ -198,9 +200,7 @@ def _check_unused(config: ModelFields, stack: StackConfig) -> None:
 
 
 def _check_sizes(config: ModelFields) -> None:
-    """Raise `InputError` for the first size, probability or choice that no model can have."""
-    for name, hint in FIELDS.items():
-        convert(hint, getattr(config, name), name)
+    """Raise `InputError` for the first size that does not go with the others."""
     if config.decoder_layers and config.embedding_width != config.hidden_size:
         raise InputError(
             f"embedding_size={config.embedding_size} differs from hidden_size={config.hidden_size} in a model with a "
@@ -230,7 +230,8 @@ def _check_clusters(config: ModelFields) -> None:
             if (value := getattr(config, name)) != getattr(ModelFields, name):
                 raise InputError(f"{name}={show(value)} is for models with cutoffs; give these, or leave it out")
         return
-    cutoffs = config.cutoffs = list(config.cutoffs)  # pyright: ignore[reportAttributeAccessIssue]
+    given: Any = config.cutoffs
+    cutoffs = config.cutoffs = [given] if isinstance(given, int) else list(given)  # pyright: ignore[reportAttributeAccessIssue]
     if cutoffs != sorted(set(cutoffs)) or cutoffs[-1:] >= [config.vocab_size]:
         raise InputError(
             f"cutoffs={show(cutoffs)} must increase and stay below vocab_size={config.vocab_size}; give the first word "

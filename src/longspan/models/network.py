@@ -98,6 +98,7 @@ class Network(nn.Module):
         self.relative = _shared_positions(self.layers)
         pre = config.normalization == "pre" and not stack.normalizes
         self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre else None
+        self.final_dropout = nn.Dropout(config.dropout) if stack.drops_output else None
 
     def run(
         self,
@@ -119,10 +120,10 @@ class Network(nn.Module):
         more |= {} if aside is None else {"aside": aside}
         tables = () if self.relative is None else self.relative()
         hidden = self.layers(hidden, tokens, source, source_mask, *tables, kept=kept, seen=seen, **more)
-        if self.final_norm is not None:
-            hidden = self.final_norm(hidden)
-            if seen:
-                seen[-1] = hidden
+        for last in (self.final_norm, self.final_dropout):
+            hidden = hidden if last is None else last(hidden)
+        if seen:
+            seen[-1] = hidden
         return hidden
 
 

@@ -57,10 +57,11 @@ class LongspanForPrefixLM(DecoderOnly):
         for layer in range(config.num_hidden_layers):
             mechanism = config.layer_attention(layer)
             if not mechanism.reads_prefix:
-                able = ", ".join(name for name, kind in MECHANISMS.items() if kind().reads_prefix)
+                able = [kind(**kind.prefix_options) for kind in MECHANISMS.values()]
                 raise InputError(
                     f"attention of layer {layer} is {mechanism.describe()}, which does not read a source both ways "
-                    f"before it writes; choose one that does, with its default options: {able}"
+                    "before it writes; choose one that does, with such options: "
+                    + ", ".join(one.describe() for one in able if one.reads_prefix)
                 )
         super().__init__(config)
 

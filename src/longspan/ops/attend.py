@@ -12,6 +12,7 @@ from longspan.ops.blocked_operator import attend_blocked
 from longspan.ops.call import Call, checked
 from longspan.ops.dense import attend_dense, attend_full, dense_is_cheaper, full_serves
 from longspan.ops.flex import attend_flex, flex_serves
+from longspan.ops.lengths import by_length, joined
 from longspan.ops.reference import attend_reference
 from longspan.ops.terms import Term
 from longspan.ops.transforms import has_tangent, needs_reference
@@ -71,12 +72,25 @@ def attend(
     Raises:
         InputError: shapes or dtypes do not fit, or the chosen backend cannot serve the call.
     """
-    if backend != "auto" and backend not in BACKENDS:
+    if not isinstance(backend, str) or (backend != "auto" and backend not in BACKENDS):
         raise InputError(f"backend={backend!r} does not exist; choose one of auto, {', '.join(BACKENDS)}")
     options = {"key_mask": key_mask, "globals": globals, "global_rows": global_rows, "scale": scale}
     call = checked(
         query, key, value, pattern, terms, **options, dropout_prob=dropout_prob, query_offset=query_offset
     )  # fmt: skip
+    return joined(_parts(call, backend), lambda part: _computed(part, backend))
+
+
+def _parts(call: Call, backend: str) -> list[tuple[Tensor | None, Call]]:
+    """The call by rows of one length each where its pattern reads that, unless the way it goes tells rows apart itself:
+    what does not look at the data, and FlexAttention, which would be compiled for every length."""
+    if not call.pattern.reads_length or torch.compiler.is_compiling() or needs_reference(*call.tensors):
+        return [(None, call)]
+    flex = flex_serves(call) if backend == "auto" else backend == "flex"
+    return [(None, call)] if flex or backend == "reference" else by_length(call)
+
+
+def _computed(call: Call, backend: str) -> Tensor:
     return WAYS[_choose(call) if backend == "auto" else _checked_choice(call, backend)](call)
 
 
@@ -101,13 +115,15 @@ def _choose(call: Call) -> str:
     plain = len(call.terms) == 0
     if plain and call.slots is None and full_serves(call):
         return "full"
+    if needs_reference(*call.tensors):
+        return "reference"
     if flex_serves(call):
         chosen = "flex"
     elif plain and not call.dropout_prob and dense_is_cheaper(call):
         return "dense"
     else:
         chosen = "reference" if call.has_offsets and _trains_short(call) else "blocked"
-    return "reference" if needs_reference(*call.tensors) else chosen
+    return chosen
 
 
 def _trains_short(call: Call) -> bool:

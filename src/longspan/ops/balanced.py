@@ -1,7 +1,8 @@
 """Balanced clusters: every centroid takes the same number of queries, and of keys, those that are most like it.
 
 Roy et al. 2021, arXiv 2003.05997, algorithm 1. A token may be taken by several centroids, whose answers are averaged,
-or by none, which gives zeros. Which tokens are taken depends on the whole text.
+or by none, which gives zeros. Which tokens are taken depends on the whole text, in the causal form too: there a query,
+which is its own key, sees the members of its cluster before itself, and itself where it is the first of them.
 """
 
 from __future__ import annotations
@@ -45,18 +46,28 @@ def _flags(tokens: Tensor, taken: Tensor, length: int) -> Tensor:
     return found.scatter_add(-1, tokens, taken.float()) > 0
 
 
-def balanced_weights(query: Tensor, key: Tensor, centroids: Tensor, real: Tensor) -> Tensor:
+def balanced_weights(query: Tensor, key: Tensor, centroids: Tensor, real: Tensor, *, causal: bool = False) -> Tensor:
     """The dense reference: weights `(B, H, T, T)`, cluster after cluster, for arguments as in `attend_balanced`."""
     rows, columns = (_flags(*members(each, centroids, real), each.shape[2]) for each in (query, key))
     total: Tensor = query.new_zeros(())
     for number in range(centroids.shape[-2]):
         seen = rows[:, :, number, :, None] & columns[:, :, number, None, :]
+        if causal:
+            seen = seen.tril(-1)
+            seen.diagonal(dim1=-2, dim2=-1).copy_(rows[:, :, number] & ~seen.any(-1))
         total = total + dense_weights(query, key, seen, scale=query.shape[-1] ** -0.5)
     return total / rows.sum(2).clamp(min=1)[..., None]
 
 
 def attend_balanced(
-    query: Tensor, key: Tensor, value: Tensor, centroids: Tensor, real: Tensor, *, dropout_prob: float = 0.0
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    centroids: Tensor,
+    real: Tensor,
+    *,
+    causal: bool = False,
+    dropout_prob: float = 0.0,
 ) -> Tensor:
     """Softmax attention of the queries of each centroid over its keys; a token of several gets their mean.
 
@@ -64,18 +75,27 @@ def attend_balanced(
         query: `(B, H, T, D)`, as the keys and values.
         centroids: `(H, C, D)`.
         real: `(B, T)` bool, True where a token is real.
+        causal: queries, which are the keys, see what stands before them. Members are chosen from the whole text all
+            the same.
         dropout_prob: probability of dropping an attention weight.
 
     Returns:
         `(B, H, T, D)`, zeros where no centroid takes a token.
     """
-    (asking, asks), (seen, shows) = (members(each, centroids, real) for each in (query, key))
+    asking, asks = members(query, centroids, real)
+    seen, shows = (asking, asks) if causal else members(key, centroids, real)
+    visible = shows[..., None, :]
+    if causal:
+        visible = visible & (seen[..., None, :] < asking[..., :, None])
+        alone = torch.eye(seen.shape[-1], dtype=torch.bool, device=seen.device)
+    else:  # a cluster without any key is one of a row without any real token
+        alone = torch.ones((), dtype=torch.bool, device=seen.device)
+    visible = visible | (alone & ~visible.any(-1, keepdim=True))
     mixed = F.scaled_dot_product_attention(
         _taken(query, asking).flatten(0, 1),
         _taken(key, seen).flatten(0, 1),
         _taken(value, seen).flatten(0, 1),
-        # A cluster without any key is one of a row without any real token.
-        attn_mask=(shows | ~shows.any(-1, keepdim=True))[..., None, :].flatten(0, 1),
+        attn_mask=visible.flatten(0, 1),
         dropout_p=dropout_prob,
     )
     mixed = mixed.unflatten(0, query.shape[:2]).masked_fill(~asks[..., None], 0).flatten(2, 3)

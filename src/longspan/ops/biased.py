@@ -159,7 +159,7 @@ class Biased:
         """Write −∞ where a key of a block's scores may not be seen."""
         call = self.call
         if isinstance(call.pattern, Causal):
-            first = block.rows.start + call.query_offset
+            first = min(block.rows.start + call.query_offset, block.keys)  # beyond the keys nothing is hidden
             above = torch.ones(block.count, block.keys - first, dtype=torch.bool, device=scores.device).triu_(1)
             scores[:, first:].masked_fill_(above, -math.inf)
         if call.key_mask is not None:
@@ -221,7 +221,7 @@ class Biased:
         assert total is not None
         total = total.expand(*total.shape[:3], keys)
         if isinstance(call.pattern, Causal):
-            first, count = rows.start + call.query_offset, rows.stop - rows.start
+            first, count = min(rows.start + call.query_offset, keys), rows.stop - rows.start
             above = torch.ones(count, keys - first, dtype=torch.bool, device=total.device).triu_(1)
             total = total.masked_fill(F.pad(above, (first, 0)), -math.inf)
         if call.key_mask is not None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from longspan.ops.call import Call
 from longspan.ops.dense_terms import column_terms, row_terms
 from longspan.ops.eager import run
+from longspan.ops.lengths import by_length, joined
 from longspan.ops.slots import gather_slots, mask_of_slots, put_slots
 from longspan.ops.split import Apart, has_sets, split
 from longspan.ops.terms import Bias, GlobalKeyBias, Term, of_heads, pack, unpack
@@ -62,7 +63,11 @@ def _operate(
 
 def blocked_kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
     """`(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`; the arguments are `ARGUMENTS`."""
-    call = _tiled_call(*arguments)
+    return joined(_tiled_calls(*arguments), _output)
+
+
+def _output(call: Call) -> Tensor:
+    """What `blocked_kernel` gives, for rows of one pattern."""
     query, value = call.query, call.value
     if not query.shape[:3].numel() or not value.shape[2]:
         return query.new_zeros(*query.shape[:-1], value.shape[-1])
@@ -77,7 +82,7 @@ def blocked_kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
 
 def _kept_kernel(*arguments) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
     """The same, and the logarithms of its sums `(B, H, T, 1)` where sets of keys are computed apart, else zeros."""
-    call = _tiled_call(*arguments)
+    ((_, call),) = _tiled_calls(*arguments)
     query, value = call.query, call.value
     result = query.new_zeros(*query.shape[:-1], value.shape[-1])
     logs = query.new_zeros(*query.shape[:-1], 1, dtype=torch.promote_types(query.dtype, torch.float32))
@@ -116,22 +121,37 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
 ) -> list[Tensor]:
     """Gradients with respect to query, key, value, and the tensors of the terms that are wanted (else empty); `kept`
     is the result and the logarithms of its sums, or nothing."""
-    call, parts = _tiled_call(*arguments), []
-    if call.query.shape[:3].numel() and call.value.shape[2]:
-        parts = split(call)
+    parts = _tiled_calls(*arguments)
+    if len(parts) == 1:
+        return _part_gradients(parts[0][1], grad, kept, wanted)
+    grads = _zeros(wanted, *arguments)
+    terms = [term.has_rows for term in call_of(*arguments).terms for _ in term.tensors]
+    for rows, call in parts:
+        assert rows is not None
+        found = _part_gradients(call, grad.index_select(0, rows), [each.index_select(0, rows) for each in kept], wanted)
+        for total, own, by_row in zip(grads, found, [True] * 3 + terms, strict=True):
+            if total.numel():
+                _ = total.index_add_(0, rows, own) if by_row and len(total) > 1 else total.add_(own)
+    return grads
+
+
+def _part_gradients(call: Call, grad: Tensor, kept: list[Tensor], wanted: list[bool]) -> list[Tensor]:
+    """What `_backward_kernel` gives, for rows of one pattern."""
+    inputs = (call.query, call.key, call.value, [tensor for term in call.terms for tensor in term.tensors])
+    parts = split(call) if call.query.shape[:3].numel() and call.value.shape[2] else []
     grads: list[Tensor] = []
     for heads, each in parts:
         found = each.gradients(grad[:, heads], wanted, (kept[0][:, heads], kept[1][:, heads]) if kept else None)
         if len(parts) == 1:
             return [each.contiguous() for each in found]
-        grads = grads or _zeros(wanted, *arguments)
+        grads = grads or _zeros(wanted, *inputs)
         for total, own in zip(grads[:3], found[:3], strict=True):
             total[:, heads] = own
         axes = [term.head_axis for term in call.terms for _ in term.tensors]
         for total, own, axis in zip(grads[3:], found[3:], axes, strict=True):
             if total.numel():
                 total[of_heads(total, heads, axis)] += own
-    return grads or _zeros(wanted, *arguments)
+    return grads or _zeros(wanted, *inputs)
 
 
 def _zeros(wanted: list[bool], query: Tensor, key: Tensor, value: Tensor, terms: list[Tensor], *_) -> list[Tensor]:  # type: ignore[no-untyped-def]
@@ -198,9 +218,13 @@ def call_of(*arguments) -> Call:  # type: ignore[no-untyped-def]
     return Call(query, key, value, parse(pattern), scale, found, key_mask, slots, False, prob, offsets[0], place)
 
 
-def _tiled_call(*arguments) -> Call:  # type: ignore[no-untyped-def]
-    """The same as tiles take it: global keys leave the mask of near keys, so that they count once."""
-    call = call_of(*arguments)
+def _tiled_calls(*arguments) -> list[tuple[Tensor | None, Call]]:  # type: ignore[no-untyped-def]
+    """The same as tiles take it, by rows of one pattern."""
+    return [(rows, _tiled_call(call)) for rows, call in by_length(call_of(*arguments))]
+
+
+def _tiled_call(call: Call) -> Call:
+    """The same call, in which global keys leave the mask of near keys, so that they count once."""
     mask = call.key_mask
     if mask is not None and not mask.is_cuda and bool(mask.all()):
         mask = None  # nothing is padded; on a GPU the question would cost more than the answer saves

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from longspan.errors import InputError
 from longspan.ops.slots import check_slots, distinct_slots, slots_of_mask
 from longspan.ops.terms import Bias, OffsetTerm, Term
 from longspan.patterns import Pattern
+from longspan.settings import show
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +81,7 @@ def checked(
     Raises:
         InputError: they do not fit together, in one sentence.
     """
+    _check_kinds(query, key, value, terms, key_mask, globals, global_rows, scale, dropout_prob, query_offset)
     _check_heads(query, key, value)
     if not isinstance(pattern, Pattern):
         raise InputError(f"pattern={pattern!r} is no pattern; give one of longspan.patterns, or parse its text first")
@@ -101,6 +104,37 @@ def checked(
     kept = tuple(_four_dimensions(term) for term in terms)
     rows = global_rows and slots is not None
     return Call(query, key, value, pattern, scale, kept, key_mask, slots, rows, dropout_prob, query_offset)
+
+
+def _check_kinds(
+    query: Any,
+    key: Any,
+    value: Any,
+    terms: Any,
+    key_mask: Any,
+    globals: Any,
+    global_rows: Any,
+    scale: Any,
+    dropout_prob: Any,
+    query_offset: Any,
+) -> None:
+    """Raise unless every argument is of its kind; numbers may be symbols of a compiled graph."""
+    tensors = {"query": query, "key": key, "value": value}
+    tensors |= {name: given for name, given in (("key_mask", key_mask), ("globals", globals)) if given is not None}
+    for name, given in tensors.items():
+        if not isinstance(given, Tensor):
+            raise InputError(f"{name} is of type {type(given).__name__}; give a tensor")
+    if not isinstance(terms, Sequence):
+        raise InputError(f"terms is of type {type(terms).__name__}; give a list of those of longspan.ops.terms")
+    if not isinstance(global_rows, bool):
+        raise InputError(f"global_rows is of type {type(global_rows).__name__}; give True or False")
+    for name, number in (("scale", 1.0 if scale is None else scale), ("dropout_prob", dropout_prob)):
+        if isinstance(number, bool) or not isinstance(number, float | int | torch.SymFloat | torch.SymInt):
+            raise InputError(f"{name} is of type {type(number).__name__}; give a number")
+    if isinstance(query_offset, bool) or not isinstance(query_offset, int | torch.SymInt):
+        raise InputError(f"query_offset is of type {type(query_offset).__name__}; give a whole number")
+    if isinstance(query_offset, int) and query_offset.bit_length() > 62:
+        raise InputError(f"query_offset is {show(query_offset)}; give the position of a token")
 
 
 def _check_heads(query: Tensor, key: Tensor, value: Tensor) -> None:
@@ -170,7 +204,9 @@ def _slots(globals: Tensor, query: Tensor, key: Tensor, key_mask: Tensor | None,
             )
         return slots_of_mask(globals if key_mask is None else globals & key_mask)
     check_slots("globals", globals, length)
+    if not length:
+        return globals[:, :0]  # nothing but unused slots
     slots = distinct_slots(globals)
-    if key_mask is not None and length:
+    if key_mask is not None:
         slots = torch.where(torch.gather(key_mask, 1, slots.clamp(min=0)), slots, -1)
     return slots

@@ -12,6 +12,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from longspan.errors import InputError
 from longspan.ops.call import Call
 from longspan.ops.kept import kept
+from longspan.ops.lengths import patterns_of_rows, row_lengths
 from longspan.ops.slots import mask_of_slots
 from longspan.patterns import Pattern, Span
 
@@ -62,8 +63,8 @@ def block_mask_of(
 
     `key_mask` and `marked` (global tokens) are `(B, S)` bool.
     """
-    mask_mod = _mask_mod(pattern, key_mask, marked, global_rows, query_offset)
-    tables = block_tables(pattern, queries, keys, query_offset, device, marked, global_rows, key_mask is not None)
+    mask_mod = _mask_mod(pattern, key_mask, marked, global_rows, query_offset, keys, device)
+    tables = block_tables(pattern, queries, keys, query_offset, device, marked, global_rows, key_mask)
     return BlockMask.from_kv_blocks(*tables, BLOCK_SIZE=BLOCK, mask_mod=mask_mod, seq_lengths=(queries, keys))
 
 
@@ -79,12 +80,22 @@ def _check(call: Call) -> None:
 
 
 def _mask_mod(
-    pattern: Pattern, key_mask: Tensor | None, marked: Tensor | None, global_rows: bool, query_offset: int
+    pattern: Pattern,
+    key_mask: Tensor | None,
+    marked: Tensor | None,
+    global_rows: bool,
+    query_offset: int,
+    keys: int,
+    device: torch.device,
 ) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """What FlexAttention asks of every pair in a partial block."""
+    """What FlexAttention asks of every pair in a partial block; lengths are data, so that one program serves all."""
+    lengths = None
+    if pattern.reads_length:
+        lengths = torch.full((1,), keys, device=device) if key_mask is None else row_lengths(key_mask)
 
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        seen = _visible_to_head(pattern, h, q_idx + query_offset, kv_idx)
+        shown = pattern if lengths is None else pattern.of_length(lengths[b if key_mask is not None else 0 * b])
+        seen = _visible_to_head(shown, h, q_idx + query_offset, kv_idx)
         if marked is not None:
             seen = seen | marked[b, kv_idx]
             if global_rows:
@@ -112,20 +123,22 @@ def block_tables(
     device: torch.device,
     marked: Tensor | None,
     global_rows: bool,
-    masked: bool,
+    key_mask: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Counts and indices of partial blocks, then of full ones, as `BlockMask.from_kv_blocks` takes them.
 
     A row of the tables is as wide as its fullest row. Padding makes every block partial, since any key may be masked.
     """
-    heads = [pattern.head(index) for index in range(pattern.heads)] if pattern.heads else [pattern]
-    found = [_blocks_of(head, queries, keys, query_offset, not masked) for head in heads]
-    partial, full = ([each[part][None] for each in found] for part in (0, 1))
+    shared = patterns_of_rows(pattern, key_mask, keys) if pattern.reads_length else {pattern: []}
+    shown = {row: each for each, rows in shared.items() for row in rows or [0]}
+    sizes = (queries, keys, query_offset, key_mask is None)
+    found = [[_blocks_of(shown[row].head(head), *sizes) for row in sorted(shown)] for head in range(pattern.heads or 1)]
+    partial, full = ([torch.stack([each[part] for each in rows]) for rows in found] for part in (0, 1))
     if marked is not None:
         extra = _global_blocks(marked, queries, global_rows)
         partial = [p.to(device) | (extra & ~f.to(device)) for p, f in zip(partial, full, strict=True)]
     tables = [_table(torch.stack([each.to(device) for each in kind], dim=1)) for kind in (partial, full)]
-    return (*tables[0], None, None) if masked else (*tables[0], *tables[1])
+    return (*tables[0], None, None) if key_mask is not None else (*tables[0], *tables[1])
 
 
 @kept

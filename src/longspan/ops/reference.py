@@ -7,6 +7,7 @@ from torch import Tensor
 
 from longspan.ops.call import Call
 from longspan.ops.dense_terms import dense_terms
+from longspan.ops.lengths import shown_to_rows
 from longspan.ops.slots import mask_of_slots
 from longspan.patterns import Pattern
 
@@ -30,8 +31,12 @@ def dense_mask(
     """What each query may see, `(B or 1, H or 1, T, S)` bool: pattern, global tokens, then padding."""
     query_index = torch.arange(queries, device=device)[:, None] + query_offset
     key_index = torch.arange(keys, device=device)[None, :]
-    seen = pattern.visible(query_index, key_index)
-    seen = (seen if pattern.heads else seen[None])[None]
+    if pattern.reads_length:
+        seen = shown_to_rows(pattern, key_mask, keys, device).visible(query_index, key_index)
+        seen = seen.transpose(0, 1) if pattern.heads else seen[:, None]
+    else:
+        seen = pattern.visible(query_index, key_index)
+        seen = (seen if pattern.heads else seen[None])[None]
     if is_global is not None:
         seen = seen | is_global[:, None, None, :]
         if global_rows:

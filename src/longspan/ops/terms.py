@@ -24,6 +24,8 @@ class Term:
     """Fields that hold the term's tensors."""
     head_axis: ClassVar[int]
     """Which axis of its tensors are the heads; of size 1, it stands for all."""
+    has_rows: ClassVar[bool] = False
+    """Whether the first axis of its tensors are the rows of the batch; of size 1, it stands for all."""
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -38,6 +40,15 @@ class Term:
             for name, tensor in tensors.items()
         }
         return replace(self, **found)
+
+    def of_rows(self, rows: Tensor) -> Term:
+        """The same term for some rows of the batch, by an index `(n,)`."""
+        if not self.has_rows:
+            return self
+        own = {name: getattr(self, name) for name in self.tensor_names}
+        return replace(
+            self, **{name: each if len(each) == 1 else each.index_select(0, rows) for name, each in own.items()}
+        )
 
     def shapes(self, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
         """The shape that each tensor must have, from the sizes B, H, T, S, D and G of a call."""
@@ -55,6 +66,7 @@ class Bias(Term):
 
     tensor_names = ("values",)
     head_axis = 1
+    has_rows = True
     values: Tensor
     globals: bool = field(default=True, kw_only=True)
 
@@ -76,6 +88,7 @@ class GlobalKeyBias(Term):
 
     tensor_names = ("values",)
     head_axis = 1
+    has_rows = True
     values: Tensor
 
     def shapes(self, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.eager import run
@@ -18,6 +20,12 @@ from longspan.ops.reference import full_precision
 
 CHUNK_SCORES = 1 << 20
 """About how many scores are computed at a time."""
+ROUNDING = 32
+"""Scores tie that differ by at most so many units of rounding of the largest score that the lengths of the query and of
+the keys allow. The same two tokens score differently by some of these units wherever a matrix product has another
+shape: step by step, behind padding, in company."""
+MOST_PARTS = 10**6
+"""A share is taken as the nearest fraction with a denominator up to this one, so that 0.6 is exactly 3/5."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +42,12 @@ class Budget:
     top_fraction: float = 0.0
     local: bool = False
 
+    def of(self, visible: Tensor) -> Tensor:
+        """How many of so many are kept, in whole numbers: ⌈0.6·25⌉ in float32 is 16."""
+        share = Fraction(self.top_fraction).limit_denominator(MOST_PARTS)
+        parts = share.denominator
+        return ((visible * share.numerator + parts - 1) // parts).clamp(min=self.top_k)
+
 
 def attend_top(
     query: Tensor,
@@ -48,8 +62,9 @@ def attend_top(
     """Softmax attention of each query over the keys that it scores highest.
 
     `softmax(M(QKᵀ/√D)) V`, where M puts −∞ in the place of every score below the k-th largest of its row, after padding
-    and the future have been taken out (Zhao et al. 2019, arXiv 1912.11637, section 2.2). Scores that equal the k-th all
-    stay. Gradients flow through what stays.
+    and the future have been taken out (Zhao et al. 2019, arXiv 1912.11637, section 2.2). Scores that tie with the k-th
+    all stay, a tie being a difference of at most `ROUNDING`·ε·‖q‖·max‖k‖/√D over the keys that the query may see, and ε
+    that of float32 at least. Gradients flow through what stays.
 
     Args:
         query: `(B, H, T, D)`, the last T of S positions.
@@ -75,15 +90,24 @@ def top_weights(query: Tensor, key: Tensor, budget: Budget, *, causal: bool, key
     seen = real[:, None, None, :].expand(batch, 1, queries, keys)
     if causal:
         seen = seen & torch.ones_like(seen).tril(keys - queries)
-    count = (seen.sum(-1, keepdim=True) * budget.top_fraction).ceil().clamp(min=budget.top_k).long()
+    count = budget.of(seen.sum(-1, keepdim=True))
     near = _near(place[:, keys - queries :], place, count[:, 0], budget, causal)[:, None] & seen
     far = scores.masked_fill(~seen | near, -math.inf)
     left = (count - near.sum(-1, keepdim=True)).clamp(min=0).expand(batch, heads, queries, 1)
-    ordered = torch.nn.functional.pad(far.sort(-1, descending=True).values, (1, 0), value=math.inf)
+    ordered = F.pad(far.sort(-1, descending=True).values, (1, 0), value=math.inf)
     lowest = ordered.gather(-1, left.clamp(max=keys))
-    kept = seen & (near | (far >= lowest))
+    lengths = key.to(scores.dtype).norm(dim=-1)[:, :, None].masked_fill(~seen, 0.0)
+    longest = F.pad(lengths, (1, 0)).amax(-1, keepdim=True)
+    kept = seen & (near | (far >= lowest - _margin(query.to(scores.dtype), longest)))
     scores = scores.masked_fill(~kept, torch.finfo(scores.dtype).min)
     return torch.softmax(scores, -1).masked_fill(~kept, 0.0)
+
+
+def _margin(query: Tensor, longest: Tensor) -> Tensor:
+    """`(…, T, 1)`: how far apart scores of queries `(…, T, D)` may be and still tie, by the lengths of their longest
+    keys."""
+    unit = torch.finfo(query.dtype).eps * query.shape[-1] ** -0.5
+    return ROUNDING * unit * query.norm(dim=-1, keepdim=True) * longest
 
 
 def _scores(query: Tensor, key: Tensor) -> Tensor:
@@ -115,6 +139,7 @@ class _Problem:
     key: Tensor
     value: Tensor
     mask: Tensor | None
+    margin: Tensor
     place: Tensor
     seed: int
     budget: Budget
@@ -129,7 +154,13 @@ class _Problem:
         mask = None if key_mask is None or bool(key_mask.all()) else key_mask.repeat_interleave(heads, 0)
         query, key, value = (each.to(wide).flatten(0, 1) for each in (query, key, value))
         budget, number = Budget(top_k, top_fraction, local), 0 if seed is None else int(seed)
-        return _Problem(query, key, value, mask, place, number, budget, causal, dropout_prob)
+        lengths = key.norm(dim=-1) if mask is None else key.norm(dim=-1).masked_fill(~mask, 0.0)
+        if causal:
+            longest = lengths.cummax(1).values[:, key.shape[1] - query.shape[1] :]
+        else:
+            longest = F.pad(lengths, (1, 0)).amax(1, keepdim=True)
+        margin = _margin(query, longest[..., None])
+        return _Problem(query, key, value, mask, margin, place, number, budget, causal, dropout_prob)
 
     def chunks(self) -> Iterator[_Chunk]:
         """Some heads and queries at a time."""
@@ -156,16 +187,18 @@ class _Problem:
             scores.masked_fill_(later.triu_(1 + scores.shape[2] - scores.shape[1]), -math.inf)
         if mask is not None:
             scores.masked_fill_(~mask[:, None], -math.inf)
-        self._keep_highest(scores, own, self.place[chunk.heads, chunk.keys])
+        margin = self.margin[chunk.heads, chunk.queries]
+        self._keep_highest(scores, margin, own, self.place[chunk.heads, chunk.keys])
         weights = torch.softmax(scores, -1)
         return weights if mask is None else weights.nan_to_num_(0.0)
 
-    def _keep_highest(self, scores: Tensor, own: Tensor, place: Tensor) -> None:
-        """Put −∞ in the place of what queries at places `own` `(n, T)` do not keep, keys being at `place` `(n, S)`."""
+    def _keep_highest(self, scores: Tensor, margin: Tensor, own: Tensor, place: Tensor) -> None:
+        """Put −∞ in the place of what queries at places `own` `(n, T)` do not keep, keys being at `place` `(n, S)`;
+        what is within the `margin` `(n, T, 1)` of the last that is kept ties with it."""
         budget, keys = self.budget, scores.shape[2]
         # Places count real tokens, so the last one that may be seen says how many there are.
         visible = own + 1 if self.causal else place[:, -1:].expand_as(own) + 1
-        count = (visible * budget.top_fraction).ceil().clamp(min=budget.top_k).long()[:, :, None]
+        count = budget.of(visible)[:, :, None]
         near, far = None, scores
         if budget.local:
             near = _near(own, place, count, budget, self.causal) & (scores > -math.inf)
@@ -176,7 +209,7 @@ class _Problem:
         highest = far.topk(min(most, keys), dim=-1).values
         lowest = highest.gather(-1, (count.clamp(max=highest.shape[-1]) - 1).clamp(min=0))
         lowest = lowest.masked_fill(count > keys, -math.inf).masked_fill_(count < 1, math.inf)
-        dropped = far < lowest
+        dropped = far < lowest - margin
         scores.masked_fill_(dropped if near is None else dropped & ~near, -math.inf)
 
     def kept(self, weights: Tensor, chunk: _Chunk) -> Tensor | None:

@@ -13,6 +13,7 @@ counted. A total width w of the literature is `left = right = w // 2`.
 """
 
 from longspan.patterns.base import Both, Either, Pattern, PerHead, Span
+from longspan.patterns.drawn_blocks import DrawnBlocks, PlannedBlocks
 from longspan.patterns.kinds import (
     Blocks,
     Causal,
@@ -31,12 +32,14 @@ __all__ = [
     "Blocks",
     "Both",
     "Causal",
+    "DrawnBlocks",
     "Either",
     "First",
     "Fixed",
     "Full",
     "Pattern",
     "PerHead",
+    "PlannedBlocks",
     "PooledWindow",
     "Prefix",
     "RandomBlocks",

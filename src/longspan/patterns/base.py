@@ -66,11 +66,21 @@ class Pattern:
         """The pattern of one head."""
         return self
 
+    @property
+    def reads_length(self) -> bool:
+        """Whether what it shows depends on the length of the text, so that `of_length` must say it first."""
+        return False
+
+    def of_length(self, length: int | Tensor) -> Pattern:
+        """The pattern of a text of `length` tokens, or of texts by a tensor that broadcasts with the indices; one that
+        reads no length is the same for all."""
+        return self
+
     def dense(self, queries: int, keys: int | None = None, *, query_offset: int = 0) -> Tensor:
-        """The whole mask, `(T, S)` bool, or `(H, T, S)` for per-head patterns."""
+        """The whole mask, `(T, S)` bool, or `(H, T, S)` for per-head patterns; S keys are the length of the text."""
         query_index = torch.arange(queries)[:, None] + query_offset
         key_index = torch.arange(queries if keys is None else keys)[None, :]
-        seen = self.visible(query_index, key_index)
+        seen = self.of_length(key_index.shape[1]).visible(query_index, key_index)
         leading = seen.shape[:-2] if self.heads else ()
         return seen.expand(*leading, query_index.shape[0], key_index.shape[1])
 
@@ -137,6 +147,15 @@ class _Pair(Pattern):
 
     def head(self, index: int) -> Pattern:
         return type(self)(self.first.head(index), self.second.head(index))
+
+    @property
+    def reads_length(self) -> bool:
+        return self.first.reads_length or self.second.reads_length
+
+    def of_length(self, length: int | Tensor) -> Pattern:
+        if not self.reads_length:
+            return self
+        return type(self)(self.first.of_length(length), self.second.of_length(length))
 
 
 @dataclass(frozen=True)
@@ -206,8 +225,17 @@ class PerHead(Pattern):
     def head(self, index: int) -> Pattern:
         return self.patterns[index]
 
+    @property
+    def reads_length(self) -> bool:
+        return any(pattern.reads_length for pattern in self.patterns)
+
+    def of_length(self, length: int | Tensor) -> Pattern:
+        return PerHead([pattern.of_length(length) for pattern in self.patterns]) if self.reads_length else self
+
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
-        return torch.stack([pattern.visible(query_index, key_index) for pattern in self.patterns])
+        # Those that know the lengths of several texts have them for a leading axis.
+        seen = torch.broadcast_tensors(*(pattern.visible(query_index, key_index) for pattern in self.patterns))
+        return torch.stack(seen)
 
     def some(self, span: Span) -> Tensor:
         return torch.stack([pattern.some(span) for pattern in self.patterns])

@@ -50,6 +50,7 @@ def read_mask(parts: list[Pattern], tokens: int, *, cells: int) -> Mask:
     Raises:
         InputError: there are too many pairs to read.
     """
+    parts = [part.of_length(tokens) for part in parts]
     keys = -(-tokens // parts[0].stride) if isinstance(parts[0], PooledWindow) and len(parts) == 1 else tokens
     cell = -(-tokens // cells)
     (q0, q1), (k0, k1) = _edges(tokens, cell), _edges(keys, cell)

@@ -279,6 +279,13 @@ class Without(Pattern):
     shown: Pattern
     hidden: Pattern
 
+    @property
+    def reads_length(self) -> bool:
+        return self.shown.reads_length or self.hidden.reads_length
+
+    def of_length(self, length: int | Tensor) -> Pattern:
+        return Without(self.shown.of_length(length), self.hidden.of_length(length))
+
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         return self.shown.visible(query_index, key_index) & ~self.hidden.visible(query_index, key_index)
 

@@ -1,4 +1,4 @@
-"""Random blocks of keys: BigBird's pattern, in a form that does not depend on the length of the document."""
+"""Random blocks of keys that do not depend on the length of the document, on average as many as BigBird's."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class RandomBlocks(Pattern):
     Every block i draws `count` of the blocks before it, one in each of `count` equal parts of them, or all where there
     are fewer. A draw of j is one pair that sees each other in one direction: i sees j, or j sees i. The directions take
     turns over the draws of a block, from a random start, so that as many pairs look back as look ahead, whatever the
-    length. In BigBird (Zaheer et al. 2020, arXiv 2007.14062, §2) every query block draws among all blocks, which has no
-    direction either, but changes what a token sees with the length.
+    length. In BigBird (Zaheer et al. 2020, arXiv 2007.14062, §2) every query block draws equally many among all blocks,
+    which changes what a token sees with the length: that is `DrawnBlocks`.
 
     Draws depend on `seed` and i alone: padding or a longer document never changes which of two tokens see each other, a
     document's end only leaves out what would lie beyond it. So early blocks look ahead to more blocks than late ones
@@ -58,8 +58,8 @@ class RandomBlocks(Pattern):
         pool = (later - self.gap).clamp(min=0)
         first = pool * number // self.count
         size = pool * (number + 1) // self.count - first
-        drawn = first + _mix(later * MOST_BLOCKS + number, 2 * self.seed) % size.clamp(min=1)
-        back = (_mix(later, 2 * self.seed + 1) >> 7) + number & 1 == 0
+        drawn = first + mixed(later * MOST_BLOCKS + number, 2 * self.seed) % size.clamp(min=1)
+        back = (mixed(later, 2 * self.seed + 1) >> 7) + number & 1 == 0
         return torch.where(size > 0, drawn, -1), back
 
     def _table(self, blocks: int, device: torch.device) -> Tensor:
@@ -111,9 +111,9 @@ class RandomBlocks(Pattern):
         return single & self.visible(span.q0, span.k0)
 
 
-def _mix(value: Tensor, seed: int) -> Tensor:
+def mixed(value: Tensor, seed: int) -> Tensor:
     """A fixed integer hash to 31 bits: multiply–xorshift rounds, the same on every device."""
-    mixed = (value + 0x9E37 * (seed + 1)) & 0x7FFFFFFF
+    found = (value + 0x9E37 * (seed + 1)) & 0x7FFFFFFF
     for multiplier in (0x45D9F3B, 0x119DE1F3):
-        mixed = ((mixed ^ (mixed >> 16)) * multiplier) & 0x7FFFFFFF
-    return mixed ^ (mixed >> 15)
+        found = ((found ^ (found >> 16)) * multiplier) & 0x7FFFFFFF
+    return found ^ (found >> 15)

@@ -9,6 +9,7 @@ from inspect import signature
 
 from longspan.errors import InputError
 from longspan.patterns.base import Both, Either, Pattern, PerHead, shortened, text_name
+from longspan.patterns.drawn_blocks import DrawnBlocks, PlannedBlocks
 from longspan.patterns.kinds import (
     Blocks,
     Causal,
@@ -23,7 +24,10 @@ from longspan.patterns.prefix import Prefix
 from longspan.patterns.random_blocks import RandomBlocks
 from longspan.plugins import find
 
-_KINDS = (Full, Causal, Window, First, Blocks, Strided, Fixed, Prefix, RandomBlocks, PooledWindow)
+_KINDS = (
+    *(Full, Causal, Window, First, Blocks, Strided, Fixed, Prefix),
+    *(RandomBlocks, DrawnBlocks, PlannedBlocks, PooledWindow),
+)
 _PER_HEAD = text_name(PerHead)
 KINDS: dict[str, type] = {text_name(kind): kind for kind in (*_KINDS, PerHead)}
 """Name in text → kind of pattern; `longspan.register` adds to it."""

@@ -41,15 +41,20 @@ Insertion = tuple[int, str]
 """A place in a block's words, and the markup that goes there."""
 
 
-def check_page(path: str | os.PathLike[str]) -> Path:
+def check_page(path: str | os.PathLike[str], reads: Iterable[str | os.PathLike[str] | None] = ()) -> Path:
     """The file, if a page could be written there; call it before long work that ends in a page.
 
+    Args:
+        path: of the page.
+        reads: as in `output_file`.
+
     Raises:
-        InputError: the name does not end with .html or .htm, or the folder is missing or cannot be written.
+        InputError: the name does not end with .html or .htm, the folder is missing or cannot be written, or the file is
+            one that is read.
     """
     if Path(path).suffix.lower() not in {".html", ".htm"}:
         raise InputError(f"html {str(path)!r} is no name of a page; let it end with .html")
-    return output_file(path, "html")
+    return output_file(path, "html", reads)
 
 
 def save_page(page: str, path: str | os.PathLike[str]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,17 +90,22 @@ def literal(figure: Figure) -> Figure:
     return figure
 
 
-def check_picture(path: str | os.PathLike[str]) -> Path:
+def check_picture(path: str | os.PathLike[str], reads: Iterable[str | os.PathLike[str] | None] = ()) -> Path:
     """The file, if a picture could be saved there; call it before long work that ends in a picture.
 
+    Args:
+        path: of the picture.
+        reads: as in `output_file`.
+
     Raises:
-        InputError: an unknown format, a folder that is missing or cannot be written, or matplotlib is missing.
+        InputError: an unknown format, a folder that is missing or cannot be written, a file that is read, or matplotlib
+            is missing.
     """
     bases = require("matplotlib.backend_bases", extra="pictures", purpose="drawing a picture")
     kinds = sorted({*bases.FigureCanvasBase.get_supported_filetypes()} - _NEED_MORE)
     if _kind(path) not in kinds:
         raise InputError(f"picture {str(path)!r} has no known format; let its name end with .{', .'.join(kinds)}")
-    return output_file(path, "picture")
+    return output_file(path, "picture", reads)
 
 
 def _kind(path: str | os.PathLike[str]) -> str:

@@ -117,6 +117,11 @@ class StackConfig:
         return False
 
     @property
+    def drops_output(self) -> bool:
+        """Whether training drops elements of its output too, with the model's `dropout`, as of each branch."""
+        return False
+
+    @property
     def reports(self) -> bool:
         """Whether it takes an `aside`, an `Aside` that is to receive more than states."""
         return False

@@ -19,6 +19,7 @@ from longspan.attention.base import State
 from longspan.attention.parts.tokens import in_order
 from longspan.errors import InputError
 from longspan.ops.reference import full_precision
+from longspan.settings import show
 
 PLAIN_ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
 """Those that PyTorch has as transformers means them; the others are transformers' own."""
@@ -31,7 +32,7 @@ def activation(name: str) -> nn.Module:
     from transformers.activations import ACT2FN
 
     if name not in ACT2FN:
-        raise InputError(f"activation_function={name!r} is unknown; choose one of {', '.join(sorted(ACT2FN))}")
+        raise InputError(f"activation_function={show(name)} is unknown; choose one of {', '.join(sorted(ACT2FN))}")
     return ACT2FN[name]
 
 

@@ -29,25 +29,31 @@ class HaltingUnit(nn.Module):
         nn.init.ones_(self.linear.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """`(B, T, E)` → `(B, T)` float32 in (0, 1)."""
-        return self.linear(hidden)[..., 0].float().sigmoid()
+        """`(B, T, E)` → `(B, T)` in (0, 1), as wide as the states, and float32 at least."""
+        stops = self.linear(hidden)[..., 0]
+        return stops.to(at_least_float32(stops)).sigmoid()
+
+
+def at_least_float32(tensor: Tensor) -> torch.dtype:
+    """What is summed up over many steps: a model in float64 decides in float64."""
+    return torch.promote_types(tensor.dtype, torch.float32)
 
 
 class Pondering:
-    """How far every position of a batch has come.
+    """How far every position of a batch has come. Weights are as wide as the states, and float32 at least.
 
     Attributes:
         running: `(B, T)` bool, those that have not stopped; padding never runs.
-        probability: `(B, T)` float32, what the weights so far add up to: h of the paper's listing.
-        remainder: `(B, T)` float32, the weight of the last step of those that have stopped: R.
+        probability: `(B, T)`, what the weights so far add up to: h of the paper's listing.
+        remainder: `(B, T)`, the weight of the last step of those that have stopped: R.
         updates: `(B, T)` float32, steps taken: N.
         output: `(B, T, E)`, the weighed states so far.
     """
 
     def __init__(self, hidden: Tensor, real: Tensor, *, threshold: float, accumulation: Accumulation) -> None:
         self.real = self.running = real
-        zeros = torch.zeros(hidden.shape[:2], dtype=torch.float32, device=hidden.device)
-        self.probability = self.remainder = self.updates = zeros
+        self.probability = torch.zeros(hidden.shape[:2], dtype=at_least_float32(hidden), device=hidden.device)
+        self.remainder, self.updates = self.probability, self.probability.float()
         self.output = torch.zeros_like(hidden)
         self.threshold = threshold
         self.accumulation = accumulation

@@ -13,7 +13,7 @@ from longspan.attention import Tokens
 from longspan.attention.base import State
 from longspan.errors import InputError
 from longspan.settings import Whole
-from longspan.stacks.base import Sizes, StackConfig
+from longspan.stacks.base import Besides, Sizes, StackConfig
 from longspan.stacks.block import Block, Kept
 from longspan.stacks.sequential import Sequential
 
@@ -51,6 +51,21 @@ class RecurrentConfig(StackConfig):
     @property
     def carries(self) -> bool:
         return self.memory_tokens > 0
+
+    @property
+    def drops_output(self) -> bool:
+        """As the published code does behind its last layer, before the output layer reads it."""
+        return True
+
+    def besides(self, *, layers: int, tokens: int, width: int) -> Besides:
+        """The memory, full: every layer keeps it, itself behind the segment as one tensor, and its keys and values."""
+        memory = self.memory_tokens
+        return Besides(
+            readers=layers,
+            kept=(tokens + 3 * memory) * width if memory else 0,
+            states=memory * width,
+            multiply_adds=2 * memory * width * (width + tokens),
+        )
 
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Recurrent:
         if not sizes.causal:

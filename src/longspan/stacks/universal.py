@@ -12,7 +12,7 @@ from torch import Tensor
 from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.settings import Range
-from longspan.stacks.base import Aside, Layers, Sizes, StackConfig
+from longspan.stacks.base import Aside, Besides, Layers, Sizes, StackConfig
 from longspan.stacks.block import Block, Kept
 from longspan.stacks.halting import Accumulation, HaltingUnit, Pondering, places_of
 from longspan.stacks.signals import PositionSignal, Signals, StepSignal
@@ -70,6 +70,10 @@ class UniversalConfig(StackConfig):
     @property
     def decoder_table(self) -> bool:
         return self.decoder_positions == "table" or not self.adds_positions
+
+    def besides(self, *, layers: int, tokens: int, width: int) -> Besides:
+        """A step is a block. Positions that stop by themselves keep, of each step, its state and the output so far."""
+        return Besides(readers=layers, states=2 * tokens * width) if self.reports else Besides()
 
     def check_model(self, config: Any) -> None:
         """Refuse layers that differ where they are one block, and more blocks than steps."""

@@ -79,6 +79,11 @@ class Task(Protocol):
         come first."""
         return {} if self.head is None else {"head": {"head": self.head}}
 
+    @property
+    def input_tokens(self) -> int | None:
+        """The longest input that its options allow, in tokens; None where the model alone bounds it."""
+        return getattr(self, "max_source_tokens", getattr(self, "max_tokens", None))
+
     def new_tokens(self) -> Sequence[str]:
         """Tokens with a meaning of their own in this task; training appends those that the tokenizer lacks."""
         return ()

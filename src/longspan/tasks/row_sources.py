@@ -31,11 +31,10 @@ class RowSource:
     @classmethod
     def found(cls, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[Self]:
         """The source, or none where no rows are asked for; an unknown name or split raises `InputError`."""
-        if limit is not None and limit <= 0:
-            return []
-        found = cls(source=source, split=split, limit=limit, on_error=on_error)
+        most = None if limit is None else max(limit, 0)
+        found = cls(source=source, split=split, limit=most, on_error=on_error)
         found.rows()
-        return [found]
+        return [] if most == 0 else [found]
 
     def rows(self) -> Iterator[Any]:
         """Its rows, one at a time."""

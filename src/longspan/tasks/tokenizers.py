@@ -72,13 +72,18 @@ def encode_placed(
 def encode_target(tokenizer: Any, text: str, *, max_tokens: int) -> list[int]:
     """As `encode`, for what the decoder writes: always with an end mark, without which a model never learns to stop."""
     ids, special = _whole(tokenizer, text_target=text)
-    end = tokenizer.eos_token_id
+    end = end_id(tokenizer)
     if end is None:
         raise InputError("the tokenizer has no eos_token, which ends a summary; set it, or use the model's tokenizer")
     if not any(token == end and mark for token, mark in zip(ids, special, strict=True)):
         ids.append(end)
         special.append(1)
     return _cut(ids, special, max_tokens)
+
+
+def end_id(tokenizer: Any) -> int | None:
+    """What ends a text that is written: `eos_token`, or the separator of a tokenizer without one, as BERT's."""
+    return tokenizer.sep_token_id if tokenizer.eos_token_id is None else tokenizer.eos_token_id
 
 
 def first_tokens(tokenizer: Any, text: str, count: int) -> str:

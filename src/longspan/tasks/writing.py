@@ -21,13 +21,27 @@ class WritingTask(Task):
 
     Attributes:
         model: "encoder_decoder", or "prefix": one stack that reads the source both ways and writes behind it.
+        pseudo_masks: of "prefix": guess each token by a mask in its place, as UniLMv2 does, or by the token before it;
+            `None` leaves it to the model.
         max_source_tokens: a document is cut to so many tokens, special tokens included.
         max_target_tokens: a training target is cut to so many tokens; scores always use the whole reference.
     """
 
     model: Literal["encoder_decoder", "prefix"] = "encoder_decoder"
+    pseudo_masks: bool | None = None
     max_source_tokens: Count = 16384
     max_target_tokens: Count = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pseudo_masks is not None and self.model != "prefix":
+            raise InputError(
+                f"pseudo_masks={self.pseudo_masks} is of model='prefix', and model is {self.model!r}; leave it out"
+            )
+
+    def model_fields(self) -> dict[str, Any]:
+        """How tokens are guessed, where that is said."""
+        return super().model_fields() | ({} if self.pseudo_masks is None else {"pseudo_masks": self.pseudo_masks})
 
     def model_class(self) -> Any:
         """`LongspanForConditionalGeneration`, or `LongspanForPrefixLM`."""

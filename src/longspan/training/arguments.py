@@ -12,6 +12,25 @@ from transformers import TrainingArguments
 from longspan.errors import InputError
 from longspan.training.optimisation import Optimisation
 
+SHARDING = {
+    "ACCELERATE_USE_FSDP": "FSDP",
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
+    "ACCELERATE_USE_PARALLELISM_CONFIG": "another parallelism",
+}
+"""What `accelerate launch` sets where weights are to be divided between processes."""
+
+
+def check_sharding() -> None:
+    """Raise `InputError` where `accelerate launch` was told to divide the weights, which recipes do not do: every
+    process trains a whole copy."""
+    for name, what in SHARDING.items():
+        if os.environ.get(name, "").lower() in {"1", "true", "yes", "on"}:
+            raise InputError(
+                f"{name}={os.environ[name]} asks for {what}, which divides the weights between processes, and training "
+                "by recipe keeps a whole copy in each; leave it out of accelerate's configuration, or use torchrun"
+            )
+
 
 def trainer_arguments(settings: Optimisation, task: Any, folder: Path) -> TrainingArguments:
     """Trainer's arguments, with checkpoints in `folder` and each batch divided between the processes.

@@ -13,7 +13,7 @@ from transformers.integrations import TensorBoardCallback, get_reporting_integra
 from longspan.attention import Attention
 from longspan.errors import InputError
 from longspan.extras import require
-from longspan.training.checkpoints import UNLOGGED, memory_file
+from longspan.training.checkpoints import PROCESSES, UNLOGGED, memory_file
 
 
 class Progress(ProgressCallback):
@@ -59,17 +59,17 @@ class Borders(TrainerCallback):
             control.should_log = control.should_evaluate = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Keep in a checkpoint, before it is sealed, the memory of streams, and between two lines of the log the losses
-        since the last one."""
+        """Keep in a checkpoint, before it is sealed, the memory of streams, the losses since the last line of the log,
+        and how many processes train."""
         trainer = self.trainer
         if memory := trainer.carried.tensors():
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
             save_file(memory, folder / memory_file(args.process_index))
-        if state.global_step != trainer.logged_step:
-            kept = {"loss": trainer.mean_unlogged(), "logged_step": trainer.logged_step}
-            if state.is_world_process_zero:
-                file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / UNLOGGED
-                file.write_text(json.dumps(kept), encoding="utf-8")
+        loss = 0.0 if state.global_step == trainer.logged_step else trainer.mean_unlogged()
+        kept = {"loss": loss, "logged_step": trainer.logged_step, PROCESSES: args.world_size}
+        if state.is_world_process_zero:
+            file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / UNLOGGED
+            file.write_text(json.dumps(kept), encoding="utf-8")
 
 
 def reports(names: tuple[str, ...], folder: Path) -> list[Any]:

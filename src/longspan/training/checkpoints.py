@@ -33,7 +33,9 @@ from longspan.files import flush, write_whole
 FILES = "files.json"
 STATE = "trainer_state.json"
 UNLOGGED = "unlogged.json"
-"""What of the losses has not been logged yet, in a checkpoint that was saved between two lines of the log."""
+"""What of the losses had not been logged yet when a checkpoint was saved, and by how many processes it was."""
+PROCESSES = "processes"
+"""How many, in that file."""
 MEMORY = "memory-"
 """How the files begin that hold what contiguous streams remember, one for each process."""
 NAME = re.compile(r"checkpoint-\d+")
@@ -164,6 +166,14 @@ def remove(checkpoint: Path) -> None:
 def read_state(checkpoint: Path) -> dict[str, Any]:
     """Trainer's own record in a checkpoint: step, history of losses, best checkpoint."""
     return json.loads((checkpoint / STATE).read_text(encoding="utf-8"))
+
+
+def processes_of(checkpoint: Path) -> int:
+    """How many processes wrote a checkpoint; one of an older version says it by the random states that it keeps."""
+    try:
+        return int(json.loads((checkpoint / UNLOGGED).read_text(encoding="utf-8"))[PROCESSES])
+    except (OSError, ValueError, KeyError, TypeError):
+        return max(1, len(list(checkpoint.glob("rng_state_*.pth"))))
 
 
 def best_step(history: list[dict[str, Any]], folder: Path, name: str, greater_is_better: bool) -> int | None:

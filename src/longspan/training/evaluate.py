@@ -62,7 +62,10 @@ class Evaluation:
 
     scores: dict[str, float]
     report: dict[str, Any]
-    """Scores with all that is needed to compare them: flavour, data, decoding, versions, seconds."""
+    """Scores with all that is needed to compare them: flavour, data, decoding, versions, checksums of the files. The
+    same call gives the same report."""
+    seconds: float
+    """How long predicting and scoring took."""
     lines: list[dict[str, Any]]
     """One JSON object per row, as in `predictions_file`."""
     metrics_file: Path
@@ -140,10 +143,9 @@ def evaluate(
         "split": split,
         "rows": len(outcome.lines) or len(rows),
         "decoding": generation.options() if generation is not None else None,
-        "seconds": round(time.monotonic() - began, 1),
         "environment": environment(),
     }
-    return _write(target, name, report, outcome)
+    return _write(target, name, report, outcome, time.monotonic() - began)
 
 
 def _open(folder: Path, options: Mapping[str, Any]) -> tuple[Any, Any, Generation | None]:
@@ -244,7 +246,9 @@ def _source_of(metrics_file: Path) -> str | None:
         return None
 
 
-def _write(folder: Path, name: str, report: dict[str, Any], outcome: Outcome) -> Evaluation:
+def _write(folder: Path, name: str, report: dict[str, Any], outcome: Outcome, seconds: float) -> Evaluation:
+    """Write scores, predictions and what else there is. The scores come first, with checksums of all the others: where
+    a process is killed between two files, the next one finds by them whose names these are, and writes all again."""
     predictions_file, metrics_file = folder / f"{name}.jsonl", folder / f"{name}.json"
     texts = {predictions_file: _lines(outcome.lines)}
     files = []
@@ -252,16 +256,21 @@ def _write(folder: Path, name: str, report: dict[str, Any], outcome: Outcome) ->
         files.append(folder / f"{name}-{other}")
         ready = isinstance(content, str)
         texts[files[-1]] = content if ready else _lines(content if other.endswith(".jsonl") else [content])
-    texts[metrics_file] = json.dumps(report, indent=2, ensure_ascii=False) + "\n"
-    write_whole(texts)
+    report = {**report, "files": {file.name: _digest(text) for file, text in texts.items()}}
+    write_whole({metrics_file: json.dumps(report, indent=2, ensure_ascii=False) + "\n", **texts})
     return Evaluation(
         scores=outcome.scores,
         report=report,
+        seconds=seconds,
         lines=outcome.lines,
         metrics_file=metrics_file,
         predictions_file=predictions_file,
         files=files,
     )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _lines(values: list[Any]) -> str:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from longspan.checkpoints.folder_fields import CONFIG
+from longspan.checkpoints.hub import RUNS, is_path
 from longspan.errors import InputError, one_sentence
 from longspan.models.configuration import LongspanConfig
 from longspan.models.fields import as_meant
 from longspan.settings import convert, show
-from longspan.training.recipe import Model
+from longspan.tasks import RECIPE
+from longspan.training.random_checkpoints import RANDOM
+from longspan.training.recipe import Model, Recipe
+from longspan.training.shipped import shipped_recipes
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +30,33 @@ WITHOUT_DECODER: dict[str, Any] = {
 }
 """Fields of the encoder of an encoder–decoder by itself, which transformers has no class for."""
 
+AS_WRITER: dict[str, Any] = {
+    "head": None,
+    "pooler": False,
+    "global_tokens": "none",
+    "source_model_type": None,
+    "source_fields": None,
+}
+"""Fields of an encoder that becomes a single stack, which reads a source and writes."""
+
+
+def check_start(recipe: Recipe) -> None:
+    """Raise `InputError` where a recipe starts from a folder that is not here; a Hub name is looked up later."""
+    for key, source in (("model.from", recipe.model.source), ("tokenizer.from", recipe.tokenizer.source)):
+        if source is None or source in RANDOM or not is_path(source):
+            continue
+        folder = Path(os.path.expanduser(source))
+        if (folder / RECIPE).is_file() and not (folder / "config.json").is_file():
+            raise InputError(
+                f"{key} is {show(source)}, but the run in {show(source)} has not ended; finish it with `longspan train "
+                "… --resume`"
+            )
+        if not folder.exists():
+            first, _, name = source.partition("/")
+            known = first == RUNS and name in shipped_recipes()
+            first = f"train recipe {name!r} first: `longspan train {name}`" if known else "put a model there"
+            raise InputError(f"{key} is {show(source)}, which is not here; {first}, or set {key} to another folder")
+
 
 def new_model(task: Any, model: Model, tokenizer: Any) -> Any:
     """A randomly initialised model of the task's class; the tokenizer gives the vocabulary and the special tokens."""
@@ -34,7 +66,7 @@ def new_model(task: Any, model: Model, tokenizer: Any) -> Any:
             f"model.new.vocab_size is {given} but the tokenizer has {len(tokenizer)} entries; leave it out"
         )
     special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    if (model.new or {}).get("pseudo_masks"):
+    if {**task.model_fields(), **(model.new or {})}.get("pseudo_masks"):
         special["mask_token_id"] = tokenizer.mask_token_id
     return task.model_class()(new_config(task, model, len(tokenizer), special))
 
@@ -91,10 +123,12 @@ def published_model(task: Any, model: Model, source: str | Path) -> Any:
 
 
 def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
-    """The loaded model as the task's class: as it is, or its encoder below a new head (pre-training, then a task).
+    """The loaded model as the task's class: as it is, or its encoder below a new head (pre-training, then a task), or
+    its encoder as the single stack of a prefix language model (as UniLM from BERT).
 
     What is new is named in a warning. Raises `InputError` where there is no encoder to take over.
     """
+    from longspan.models import LongspanForPrefixLM
     from longspan.models.encoder import encoder_of
 
     model_class, fields = task.model_class(), task.model_fields()
@@ -110,6 +144,8 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
         raise InputError(
             f"model.from is {str(source)!r}, a {type(loaded).__name__}; this task needs a {model_class.__name__}"
         )
+    elif issubclass(model_class, LongspanForPrefixLM):
+        return _as_writer(loaded, encoder, model_class, known)
     config = type(loaded.config).from_dict({**loaded.config.to_dict(), **known})
     model = model_class(config)
     prefix = "model." if encoder is loaded else ""
@@ -120,6 +156,29 @@ def for_task(loaded: Any, task: Any, source: str | Path) -> Any:
     if new := sorted(name for name in own if name not in taken):
         logger.warning("these weights are new and must be trained: %s", ", ".join(new))
     model.new_weights = tuple(new)
+    model.report = getattr(loaded, "report", None)
+    return model
+
+
+def _as_writer(loaded: Any, encoder: Any, model_class: Any, known: Mapping[str, Any]) -> Any:
+    """An encoder's blocks and embeddings as those of one stack; its output layer is the table of the tokens."""
+    from longspan.attention import Attention
+
+    config = type(loaded.config).from_dict({**loaded.config.to_dict(), **AS_WRITER, **known})
+    model = model_class(config)
+    weights = {name.replace("encoder.", "decoder.", 1): value for name, value in encoder.state_dict().items()}
+    weights["lm_head.weight"] = weights["decoder.embeddings.token.weight"]
+    own = model.state_dict()
+    model.load_state_dict({name: value for name, value in weights.items() if name in own}, strict=False)
+    new = {name for name in own if name not in weights}
+    for place, module in model.named_modules():
+        if isinstance(module, Attention):
+            missing = [name.removeprefix(f"{place}.") for name in new if name.startswith(f"{place}.")]
+            started = module.warm_start(missing, config.init_std)
+            new -= {f"{place}.{name}" for name, start in started.items() if start == "from_local"}
+    if new:
+        logger.warning("these weights are new and must be trained: %s", ", ".join(sorted(new)))
+    model.new_weights = tuple(sorted(new))
     model.report = getattr(loaded, "report", None)
     return model
 

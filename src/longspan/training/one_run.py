@@ -14,6 +14,7 @@ The output folder::
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,16 +32,20 @@ from longspan.models.card import NAME as CARD
 from longspan.models.card import may_write_card
 from longspan.progress import without_file_bars
 from longspan.stacks.block import Block
+from longspan.tasks.tokenizers import end_id
+from longspan.tasks.writing import WritingTask
 from longspan.training import checkpoints, runs
 from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
 from longspan.training.going_on import go_on, moments_of
-from longspan.training.models import make_room, new_model, published_model
+from longspan.training.models import check_start, make_room, new_model, published_model
 from longspan.training.random_checkpoints import RANDOM, write_random
 from longspan.training.recipe import Data, Recipe
 from longspan.training.recipe_checks import check_room
 from longspan.training.stopping import StopOnSignal, Stopped, has_stalled
 from longspan.training.tokenizers import train_tokenizer, train_words
 from longspan.training.trainer import make_trainer
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +97,12 @@ def run(recipe: Recipe, folder: Path, *, resume: bool, place: Place | None = Non
             if remove is not None:
                 checkpoints.clear(folder / "checkpoints", damaged)
         with without_file_bars():
-            state = _train(trainer, recipe, folder, place)
+            state = _train(trainer, recipe, folder, place, begun)
         return result_of(folder, _finish(folder, recipe, trainer, state))
 
 
 def _prepare(recipe: Recipe, folder: Path, place: Place) -> Any:
+    check_start(recipe)
     task = recipe.build_task()
     rows = load_rows(task, recipe.data, "train"), load_rows(task, recipe.data, "validation")
     task = task.of_rows(rows[0])
@@ -142,8 +148,8 @@ def load_rows(task: Any, data: Data, part: str) -> list[Any]:
     rows: list[Any] = []
     for source in sources:
         left = limit if limit is None or not task.counts_rows else limit - len(rows)
-        if left is None or left > 0:
-            rows += task.read(source, split, left, on_error=data.on_error)
+        # A source that is not needed any more is asked for no row: it must be there all the same.
+        rows += task.read(source, split, left, on_error=data.on_error)
     if not rows:
         raise InputError(f"data.{part} is {list(sources)!r} and gives no rows; name a data set or a file that has some")
     return rows
@@ -191,7 +197,12 @@ def _checkpoint(recipe: Recipe, tokenizer: Any, folder: Path) -> str | Path | No
 
 
 def _configure(model: Any, recipe: Recipe, task: Any, tokenizer: Any) -> None:
-    """Settings of the recipe that live in the model: precision, label smoothing, memory saving, decoding."""
+    """Settings of the recipe that live in the model: precision, label smoothing, memory saving, decoding; and the
+    tokenizer's mask, where a model that had none guesses by it."""
+    if model.config.pseudo_masks and model.config.mask_token_id is None:
+        model.config.mask_token_id = tokenizer.mask_token_id
+    if isinstance(task, WritingTask) and model.config.eos_token_id is None:
+        model.config.eos_token_id = model.generation_config.eos_token_id = end_id(tokenizer)
     model.config.label_smoothing = recipe.optimisation.label_smoothing
     if recipe.optimisation.gradient_checkpointing:
         # The name changed between the versions of transformers that we support.
@@ -208,10 +219,12 @@ def _configure(model: Any, recipe: Recipe, task: Any, tokenizer: Any) -> None:
             model.generation_config.validate(strict=True)
 
 
-def _train(trainer: Any, recipe: Recipe, folder: Path, place: Place) -> dict[str, Any]:
+def _train(trainer: Any, recipe: Recipe, folder: Path, place: Place, begun: str) -> dict[str, Any]:
     """Train from the newest intact checkpoint, or from the start; return Trainer's state after the last step."""
     kept = folder / "checkpoints"
     newest = checkpoints.complete_checkpoints(kept)[-1:]
+    if begun != "new" and not newest and runs.is_main_process():
+        logger.warning("%s holds no checkpoint yet, so training starts over from step 0", kept)
     if newest:
         state = checkpoints.read_state(newest[0])
         # Killed after the last step: Trainer itself would train one step too many.

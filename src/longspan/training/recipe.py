@@ -40,6 +40,8 @@ from longspan.training.optimisation import Optimisation
 
 Source = Annotated[str, Form(r"\S[\s\S]*", "a name or a path", 4096)]
 Layer = Annotated[int, Range(0, 999)]
+MOST_STAGES = 100
+"""Each is checked before the first begins, which takes a tenth of a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +212,10 @@ class Recipe:
     def __post_init__(self) -> None:
         """Check what concerns more than one section."""
         check(self)
+        if len(self.stages) > MOST_STAGES:
+            raise InputError(
+                f"stages has {len(self.stages):,} entries; give at most {MOST_STAGES}, each for more than one step"
+            )
         if (self.model.source is None) == (self.model.new is None):
             raise InputError("model needs exactly one of 'from' (a checkpoint) and 'new' (fields of a random model)")
         if self.tokenizer.source is not None and self.tokenizer.train is not None:

@@ -63,18 +63,24 @@ def check_schedule(settings: Optimisation) -> None:
     options = f"optimisation.schedule_options is {show(settings.schedule_options)}"
     if settings.schedule == SchedulerType.GREEDY:
         return  # follows the losses, so there is nothing to try
-    steps = settings.steps or 1000
+    steps, warmup = settings.steps or 1000, settings.warmup()
+    warmup = math.ceil(steps * warmup) if warmup < 1 else int(warmup)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=settings.learning_rate)
     try:
         made = get_scheduler(
             settings.schedule,
             optimizer,
-            num_warmup_steps=min(settings.warmup_steps, steps),
+            num_warmup_steps=warmup,
             num_training_steps=steps,
             scheduler_specific_kwargs=dict(settings.schedule_options),
         )
         # Those that step by themselves have functions of the step; the one that follows the loss has none.
         rates = [function(step) for function in getattr(made, "lr_lambdas", ()) for step in (0, 1, steps // 2, steps)]
+    except ZeroDivisionError:
+        raise InputError(
+            f"optimisation.schedule is {settings.schedule!r}, which needs a step behind its warm-up, and "
+            f"optimisation.steps={steps} are all warm-up; give fewer warmup_steps, or more steps"
+        ) from None
     except (TypeError, ValueError, AttributeError, ArithmeticError, AssertionError) as error:
         reason = " ".join(str(error).split())
         raise InputError(

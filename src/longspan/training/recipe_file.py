@@ -49,6 +49,14 @@ SMOKE_CHECKPOINT = {
 }
 """And in recipes that write from a published checkpoint: a tiny random BART, made on the spot, takes its place."""
 
+SMOKE_PREFIX = {
+    "model.from": "random-roberta",
+    "model.attention": "full",
+    "model.max_tokens": 512,
+    "task.max_source_tokens": 256,
+}
+"""But where one stack writes, a tiny random RoBERTa does."""
+
 SMOKE_PRETRAINED = {
     "model.from": None,
     "model.new": {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 48},
@@ -120,6 +128,8 @@ def _smoke_changes(data: dict[str, Any]) -> dict[str, Any]:
     name = task.get("name") if isinstance(task, dict) else None
     writes = isinstance(name, str) and name in TASKS and issubclass(task_class(name), WritingTask)
     begun = SMOKE_CHECKPOINT if writes else SMOKE_PRETRAINED
+    if isinstance(task, dict) and task.get("model") == "prefix":
+        begun = SMOKE_CHECKPOINT | SMOKE_PREFIX
     published = isinstance(model, dict) and model.get("from") is not None
     found = {**SMOKE, **(begun if published else {}), **own}
     stages = data.get(STAGES)

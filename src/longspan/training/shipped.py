@@ -6,7 +6,9 @@ import os
 from difflib import get_close_matches
 from pathlib import Path
 
+from longspan.data.catalogue import known_name
 from longspan.errors import InputError
+from longspan.plain_yaml import read_yaml_file
 from longspan.settings import show
 
 ENDINGS = (".yaml", ".yml")
@@ -22,6 +24,17 @@ def recipe_folder() -> Path:
 def shipped_recipes() -> dict[str, Path]:
     """Name → file, in order of the names."""
     return {path.stem: path for path in sorted(recipe_folder().glob("*.yaml"), key=lambda path: path.stem)}
+
+
+def recipes_by_data() -> dict[str, list[str]]:
+    """Name in `longspan.data.catalogue.KNOWN` → the shipped recipes that read it."""
+    found: dict[str, list[str]] = {}
+    for recipe, path in shipped_recipes().items():
+        data = read_yaml_file(path, f"recipe {recipe!r}")["data"]
+        for name in dict.fromkeys(known_name(source) for source in (*data["train"], *data["validation"])):
+            if name is not None:
+                found.setdefault(name, []).append(recipe)
+    return found
 
 
 def find_recipe(recipe: str | Path) -> Path:

@@ -15,6 +15,10 @@ SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>",
 """In BART's order, so that their ids are 0, 1, 2 and 3, which are `LongspanConfig`'s defaults."""
 
 
+LARGEST = 5_000_000
+"""Entries of a vocabulary."""
+
+
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int, max_tokens: int = 1_000_000, *, simplify: bool = False
 ) -> PreTrainedTokenizerFast:
@@ -29,10 +33,7 @@ def train_tokenizer(
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     special = [*SPECIAL_TOKENS.values(), "<mask>"]
-    if vocab_size < 256 + len(special):
-        raise InputError(
-            f"tokenizer.train is {vocab_size}; a byte-level vocabulary needs at least {256 + len(special)}"
-        )
+    _check_size(vocab_size, 256 + len(special), "a byte-level vocabulary")
     tokenizer = Tokenizer(models.BPE())
     if simplify:
         tokenizer.normalizer = simplification()  # pyright: ignore[reportAttributeAccessIssue]
@@ -62,6 +63,7 @@ def train_words(texts: Iterable[str], vocab_size: int, *, simplify: bool = False
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
+    _check_size(vocab_size, 4, "a vocabulary of words")
     normalizer = line_ends(*([simplification()] if simplify else []))
     counter = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     counter.normalizer = normalizer  # pyright: ignore[reportAttributeAccessIssue]
@@ -73,6 +75,12 @@ def train_words(texts: Iterable[str], vocab_size: int, *, simplify: bool = False
     special = [END, UNKNOWN, PADDING]
     words = [word for word in sorted(ids, key=lambda word: ids[word]) if word not in special]
     return word_tokenizer([*special, *words][:vocab_size], normalizer=normalizer)
+
+
+def _check_size(vocab_size: int, least: int, what: str) -> None:
+    """Refuse a size for which there is no room; the library takes memory for all entries at once."""
+    if not least <= vocab_size <= LARGEST:
+        raise InputError(f"tokenizer.train is {vocab_size}; {what} needs at least {least} and at most {LARGEST:,} entries")
 
 
 def _with_progress(texts: Iterable[str]) -> Iterator[str]:

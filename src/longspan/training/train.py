@@ -19,6 +19,7 @@ from typing import Any
 from longspan.errors import InputError
 from longspan.files import output_folder, whole_file, write_whole
 from longspan.training import runs
+from longspan.training.arguments import check_sharding
 from longspan.training.checkpoints import complete_checkpoints
 from longspan.training.one_run import Place, TrainResult, result_of, run
 from longspan.training.recipe import Recipe
@@ -46,6 +47,7 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
             checkpoint stays.
         Stopped: a signal came, and the step that it came in is saved.
     """
+    check_sharding()
     check_whole(recipe)
     folder = output_folder(output)
     if not recipe.stages:

@@ -14,11 +14,12 @@ from transformers import PrinterCallback, ProgressCallback, Trainer
 from transformers.trainer_utils import EvalLoopOutput
 
 from longspan.checkpoints.frozen import hold_old_rows
+from longspan.counting import counted
 from longspan.errors import InputError
 from longspan.models.carried import Carried
 from longspan.training.arguments import trainer_arguments
 from longspan.training.callbacks import Borders, Progress, reports
-from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file
+from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file, processes_of
 from longspan.training.going_on import take_moments
 from longspan.training.groups import with_head_rate
 from longspan.training.recipe import Recipe
@@ -124,7 +125,18 @@ class RecipeTrainer(Trainer):
         return reduced.item()
 
     def restore(self, checkpoint: Path) -> None:
-        """Go on with the unlogged losses that a checkpoint holds."""
+        """Go on with the unlogged losses that a checkpoint holds.
+
+        Raises:
+            InputError: another number of processes wrote it, which drew and dropped otherwise.
+        """
+        before, now = processes_of(checkpoint), self.args.world_size
+        if before != now:
+            raise InputError(
+                f"{checkpoint.name} was trained by {counted(before, 'process', 'processes')} and {now} now read it: "
+                "rows and dropout would be drawn otherwise, and losses not be those of an uninterrupted run; start as "
+                f"many (torchrun --nproc-per-node {before}), or train anew in another --output"
+            )
         kept = {"loss": 0.0, "logged_step": int(checkpoint.name.rpartition("-")[2])}
         if (checkpoint / UNLOGGED).is_file():
             kept = json.loads((checkpoint / UNLOGGED).read_text(encoding="utf-8"))

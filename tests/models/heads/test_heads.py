@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.nn import functional
+from transformers import RobertaConfig, RobertaForQuestionAnswering
 
+from longspan.checkpoints import from_transformers
 from longspan.errors import InputError
 from longspan.models import (
     LongspanForMaskedLM,
@@ -84,6 +86,27 @@ def test_question_answering(make_config, batch):
     torch.testing.assert_close(output.loss, expected)
     with pytest.raises(InputError, match="end_positions is missing"):
         model(ids, mask, start_positions=start)
+
+
+def test_the_loss_of_a_span_is_that_of_transformers_over_the_real_tokens():
+    """Alone both are equal; in a padded batch ours stays the mean of them, and that of transformers does not."""
+    sizes = {"vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+    torch.manual_seed(5)
+    config = RobertaConfig(**sizes, intermediate_size=40, max_position_embeddings=40, initializer_range=0.4)
+    theirs = RobertaForQuestionAnswering(config).double().eval()
+    ours = from_transformers(theirs)
+    ids, start, end = torch.randint(3, 61, (2, 23)), torch.tensor([4, 2]), torch.tensor([19, 6])
+    lengths, alone = (23, 9), []
+    for row, length in enumerate(lengths):
+        only = {"start_positions": start[row, None], "end_positions": end[row, None]}
+        expected = theirs(ids[row, None, :length], **only).loss
+        torch.testing.assert_close(ours(ids[row, None, :length], **only).loss, expected)
+        alone.append(expected)
+    mask = (torch.arange(23) < torch.tensor(lengths)[:, None]).long()
+    batch = {"attention_mask": mask, "start_positions": start, "end_positions": end}
+    ids = ids.masked_fill(mask == 0, 1)
+    torch.testing.assert_close(ours(ids, **batch).loss, torch.stack(alone).mean())
+    assert abs(theirs(ids, **batch).loss - torch.stack(alone).mean()) > 0.01
 
 
 def test_an_empty_document_is_refused_where_the_first_token_is_read(make_config):

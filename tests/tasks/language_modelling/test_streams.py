@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 import torch
 
+from closeness import misaligned
 from longspan.counting import counted
 from longspan.data.corpus.stream import Stream
 from longspan.data.summaries.synthetic import synthetic_rows
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM
+from longspan.models.carried import Carried
 from longspan.stacks import SequentialConfig
 from longspan.tasks import build_task
 from longspan.tasks.language_modelling.streams import LanguageStream, StreamSegments, stack_segments
@@ -159,6 +161,20 @@ def recipe(tmp_path: Path) -> Path:
 def curve(folder: Path) -> list[tuple[Any, ...]]:
     history = json.loads((folder / "metrics.json").read_text())["history"]
     return [(entry["step"], entry.get("loss"), entry.get("eval_loss")) for entry in history if "epoch" in entry]
+
+
+@torch.no_grad()
+def test_a_memory_from_a_file_is_aligned_as_one_that_was_computed() -> None:
+    """Or else the products of a resumed run may round otherwise than those of the whole one."""
+    model = make(stack={"stack": "recurrent", "memory_tokens": 7})
+    whole, resumed = Carried(model.config), Carried(model.config)
+    whole.after(0, 0, model(torch.randint(3, 261, (2, 9)), use_cache=True).past_key_values)
+    kept = whole.tensors()
+    resumed.load({name: misaligned(tensor) if tensor.ndim else tensor for name, tensor in kept.items()}, model)
+    found = resumed.tensors()
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in found.items())
+    places = {tensor.data_ptr() % 64 for tensor in found.values() if tensor.ndim}
+    assert places == {0}
 
 
 STACKS = {"windows": [], "recurrent": ["model.new.stack={stack: recurrent, memory_tokens: 13}"]}

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from longspan.data.questions.hop_rows import HopRow, Occurrence, Paragraph
-from longspan.data.questions.multi_hop import read_multi_hop, record_of
+from longspan.data.questions.multi_hop import hop_row, read_multi_hop, record_of
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForMultiHop
 from longspan.models.heads.multi_hop import LABELS
@@ -148,9 +148,46 @@ def test_a_second_stage_reads_two_to_five_paragraphs() -> None:
     assert kept_paragraphs((-9.0, -5.0, -7.0), most=5, threshold=-3.0) == [1, 2]
     assert kept_paragraphs((-9.0,), most=5, threshold=-3.0) == [0]
     assert kept_paragraphs((1.0, float("-inf"), 0.0), most=5, threshold=-3.0) == [0, 2]
+    assert [kept_paragraphs((-9.0, -2.0, -7.0), most=5, threshold=-3.0, least=n) for n in range(4)] == [
+        [1],
+        [1],
+        [1, 2],
+        [0, 1, 2],
+    ]
+    assert kept_paragraphs(relevance, most=5, threshold=-3.0, least=0) == [0, 2, 5, 6, 8]
+    assert kept_paragraphs(relevance, most=9, threshold=-3.0, least=0) == [0, 2, 3, 5, 6, 8]
+    assert kept_paragraphs((-3.0, -3.1), most=5, threshold=-3.0, least=0) == []
     row = reduced(ROW, HopAnswer(answer="", facts=(), relevance=(-4.0, 1.0, 2.0)), most=5, threshold=-3.0)
     assert [paragraph.title for paragraph in row.paragraphs] == ["Pond", "Ada"]
     assert (row.answer, row.facts) == (ROW.answer, ROW.facts)
+
+
+def test_as_published_nothing_below_the_threshold_is_kept_and_the_question_is_still_asked(
+    tokenizer: Any, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = LongspanForMultiHop(LongspanConfig(vocab_size=len(tokenizer), intermediate_size=16, **sizes)).eval()
+    published = MultiHop(max_tokens=200, least_paragraphs=0, relevance_above=100.0)
+    outcome = published.evaluate(model, tokenizer, [ROW], batch_size=1)
+    assert outcome.files["kept.json"][0]["context"] == []
+    assert outcome.scores["paragraphs_found"] == 0
+    (tmp_path / "kept.json").write_text(json.dumps(outcome.files["kept.json"]), encoding="utf-8")
+    (left,) = read_multi_hop(tmp_path / "kept.json")
+    assert left == replace(ROW, paragraphs=())
+    second = published.evaluate(model, tokenizer, [left, ROW], batch_size=2)
+    assert second.lines[0]["evidence"] == ()
+    assert (
+        second.scores["evidence_f1"] == TASK.evaluate(model, tokenizer, [ROW], batch_size=1).scores["evidence_f1"] / 2
+    )
+    batch = published.collator(tokenizer)(
+        [published.dataset([left], tokenizer, training=True, seed=0, folder=tmp_path)[0]]
+    )
+    assert model(**batch).loss.isfinite()
+    with pytest.raises(InputError, match="least_paragraphs=6 is more than kept_paragraphs=5"):
+        MultiHop(least_paragraphs=6)
+    with pytest.raises(InputError, match="has no paragraph with a sentence"):
+        hop_row({**record_of(ROW), "context": [["Boats", []]]})
 
 
 def test_evaluation_writes_the_official_file_and_what_the_second_stage_reads(tokenizer: Any, tmp_path: Path) -> None:

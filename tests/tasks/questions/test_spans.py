@@ -171,6 +171,10 @@ def test_the_best_of_a_questions_contexts_counts(words_whole):
     assert [line["id"] for line in outcome.lines] == ["a", "b"]
     assert outcome.scores["exact_match"] == 50.0
     assert outcome.flavour == "TriviaQA's metric, over 2 questions."
+    empty = replace(NAMED, accepted=("the",))  # TriviaQA's script: the empty texts match, without a shared word
+    silent = Scores(words_whole, {" roses": 9.0}, {" planted": 5.0})
+    outcome = SpanAnswers(**LONG, n_best=1).evaluate(silent, words_whole, [empty], batch_size=1)
+    assert (outcome.lines[0]["prediction"], outcome.scores) == ("", {"f1": 0.0, "exact_match": 100.0})
     asked = replace(NAMED, answers=(), accepted=())  # of the test questions nobody says what is right
     outcome = SpanAnswers(**LONG).evaluate(model, words_whole, [asked], batch_size=1)
     assert (outcome.scores, outcome.files) == ({}, {"predictions-triviaqa.json": {"a": "Karl"}})

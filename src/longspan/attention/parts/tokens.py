@@ -84,7 +84,7 @@ class Tokens:
 
     def real_slots(self) -> Tensor | None:
         """`global_slots` with each real position once; what is on padding, or named again, becomes −1."""
-        if self.global_slots is None:
+        if self.global_slots is None or (self.mask is not None and not self.mask.shape[1]):
             return None
         slots = distinct_slots(self.global_slots)
         return slots if self.mask is None else torch.where(self.mask.gather(1, slots.clamp(min=0)), slots, -1)
@@ -143,7 +143,7 @@ def real_first(mask: Tensor) -> Tensor:
 def rearranged(hidden: Tensor, tokens: Tokens, order: Tensor) -> tuple[Tensor, Tokens, Tensor]:
     """`(B, T, E)` and what is known of its tokens, with each row's places in another order `(B, T)`, and the way back
     for `in_order`. Global tokens are those of the slots."""
-    back, slots = undone(order), tokens.global_slots
+    back, slots = undone(order), tokens.global_slots if order.shape[1] else None
     if slots is not None:
         slots = torch.where(slots < 0, -1, back.gather(1, slots.clamp(min=0)))
     mask = None if tokens.mask is None else in_order(tokens.mask, order)

@@ -67,7 +67,7 @@ def lengthen(
         InputError: a source that cannot be loaded, unknown options or layers, fewer tokens than the source has, no
             table for `new_positions="random"`, or a choice with which short inputs would not come out as before.
     """
-    if new_positions not in STARTS:
+    if not isinstance(new_positions, str) or new_positions not in STARTS:
         raise InputError(f"new_positions={new_positions!r} is no way to start them; choose 'copied' or 'random'")
     source = load_any(model_or_path)
     base = source if isinstance(source, LongspanPreTrainedModel) else from_transformers(source)

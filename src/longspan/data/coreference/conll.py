@@ -20,7 +20,7 @@ from pathlib import Path
 
 from longspan.counting import counted
 from longspan.data.coreference.rows import CoreferenceRow, Mention, crossing
-from longspan.data.jsonl import UNREADABLE, open_bytes, unreadable
+from longspan.data.jsonl import UNREADABLE, lines_of, open_bytes, unreadable
 from longspan.data.skipping import Skipped
 from longspan.errors import InputError
 from longspan.settings import show
@@ -50,7 +50,7 @@ def read_conll(path: Path, skipped: Skipped | None = None) -> Iterator[Coreferen
     number, stem, count = 0, path.name.split(".")[0], 0
     try:
         with open_bytes(path) as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(lines_of(file, path), 1):
                 place, text = f"{path}, line {number}", ""
                 try:
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from longspan.characters import check_characters
 from longspan.data.fields import kind_of
-from longspan.data.jsonl import UNREADABLE, open_bytes, unreadable
+from longspan.data.jsonl import UNREADABLE, lines_of, open_bytes, unreadable
 from longspan.data.skipping import Skipped
 from longspan.data.sources import split_of
 from longspan.data.summaries.layouts import Choice, detect_layout, parse_record
@@ -28,17 +28,13 @@ READ = 1 << 18
 def text_documents(path: Path, unit: str) -> Iterator[Iterator[str]]:
     """Documents of a UTF-8 text file, each as a stream of texts; `unit` as in `Corpus`."""
     if unit == "file":
-        yield _read(path, lambda file: file.read(READ))
-    elif unit == "line":
-        yield from (iter((line,)) for line in _read(path, io.TextIOWrapper.readline))
+        yield _read(path, lambda file: iter(lambda: file.read(READ), ""))
+        return
+    lines = _read(path, lambda file: lines_of(file, path))
+    if unit == "line":
+        yield from (iter((line,)) for line in lines)
     else:
-        block: list[str] = []
-        for line in chain(_read(path, io.TextIOWrapper.readline), ("",)):
-            if line.strip():
-                block.append(line)
-            elif block:
-                yield iter(block)
-                block = []
+        yield from (block for blank, block in groupby(lines, lambda line: not line.strip()) if not blank)
 
 
 def json_documents(path: Path, field: str | None, skipped: Skipped) -> Iterator[str]:
@@ -148,12 +144,11 @@ def _joined(value: Any) -> str:
     raise InputError(f"the text field holds {kind_of(value)}; it must be a text or a list of texts")
 
 
-def _read(path: Path, part: Callable[[io.TextIOWrapper], str]) -> Iterator[str]:
-    """The parts of a UTF-8 file, compressed or not, until there is none."""
+def _read(path: Path, parts: Callable[[io.TextIOWrapper], Iterable[str]]) -> Iterator[str]:
+    """The parts of a UTF-8 file, compressed or not."""
     try:
         with io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig") as file:
-            while text := part(file):
-                yield text
+            yield from parts(file)
     except UNREADABLE as error:
         raise unreadable(path, error) from None
 

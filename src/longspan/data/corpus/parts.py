@@ -21,6 +21,7 @@ from typing import IO, Any
 from longspan.counting import counted
 from longspan.data.jsonl import UNREADABLE, check_regular, open_bytes, unreadable
 from longspan.data.sources import split_of
+from longspan.data.text.archives.archive import DAMAGED, PACKED
 from longspan.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ def part_texts(path: Path, split: str, *, any_size: bool) -> Iterator[str]:
         any_size: cut in proportion, whatever the size; False refuses all but that of the published file.
 
     Raises:
-        InputError: another split, another size, bytes that are no UTF-8, or an archive of several files.
+        InputError: another split, another size, bytes that are no UTF-8, an archive of several files, or a damaged one.
     """
     part = split_of(PERCENT, split)
     if part is None:
@@ -69,7 +70,7 @@ def part_texts(path: Path, split: str, *, any_size: bool) -> Iterator[str]:
                 )
             start, end = (size * percent // 100 for percent in PERCENT[part])
             yield from _texts(file, start, end, path)
-    except (*UNREADABLE, zipfile.BadZipFile) as error:
+    except (*UNREADABLE, *DAMAGED) as error:
         raise unreadable(path, error) from None
 
 
@@ -85,6 +86,8 @@ def _opened(path: Path, name: str) -> Iterator[tuple[Any, int]]:
                 raise InputError(
                     f"{path} holds {counted(len(inside), 'file')}, none of them named {name}; unpack the one to read"
                 )
+            if chosen[0].compress_type not in PACKED:
+                raise InputError(f"{path} is packed in a way that is not read piece by piece; unpack it")
             with archive.open(chosen[0]) as file:
                 yield file, chosen[0].file_size
         return

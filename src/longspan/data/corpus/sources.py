@@ -167,24 +167,25 @@ def chain_documents(documents: Iterator[Iterator[str]]) -> Iterator[tuple[str, b
     for document in documents:
         rest, begun = "", False
         for text in document:
-            rest += text
-            while len(rest) > PIECE:
-                place = _cut(rest)
-                piece, rest = rest[:place], rest[place:]
+            rest, start = rest + text, 0
+            while len(rest) - start > PIECE:
+                place = _cut(rest, start)
+                piece, start = rest[start:place], place
                 if begun or piece.strip():
                     begun = True
                     yield piece, False
+            rest = rest[start:]
         if begun or rest.strip():
             yield rest, True
 
 
-def _cut(text: str) -> int:
-    """A place in the second half of the first `PIECE` characters, before white space where there is some."""
+def _cut(text: str, start: int) -> int:
+    """A place in the second half of the `PIECE` characters from `start` on, before white space where there is some."""
     for mark in ("\n", " "):
-        place = text.rfind(mark, PIECE // 2, PIECE)
+        place = text.rfind(mark, start + PIECE // 2, start + PIECE)
         if place > 0:
             return place
-    return PIECE
+    return start + PIECE
 
 
 def _ends(path: Path) -> str:

@@ -62,11 +62,13 @@ def turns_of_lines(lines: Iterable[str], *, placed: bool = False) -> list[Turn]:
 
 def _joined(turns: list[Turn]) -> list[Turn]:
     """A turn without a name goes on with the one before."""
-    found: list[Turn] = []
+    found: list[list[Turn]] = []
     for turn in turns:
         if found and not turn.speaker:
-            before = found[-1]
-            found[-1] = Turn(before.speaker, f"{before.text} {turn.text}", before.start, turn.end)
+            found[-1].append(turn)
         else:
-            found.append(turn)
-    return found
+            found.append([turn])
+    return [
+        Turn(first.speaker, " ".join(turn.text for turn in (first, *more)), first.start, (more or [first])[-1].end)
+        for first, *more in found
+    ]

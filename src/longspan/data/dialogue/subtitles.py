@@ -15,10 +15,10 @@ from xml.etree import ElementTree
 from longspan.data.dialogue.plain import turns_of_lines
 from longspan.data.dialogue.records import without_spaced_marks
 from longspan.data.dialogue.turns import Dialogue, Turn
-from longspan.data.jsonl import UNREADABLE, open_bytes, unreadable
+from longspan.data.jsonl import LONGEST, UNREADABLE, read_bytes, unreadable
 from longspan.data.text.documents import decode
 from longspan.data.text.subtitles import Cue, by_time, cues_of, moment_of, parts_of
-from longspan.errors import InputError
+from longspan.errors import InputError, last_line
 
 FILES = re.compile(r"\.(srt|vtt|xml)(\.gz|\.xz)?$", re.IGNORECASE)
 """Names of files of subtitles."""
@@ -31,8 +31,7 @@ def read_subtitles(path: Path, encoding: str | None = None) -> Dialogue:
         InputError: it cannot be read, or there is no subtitle in it.
     """
     try:
-        with open_bytes(path) as file:
-            data = file.read()
+        data = read_bytes(path, LONGEST)
     except UNREADABLE as error:
         raise unreadable(path, error) from None
     is_xml = re.search(r"\.xml\b", path.name, re.IGNORECASE)
@@ -47,8 +46,8 @@ def _opus(data: bytes, path: Path) -> Iterator[Cue]:
     """A sentence without a time begins where the last one that is named lies."""
     try:
         root = ElementTree.fromstring(data)
-    except ElementTree.ParseError as error:
-        raise InputError(f"{path} is not XML ({error}); get the file again") from None
+    except (ElementTree.ParseError, LookupError, ValueError) as error:  # the last two: of the encoding that it declares
+        raise InputError(f"{path} is not XML ({last_line(error)}); get the file again") from None
     now = 0.0
     for sentence in root.iter("s"):
         first: float | None = None

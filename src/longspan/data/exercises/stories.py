@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from longspan.data.exercises.rows import Exercise
-from longspan.data.jsonl import UNREADABLE, open_bytes, unreadable
+from longspan.data.jsonl import UNREADABLE, lines_of, open_bytes, unreadable
 from longspan.data.skipping import Skipped, check_on_error
 from longspan.data.sources import ALIASES, Kind, read
 from longspan.errors import InputError
@@ -60,7 +60,7 @@ def _in_file(path: Path, on_error: str) -> Iterator[Exercise]:
     group = found[0] if found else path.name.split(".")[0]
     try:
         with open_bytes(path) as file:
-            for place, line in enumerate(file, 1):
+            for place, line in enumerate(lines_of(file, path), 1):
                 text = line.decode("utf-8-sig" if place == 1 else "utf-8").strip("\r\n ")
                 if not text:
                     continue

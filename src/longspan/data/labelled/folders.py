@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from longspan.data.jsonl import UNREADABLE, open_bytes, unreadable
+from longspan.data.jsonl import LONGEST, UNREADABLE, read_bytes, unreadable
 from longspan.data.labelled.rows import PARTS, LabelledRow, is_in, percent_of
 from longspan.data.skipping import Skipped
 from longspan.data.sources import ALIASES
@@ -83,8 +83,7 @@ def _rows(folder: Path, skipped: Skipped) -> Iterator[LabelledRow]:
 
 def _text_of(file: Path) -> str:
     try:
-        with open_bytes(file) as opened:
-            text = opened.read().decode("utf-8-sig")
+        text = read_bytes(file, LONGEST).decode("utf-8-sig")
     except UNREADABLE as error:
         raise unreadable(file, error) from None
     if not text.strip():

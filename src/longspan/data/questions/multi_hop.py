@@ -87,8 +87,10 @@ def _records(path: Path) -> Iterator[tuple[int, Any]]:
 def hop_row(record: Any, default_id: str = "", *, labelled: bool = True) -> HopRow:
     """The row of one record; paragraphs without sentences are left out, since nothing in them can be evidence.
 
+    An empty 'context' is that of a question of which a first stage kept no paragraph; it is asked all the same.
+
     Raises:
-        InputError: a field is missing or of another type, or no paragraph has a sentence.
+        InputError: a field is missing or of another type, or there are paragraphs, and none has a sentence.
     """
     question = check_text(value_of(record, "question"), "the question (field 'question')")
     paragraphs = [_paragraph(given, number) for number, given in enumerate(list_of(record, "context"))]
@@ -101,7 +103,7 @@ def hop_row(record: Any, default_id: str = "", *, labelled: bool = True) -> HopR
         else None,
         facts=_facts(record) if labelled or "supporting_facts" in record else (),
     )
-    if not row.paragraphs:
+    if paragraphs and not row.paragraphs:
         raise InputError("field 'context' has no paragraph with a sentence; give [title, [sentence, …]] for each")
     return row
 

@@ -28,7 +28,7 @@ def structured(data: bytes, suffix: str, name: str) -> Document | None:
     """
     if data.startswith(SIGNATURE):
         archive = Archive(data, name)
-        return document_from_word(archive, data) if archive.kind() == "word" else document_from_book(archive)
+        return document_from_word(archive) if archive.kind() == "word" else document_from_book(archive)
     if data.startswith(_OLD) and _LOCKED in data:
         raise InputError(f"{name} is locked with a password; save a copy without one")
     if data.startswith(b"%PDF-") or suffix == ".pdf":

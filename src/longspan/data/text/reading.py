@@ -16,7 +16,7 @@ from longspan.data.text.markdown import blocks_of_markdown, is_made_of_marks
 from longspan.data.text.marked_up import blocks_of_pieces, pieces_of
 from longspan.data.text.markup import text_of_lines
 from longspan.data.text.plain_text import blocks_of_text, paragraphs_of
-from longspan.data.text.sentences import guess_language, split_sentences
+from longspan.data.text.sentences import check_language, guess_language, split_sentences
 from longspan.data.text.tidying import as_they_are, tidied
 from longspan.data.text.web_pages import lines_of_page
 from longspan.errors import InputError
@@ -104,7 +104,7 @@ def as_document(given: str | Path | Document) -> Document:
         raise InputError(
             f"document is {show(given)}, of type {type(given).__name__}; give a text, a Path or a Document"
         )
-    return read(given) if isinstance(given, Path) else document_of(given)
+    return read(given) if isinstance(given, Path) else document_of(_mended(given, "the document"))
 
 
 def _page(page: str, raw: bool, name: str) -> Document:
@@ -164,6 +164,8 @@ def sentences_of(document: Document, language: str | None = None) -> list[Docume
     Raises:
         InputError: `language` is not a language code, or the 'documents' extra is not installed.
     """
+    if language is not None:
+        check_language(language)
     language = language or guess_language(document.text)
     found: list[DocumentSentence] = []
     section = None

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from longspan.errors import InputError
+from longspan.settings import show
 
 BLOCK = 10_000
 LONGEST = 600
@@ -78,8 +79,8 @@ def split_sentences(text: str, language: str | None = None) -> list[Sentence]:
     """
     if language is None:
         language = guess_language(text)
-    elif not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*", language):
-        raise InputError(f"language={language!r} is not a language code; give one such as 'en', 'zh' or 'ar'")
+    else:
+        check_language(language)
     spans: list[tuple[int, int]] = []
     for first, last in _paragraphs(text):
         inside = len(spans)
@@ -94,6 +95,12 @@ def split_sentences(text: str, language: str | None = None) -> list[Sentence]:
             else:
                 spans.append((start, end))
     return [Sentence(text[start:end], start, end) for start, end in spans]
+
+
+def check_language(language: str) -> None:
+    """Refuse what is no ISO 639-1 code."""
+    if not isinstance(language, str) or not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*", language):
+        raise InputError(f"language={show(language)} is not a language code; give one such as 'en', 'zh' or 'ar'")
 
 
 def guess_language(text: str) -> str:

@@ -43,7 +43,9 @@ class Traced:
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """The part of the origin that `text[start:end]` was made from, end exclusive."""
-        return self.origin(start), (self.origin(end - 1) + 1 if end > start else self.origin(start))
+        first = self.origin(start)
+        # What the origin lacks lies at its end, and reaches no further.
+        return first, (min(self.origin(end - 1) + 1, self.end) if end > start else first)
 
     def place(self, origin: int) -> int:
         """The first place in `text` of what was made from `origin` or from what follows it."""

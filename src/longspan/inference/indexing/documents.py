@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longspan.characters import on_one_line
+from longspan.checkpoints.hub import local_folder
 from longspan.data.text.blocks import Document
 from longspan.data.text.folders import documents_in
 from longspan.data.text.passages import Passage, passages_of
@@ -35,7 +36,7 @@ from longspan.inference.notes import notes
 from longspan.inference.ranking import SHOWN
 from longspan.inference.results import DocumentAnswer
 from longspan.progress import progress_bar
-from longspan.settings import show
+from longspan.settings import check_kind, show
 
 SHARD_BYTES = 64 * 2**20
 """A shard is written when its states take so much."""
@@ -103,7 +104,8 @@ class DocumentIndex:
 
     Args:
         folder: of the index.
-        model: where its model lies now; None takes the place from which it was made.
+        model: where its model lies now, or its Hub name; None takes the place from which it was made, if it is a folder
+            here or a name that was fetched before: the Hub is not asked for what an index says.
 
     Attributes:
         notes: a sentence each on shards that are damaged and left out, and on what `index` passed over.
@@ -114,10 +116,12 @@ class DocumentIndex:
     """
 
     def __init__(self, folder: str | Path, model: str | Path | None = None) -> None:
+        check_kind(folder, "folder", (str, Path), "the folder of an index")
         self.folder, self.added = Path(folder), Added()
-        self._read()
-        source = self.contents.made_by["source"] if model is None else model
+        self.contents, _ = read_contents(self.folder)
+        source = self._recorded() if model is None else model
         self._open(source)
+        self._read()
         made = made_by(self._reader.model, self._reader.tokenizer)
         for what in ("weights", "tokenizer"):
             if made[what] != self.contents.made_by[what]:
@@ -132,7 +136,7 @@ class DocumentIndex:
         cls, folder: str | Path, model: str | Path, *, lower_layers: int | None = None, dtype: Stored = "float16"
     ) -> DocumentIndex:
         """An empty index in a folder that is not there, or empty; errors as in `index`."""
-        if dtype not in DTYPES:
+        if not isinstance(dtype, str) or dtype not in DTYPES:
             raise InputError(f"dtype is {show(dtype)}; choose {', '.join(DTYPES)}")
         place = output_folder(folder)
         if not is_empty(place):
@@ -141,10 +145,30 @@ class DocumentIndex:
         about = {"source": str(model), "lower_layers": lower_layers, "dtype": dtype}
         with claimed(place):
             Contents({**about, **made}).write(place)
-        return cls(place)
+        return cls(place, model)
+
+    def _recorded(self) -> Path:
+        """The folder of the model that the index says it was made by; an index may be anybody's, and its word is not
+        taken for a name to fetch."""
+        source = self.contents.made_by["source"]
+        found = local_folder(source)
+        if found is None:
+            raise InputError(
+                f"the index {on_one_line(str(self.folder))!r} was made by the model {source!r}, which is no folder "
+                "here and not in the cache; give that model with --model"
+            )
+        return found
 
     def _open(self, source: str | Path) -> None:
-        model, tokenizer = open_model(source, self.contents.made_by["lower_layers"])
+        lower = self.contents.made_by["lower_layers"]
+        try:
+            model, tokenizer = open_model(source, lower)
+        except InputError as error:
+            made = "" if lower is None else f" with lower_layers={lower}"
+            raise InputError(
+                f"the index {on_one_line(str(self.folder))!r} was made by a model{made}, and {str(source)!r} is none: "
+                f"{error}; give that model with --model"
+            ) from error
         self._reader = StateReader(model, tokenizer, self._pieces)
 
     def _read(self) -> None:
@@ -153,7 +177,7 @@ class DocumentIndex:
         self.notes, self._shards = ([note] if note else []), []
         for said in self.contents.shards:
             try:
-                self._shards.append(Shard(self.folder, said))
+                self._shards.append(Shard(self.folder, said, self._reader.model.config.hidden_size))
             except InputError as error:
                 lost = ", ".join(on_one_line(one["name"]) for one in said["documents"])
                 self.notes.append(f"{error}; it is left out, and with it {lost}: index these again")
@@ -186,8 +210,8 @@ class DocumentIndex:
     def _answerer(self) -> Answerer:
         if not self._held:
             raise InputError(
-                f"the index {on_one_line(str(self.folder))!r} holds no document that can be read; add some with "
-                "`longspan index`"
+                f"the index {on_one_line(str(self.folder))!r} holds no document that can be read"
+                f"{''.join(f' ({note})' for note in self.notes[:1])}; add some with `longspan index`"
             )
         return Answerer(self.documents, self._reader, passages=[passages for _, _, passages, _ in self._held])
 
@@ -236,7 +260,7 @@ class DocumentIndex:
         """Write a shard, then the list that names it, without damaged shards whose documents are all there again."""
         if not entries:
             return
-        numbers = [int(said["file"][6:12]) for said in self.contents.shards]
+        numbers = [int(said["file"][6:].partition(".")[0]) for said in self.contents.shards]
         said = write_shard(self.folder, 1 + max(numbers, default=0), entries, self.contents.made_by["dtype"])
         self.contents.shards.append(said)
         self._shards.append(Shard(self.folder, said))

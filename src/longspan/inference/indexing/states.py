@@ -18,6 +18,7 @@ from longspan.checkpoints.loading import load_pair
 from longspan.data.text.blocks import Document
 from longspan.data.text.passages import Passage
 from longspan.errors import InputError
+from longspan.inference.indexing.layout import AGAIN, PIECE_TOKENS
 from longspan.inference.indexing.store import Piece
 from longspan.inference.results import RankedPassage, ShortAnswer
 from longspan.inference.span_reader import Words, short_answer
@@ -28,8 +29,6 @@ from longspan.models.tokens import border_of
 from longspan.stacks import stack_config
 from longspan.stacks.decomposed import Part
 
-PIECE_TOKENS = 384
-"""Longest piece; passages have about 120 words, and only long tables and sentences are cut."""
 TOGETHER = 16
 """Pieces in a batch."""
 NOT_READ = frozenset({"head", "source_model_type", "source_name", "source_fields", "pooler", "use_cache", "dropout"})
@@ -124,15 +123,16 @@ class StateReader:
                 found[owner].append(Piece(hidden, places))
         return [tuple(each) for each in found]
 
-    def _states(self, ids: list[list[int]], types: list[list[int]]) -> list[Tensor]:
-        """`(W, E)` for each piece."""
+    def _states(self, ids: list[list[int]], types: list[list[int] | None]) -> list[Tensor]:
+        """`(W, E)` for each piece; all have types, or none has."""
         padding = self.model.config.pad_token_id or 0
         rows = pad_sequence([torch.tensor(one) for one in ids], batch_first=True, padding_value=padding)
-        kinds = pad_sequence([torch.tensor(one) for one in types], batch_first=True)
+        told = [torch.tensor(one) for one in types if one is not None]
         lengths = torch.tensor([len(one) for one in ids])
         mask = torch.arange(rows.shape[1]) < lengths[:, None]
         place = self.model.device
-        hidden, _ = part_states(self.encoder, rows.to(place), mask.to(place), self._kinds(kinds))
+        kinds = self._kinds(pad_sequence(told, batch_first=True)) if told else None
+        hidden, _ = part_states(self.encoder, rows.to(place), mask.to(place), kinds)
         return [row[:length].cpu() for row, length in zip(hidden, lengths.tolist(), strict=True)]
 
     def _kinds(self, types: Tensor) -> Tensor | None:
@@ -153,17 +153,26 @@ class StateReader:
         found = []
         for number in range(len(encoded["input_ids"])):
             ids, parts = encoded["input_ids"][number], encoded.sequence_ids(number)
-            types = encoded["token_type_ids"][number] if "token_type_ids" in encoded else [0] * len(ids)
+            types = encoded["token_type_ids"][number] if "token_type_ids" in encoded else None
             first = self._border(ids, types)
             spans = [
                 place if part == 1 and place[1] > place[0] else (-1, -1)
                 for place, part in zip(encoded["offset_mapping"][number], parts, strict=True)
             ]
-            found.append({"ids": ids[first:], "types": types[first:], "spans": spans[first:]})
+            behind = None if types is None else types[first:]
+            found.append({"ids": ids[first:], "types": behind, "spans": spans[first:]})
         return found
 
-    def _border(self, ids: list[int], types: list[int]) -> int:
-        return int(border_of(self.model.config, torch.tensor([ids]), None, torch.tensor([types])))
+    def _border(self, ids: list[int], types: list[int] | None) -> int:
+        """Where the passage begins, as the model is told; a tokenizer that makes no types leaves it to separators."""
+        told = None if types is None else torch.tensor([types])
+        border = int(border_of(self.model.config, torch.tensor([ids]), None, told))
+        if border == len(ids):
+            raise InputError(
+                "the tokenizer tells nothing of where a passage begins: neither a token type other than 0 nor a "
+                "separator stands behind the question; give the model's own tokenizer, with its template for pairs"
+            )
+        return border
 
     @torch.inference_mode()
     def question(self, question: str) -> Part:
@@ -174,23 +183,30 @@ class StateReader:
         """
         encoded = self.tokenizer(question, STAND_IN, verbose=False)
         ids = encoded["input_ids"]
-        types = encoded["token_type_ids"] if "token_type_ids" in encoded else [0] * len(ids)
+        types = encoded.get("token_type_ids")
         count = self._border(ids, types)
         if count > self.limit:
             raise InputError(
                 f"the question has {count} tokens and the model reads {self.limit}; ask a shorter question"
             )
-        rows, place = torch.tensor([ids[:count]], device=self.model.device), self._kinds(torch.tensor([types[:count]]))
-        return part_states(self.encoder, rows, None, place, question=True)
+        rows = torch.tensor([ids[:count]], device=self.model.device)
+        kinds = None if types is None else self._kinds(torch.tensor([types[:count]]))
+        return part_states(self.encoder, rows, None, kinds, question=True)
 
     @torch.inference_mode()
     def read(self, question: Part, pieces: Sequence[Piece]) -> list[Words | None]:
-        """The best words of each piece, in characters of its document; None where "no answer" is likelier."""
+        """The best words of each piece, in characters of its document; None where "no answer" is likelier.
+
+        Raises:
+            InputError: states so large that the scores are not finite.
+        """
         states = pad_sequence([piece.states for piece in pieces], batch_first=True).to(self.model.device)
         lengths = torch.tensor([len(piece.states) for piece in pieces], device=states.device)
         mask = torch.arange(states.shape[1], device=states.device) < lengths[:, None]
         hidden, whole = joint_states(self.encoder, question, states.to(question.hidden.dtype), mask)
         output = self.model.predict(BaseModelOutput(last_hidden_state=hidden), whole)
+        if not all(bool(each.isfinite().all()) for each in (output.start_logits, output.end_logits)):
+            raise InputError(f"the states that the index keeps give scores that are no finite numbers; {AGAIN}")
         before = [(-1, -1)] * question.hidden.shape[1]
         found = []
         for row, piece in enumerate(pieces):

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +25,24 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from longspan.characters import on_one_line
-from longspan.checkpoints.folder import read_json
+from longspan.checkpoints.folder import read_header, read_json
 from longspan.data.text.blocks import Document
 from longspan.data.text.passages import Passage
-from longspan.data.text.reading import DocumentSentence
-from longspan.errors import InputError
+from longspan.errors import InputError, one_sentence
 from longspan.files import whole_file, write_whole
+from longspan.inference.indexing.layout import (
+    AGAIN,
+    DTYPES,
+    Held,
+    check_listing,
+    check_rows,
+    check_spans,
+    check_tensors,
+    documents_of,
+)
 
 MANIFEST, COPY = "index.json", "index.copy.json"
 FORMAT = 1
-DTYPES = {"float16": torch.float16, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -105,17 +112,27 @@ def read_contents(folder: Path) -> tuple[Contents, str | None]:
     problems = []
     for name in (MANIFEST, COPY):
         try:
-            body = read_json(folder / name)
-            if body.pop("checksum", None) != _checksum_of(body):
-                raise InputError(f"'{folder / name}' is damaged (its checksum differs)")
+            contents = _read_list(folder / name)
         except InputError as error:
             problems.append(str(error))
             continue
-        if body.pop("format", None) != FORMAT:
-            raise InputError(f"'{folder / name}' is of another version of Longspan; make the index again")
         note = f"{problems[0]}; its copy is used, and adding a document mends it" if problems else None
-        return Contents(**body), note
-    raise InputError(f"{problems[0]}, and so is its copy; make the index again")
+        return contents, note
+    raise InputError(f"{problems[0]}, and so is its copy; {AGAIN}")
+
+
+def _read_list(file: Path) -> Contents:
+    """What a list says, once it is whole and all that it says can be."""
+    body = read_json(file)
+    if body.pop("checksum", None) != _checksum_of(body):
+        raise InputError(f"'{file}' is damaged (its checksum differs)")
+    if body.pop("format", None) != FORMAT:
+        raise InputError(f"'{file}' is of another version of Longspan")
+    try:
+        check_listing(body)
+    except InputError as error:
+        raise InputError(f"'{file}' is not as Longspan writes it ({error})") from error
+    return Contents(**body)
 
 
 def _checksum_of(body: dict[str, Any]) -> str:
@@ -150,11 +167,15 @@ def write_shard(folder: Path, number: int, entries: Sequence[Entry], dtype: str)
 class Shard:
     """A shard that is open: documents at once, states when they are asked for, from memory-mapped pages.
 
+    Attributes:
+        documents: each with its passages and the numbers of the pieces of each passage.
+
     Raises:
-        InputError: it is missing, cut short, or a byte of it differs.
+        InputError: it is missing, cut short, or a byte of it differs; what it holds is not as Longspan writes it, or of
+            another width than the model's, where that is given.
     """
 
-    def __init__(self, folder: Path, said: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, said: dict[str, Any], width: int | None = None) -> None:
         self.file = folder / said["file"]
         if not self.file.is_file():
             raise InputError(f"'{self.file}' is missing")
@@ -163,20 +184,46 @@ class Shard:
             raise InputError(f"'{self.file}' is damaged ({size:,} bytes instead of {said['bytes']:,})")
         if checksum_of(self.file) != said["checksum"]:
             raise InputError(f"'{self.file}' is damaged (its checksum differs)")
+        read_header(self.file)
         self._opened: Any = safe_open(self.file, "pt")
-        self._firsts: list[int] = self._opened.get_tensor("firsts").tolist()
+        try:
+            with one_sentence("documents is no JSON"):
+                self.documents = self._checked(said, width)
+        except InputError as error:
+            raise InputError(f"'{self.file}' is not as Longspan writes it ({error})") from error
 
-    @cached_property
-    def documents(self) -> list[tuple[Document, tuple[Passage, ...], list[range]]]:
-        """Each document, its passages, and the numbers of the pieces of each passage."""
-        plain = json.loads(bytes(self._opened.get_tensor("documents").numpy()))
-        return list(_decoded(plain))
+    def _checked(self, said: dict[str, Any], width: int | None) -> list[Held]:
+        """The documents, once they agree with all tensors and with the list."""
+        names = self._opened.keys()
+        check_tensors({name: _kind(self._opened, name) for name in names}, width)
+        self._firsts: list[int] = self._opened.get_tensor("firsts").tolist()
+        spans = self._opened.get_tensor("spans")
+        check_rows(self._firsts, len(spans))
+        plain = json.loads(bytes(self._opened.get_tensor("documents").numpy()), parse_constant=_refuse_constant)
+        held = documents_of(plain, len(self._firsts) - 1)
+        check_spans(spans, self._firsts, held)
+        listed = [(one["digest"], one["name"]) for one in said["documents"]]
+        if listed != [(digest_of(document), document.name) for document, _, _ in held]:
+            raise InputError(f"its documents are not those that {MANIFEST} lists")
+        return held
 
     def piece(self, number: int) -> Piece:
-        """One piece, its states in float32."""
+        """One piece, its states in float32; `InputError` where a state is NaN or infinite."""
         rows = slice(self._firsts[number], self._firsts[number + 1])
         states, spans = (self._opened.get_slice(name)[rows] for name in ("states", "spans"))
+        if not bool(states.isfinite().all()):
+            raise InputError(f"'{self.file}' holds NaN or infinity in states[{rows.start}:{rows.stop}]; {AGAIN}")
         return Piece(states.float(), spans)
+
+
+def _kind(opened: Any, name: str) -> tuple[torch.dtype, tuple[int, ...]]:
+    """Type and shape of a tensor of which nothing is read."""
+    part = opened.get_slice(name)
+    return part[:0].dtype if part.get_shape() else torch.bool, tuple(part.get_shape())
+
+
+def _refuse_constant(name: str) -> None:
+    raise InputError(f"documents holds {name}")
 
 
 def _encoded(entries: Sequence[Entry]) -> bytes:
@@ -190,18 +237,3 @@ def _encoded(entries: Sequence[Entry]) -> bytes:
         about = {"name": document.name, "title": document.title, "pages": document.pages, "text": document.text}
         plain.append(about | {"passages": passages})
     return json.dumps(plain, ensure_ascii=False).encode("utf-8", "surrogatepass")
-
-
-def _decoded(plain: list[dict[str, Any]]) -> Iterator[tuple[Document, tuple[Passage, ...], list[range]]]:
-    first = 0
-    for about in plain:
-        passages, pieces = [], []
-        for fields in about.pop("passages"):
-            count = fields.pop("pieces")
-            pieces.append(range(first, first + count))
-            first += count
-            fields["sentences"] = tuple(DocumentSentence(**one) for one in fields["sentences"])
-            fields["by_lines"] = frozenset(fields["by_lines"])
-            passages.append(Passage(**fields))
-        document = Document(**about | {"blocks": (), "pages": tuple(about["pages"])})
-        yield document, tuple(passages), pieces

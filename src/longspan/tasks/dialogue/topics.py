@@ -68,8 +68,7 @@ class TopicSegmentation(Task):
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Dialogue]:
         """The dialogues that say where topics begin."""
-        if limit is not None and limit <= 0:
-            return []
+        limit = None if limit is None else max(limit, 0)
         found = read_dialogues(source, split, limit if source == "synthetic" else None, on_error=on_error)
         return list(islice((row for row in found if row.topics is not None), limit))
 

@@ -73,7 +73,7 @@ class Distillation(Task):
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[TaughtTexts]:
         """The bodies and loose texts of a folder of taught documents."""
         if source == "synthetic":
-            return made_up()
+            return [] if limit == 0 else made_up()
         found = read_taught(Path(source), split)
         return list(found) if limit is None else [text for text, _ in zip(found, range(limit), strict=False)]
 

@@ -30,7 +30,8 @@ class Stories(ExerciseTask):
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Exercise]:
         """The questions of a file, a folder or a made-up set."""
-        return [] if limit is not None and limit <= 0 else list(read_stories(source, split, limit, on_error=on_error))
+        most = None if limit is None else max(limit, 0)
+        return list(read_stories(source, split, most, on_error=on_error))
 
     def group_scores(self, rows: Sequence[Exercise], lines: Sequence[dict[str, Any]]) -> dict[str, float]:
         """Errors by task."""

@@ -198,7 +198,7 @@ class SpanAnswers(Task):
         ]
         scores = {
             score: 100 * sum(measure(text, said, normal) for text, said in known) / len(known)
-            for score, measure in (("f1", word_f1), ("exact_match", exact_match))
+            for score, measure in (("f1", partial(word_f1, both_empty=float(not trivia))), ("exact_match", exact_match))
             if known
         }
         named = {row.id: one.text for row, one in best.values()}

@@ -42,8 +42,7 @@ class SummaryTask(Task):
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[SummaryRow]:
         """Rows that have a reference summary."""
-        if limit is not None and limit <= 0:
-            return []
+        limit = None if limit is None else max(limit, 0)
         # Made-up rows all have one, and are as many as are asked for.
         rows = read_rows(source, split, on_error=on_error, limit=limit if source == SYNTHETIC else None)
         return list(islice((row for row in rows if row.references), limit))

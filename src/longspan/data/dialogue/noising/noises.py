@@ -66,9 +66,14 @@ def infill(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple[Tur
     words = [turn.words for turn in turns]
     draw = _by_budget if config.infill_by == "budget" else _by_starts
     spots = tuple(sorted(draw([len(some) for some in words], rng, config)))
-    for turn, first, length in reversed(spots):
-        words[turn][first : first + length] = [config.mask]
-    return [replace(turn, text=" ".join(left)) for turn, left in zip(turns, words, strict=True)], spots
+    texts: list[list[str]] = [[] for _ in words]
+    done = [0] * len(words)
+    for turn, first, length in spots:
+        texts[turn] += [*words[turn][done[turn] : first], config.mask]
+        done[turn] = first + length
+    for text, whole, behind in zip(texts, words, done, strict=True):
+        text += whole[behind:]
+    return [replace(turn, text=" ".join(text)) for turn, text in zip(turns, texts, strict=True)], spots
 
 
 def permute_turns(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple[Turns, tuple[int, ...]]:
@@ -94,8 +99,9 @@ def _by_budget(lengths: Sequence[int], rng: Random, config: NoiseConfig) -> Iter
     left = math.ceil(config.infill_share * len(places) - 1e-9)
     hidden = [False] * len(places)
     inserted = [False] * len(places)
+    shown = _Ranks(len(places))
     while left > 0:
-        begin = [index for index, taken in enumerate(hidden) if not taken][below(rng, hidden.count(False))]
+        begin = shown.place(below(rng, shown.count))
         turn, word = places[begin]
         length = min(poisson(rng, config.span_mean), left)
         end = begin
@@ -103,11 +109,37 @@ def _by_budget(lengths: Sequence[int], rng: Random, config: NoiseConfig) -> Iter
             if end > begin and inserted[end]:
                 break
             hidden[end] = True
+            shown.remove(end)
             end += 1
         if length or not inserted[begin]:
             yield turn, word, end - begin
         inserted[begin] = inserted[begin] or not length
         left -= end - begin
+
+
+class _Ranks:
+    """Numbers 0 … count − 1, of which some are removed; each is found by its rank in log(count) steps (Fenwick tree)."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.sums = [index & -index for index in range(count + 1)]
+
+    def place(self, rank: int) -> int:
+        """The number that has `rank` others below it."""
+        found = 0
+        for bit in reversed(range(len(self.sums).bit_length())):
+            above = found + (1 << bit)
+            if above < len(self.sums) and self.sums[above] <= rank:
+                found, rank = above, rank - self.sums[above]
+        return found
+
+    def remove(self, number: int) -> None:
+        """Take a number out."""
+        self.count -= 1
+        index = number + 1
+        while index < len(self.sums):
+            self.sums[index] -= 1
+            index += index & -index
 
 
 def _by_starts(lengths: Sequence[int], rng: Random, config: NoiseConfig) -> Iterator[Spot]:

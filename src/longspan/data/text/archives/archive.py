@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import re
+import struct
 import zipfile
 import zlib
 from io import BytesIO
 from typing import Literal
 
-from longspan.errors import InputError
+from longspan.errors import InputError, last_line
 
 SIGNATURE = b"PK\x03\x04"
 
 LARGEST = 1 << 28
 """Bytes that the parts of an archive may have together, unpacked: more is no document, or a trap."""
 MOST_PARTS = 20_000
+LARGEST_TEXT = 1 << 26
+"""Bytes of the parts that are read; the pictures of a document are not."""
+MOST_MARKS = 4_000_000
+"""Signs of XML, `<` and `=`, in the parts that are read: each tag and attribute takes hundreds of bytes in memory."""
+PIECE = 1 << 20
+"""Bytes unpacked at once, so that a part that says it is small stays small."""
+
+DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    RuntimeError,  # NotImplementedError is one of these
+)
+"""What Python's zipfile raises where an archive breaks off, contradicts itself or is packed in a way it cannot read."""
+PACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+"""The ways in which Word files and books may be packed, and of which Python can unpack a piece at a time."""
 
 ArchiveKind = Literal["word", "book"]
 
@@ -48,34 +68,50 @@ class Archive:
 
     def __init__(self, data: bytes, name: str) -> None:
         self.name = name
+        self._text = self._marks = 0
         try:
             self._zip = zipfile.ZipFile(BytesIO(data))
-        except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as error:
+        except DAMAGED as error:
             raise self.damaged(error) from None
         parts = self._zip.infolist()
         size = sum(part.file_size for part in parts)
         if size > LARGEST or len(parts) > MOST_PARTS:
-            raise InputError(
-                f"{name} unpacks to {size >> 20} MiB in {len(parts):,} parts, too much for one document; "
-                "save the part that matters as a file of its own"
-            )
+            raise self._too_large(f"unpacks to {size >> 20} MiB in {len(parts):,} parts")
         if any(part.flag_bits & 1 for part in parts):
             raise InputError(f"{name} is locked with a password; save a copy without one")
         self.names = frozenset(part.filename for part in parts)
 
     def part(self, name: str) -> bytes:
-        """The bytes of a part; none where there is no such part."""
+        """The bytes of a part; none where there is no such part.
+
+        Raises:
+            InputError: the part is damaged, or all that were read are too large together.
+        """
         if name not in self.names:
             return b""
+        if self._zip.getinfo(name).compress_type not in PACKED:
+            raise self.damaged(ValueError(f"its part {name!r} is packed as no document is"))
         try:
-            return self._zip.read(name)
-        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, NotImplementedError) as error:
+            with self._zip.open(name) as opened:
+                data = b"".join(iter(lambda: opened.read(PIECE), b""))
+        except DAMAGED as error:
             raise self.damaged(error) from None
+        self._text += len(data)
+        self._marks += data.count(b"<") + data.count(b"=")
+        if self._text > LARGEST_TEXT:
+            raise self._too_large(f"holds more than {LARGEST_TEXT >> 20} MiB of text and marks")
+        if self._marks > MOST_MARKS:
+            raise self._too_large(f"holds more than {MOST_MARKS:,} tags and attributes")
+        return data
+
+    def _too_large(self, what: str) -> InputError:
+        return InputError(
+            f"{self.name} {what}, too much for one document; save the part that matters as a file of its own"
+        )
 
     def damaged(self, error: Exception) -> InputError:
         """What to raise where the archive breaks off or contradicts itself."""
-        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        return InputError(f"{self.name} is damaged ({reason}); save it or download it again")
+        return InputError(f"{self.name} is damaged ({last_line(error)}); save it or download it again")
 
     def kind(self) -> ArchiveKind:
         """Which reader takes the archive; `InputError` with a remedy for those that none takes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from html import unescape
 from posixpath import dirname, join, normpath
 from typing import Any
@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from longspan.data.text.archives.archive import Archive
 from longspan.data.text.blocks import Document
+from longspan.data.text.documents import check_encoding
 from longspan.data.text.marked_up import blocks_of_pieces, pieces_of
 from longspan.data.text.markup import NOT_TEXT, Line, laid_out, text_of_lines, without_marks
 from longspan.errors import InputError
@@ -42,9 +43,11 @@ def document_from_book(archive: Archive) -> Document:
             installed.
     """
     folder, package = _package(archive)
-    chapters = list(_chapters(package, folder))
+    # A chapter is read once, however often the spine names it.
+    chapters = dict.fromkeys(_chapters(package, folder))
     _check_readable(archive, chapters)
-    lines = [block for chapter in chapters if archive.part(chapter) for block in _lines(archive.part(chapter), archive)]
+    pages = filter(None, map(archive.part, chapters))
+    lines = [block for page in pages for block in _lines(page, archive)]
     blocks = blocks_of_pieces(pieces_of(lines))
     if not any(block.text.strip(" \n-|") for block in blocks):
         raise InputError(f"{archive.name} holds no text in its {len(chapters)} chapters, maybe pictures of pages")
@@ -82,7 +85,7 @@ def _path(folder: str, link: str | None) -> str:
     return normpath(join(folder, unquote((link or "").partition("#")[0])))
 
 
-def _check_readable(archive: Archive, chapters: list[str]) -> None:
+def _check_readable(archive: Archive, chapters: Container[str]) -> None:
     """Refuse a book whose chapters its seller has encrypted."""
     data = archive.part("META-INF/encryption.xml")
     if not data:
@@ -115,8 +118,8 @@ def _tree(data: bytes, archive: Archive) -> Any:
     marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     encoding = declared[1].decode("ascii") if declared else "utf-16" if marked else "utf-8"
     try:
-        text = data.decode(encoding, "replace").removeprefix("\ufeff")
-    except LookupError:
+        text = data.decode(check_encoding(encoding), "replace").removeprefix("\ufeff")
+    except InputError:
         raise archive.damaged(ValueError(f"it declares the unknown encoding {encoding!r}")) from None
     text = _ENTITY.sub(lambda found: unescape(found[0]), without_marks(_AND.sub("&amp;", _DECLARATION.sub("", text))))
     try:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from io import BytesIO
+from collections.abc import Container, Iterator
+from posixpath import join, normpath, split
 from typing import Any
 
 from longspan.data.text.archives.archive import Archive
@@ -20,9 +20,11 @@ LONGEST_CELL = 400
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
+_TITLE = "{http://purl.org/dc/elements/1.1/}title"
+_BOX, _FALLBACK = f"{_W}txbxContent", f"{_MC}Fallback"
 _NOT_SHOWN = frozenset(
     {f"{_W}{tag}" for tag in ("del", "moveFrom", "instrText", "delText", "rPr", "pPr", "footnoteRef", "endnoteRef")}
-    | {f"{_MC}Fallback", f"{_W}txbxContent"}
+    | {_FALLBACK, _BOX}
 )
 """Elements whose text nobody sees, has deleted, or sees elsewhere."""
 _SPACES = frozenset({f"{_W}tab", f"{_W}br", f"{_W}cr", f"{_W}ptab"})
@@ -32,7 +34,7 @@ _LIST = re.compile(r"list(?: (?:bullet|number|continue|paragraph))?(?: (\d))?")
 _STYLES: dict[str, Kind] = {"caption": "caption", "html preformatted": "code", "source code": "code", "macro": "code"}
 
 
-def document_from_word(archive: Archive, data: bytes) -> Document:
+def document_from_word(archive: Archive) -> Document:
     """The paragraphs, headings, items, tables and notes of a Word file in order.
 
     Headers and footers, comments, deleted text and field codes are left out, inserted text is kept, the text of boxes
@@ -40,35 +42,35 @@ def document_from_word(archive: Archive, data: bytes) -> Document:
 
     Args:
         archive: the opened file.
-        data: its bytes.
 
     Raises:
-        InputError: the file is damaged or holds no text, or the 'documents' extra is not installed.
+        InputError: the file is damaged, too large or holds no text, or the 'documents' extra is not installed.
     """
-    docx = require("docx", extra="documents", purpose="reading Word files")
-    etree = require("lxml.etree", extra="documents", purpose="reading Word files")
-    # What python-docx and lxml raise where a part is missing, cut off or not what its name says.
-    faults = (KeyError, ValueError, AttributeError, TypeError, docx.opc.exceptions.OpcError, etree.LxmlError)
-    try:
-        file = docx.Document(BytesIO(data))
-        reader, body = _Reader(file), file.element.body
-        title = " ".join((file.core_properties.title or "").split())
-    except faults as error:
-        raise archive.damaged(error) from None
-    parts = list(reader.blocks(body))
+    reader = _Reader(archive)
+    parts = list(reader.blocks(reader.body))
     if not parts:
         raise InputError(f"{archive.name} holds no text, maybe pictures of it; run text recognition first")
     titles = [text for kind, text, level in parts if kind == "heading" and level == 1]
-    return document_from_parts(parts, archive.name, title or (titles[0] if titles else None))
+    return document_from_parts(parts, archive.name, reader.title or (titles[0] if titles else None))
 
 
 class _Reader:
     """The blocks of one file, with its styles and notes at hand."""
 
-    def __init__(self, file: Any) -> None:
-        self.styles = {style.get(f"{_W}styleId"): style for style in file.styles.element.iter(f"{_W}style")}
-        self.notes = {kind: dict(_notes(file, kind)) for kind in _NOTES.values()}
+    def __init__(self, archive: Archive) -> None:
+        whole = _related(archive, "")
+        document = whole.get("officeDocument", "")
+        related = _related(archive, document)
+        root = _tree(archive, document)
+        self.body: Any = None if root is None else root.find(f"{_W}body")
+        if self.body is None:
+            raise archive.damaged(ValueError("it lacks its text"))
+        styles = _tree(archive, related.get("styles", ""))
+        self.styles = {} if styles is None else {one.get(f"{_W}styleId"): one for one in styles.iter(f"{_W}style")}
+        self.notes = {kind: dict(_notes(_tree(archive, related.get(kind, "")))) for kind in _NOTES.values()}
         self.kinds: dict[str | None, tuple[Kind, int]] = {}
+        core = _tree(archive, whole.get("core-properties", ""))
+        self.title = "" if core is None else " ".join(core.findtext(_TITLE, "").split())
 
     def blocks(self, body: Any) -> Iterator[Part]:
         """The paragraphs and tables below an element, those of content controls too."""
@@ -85,13 +87,12 @@ class _Reader:
         text = _text(paragraph, lines=kind == "code")
         if text:
             yield kind, text, level
-        for box in paragraph.iter(f"{_W}txbxContent"):
-            if not any(ancestor.tag == f"{_MC}Fallback" for ancestor in box.iterancestors()):
-                yield from self.blocks(box)
+        for box in _outermost(paragraph, _BOX, {_FALLBACK}):  # those in it are its own paragraphs'
+            yield from self.blocks(box)
         for tag, notes in _NOTES.items():
-            for mark in paragraph.iter(tag):
-                note = self.notes[notes].get(mark.get(f"{_W}id"))
-                if note:
+            for mark in _outermost(paragraph, tag, {_FALLBACK, _BOX}):
+                # Once, however many marks name it.
+                if note := self.notes[notes].pop(mark.get(f"{_W}id"), ""):
                     yield "note", note, 0
 
     def _kind(self, paragraph: Any) -> tuple[Kind, int]:
@@ -123,10 +124,11 @@ class _Reader:
 
     def _table(self, table: Any) -> Iterator[Part]:
         """A table of short cells as rows between bars; of one that lays out paragraphs, its cells."""
-        rows = [[cell for cell in row.iter(f"{_W}tc") if _row_of(cell) is row] for row in table.iter(f"{_W}tr")]
-        rows = [row for row in rows if row and _table_of(row[0]) is table]
-        texts = [[" ".join(_text(part) for part in cell.iter(f"{_W}p")).strip() for cell in row] for row in rows]
-        if any(len(text) > LONGEST_CELL for row in texts for text in row) or max(map(len, texts), default=0) < 2:
+        rows = [list(_outermost(row, f"{_W}tc")) for row in _outermost(table, f"{_W}tr")]
+        rows = [row for row in rows if row]
+        one_column = max(map(len, rows), default=0) < 2
+        texts = [] if one_column else [[_words(cell) for cell in row] for row in rows]
+        if one_column or any(len(text) > LONGEST_CELL for row in texts for text in row):
             for row in rows:
                 for cell in row:
                     yield from self.blocks(cell)
@@ -162,12 +164,20 @@ def _marked(marks: Any) -> tuple[Kind, int] | None:
     return "item", 1 + int(depth) if depth in set("012345678") else 1
 
 
-def _row_of(cell: Any) -> Any:
-    return next(cell.iterancestors(f"{_W}tr"))
+def _outermost(root: Any, tag: str, closed: Container[str] = ()) -> Iterator[Any]:
+    """The elements of a tag below `root` in order, without those in each other or in one of the tags `closed`."""
+    waiting = list(reversed(root))
+    while waiting:
+        element = waiting.pop()
+        if element.tag == tag:
+            yield element
+        elif element.tag not in closed:
+            waiting.extend(reversed(element))
 
 
-def _table_of(cell: Any) -> Any:
-    return next(cell.iterancestors(f"{_W}tbl"))
+def _words(element: Any) -> str:
+    """The words of all paragraphs in a cell or a note."""
+    return " ".join(_text(part) for part in element.iter(f"{_W}p")).strip()
 
 
 def _text(paragraph: Any, lines: bool = False) -> str:
@@ -195,12 +205,31 @@ def _is_hidden(run: Any) -> bool:
     return vanish is not None and vanish.get(f"{_W}val", "1") not in {"0", "false"}
 
 
-def _notes(file: Any, kind: str) -> Iterator[tuple[str, str]]:
+def _notes(root: Any) -> Iterator[tuple[str, str]]:
     """The number and the text of each foot- or endnote."""
-    from docx.oxml.parser import parse_xml
+    for note in () if root is None else root:
+        yield note.get(f"{_W}id"), _words(note)
 
-    for relation in file.part.rels.values():
-        if relation.reltype.endswith(f"/{kind}") and not relation.is_external:
-            for note in parse_xml(relation.target_part.blob):
-                text = " ".join(_text(part) for part in note.iter(f"{_W}p")).strip()
-                yield note.get(f"{_W}id"), text
+
+def _related(archive: Archive, part: str) -> dict[str, str]:
+    """The parts that another one points to, or the file itself where that is "", by their kinds; of each the first."""
+    folder, name = split(part)
+    found: dict[str, str] = {}
+    root = _tree(archive, join(folder, "_rels", f"{name}.rels"))
+    for relation in () if root is None else root:
+        if relation.get("TargetMode") != "External":
+            target = normpath(join("/", folder, relation.get("Target") or ""))
+            found.setdefault((relation.get("Type") or "").rpartition("/")[2], target.lstrip("/"))
+    return found
+
+
+def _tree(archive: Archive, name: str) -> Any:
+    """The root of an XML part; None where there is no such part."""
+    etree = require("lxml.etree", extra="documents", purpose="reading Word files")
+    data = archive.part(name)
+    if not data:
+        return None
+    try:
+        return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
+    except (etree.LxmlError, ValueError, LookupError) as error:
+        raise archive.damaged(error) from None

@@ -7,10 +7,13 @@ it.
 from __future__ import annotations
 
 import ctypes
+import json
+import os
 import re
+import sys
 from collections import Counter
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import closing, suppress
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from math import atan2, hypot, inf, pi
@@ -28,6 +31,8 @@ _FIXED_PITCH, _FORCED_BOLD = 1, 1 << 18
 
 GAP = 0.75
 """Of the size of the letters; a wider space between two words is noted, since a column or a cell may end there."""
+TOO_MUCH = 3
+"""Exit code of `main` where memory ran out in Python; PDFium aborts the process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,48 @@ class Line:
         behind = tuple((start - place, left, right) for start, left, right in self.gaps[number + 1 :])
         before = replace(self, text=self.text[:place].rstrip(), right=end, gaps=self.gaps[:number])
         return before, replace(self, text=self.text[place:], left=begin, gaps=behind)
+
+
+def main() -> None:
+    """Read a PDF file from standard input and write the lines of its pages to standard output, as JSON.
+
+    This is a process of its own, whose memory is bounded by the bytes in its first argument, for PDFium cannot be
+    stopped: it draws whatever the forms of a page name, and forms that draw each other twice, forty levels deep, are
+    10¹² objects in a file of a few kilobytes. Where memory runs out, PDFium aborts the process that it is in.
+    """
+    import pypdfium2
+
+    data = sys.stdin.buffer.read()
+    with suppress(ImportError):  # Windows has no limits
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        with closing(pypdfium2.PdfDocument(data)) as document:
+            pages = [[astuple(line) for line in lines_of_page(document, page)] for page in range(len(document))]
+            json.dump({"pages": pages}, sys.stdout)
+    except pypdfium2.PdfiumError as error:
+        json.dump({"reason": str(error), "number": getattr(error, "err_code", None)}, sys.stdout)
+    except MemoryError:
+        os._exit(TOO_MUCH)
+
+
+def line_of(fields: list[Any]) -> Line:
+    """A line that `main` wrote."""
+    text, page, left, right, base, size, bold, fixed, gaps, upright = fields
+    return Line(
+        text=text,
+        page=page,
+        left=left,
+        right=right,
+        base=base,
+        size=size,
+        bold=bold,
+        fixed=fixed,
+        gaps=tuple(map(tuple, gaps)),
+        upright=upright,
+    )
 
 
 def lines_of_page(document: Any, number: int) -> list[Line]:

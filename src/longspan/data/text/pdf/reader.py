@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
-from threading import Lock
 
 from longspan.characters import mend, mended_note
 from longspan.data.text.blocks import Document
+from longspan.data.text.pdf import lines
 from longspan.data.text.pdf.blocks import Piece, leadings, pieces_of, rows_of
 from longspan.data.text.pdf.columns import regions
 from longspan.data.text.pdf.layout import laid_out, mend_words
-from longspan.data.text.pdf.lines import Line, lines_of_page
+from longspan.data.text.pdf.lines import Line
 from longspan.data.text.pdf.margins import around, common_size
 from longspan.data.text.pdf.structure import classify, join, with_whole_formulas
 from longspan.errors import InputError
@@ -21,9 +24,8 @@ from longspan.extras import require
 
 logger = logging.getLogger(__name__)
 
-LOCK = Lock()
-"""PDFium must not be entered by two threads at once, not even with two files."""
-
+MEMORY = 1 << 30
+"""Bytes that the process may take which lays a file out, besides the file itself."""
 PASSWORD = 4
 """PDFium's number for a file that asks for one."""
 
@@ -42,7 +44,8 @@ def document_from_pdf(data: bytes, name: str) -> Document:
         name: what error messages call it.
 
     Raises:
-        InputError: the file is damaged, encrypted with a password, or holds images of text only.
+        InputError: the file is damaged, encrypted with a password, draws more than fits into `MEMORY`, or holds images of
+            text only.
     """
     pages = _pages(data, name)
     if not any(pages):
@@ -51,16 +54,29 @@ def document_from_pdf(data: bytes, name: str) -> Document:
 
 
 def _pages(data: bytes, name: str) -> list[list[Line]]:
-    pdfium = require("pypdfium2", extra="documents", purpose="reading PDF")
-    with LOCK:
-        try:
-            with closing(pdfium.PdfDocument(data)) as document:
-                return [lines_of_page(document, number) for number in range(len(document))]
-        except pdfium.PdfiumError as error:
-            if getattr(error, "err_code", None) == PASSWORD:
-                raise InputError(f"{name} is encrypted; save a copy without a password") from None
-            reason = " ".join(str(error).split()).rstrip(".")
-            raise InputError(f"{name} cannot be read as PDF ({reason}); save it again, or convert it to text") from None
+    """The lines of each page, which another process finds: see `longspan.data.text.pdf.lines.main`."""
+    require("pypdfium2", extra="documents", purpose="reading PDF")
+    limit = MEMORY + 2 * len(data)
+    # -P: no module of the folder in which the user happens to stand.
+    command = [sys.executable, "-P", "-c", f"from {lines.__name__} import main; main()", str(limit)]
+    path = os.pathsep.join(place or os.getcwd() for place in sys.path)
+    done = subprocess.run(
+        command, input=data, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": path}
+    )
+    if done.returncode < 0 or done.returncode == lines.TOO_MUCH:
+        raise InputError(
+            f"{name} needs more than {limit >> 20} MiB of memory to be laid out, or is damaged in a way that PDFium does "
+            "not survive; print it to a new PDF, or convert it to text"
+        )
+    if done.returncode:
+        raise RuntimeError(done.stderr.decode("utf-8", "replace"))
+    found = json.loads(done.stdout)
+    if "pages" in found:
+        return [list(map(lines.line_of, page)) for page in found["pages"]]
+    if found["number"] == PASSWORD:
+        raise InputError(f"{name} is encrypted; save a copy without a password")
+    reason = " ".join(found["reason"].split()).rstrip(".")
+    raise InputError(f"{name} cannot be read as PDF ({reason}); save it again, or convert it to text")
 
 
 def _mended(pages: list[list[Line]], name: str) -> list[list[Line]]:
@@ -93,11 +109,11 @@ def _document(pages: Sequence[Sequence[Line]], name: str) -> Document:
     return Document(text=text, blocks=tuple(blocks), pages=tuple(starts), title=title, name=name)
 
 
-def _page(lines: Sequence[Line], columns: Sequence[Sequence[Piece]], frame: set[int]) -> Iterator[Piece]:
+def _page(printed: Sequence[Line], columns: Sequence[Sequence[Piece]], frame: set[int]) -> Iterator[Piece]:
     """The pieces of a page: its head, its columns, its foot and margins."""
     columns = [[piece for piece in column if piece.lines] for column in columns]  # all words of some were joined
     first = min((piece.lines[0].base for column in columns for piece in column), default=float("inf"))
-    around_it = [line for line in lines if id(line) in frame]
+    around_it = [line for line in printed if id(line) in frame]
     above = [line for line in around_it if line.upright and line.base < first]
     yield from (Piece("boilerplate", [line]) for line in above)
     for column in columns:

@@ -5,8 +5,8 @@
 - **Evidence**: their sentences whose logit is above 0, and of each at least the best one.
 - **Answer**: yes or no where that is the likeliest type; else the span of the two paragraphs with the highest `s_i +
   e_j`, inside one sentence or title, read from the original text.
-- **Second stage**: at most five paragraphs, the best, whose relevance is above −3; never fewer than two; in the order
-  of the row.
+- **Second stage**: at most five paragraphs, the best, whose relevance is above −3, as in the paper, which names no
+  least number; or else so many at least, whatever their relevance; in the order of the row.
 """
 
 from __future__ import annotations
@@ -49,15 +49,16 @@ def best_paragraphs(relevance: Sequence[float], count: int) -> list[int]:
     return sorted(seen, key=lambda number: (-relevance[number], number))[:count]
 
 
-def kept_paragraphs(relevance: Sequence[float], *, most: int, threshold: float) -> list[int]:
-    """The paragraphs that a second stage reads, in their order."""
+def kept_paragraphs(relevance: Sequence[float], *, most: int, threshold: float, least: int = PARAGRAPHS) -> list[int]:
+    """The paragraphs that a second stage reads, in their order: of the `most` best those above the threshold, and the
+    `least` best in any case."""
     best = best_paragraphs(relevance, most)
-    return sorted(number for place, number in enumerate(best) if place < PARAGRAPHS or relevance[number] > threshold)
+    return sorted(number for place, number in enumerate(best) if place < least or relevance[number] > threshold)
 
 
-def reduced(row: HopRow, answer: HopAnswer, *, most: int, threshold: float) -> HopRow:
-    """The row with those paragraphs only; what annotators said of it stays as it is."""
-    kept = kept_paragraphs(answer.relevance, most=most, threshold=threshold)
+def reduced(row: HopRow, answer: HopAnswer, *, most: int, threshold: float, least: int = PARAGRAPHS) -> HopRow:
+    """The row with those paragraphs only, maybe none; what annotators said of it stays as it is."""
+    kept = kept_paragraphs(answer.relevance, most=most, threshold=threshold, least=least)
     return replace(row, paragraphs=tuple(row.paragraphs[number] for number in kept))
 
 

@@ -43,8 +43,9 @@ class MultiHop(Task):
         match_steps: 1: `token_type_ids` tell which tokens are words of the question, whatever their capitals and
             endings; 2: also which are rare words beside one of these in a sentence, see `word_types`; 0: no types.
         kept_paragraphs: what is written for a second stage has at most so many paragraphs of each question.
-        relevance_above: of these only such whose relevance, before the sigmoid, is above this; but never fewer than
-            two.
+        relevance_above: of these only such whose relevance, before the sigmoid, is above this.
+        least_paragraphs: but so many in any case, the best; 0 keeps none that is not above, as in the paper, so that a
+            second stage may have to answer a question without any paragraph.
     """
 
     name: ClassVar[str] = "multi_hop"
@@ -60,6 +61,15 @@ class MultiHop(Task):
     match_steps: Literal[0, 1, 2] = 0
     kept_paragraphs: Annotated[int, Range(PARAGRAPHS, 1000)] = 5
     relevance_above: Annotated[float, Range(-1e6, 1e6)] = -3.0
+    least_paragraphs: Annotated[int, Range(0, 1000)] = PARAGRAPHS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.least_paragraphs > self.kept_paragraphs:
+            raise InputError(
+                f"least_paragraphs={self.least_paragraphs} is more than kept_paragraphs={self.kept_paragraphs}, which "
+                "is the most; lower it"
+            )
 
     def model_fields(self) -> dict[str, Any]:
         """The head, and the token types that the options ask for."""
@@ -130,7 +140,8 @@ class MultiHop(Task):
         file, and the rows with the paragraphs that a second stage reads, in its format."""
         found = self.predict(model, tokenizer, rows, batch_size=batch_size)
         pairs = [*zip(rows, found, strict=True)]
-        kept = [reduced(row, one, most=self.kept_paragraphs, threshold=self.relevance_above) for row, one in pairs]
+        limits = {"most": self.kept_paragraphs, "threshold": self.relevance_above, "least": self.least_paragraphs}
+        kept = [reduced(row, one, **limits) for row, one in pairs]
         predictions = {
             "answer": {row.id: one.answer for row, one in pairs},
             "sp": {row.id: [list(fact) for fact in one.facts] for row, one in pairs},

@@ -1,0 +1,384 @@
+"""The data sets that recipes and commands name: what each is, who may use it, where its makers offer it, where it is to
+lie. `longspan data`, the error for one that is missing and the guide are made from this one table.
+
+What is not known for certain is left to the makers' page. None of these is fetched: licences are to be read first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from longspan.errors import InputError
+
+THEIR_PAGE = "see their page"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """A data set that has to be got first.
+
+    Attributes:
+        title: what it is, in a few words.
+        size: in rows or bytes, as its makers or its paper give it.
+        licence: of the data; "see their page" where it is not one of the known ones.
+        page: of its makers.
+        layout: the files that are read, below the folder that its name stands for.
+        names: other names for it, or for a part of it.
+    """
+
+    title: str
+    page: str
+    layout: str
+    size: str = THEIR_PAGE
+    licence: str = THEIR_PAGE
+    names: tuple[str, ...] = ()
+
+    def advice(self, name: str) -> str:
+        """What to get and where to put it, as the middle of a sentence."""
+        about = f"size: {self.size}; licence: {self.licence}"
+        return f"get {self.title} ({about}) from {self.page}, so that LONGSPAN_DATA/{name} has {self.layout}"
+
+
+_JSONL = "train.jsonl.gz and validation.jsonl.gz"
+_CONLL = "train.conll.gz and validation.conll.gz"
+_COHAN = "the papers with their abstracts of Cohan et al. 2018"
+_GITHUB = "https://github.com"
+_LITBANK = "https://github.com/dbamman/litbank"
+
+KNOWN: Mapping[str, Known] = {
+    # As their makers publish them.
+    "arxiv-dataset": Known(
+        title=f"arXiv, {_COHAN}",
+        size="203,037 papers to train on, 6,436 for validation; 4.5 GB to fetch with PubMed's",
+        page=f"{_GITHUB}/armancohan/long-summarization",
+        layout="train.txt and val.txt (JSON Lines)",
+    ),
+    "pubmed-dataset": Known(
+        title=f"PubMed, {_COHAN}",
+        size="119,924 papers to train on, 6,633 for validation; 4.5 GB to fetch with arXiv's",
+        page=f"{_GITHUB}/armancohan/long-summarization",
+        layout="train.txt and val.txt (JSON Lines)",
+    ),
+    "mediasum": Known(
+        title="MediaSum (Zhu et al. 2021)",
+        size="463,600 interviews",
+        page=f"{_GITHUB}/zcgzcgzcg1/MediaSum",
+        layout="news_dialogue.json and train_val_test_split.json",
+    ),
+    "opensubtitles": Known(
+        title="OpenSubtitles of OPUS",
+        page="https://opus.nlpl.eu/OpenSubtitles",
+        layout="XML files, plain or .gz, one film each",
+    ),
+    "ami": Known(
+        title="AMI's meetings as DialogLM's authors give them",
+        size="137 meetings",
+        licence="CC BY 4.0 (the corpus)",
+        page=f"{_GITHUB}/microsoft/DialogLM",
+        layout="train.json and val.json (JSON Lines with src and tgt)",
+    ),
+    "icsi": Known(
+        title="ICSI's meetings as DialogLM's authors give them",
+        size="59 meetings",
+        licence="CC BY 4.0 (the corpus)",
+        page=f"{_GITHUB}/microsoft/DialogLM",
+        layout="train.json and val.json (JSON Lines with src and tgt)",
+    ),
+    "tvmegasite": Known(
+        title="TVMegaSite of SummScreen (Chen et al. 2022)",
+        page=f"{_GITHUB}/mingdachen/SummScreen",
+        layout="train and dev files of JSON Lines, with Transcript and Recap or with src and tgt",
+    ),
+    "wikipedia": Known(
+        title="articles of English Wikipedia as text",
+        size="18 GB of text in the thesis",
+        licence="CC BY-SA",
+        page="https://dumps.wikimedia.org",
+        layout="train*.jsonl.gz and validation*.jsonl.gz (or .txt, .parquet), one article each",
+    ),
+    "books": Known(
+        title="BookCorpus (Zhu et al. 2015), or books of your own",
+        size="0.5 billion tokens in Longformer's paper",
+        page="https://yknzhu.wixsite.com/mbweb",
+        layout="train*.jsonl.gz and validation*.jsonl.gz (or .txt, .parquet), one book each",
+    ),
+    "realnews": Known(
+        title="RealNews (Zellers et al. 2019)",
+        size="1.8 billion tokens, a third of it, in Longformer's paper",
+        page=f"{_GITHUB}/rowanz/grover",
+        layout="train*.jsonl.gz and validation*.jsonl.gz (or .txt, .parquet), one article each",
+    ),
+    "stories": Known(
+        title="CC-Stories (Trinh and Le 2018)",
+        size="2.1 billion tokens, a third of it, in Longformer's paper",
+        page="https://arxiv.org/abs/1806.02847",
+        layout="train*.jsonl.gz and validation*.jsonl.gz (or .txt, .parquet), one story each",
+    ),
+    "text8": Known(
+        title="text8, the first 100 million letters of Wikipedia",
+        size="100 MB",
+        licence="that of Wikipedia's text",
+        page="https://mattmahoney.net/dc/textdata.html",
+        layout="the file text8 or text8.zip, as it is published",
+    ),
+    "enwik8": Known(
+        title="enwik8, the first 100 million bytes of Wikipedia",
+        size="100 MB",
+        licence="that of Wikipedia's text",
+        page="https://mattmahoney.net/dc/textdata.html",
+        layout="the file enwik8 or enwik8.zip, as it is published",
+    ),
+    "wikitext103": Known(
+        title="WikiText-103 (Merity et al. 2017)",
+        size="103 million words",
+        licence="CC BY-SA",
+        page="https://huggingface.co/datasets/Salesforce/wikitext",
+        layout="train.txt, validation.txt and test.txt",
+    ),
+    "babi/en-10k": Known(
+        title="the bAbI tasks, version 1.2 (Weston et al. 2015)",
+        size="10,000 questions a task; 16 MB to fetch",
+        licence="CC BY 3.0",
+        page="https://research.facebook.com/downloads/babi",
+        layout="qa1_…_train.txt to qa20_…_test.txt",
+    ),
+    "MNLI": Known(
+        title="MultiNLI as GLUE has it",
+        size="392,702 pairs to train on",
+        page="https://gluebenchmark.com/tasks",
+        layout="train.tsv and dev_matched.tsv",
+    ),
+    "squad-v1.1": Known(
+        title="SQuAD 1.1",
+        size="87,599 questions to train on, 10,570 for validation",
+        licence="CC BY-SA 4.0",
+        page="https://rajpurkar.github.io/SQuAD-explorer",
+        layout="train-v1.1.json and dev-v1.1.json",
+    ),
+    "v1.0": Known(
+        title="Natural Questions",
+        size="307,373 questions to train on, 7,830 for validation",
+        licence="CC BY-SA 3.0",
+        page="https://ai.google.com/research/NaturalQuestions/download",
+        layout="train/nq-train-*.jsonl.gz and dev/nq-dev-*.jsonl.gz, or the simplified files",
+    ),
+    "tydiqa-v1.0": Known(
+        title="TyDi QA, primary tasks",
+        licence="Apache 2.0; the articles are CC BY-SA 3.0",
+        page=f"{_GITHUB}/google-research-datasets/tydiqa",
+        layout="tydiqa-v1.0-train.jsonl.gz and tydiqa-v1.0-dev.jsonl.gz",
+    ),
+    "triviaqa-rc": Known(
+        title="TriviaQA with its evidence",
+        size="110,648 pairs of a question and a Wikipedia page to train on",
+        licence="Apache 2.0; the pages have their own",
+        page="https://nlp.cs.washington.edu/triviaqa",
+        layout="qa/ and evidence/",
+    ),
+    "hotpot": Known(
+        title="HotpotQA, distractor setting",
+        size="90,447 questions to train on, 7,405 for validation",
+        licence="CC BY-SA 4.0",
+        page="https://hotpotqa.github.io",
+        layout="hotpot_train_v1.1.json and hotpot_dev_distractor_v1.json",
+    ),
+    "qangaroo_v1.1/wikihop": Known(
+        title="WikiHop of QAngaroo",
+        size="43,738 questions to train on, 5,129 for validation; 340 MB to fetch",
+        licence="CC BY-SA 3.0",
+        page="https://qangaroo.cs.ucl.ac.uk",
+        layout="train.json and dev.json",
+    ),
+    "conll-2012": Known(
+        title="CoNLL-2012, OntoNotes' coreference",
+        size="2,802 documents to train on, 343 for validation",
+        licence="that of the Linguistic Data Consortium",
+        page="https://catalog.ldc.upenn.edu/LDC2013T19",
+        layout="train/ and development/ with the *_conll files of the shared task",
+    ),
+    "aclImdb": Known(
+        title="IMDB's film reviews (Maas et al. 2011)",
+        size="25,000 reviews to train on, 25,000 to test",
+        page="https://ai.stanford.edu/~amaas/data/sentiment",
+        layout="train/pos/*.txt, train/neg/*.txt and the same of test/",
+    ),
+    # Cut and written anew: what is published holds the same, in other files.
+    "squality": Known(
+        title="SQuALITY 1.3",
+        size="50 stories to train on, 25 for validation",
+        licence="CC BY 4.0; the stories are Project Gutenberg's",
+        page=f"{_GITHUB}/nyu-mll/SQuALITY",
+        layout=f"{_JSONL}, the lines of data/v1-3/txt",
+        names=("squality-questions",),
+    ),
+    "qmsum": Known(
+        title="QMSum",
+        size="162 meetings to train on, 35 for validation",
+        licence="MIT; the meetings have their own",
+        page=f"{_GITHUB}/Yale-LILY/QMSum",
+        layout=f"{_JSONL}, a line for each file of data/ALL",
+        names=("qmsum-queries",),
+    ),
+    "permissive": Known(
+        title="papers, proposals and standards with their authors' abstracts, of 15 sources",
+        size="4,876 documents to train on, 348 for validation",
+        licence="CC0, CC BY, MIT, Apache 2.0 and BSD, one small source CC BY-SA",
+        page="https://pmc.ncbi.nlm.nih.gov (the largest source; the collection itself is nowhere to be had)",
+        layout="train-SOURCE.jsonl.xz and validation-SOURCE.jsonl.xz",
+        names=("permissive-papers", "permissive-proposals"),
+    ),
+    "pubmed": Known(
+        title="SumPubMed's papers in the fields of Cohan et al. 2018",
+        size="500 papers to train on, 100 for validation",
+        licence="MIT, for non-commercial academic purposes; the papers are CC BY",
+        page=f"{_GITHUB}/vgupta123/sumpubmed",
+        layout=_JSONL,
+    ),
+    "pubmed_more": Known(
+        title="more of SumPubMed's papers",
+        size="7,100 papers",
+        licence="MIT, for non-commercial academic purposes; the papers are CC BY",
+        page=f"{_GITHUB}/vgupta123/sumpubmed",
+        layout="train.jsonl.gz and train-large.jsonl.xz",
+        names=("pubmed-large",),
+    ),
+    "scisummnet": Known(
+        title="ScisummNet, papers of the ACL with abstracts and summaries",
+        size="696 papers to train on, 93 for validation",
+        licence="CC BY 4.0",
+        page=f"{_GITHUB}/WING-NUS/scisumm-corpus",
+        layout=_JSONL,
+        names=("scisummnet-human",),
+    ),
+    "scitldr_a": Known(
+        title="SciTLDR-A",
+        size="1,992 abstracts to train on, 619 for validation",
+        licence="Apache 2.0",
+        page=f"{_GITHUB}/allenai/scitldr",
+        layout=_JSONL,
+        names=("scitldr",),
+    ),
+    "crd3": Known(
+        title="CRD3, a show's dialogues with summaries",
+        size="127 episodes to train on, 16 for validation",
+        licence="CC BY-SA 4.0",
+        page=f"{_GITHUB}/RevanthRameshkumar/CRD3",
+        layout=f"{_JSONL}, an episode a line",
+        names=("crd3-synopsis",),
+    ),
+    "leval_subset": Known(
+        title="samples of L-Eval",
+        size="101 documents",
+        licence="GPL-3.0; the documents have their own",
+        page=f"{_GITHUB}/OpenLMLab/LEval",
+        layout="gov_report_summ.jsonl.gz and the other tasks' files",
+        names=("gov-report", "patents"),
+    ),
+    "natural_questions": Known(
+        title="a sample of Natural Questions, with questions that L-Eval answers",
+        size="106 questions",
+        licence="CC BY-SA 3.0; L-Eval's are GPL-3.0",
+        page="https://ai.google.com/research/NaturalQuestions",
+        layout="derived_train.jsonl.gz, derived_validation.jsonl.gz and simplified_sample.jsonl.gz",
+        names=("natural-questions", "natural-questions-sample", "natural-questions-original"),
+    ),
+    "tydiqa": Known(
+        title="the small files of TyDi QA's own repository",
+        size="14 questions",
+        licence="Apache 2.0; the articles are CC BY-SA 3.0",
+        page=f"{_GITHUB}/google-research-datasets/tydiqa",
+        layout="tiny_dev.jsonl.gz and small_gold_annotation.jsonl.gz",
+        names=("tydiqa-gold",),
+    ),
+    "triviaqa": Known(
+        title="a sample of TriviaQA",
+        size="6 questions",
+        licence="Apache 2.0; the pages are CC BY-SA 3.0",
+        page=f"{_GITHUB}/allenai/allennlp-models",
+        layout="triviaqa-wikipedia-sample.tar.gz",
+        names=("triviaqa-sample",),
+    ),
+    "hotpotqa": Known(
+        title="a sample of HotpotQA",
+        size="100 questions",
+        licence="CC BY-SA 4.0",
+        page="https://hotpotqa.github.io",
+        layout="sample.jsonl.gz",
+        names=("hotpotqa-sample",),
+    ),
+    "wikihop": Known(
+        title="a sample of WikiHop",
+        size="2 questions",
+        licence="CC BY-SA 3.0",
+        page="https://qangaroo.cs.ucl.ac.uk",
+        layout="wikihop_sample.json.gz",
+        names=("wikihop-sample",),
+    ),
+    "litbank": Known(
+        title="LitBank's coreference",
+        size="80 documents to train on, 10 for validation",
+        licence="CC BY 4.0",
+        page=_LITBANK,
+        layout=_CONLL,
+    ),
+    "ontogum": Known(
+        title="OntoGUM's coreference",
+        size="84 documents to train on, 12 for validation",
+        licence="CC BY 4.0, and by genre CC BY and CC BY-SA",
+        page=f"{_GITHUB}/amir-zeldes/gum",
+        layout=_CONLL,
+    ),
+    "hyperpartisan": Known(
+        title="Hyperpartisan news, SemEval 2019 task 4, by article",
+        size="516 articles to train on, 64 for validation",
+        licence="CC BY 4.0; the articles are the papers'",
+        page="https://zenodo.org/records/1489920",
+        layout=_JSONL,
+    ),
+    "pg_novels": Known(
+        title="novels of Project Gutenberg, LitBank's originals",
+        size="56 books to train on, 5 for validation",
+        licence="public domain in the US; the collection CC BY 4.0",
+        page=_LITBANK,
+        layout=f"{_JSONL}, a book a line",
+    ),
+    "wikitext2_sample": Known(
+        title="a sample of WikiText-2",
+        size="51 articles to train on, 9 for validation",
+        licence="CC BY-SA 3.0",
+        page="https://huggingface.co/datasets/Salesforce/wikitext",
+        layout="train.txt.gz and validation.txt.gz",
+    ),
+}
+"""Path below LONGSPAN_DATA → what lies there."""
+
+
+def known_name(source: str) -> str | None:
+    """The name in `KNOWN` of a data set, of a part of one, or of a file in it; None where it is none of them."""
+    for name, known in KNOWN.items():
+        if source == name or source in known.names or source.startswith(f"{name}/"):
+            return name
+    return None
+
+
+def place_of(name: str) -> Path | None:
+    """Where something of a data set's name lies: here, or in LONGSPAN_DATA; None where there is nothing."""
+    root = os.environ.get("LONGSPAN_DATA")
+    for folder in (Path(), *([Path(root)] if root else [])):
+        for file in (name, f"{name}.zip"):
+            if (folder / file).exists():
+                return folder / file
+    return None
+
+
+def missing(source: str, problem: str = "is not here, nor") -> InputError | None:
+    """The error for a data set of `KNOWN` that is missing, in the words of `problem`; None for any other name."""
+    name = known_name(source)
+    if name is None:
+        return None
+    root = os.environ.get("LONGSPAN_DATA")
+    place = f"LONGSPAN_DATA={root!r}" if root else "the folder that LONGSPAN_DATA names (it is not set)"
+    return InputError(f"data={source!r} {problem} in {place}; {KNOWN[name].advice(name)}; `longspan data` lists all")

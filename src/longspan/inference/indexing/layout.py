@@ -1,0 +1,253 @@
+"""What the files of an index may say: each field's type and range, and how texts, passages, tokens and rows agree.
+
+An index is data that anybody may have written, under checksums that are right. What passes here can be asked without
+another look: every place lies in its text, every row in its tensor, every name in the index's own folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+import torch
+from torch import Tensor
+
+from longspan.data.text.blocks import Document
+from longspan.data.text.passages import Passage
+from longspan.data.text.reading import DocumentSentence
+from longspan.errors import InputError
+from longspan.settings import LARGEST, Form, Range, Rule, Whole, from_plain, hints_of
+
+DTYPES = {"float16": torch.float16, "float32": torch.float32, "bfloat16": torch.bfloat16}
+PIECE_TOKENS = 384
+"""Longest piece; passages have about 120 words, and only long tables and sentences are cut."""
+AGAIN = "make the index again with `longspan index`"
+
+# Of files and documents: their names may hold half characters, which settings may not.
+Text = Annotated[Any, Rule(lambda value: isinstance(value, str), "a text")]
+TextOrNone = Annotated[Any, Rule(lambda value: value is None or isinstance(value, str), "a text or null")]
+Digest = Annotated[str, Form("[0-9a-f]{32}", "32 hexadecimal digits")]
+Bytes = Annotated[int, Range(0, 2**53)]
+ShardName = Annotated[str, Form(r"shard-[0-9]{6,9}\.safetensors", "the name of a shard of this folder")]
+Place = Annotated[int, Range(0, LARGEST)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedDocument:
+    """A document in the list of a shard."""
+
+    digest: Digest
+    name: Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedShard:
+    """A shard in the list of an index."""
+
+    file: ShardName
+    bytes: Bytes
+    checksum: Annotated[str, Form("[0-9a-f]{40}", "40 hexadecimal digits")]
+    documents: list[ListedDocument]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeBy:
+    """What the states of an index depend on."""
+
+    source: Annotated[str, Form(r"\S[\s\S]*", "a name or a path", 4096)]
+    lower_layers: Annotated[int, Range(1, 999)] | None
+    dtype: Literal["float16", "float32", "bfloat16"]
+    weights: Digest
+    tokenizer: Digest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """`index.json`, without its checksum and the number of its format."""
+
+    made_by: MadeBy
+    shards: list[ListedShard]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptSentence:
+    """A `DocumentSentence` as a shard has it."""
+
+    text: Text
+    start: Place
+    end: Place
+    block: Whole
+    section: Whole | None
+    speaker: TextOrNone
+    abstract: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptPassage:
+    """A `Passage` as a shard has it, without its sentences, and the number of its pieces."""
+
+    first: Whole
+    heading: TextOrNone
+    page: Annotated[int, Range(1, LARGEST)] | None
+    by_lines: list[Whole]
+    pieces: Whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptDocument:
+    """A document as a shard has it, without its passages."""
+
+    name: Text
+    title: TextOrNone
+    pages: list[Place]
+    text: Text
+
+
+def check_listing(body: Any) -> None:
+    """Raise `InputError` for the first thing that the list of an index cannot say."""
+    from_plain(Listing, body, "the list")
+    for part in (body["shards"], *(shard["documents"] for shard in body["shards"])):
+        if not isinstance(part, list):
+            raise InputError("the list holds one thing where it must hold several; it must be a list of them")
+    files = [shard["file"] for shard in body["shards"]]
+    for number, file in enumerate(files):
+        if file in files[:number]:
+            raise InputError(f"shards[{number}].file is {file!r}, which stands in the list twice")
+
+
+def check_tensors(tensors: dict[str, tuple[Any, tuple[int, ...]]], width: int | None) -> None:
+    """Raise `InputError` unless a shard has the four tensors, given as type and shape, and their sizes agree.
+
+    `width` is E of the model, where it is known.
+    """
+    wanted = {"states": set(DTYPES.values()), "spans": {torch.int32}, "firsts": {torch.int64}}
+    wanted |= {"documents": {torch.uint8}}
+    if set(tensors) != set(wanted):
+        raise InputError(f"it holds {', '.join(sorted(tensors)) or 'no tensor'} instead of {', '.join(sorted(wanted))}")
+    sides = {"states": 2, "spans": 2, "firsts": 1, "documents": 1}
+    for name, (kind, shape) in tensors.items():
+        if kind not in wanted[name] or len(shape) != sides[name]:
+            raise InputError(f"{name} is a tensor of {kind} and shape {shape}, as no index has it")
+    states, spans = tensors["states"][1], tensors["spans"][1]
+    if spans != (states[0], 2):
+        raise InputError(f"spans has shape {spans} where states has {states[0]:,} rows")
+    if width is not None and states[0] and states[1] != width:
+        raise InputError(f"states has width {states[1]:,} where the model has {width:,}")
+    if not tensors["firsts"][1][0]:
+        raise InputError("firsts is empty")
+
+
+def check_rows(firsts: list[int], rows: int) -> None:
+    """Raise `InputError` unless the first rows of pieces rise from 0 to the number of rows, and none is too long."""
+    if firsts[0] != 0 or firsts[-1] != rows or any(before >= after for before, after in pairwise(firsts)):
+        raise InputError(f"firsts does not rise from 0 to the {rows:,} rows of states")
+    if any(after - before > PIECE_TOKENS for before, after in pairwise(firsts)):
+        raise InputError(f"firsts has a piece of more than {PIECE_TOKENS} tokens")
+
+
+Held = tuple[Document, tuple[Passage, ...], list[range]]
+"""A document, its passages, and the numbers of the pieces of each."""
+
+
+def documents_of(plain: Any, pieces: int) -> list[Held]:
+    """The documents of a shard that has so many pieces; `InputError` where they are not as an index has them."""
+    if not isinstance(plain, list):
+        raise InputError("documents holds no list")
+    found, first = [], 0
+    for number, about in enumerate(plain):
+        held = _document(about, f"documents[{number}]", first)
+        found.append(held)
+        first = held[2][-1].stop
+    if first != pieces:
+        raise InputError(f"documents counts {first:,} pieces where firsts has {pieces:,}")
+    return found
+
+
+def _document(about: Any, path: str, first: int) -> Held:
+    own, passages = _split(about, "passages", path)
+    from_plain(KeptDocument, own, path)
+    text, pages = own["text"], own["pages"]
+    if any(before > after for before, after in pairwise([0, *pages, len(text)])):
+        raise InputError(f"{path}.pages does not rise, or beyond the {len(text):,} characters of the text")
+    kept, ranges = [], []
+    for number, said in enumerate(passages):
+        place = f"{path}.passages[{number}]"
+        fields, sentences = _split(said, "sentences", place)
+        from_plain(KeptPassage, fields, place)
+        passage = _passage(fields, tuple(_sentences(sentences, f"{place}.sentences", len(text))))
+        if kept and passage.start <= kept[-1].start:
+            raise InputError(f"{place} does not begin behind the passage before it")
+        if passage.page is not None and passage.page > len(pages):
+            raise InputError(f"{place}.page is {passage.page} of {len(pages)} pages")
+        kept.append(passage)
+        ranges.append(range(first, first + fields["pieces"]))
+        first = ranges[-1].stop
+    document = Document(text=text, blocks=(), pages=tuple(pages), title=own["title"], name=own["name"])
+    return document, tuple(kept), ranges
+
+
+def _passage(fields: dict[str, Any], sentences: tuple[DocumentSentence, ...]) -> Passage:
+    others = {name: fields[name] for name in ("first", "heading", "page")}
+    return Passage(sentences=sentences, by_lines=frozenset(fields["by_lines"]), **others)
+
+
+def _split(said: Any, part: str, path: str) -> tuple[dict[str, Any], list[Any]]:
+    """A mapping without one of its keys, and what stands there: a list with something in it."""
+    if not isinstance(said, dict):
+        raise InputError(f"{path} is no mapping")
+    parts = said.get(part)
+    if not isinstance(parts, list) or not parts:
+        raise InputError(f"{path}.{part} must be a list that holds something")
+    for name, value in said.items():
+        if name in {"pages", "by_lines"} and not isinstance(value, list):
+            raise InputError(f"{path}.{name} must be a list")
+    return {name: value for name, value in said.items() if name != part}, parts
+
+
+def _sentences(said: list[Any], path: str, length: int) -> Iterator[DocumentSentence]:
+    """The sentences of a passage, each behind the one before it and in a text of so many characters."""
+    place = 0
+    for number, one in enumerate(said):
+        # Of an index with many books there are a million: the slow check is only for its words.
+        if not (isinstance(one, dict) and one.keys() == _KINDS.keys()) or any(
+            type(one[name]) not in kinds for name, kinds in _KINDS.items()
+        ):
+            from_plain(KeptSentence, one, f"{path}[{number}]")
+        if not place <= one["start"] <= one["end"] <= length or one["block"] < 0:
+            raise InputError(
+                f"{path}[{number}] goes from {one['start']:,} to {one['end']:,} in a text of {length:,} characters, "
+                f"behind {place:,}"
+            )
+        place = one["start"]
+        yield DocumentSentence(**one)
+
+
+_KINDS: dict[str, tuple[type, ...]] = {"start": (int,), "end": (int,), "block": (int,)}
+_KINDS |= {"text": (str,), "section": (int, type(None)), "speaker": (str, type(None)), "abstract": (bool,)}
+assert _KINDS.keys() == hints_of(KeptSentence).keys()
+
+
+def check_spans(spans: Tensor, firsts: list[int], held: list[Held]) -> None:
+    """Raise `InputError` unless every token `(N, 2)` lies in the passage of its piece, or is special: −1 and −1."""
+    limits = torch.tensor(
+        [
+            (one.start, one.end)
+            for _, passages, pieces in held
+            for one, each in zip(passages, pieces, strict=True)
+            for _ in each
+        ],
+        dtype=torch.int64,
+    ).reshape(-1, 2)
+    lengths = torch.tensor(firsts).diff()
+    first, last = limits.repeat_interleave(lengths, dim=0).unbind(1)
+    start, end = spans.long().unbind(1)
+    special = (start == -1) & (end == -1)
+    inside = (first <= start) & (start < end) & (end <= last)
+    if not bool((special | inside).all()):
+        row = int((~(special | inside)).nonzero()[0])
+        raise InputError(
+            f"spans[{row}] goes from {int(start[row]):,} to {int(end[row]):,}, outside of its passage, which has "
+            f"{int(first[row]):,} to {int(last[row]):,}"
+        )

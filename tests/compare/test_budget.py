@@ -1,0 +1,157 @@
+"""How a comparison spends its time: durations that were recorded, on a clock that they alone move."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from longspan.compare.budget import Clock
+from longspan.compare.cells import Cell, Result, write_result
+from longspan.compare.report import write_report
+from longspan.compare.run import Run, _record, compare, results_in
+from longspan.compare.settings import Comparison
+from longspan.settings import from_plain
+
+pytestmark = pytest.mark.slow
+
+# Seconds on a machine with five times as much to do as it has processors: the import of all that a process needs, one
+# to measure a mechanism, a step of training, a batch of scoring, and what a training takes besides.
+IMPORT, MEASURING, FORWARD, TRAINING = 20.0, 1.7, 0.09, 2.6
+STEP = {"full": 0.15, "fusion": 0.5, "sparse": 0.21, "explicit_sparse": 0.4, "linear": 0.11}
+
+
+class Recorded:
+    """Processes that do nothing but let recorded time pass; `slower` is how much longer trainings take than planned."""
+
+    def __init__(self, slower: float = 1.0) -> None:
+        self.time, self.slower = 0.0, slower
+        self.begun: list[Cell] = []
+
+    def __call__(self, target: Any, args: tuple[dict[str, Any], Path, Path, Path]) -> Recorded:
+        self.cell, self.file = from_plain(Cell, args[0]), args[1]
+        self.begun.append(self.cell)
+        return self
+
+    def start(self) -> None:
+        """Begin."""
+        cell, step = self.cell, STEP.get(self.cell.mechanism, 0.18)
+        self.work = self.slower * (TRAINING + cell.steps * step + cell.held_out / cell.rows * FORWARD)
+        if cell.kind == "speed":
+            self.work = MEASURING + cell.rows * cell.tokens / 2048 * (step + FORWARD)
+        self.ends, self.pid, self.exitcode = self.time + 0.1 + self.work, 1, 0
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return self.time < self.ends
+
+    def join(self, seconds: float = 0.0) -> None:
+        """Let time pass."""
+        self.time += seconds
+        if not self.is_alive() and self.exitcode == 0:
+            growth = self.cell.rows * self.cell.tokens / 2048
+            numbers = {"score": 0.5} if self.cell.kind == "quality" else {}
+            for name, wall in (("train", STEP.get(self.cell.mechanism, 0.18)), ("inference", FORWARD)):
+                numbers |= {f"{name}_wall": growth * wall, f"{name}_tokens_per_second": 9.0, f"{name}_bytes": 2**20}
+            numbers |= {"parameters": 100, "target_parameters": 100, "feed_forward": 512}
+            words = {"form": "both ways", "global_tokens": "none", "mechanism": self.cell.mechanism}
+            words |= {"machine": "a clock", "clock": "seconds"}
+            done = Result(cell=self.cell, status="done", seconds=self.work, numbers=numbers, words=words)
+            write_result(done, self.file)
+
+    def kill(self) -> None:
+        """End at once."""
+        self.ends, self.exitcode = self.time, -9
+
+
+def compared(comparison: Comparison, folder: Path, recorded: Recorded) -> list[Result]:
+    """The results of a comparison whose time is recorded, the import included."""
+    folder.mkdir(exist_ok=True)
+    _record(folder, comparison, comparison.steps, {})
+    clock = Clock(comparison.budget, now=lambda: recorded.time)
+    recorded.time += IMPORT
+    steps = Run(comparison, folder, lambda line: None, clock, recorded).all()
+    return results_in(folder, comparison, steps)
+
+
+def trained(results: list[Result]) -> list[Cell]:
+    """The cells that were trained."""
+    return [result.cell for result in results if result.cell.kind == "quality" and result.status == "done"]
+
+
+@pytest.mark.parametrize("slower", [1.0, 3.0])
+@pytest.mark.parametrize("budget", [40, 120, 300])
+def test_it_ends_with_the_budget_and_trains_before_all_else(budget: int, slower: float, tmp_path: Path) -> None:
+    comparison, recorded = Comparison(tokens=512, budget=budget, seeds=2), Recorded(slower)
+    results = compared(comparison, tmp_path, recorded)
+    # What is kept for the report is left; the last cell may have run over by a tenth, the only training by a quarter.
+    assert recorded.time <= budget * (1.25 if len(trained(results)) == 1 else 1.1)
+    cells = trained(results)
+    if budget > 40 or slower == 1:
+        assert cells
+    assert len({cell.steps for cell in cells}) <= 1
+    assert all(cell.steps >= 10 for cell in cells)
+    # Every cell has a result, if only that there was no time for it; curves have none where nothing was measured.
+    measured = {result.cell.mechanism for result in results if result.status == "done"}
+    count = len(comparison.mechanisms)
+    assert len([result for result in results if result.cell.kind == "quality"]) == 2 * count
+    assert len([result for result in results if result.cell.kind == "speed"]) == count + 3 * len(measured)
+    kinds = [(cell.kind, cell.rows) for cell in recorded.begun]
+    curves = [place for place, kind in enumerate(kinds) if kind == ("speed", 1)]
+    assert all(place > max(at for at, kind in enumerate(kinds) if kind[0] == "quality") for place in curves if cells)
+    # No time went into measuring mechanisms that are not trained then, while nothing is slower than it was measured.
+    if slower == 1:
+        assert {cell.mechanism for cell in cells} == measured
+
+
+def test_a_long_budget_trains_all_and_measures_every_length(tmp_path: Path) -> None:
+    comparison, recorded = Comparison(tokens=512, budget=1800), Recorded()
+    results = compared(comparison, tmp_path, recorded)
+    assert {result.status for result in results} == {"done"}
+    assert len(results) == 17 * (1 + 3 + 1)
+    assert 900 < recorded.time < 1800
+
+
+def test_the_same_command_again_goes_on_with_what_was_left_out(tmp_path: Path) -> None:
+    comparison = Comparison(tokens=512, lengths=(512,), budget=60)
+    counts = []
+    for _ in range(20):
+        results = compared(comparison, tmp_path, Recorded())
+        counts.append(len(trained(results)))
+        if counts[-1] == len(comparison.mechanisms):
+            break
+    assert counts == sorted(counts)
+    assert counts[0] >= 2
+    assert counts[-1] == len(comparison.mechanisms)
+    assert len({cell.steps for cell in trained(results)}) == 1
+
+
+def test_without_a_budget_nothing_is_left_out(tmp_path: Path) -> None:
+    results = compared(Comparison(tokens=512, steps=1000), tmp_path, Recorded())
+    assert {result.status for result in results} == {"done"}
+
+
+def test_a_report_is_written_whatever_was_left_out(tmp_path: Path) -> None:
+    compared(
+        Comparison(tokens=512, budget=40, mechanisms=("full", "linear", "cluster", "routing")), tmp_path, Recorded()
+    )
+    report = write_report(tmp_path)
+    assert "full" in report.text
+    assert "not trained, for want of time" in report.text
+    assert (tmp_path / "report.html").is_file()
+    # Nothing at all could be run.
+    compared(Comparison(tokens=512, budget=1, mechanisms=("full", "linear")), tmp_path / "none", Recorded())
+    assert write_report(tmp_path / "none").text.count("not trained, for want of time") == 2
+
+
+def test_where_no_process_starts_in_time_everything_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longspan.compare.run.wait_until_ready", lambda seconds: False)
+    said: list[str] = []
+    record = compare(Comparison(tokens=512, budget=40, mechanisms=("full", "linear")), tmp_path, said.append)
+    assert record["steps"] is None
+    assert len(said) == 1
+    assert "the budget was over before a process had started" in said[0]
+    assert "for want of time" in write_report(tmp_path).text

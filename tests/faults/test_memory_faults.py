@@ -1,0 +1,114 @@
+"""Too little memory, in every verb: one sentence that says so, and nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from longspan.cli import main
+from longspan.errors import InputError, is_out_of_memory, memory_sentence, one_sentence
+
+LIMITED = """
+import resource, sys
+import torch, transformers.trainer, longspan.training.train, longspan.checkpoints.loading
+from longspan.cli import COMMANDS, main
+from longspan.models import LongspanForCausalLM
+import importlib
+for name in COMMANDS:
+    importlib.import_module(f"longspan.cli.{name}")
+held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + 2**20, held + 2**20))
+sys.exit(main(sys.argv[1:]))
+"""
+"""A process that has imported what it needs and gets one MiB more."""
+VERBS = {
+    "summarize": ["summarize", "a.txt"],
+    "answer": ["answer", "a.txt", "what stands here?"],
+    "choose": ["choose", "a.txt", "what?", "--model", "scorer", "-c", "a", "-c", "b"],
+    "index": ["index", "a.txt", "--model", "reader", "--output", "out"],
+    "embed": ["embed", "a.txt", "--output", "v.safetensors"],
+    "generate": ["generate", "writer", "a", "--max-tokens", "3"],
+    "train": ["train", "small-mlm-window", "--smoke", "--output", "out"],
+    "evaluate": ["evaluate", "reader", "--data", "synthetic", "--limit", "2", "--output", "out"],
+    "lengthen": ["lengthen", "roberta", "--max-tokens", "128", "--output", "out"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux says how much a process holds")
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_limit_on_memory_is_said_in_one_sentence(
+    verb: str, tmp_path: Path, made_checkpoints: dict[str, Path]
+) -> None:
+    (tmp_path / "a.txt").write_text("A first sentence stands here. A second one follows it. " * 50, encoding="utf-8")
+    for name in ("scorer", "reader", "writer", "roberta"):
+        (tmp_path / name).symlink_to(made_checkpoints[name])
+    before = sorted(tmp_path.iterdir())
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, *VERBS[verb]],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2, done
+    assert len(errors) == 1
+    assert "memory ran out" in errors[0]
+    assert "a smaller model or batch" in errors[0]
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def _torch() -> None:
+    torch.empty(2**58)
+
+
+def _python() -> None:
+    bytearray(2**62)
+
+
+def _mapped() -> None:
+    raise OSError(12, "Cannot allocate memory")
+
+
+def _library() -> None:
+    raise ImportError("libx.so: failed to map segment from shared object")
+
+
+@pytest.mark.parametrize("greedy", [_torch, _python, _mapped, _library])
+def test_what_libraries_say_is_known(
+    greedy: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises((RuntimeError, MemoryError, OSError, ImportError)) as raised:
+        greedy()
+    assert is_out_of_memory(raised.value)
+    if greedy is _torch:
+        assert f"({2**60 / 1e6:,.1f} MB more were asked for)" in memory_sentence(raised.value)
+    with (
+        pytest.raises(InputError, match="the model cannot be read: memory ran out"),
+        one_sentence("the model cannot be read"),
+    ):
+        greedy()
+    monkeypatch.setattr("longspan.cli.mechanisms.mechanisms", lambda: greedy())
+    assert main(["mechanisms"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: memory ran out")
+    assert err.count("\n") == 1
+
+
+def test_what_is_a_fault_of_ours_stays_one() -> None:
+    assert not is_out_of_memory(RuntimeError("shape mismatch"))
+    assert not is_out_of_memory(InputError("file 'out of memory.txt' is empty"))
+    wrapped = RuntimeError("the worker failed")
+    wrapped.__cause__ = MemoryError()
+    assert is_out_of_memory(wrapped)
