@@ -421,7 +421,9 @@ def test_a_planted_part_is_not_followed(tmp_path: Path) -> None:
 # What is read
 
 
-@pytest.mark.parametrize("given", ["a.txt", "./sub/../a.txt", "soft.txt", "hard.txt", "folder/inside.json", "through/a.txt"])
+@pytest.mark.parametrize(
+    "given", ["a.txt", "./sub/../a.txt", "soft.txt", "hard.txt", "folder/inside.json", "through/a.txt"]
+)
 def test_an_output_is_none_of_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.chdir(tmp_path)
     for folder in ("sub", "folder"):

@@ -51,3 +51,9 @@ def test_nothing_and_one_character(text: str) -> None:
     body = Traced.whole(text, 7)
     assert body.edited([(0, len(text), "")]).text == ""
     assert body.span(0, 0) == (7, 7)
+
+
+def test_what_the_origin_lacks_reaches_no_further_than_its_end() -> None:
+    """As the words of a code span in Markdown that are not found again in the file."""
+    body = Traced("ab<c>", ((0, 10), (2, 12), (3, 12), (4, 12)), 12)
+    assert [body.span(*part) for part in ((0, 2), (0, 5), (2, 5), (4, 5))] == [(10, 12), (10, 12), (12, 12), (12, 12)]

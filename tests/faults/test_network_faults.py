@@ -60,7 +60,12 @@ def reader(folder: Path) -> Path:
     from longspan.training.tokenizers import train_tokenizer
 
     tokenizer = train_tokenizer([TEXT], 300, 128)
-    sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 24}
+    sizes: dict[str, Any] = {
+        "hidden_size": 16,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+    }
     stack = {"stack": "decomposed", "lower_layers": 3}
     torch.manual_seed(0)
     config = LongspanConfig(vocab_size=len(tokenizer), max_position_embeddings=128, stack=stack, **sizes)

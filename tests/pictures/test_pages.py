@@ -13,7 +13,7 @@ import pytest
 
 from counted import lines_run
 from longspan.data.text.blocks import Block, Document, document_from_parts
-from longspan.data.text.reading import document_of, sentences_of
+from longspan.data.text.reading import document_of, read, sentences_of
 from longspan.data.text.traced import Traced
 from longspan.errors import InputError
 from longspan.inference.results import ScoredSentence, Summary
@@ -149,6 +149,15 @@ def test_words_that_were_mended_keep_their_places() -> None:
     summary = summary_of(document, [0])
     assert (summary.document[0].start, summary.document[0].end) == (0, 23)
     assert '"at-0">Architecture matters.<a' in summary_page(document, summary)
+
+
+@pytest.mark.parametrize("end", ["`<script>` ", "`<script>`", "\n\n\t<b>", "\n\n```<p>\n<script>\n\n-->"])
+def test_tags_in_code_of_markdown_keep_the_page(end: str, tmp_path: Path) -> None:
+    """They are hidden where words are looked for, so that they have no place in the file."""
+    (tmp_path / "a.md").write_text(f"A first sentence stands here. {end}")
+    document = read(tmp_path / "a.md")
+    assert all(sentence.end <= len(document.text) for sentence in sentences_of(document))
+    assert "A first sentence stands here." in summary_page(document, summary_of(document, [0]))
 
 
 def test_languages_and_directions_are_said() -> None:

@@ -80,7 +80,7 @@ def lines_of(file: IO[AnyText] | io.TextIOWrapper, path: Path) -> Iterator[AnyTe
         number += 1
         if len(line) > LONGEST:
             raise InputError(
-                f"{path}, line {number}: longer than {LONGEST >> 20} MiB, too long for one; cut what it holds into parts"
+                f"{path}, line {number}: longer than {LONGEST >> 20} MiB, too long; cut what it holds into parts"
             )
         yield line
 
@@ -97,7 +97,9 @@ def read_bytes(path: Path, most: int) -> bytes:
         while piece := file.read(_PIECE):
             data += piece
             if len(data) > most:
-                raise InputError(f"{path} holds more than {most >> 20} MiB, too much to read at once; cut it into parts")
+                raise InputError(
+                    f"{path} holds more than {most >> 20} MiB, too much to read at once; cut it into parts"
+                )
     return bytes(data)
 
 

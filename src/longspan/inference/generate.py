@@ -99,7 +99,7 @@ def generate(
     if tokenizer is None:
         check_kind(model, "model", (str, Path), "a folder, or a model together with its tokenizer")
         model, tokenizer = _load(str(model))
-    elif not hasattr(model, "generate") or not callable(tokenizer):
+    elif not hasattr(model, "generate") or not hasattr(tokenizer, "decode"):
         given = f"model is a {type(model).__name__} and tokenizer a {type(tokenizer).__name__}"
         raise InputError(f"{given}; give a folder, or a model and its tokenizer")
     begin = time.perf_counter()

@@ -80,7 +80,9 @@ def train_words(texts: Iterable[str], vocab_size: int, *, simplify: bool = False
 def _check_size(vocab_size: int, least: int, what: str) -> None:
     """Refuse a size for which there is no room; the library takes memory for all entries at once."""
     if not least <= vocab_size <= LARGEST:
-        raise InputError(f"tokenizer.train is {vocab_size}; {what} needs at least {least} and at most {LARGEST:,} entries")
+        raise InputError(
+            f"tokenizer.train is {vocab_size}; {what} needs at least {least} and at most {LARGEST:,} entries"
+        )
 
 
 def _with_progress(texts: Iterable[str]) -> Iterator[str]:

@@ -25,7 +25,8 @@ from longspan.data.skipping import Skipped
 from longspan.errors import InputError
 from longspan.settings import show
 
-_BEGIN = re.compile(r"#\s*begin document\s*(?:\((?P<inner>.*)\)|(?P<bare>[^;]*?))\s*(?:;\s*part\s*(?P<part>\d+)\s*)?$")
+_BEGIN = re.compile(r"#\s*begin document(.*)$")
+_PART = re.compile(r"\s*part\s*(\d{1,9})\s*")
 _END = re.compile(r"#\s*end document")
 _MARK = re.compile(r"\(\w+\)|\(\w+|\w+\)")
 _NONE = {"", "-", "_", "*"}
@@ -54,11 +55,9 @@ def read_conll(path: Path, skipped: Skipped | None = None) -> Iterator[Coreferen
                 place, text = f"{path}, line {number}", ""
                 try:
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-                    if begun := _BEGIN.match(text):
-                        left = document
-                        name = begun["inner"] if begun["inner"] is not None else begun["bare"]
-                        count += 1
-                        document = _Document(name or f"{stem}:{count}", int(begun["part"] or 0))
+                    if (begun := _begun(text)) is not None:
+                        left, count = document, count + 1
+                        document = _Document(begun[0] or f"{stem}:{count}", begun[1])
                         if left is not None:
                             raise left.unended(place)
                     elif _END.match(text):
@@ -73,7 +72,7 @@ def read_conll(path: Path, skipped: Skipped | None = None) -> Iterator[Coreferen
                     document = None
                     skipped.add(number, InputError(f"{place}: not UTF-8 at byte {error.start}; save the file as UTF-8"))
                 except InputError as error:
-                    document = document if _BEGIN.match(text) else None
+                    document = document if _begun(text) is not None else None
                     skipped.add(number, InputError(skipped.with_remedy(str(error))))
         if document is not None:
             skipped.add(number, document.unended(f"{path}, line {number}"))
@@ -81,6 +80,22 @@ def read_conll(path: Path, skipped: Skipped | None = None) -> Iterator[Coreferen
         raise unreadable(path, error, f" after line {number}") from None
     finally:
         skipped.report()
+
+
+def _begun(line: str) -> tuple[str, int] | None:
+    """The name and the part of a document that a line begins; None for other lines. A name in brackets may hold any
+    sign, "; part" too."""
+    found = _BEGIN.match(line)
+    if found is None:
+        return None
+    name, _, last = found[1].rpartition(";")
+    part = _PART.fullmatch(last) if name or found[1].startswith(";") else None
+    name = (found[1] if part is None else name).strip()
+    if name.startswith("(") and name.endswith(")") and len(name) > 1:
+        name = name[1:-1]
+    elif ";" in name:
+        return None
+    return name, 0 if part is None else int(part[1])
 
 
 @dataclass

@@ -118,7 +118,7 @@ def _by_budget(lengths: Sequence[int], rng: Random, config: NoiseConfig) -> Iter
 
 
 class _Ranks:
-    """Numbers 0 … count − 1, of which some are removed; each is found by its rank in log(count) steps (Fenwick tree)."""
+    """Numbers 0 … count − 1, some of them removed; each is found by its rank in log(count) steps (Fenwick tree)."""
 
     def __init__(self, count: int) -> None:
         self.count = count

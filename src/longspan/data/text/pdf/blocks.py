@@ -39,7 +39,7 @@ CAPTION = re.compile(
     re.IGNORECASE,
 )
 _SPEAKER = re.compile(r"[^\W\d_a-z][\w.’'-]*(?: [^\W\d_a-z][\w.’'-]*){0,3}:(?=\s|$)")
-_LEADERS = re.compile(r"(?:\.\s?){4,}\s*[\divxlc]+$", re.IGNORECASE)
+_LEADERS = re.compile(r"(?<!\.)(?<!\.\s)(?:\.\s?){4,}+\s*[\divxlc]++$", re.IGNORECASE)
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 
 

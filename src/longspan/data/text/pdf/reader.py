@@ -44,8 +44,8 @@ def document_from_pdf(data: bytes, name: str) -> Document:
         name: what error messages call it.
 
     Raises:
-        InputError: the file is damaged, encrypted with a password, draws more than fits into `MEMORY`, or holds images of
-            text only.
+        InputError: the file is damaged, encrypted with a password, draws more than fits into `MEMORY`, or holds images
+            of text only.
     """
     pages = _pages(data, name)
     if not any(pages):
@@ -60,13 +60,11 @@ def _pages(data: bytes, name: str) -> list[list[Line]]:
     # -P: no module of the folder in which the user happens to stand.
     command = [sys.executable, "-P", "-c", f"from {lines.__name__} import main; main()", str(limit)]
     path = os.pathsep.join(place or os.getcwd() for place in sys.path)
-    done = subprocess.run(
-        command, input=data, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": path}
-    )
+    done = subprocess.run(command, input=data, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": path})
     if done.returncode < 0 or done.returncode == lines.TOO_MUCH:
         raise InputError(
-            f"{name} needs more than {limit >> 20} MiB of memory to be laid out, or is damaged in a way that PDFium does "
-            "not survive; print it to a new PDF, or convert it to text"
+            f"{name} needs more than {limit >> 20} MiB of memory to be laid out, or is damaged in a way that PDFium "
+            "does not survive; print it to a new PDF, or convert it to text"
         )
     if done.returncode:
         raise RuntimeError(done.stderr.decode("utf-8", "replace"))
