@@ -129,8 +129,8 @@ def report(rows: Sequence[dict[str, Any]]) -> list[str]:
         f"1 to 40 digits, and tested on {ROWS} texts of exactly 40 and of exactly 400. Stories are made up in the "
         "manner of bAbI's first task, since its files are not here. Percent; the mean and each seed. Every token of an "
         "answer is guessed from the right ones before it. The twin has equal depth, so three times the weights in its "
-        "blocks; it is told places once, with the embeddings, and the universal stack at every step besides, which "
-        "this table does not tell from the sharing of weights.",
+        "blocks. Each is told places as published and in one way: it once, with the embeddings, the universal stack at "
+        "every step, which this table does not tell from the sharing of weights.",
         table(header, lines),
     ]
 

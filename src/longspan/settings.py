@@ -173,12 +173,17 @@ def from_spec(table: Mapping[str, type[Settings]], kind: str, spec: Any, path: s
         raise InputError(f"{path} is {show(spec)}; give a name of {', '.join(table)}, or a mapping with it as {kind!r}")
     settings = entry(table, data[kind], path)
     options = {key: value for key, value in data.items() if key != kind}
-    if _READS_EARLIER.get():
+    if reads_earlier():
         options = {**getattr(settings, "earlier_defaults", {}), **options}
     return from_plain(settings, options, path)
 
 
 _READS_EARLIER = ContextVar("reads_earlier", default=False)
+
+
+def reads_earlier() -> bool:
+    """Whether what is read now is of version 0.2 or before it, see `earlier_forms`."""
+    return _READS_EARLIER.get()
 
 
 @contextmanager

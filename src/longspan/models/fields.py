@@ -16,7 +16,7 @@ from longspan.attention import AttentionConfig, attention_config
 from longspan.attention.layers import check_longest, check_shared_tables, plain_layers, spread
 from longspan.errors import InputError
 from longspan.models.heads import HeadSpec, head_spec
-from longspan.settings import Count, Dropout, Range, Whole, convert, earlier_forms, hints_of, show
+from longspan.settings import Count, Dropout, Range, Whole, convert, earlier_forms, hints_of, reads_earlier, show
 from longspan.stacks import StackConfig, stack_config
 
 Spec = TypeVar("Spec", bound=HeadSpec)
@@ -177,7 +177,12 @@ def fields_of_file(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield dict(data)
         return
     with earlier_forms():
-        yield {**ModelFields.earlier_defaults, **data}
+        yield as_meant(data)
+
+
+def as_meant(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a model with those that stood for something else, where they are of version 0.2 or before it."""
+    return {**(ModelFields.earlier_defaults if reads_earlier() else {}), **options}
 
 
 FIELDS = hints_of(ModelFields)

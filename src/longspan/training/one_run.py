@@ -110,10 +110,12 @@ def _prepare(recipe: Recipe, folder: Path, place: Place) -> Any:
         tokenizer = _tokenizer(recipe, task, rows[0], place.shared)
         source = _checkpoint(recipe, tokenizer, place.shared)
     set_seed(recipe.optimisation.seed)
-    if source is None:
-        model = new_model(task, recipe.model, tokenizer)
-    else:
-        model = published_model(task, recipe.model, source)
+    with runs.forms_of(place.shared):
+        if source is None:
+            model = new_model(task, recipe.model, tokenizer)
+        else:
+            model = published_model(task, recipe.model, source)
+    if source is not None:
         if make_room(model, len(tokenizer), task) and recipe.optimisation.lora is not None:
             raise InputError(
                 f"optimisation.lora would leave the embeddings of the tokens that {task.name} adds untrained; leave it "

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from longspan.errors import InputError
 from longspan.extras import require
 from longspan.files import claimed, is_empty, write_whole
 from longspan.plain_yaml import write_yaml
-from longspan.settings import to_plain
+from longspan.settings import earlier_forms, to_plain
 from longspan.tasks import RECIPE
 from longspan.training.random_checkpoints import RANDOM
 from longspan.training.recipe import Recipe
@@ -27,6 +28,7 @@ from longspan.training.recipe_file import load_recipe
 from longspan.version import __version__
 
 METRICS = "metrics.json"
+ENVIRONMENT = "environment.json"
 WAIT = timedelta(hours=12)
 """How long processes wait for the first one, which may have a large corpus to tokenise; not for one that has died."""
 CHANGEABLE = (
@@ -40,7 +42,7 @@ INDEPENDENT = ("constant", "constant_with_warmup", "inverse_sqrt")
 """Schedules whose learning rates do not depend on the number of steps."""
 PREPARED = (
     RECIPE,
-    "environment.json",
+    ENVIRONMENT,
     "tokenizer",
     *RANDOM,
     "tensorboard",
@@ -90,9 +92,33 @@ def begin(folder: Path, recipe: Recipe, *, resume: bool) -> Begun:
 
 def record(folder: Path, recipe: Recipe) -> None:
     """Write the recipe that is run from now on, and where it runs; a result of a shorter one is not the result."""
-    text = write_yaml(to_plain(recipe))
+    text, where = write_yaml(to_plain(recipe)), environment() | {"begun_by": begun_by(folder)}
     (folder / METRICS).unlink(missing_ok=True)
-    write_whole({folder / RECIPE: text, folder / "environment.json": json.dumps(environment(), indent=2)})
+    write_whole({folder / RECIPE: text, folder / ENVIRONMENT: json.dumps(where, indent=2)})
+
+
+def begun_by(folder: Path) -> str:
+    """The version that began the run in a folder; this one where nothing says so.
+
+    Raises:
+        InputError: what says so is damaged.
+    """
+    file = folder / ENVIRONMENT
+    if not file.is_file():
+        return __version__
+    try:
+        where = json.loads(file.read_text(encoding="utf-8"))
+        return str(where.get("begun_by", where["longspan"]))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{str(file)!r} is damaged ({reason}); put it back from a copy, or remove it") from error
+
+
+def forms_of(folder: Path) -> AbstractContextManager[None]:
+    """While it lasts, what a recipe leaves out means what it meant to the version that began the run in the folder, so
+    that one of version 0.2 goes on with the model that it has trained so far."""
+    earlier = re.match(r"0\.[0-2](\D|$)", begun_by(folder))
+    return earlier_forms() if earlier else nullcontext()
 
 
 def read_recipe(folder: Path) -> Recipe:

@@ -27,7 +27,7 @@ from longspan.training.stages import check_whole, stage_recipes
 from longspan.training.stopping import Stopped
 
 STAGE_FOLDER = "stages"
-OWN = (runs.RECIPE, runs.METRICS, "environment.json")
+OWN = (runs.RECIPE, runs.METRICS, runs.ENVIRONMENT)
 """Files of a stage that are not those of the whole run."""
 
 
