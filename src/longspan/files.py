@@ -7,7 +7,6 @@ cleared by the next one that writes there, and what a living one is writing is n
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -17,22 +16,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-from longspan.errors import InputError
+from longspan.errors import REASONS, InputError, write_errors
 from longspan.settings import show
 
 OWN = re.compile(r"\.longspan-[0-9a-f]{12}\.(lock|part|partial)")
 """Temporary names, as `temporary` makes them."""
-REASONS = {
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "a file would become larger than the system allows",
-    errno.EROFS: "the disk is read-only",
-}
-"""Error numbers that only writing gives."""
-NO_NUMBER = ("PytorchStreamWriter failed", "inline_container.cc", "iostream error", "No space left on device")
-"""What torch and others say, in C++, when a file cannot be written."""
 WHOLE = ""
 """Stands for a folder itself among the names in it."""
 PATIENCE = 10.0
@@ -375,40 +364,3 @@ def _delete(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-@contextmanager
-def write_errors(place: Path) -> Iterator[None]:
-    """Turn what libraries raise on a disk that is full or read-only into one sentence (`InputError`)."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        reason = _reason(error)
-        if reason is None:
-            raise
-        raise InputError(
-            f"{str(place)!r} cannot be written: {reason} ({_free(place)} free there); free some space, or choose "
-            "another place"
-        ) from error
-
-
-def _reason(error: BaseException | None) -> str | None:
-    """Why something could not be written; None for an error that is not about writing."""
-    while error is not None:
-        # safetensors and tokenizers, written in Rust, give the number in words.
-        number: Any = error.errno if isinstance(error, OSError) else None
-        if number is None and (found := re.search(r"\(os error (\d+)\)", str(error))):
-            number = int(found[1])
-        if number in REASONS:
-            return REASONS[number]
-        if any(words in str(error) for words in NO_NUMBER):
-            return REASONS[errno.ENOSPC]
-        error = error.__cause__ or error.__context__
-    return None
-
-
-def _free(place: Path) -> str:
-    nearest = next(path for path in (place, *place.parents) if path.exists())
-    return f"{shutil.disk_usage(nearest).free / 1e6:.1f} MB"

@@ -26,8 +26,8 @@ from transformers import set_seed
 
 from longspan.checkpoints.frozen import train_new_positions_only
 from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
-from longspan.errors import InputError, one_sentence
-from longspan.files import remove_empty, whole_file, whole_folder, write_errors, write_whole
+from longspan.errors import InputError, one_sentence, write_errors
+from longspan.files import remove_empty, whole_file, whole_folder, write_whole
 from longspan.models.card import NAME as CARD
 from longspan.models.card import may_write_card
 from longspan.progress import without_file_bars
