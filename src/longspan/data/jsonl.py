@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import lzma
 import stat
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeVar, cast
+from typing import IO, Any, NoReturn, Protocol, TypeVar
 
 from longspan.data.fields import kind_of
 from longspan.errors import InputError
@@ -70,13 +69,19 @@ def read_json(path: Path, remedy: str) -> Any:
         raise InputError(f"{path} is not JSON ({error}); {remedy}") from None
 
 
-AnyText = TypeVar("AnyText", str, bytes)
+AnyText = TypeVar("AnyText", str, bytes, covariant=True)
 
 
-def lines_of(file: IO[AnyText] | io.TextIOWrapper, path: Path) -> Iterator[AnyText]:
+class _Lines(Protocol[AnyText]):
+    """An open file of any kind: a plain one, one that is decompressed, one of text."""
+
+    def readline(self, size: int, /) -> AnyText: ...
+
+
+def lines_of(file: _Lines[AnyText], path: Path) -> Iterator[AnyText]:
     """The lines of an open file with their ends; one longer than `LONGEST` raises `InputError`."""
     number = 0
-    while line := cast("AnyText", file.readline(LONGEST + 1)):
+    while line := file.readline(LONGEST + 1):
         number += 1
         if len(line) > LONGEST:
             raise InputError(

@@ -83,7 +83,8 @@ def main() -> None:
     with suppress(ImportError):  # Windows has no limits
         import resource
 
-        resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
+        most = int(sys.argv[1])
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         with closing(pypdfium2.PdfDocument(data)) as document:
