@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,13 +65,17 @@ def test_a_run_tells_its_table_and_where_the_report_is(capfd: pytest.CaptureFixt
     assert [each["status"] for each in data["results"]] == ["done", "done"]
 
 
+def long_training() -> subprocess.Popen[str]:
+    """A comparison that measures two mechanisms and then would train for hours."""
+    arguments = ["compare", "--mechanisms", "linear,full", "--tokens", "64", "--lengths", "64", "--steps", "100000"]
+    command = [sys.executable, "-m", "longspan.cli", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_stopped_midway_it_leaves_a_report_of_what_was_done(number: signal.Signals, tmp_path: Path) -> None:
-    arguments = ["compare", "--mechanisms", "linear,full", "--tokens", "64", "--lengths", "64", "--steps", "100000"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "longspan.cli", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = long_training()
     assert process.stderr is not None
     lines = [process.stderr.readline() for _ in range(2)]  # both are measured; training would take hours
     process.send_signal(number)
@@ -85,3 +90,15 @@ def test_stopped_midway_it_leaves_a_report_of_what_was_done(number: signal.Signa
     assert "64" in (folder / "cells.csv").read_text(encoding="utf-8")
     assert json.loads((folder / "comparison.json").read_text(encoding="utf-8"))["steps"] == 100_000
     assert not [name for name in os.listdir(folder) if name.startswith(".longspan")]
+
+
+@pytest.mark.slow
+def test_killed_it_leaves_no_process(tmp_path: Path) -> None:
+    """Nobody is left to end the training, which would hold the pipe open for hours."""
+    process = long_training()
+    while len(list(tmp_path.glob("runs/compare-recall-64/logs/*.log"))) < 3:  # two measured, one in training
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.communicate(timeout=500)
+    assert process.returncode == -signal.SIGKILL

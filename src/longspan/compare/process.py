@@ -7,8 +7,10 @@ with it when it dies.
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import statistics
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -269,6 +271,8 @@ def run(cell: Cell, folder: Path) -> Result:
 
 def work(cell: dict[str, Any], result: Path, folder: Path, log: Path) -> None:
     """What the process does: run a cell, and write its result; what is said on the way goes into the log."""
+    # A signal may stop who started this before it knows the process, and a killed one stops nobody.
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with log.open("wb") as said:
         for stream in (1, 2):
             os.dup2(said.fileno(), stream)
@@ -277,3 +281,11 @@ def work(cell: dict[str, Any], result: Path, folder: Path, log: Path) -> None:
     if given.device == "cpu":
         stay_within_memory()
     write_result(run(given, folder), result)
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as the one that started it has ended, in whatever way."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
