@@ -74,7 +74,6 @@ CONFIG_FIELDS: list[tuple[str, dict[str, Any], str, list[Any]]] = [
     ("reader", READER, "max_global_tokens", [-1, "all"]),
     ("reader", READER, "head", ["nothing", 7, {}, *({"head": "natural_questions", **wrong} for wrong in READS)]),
     ("reader", READER, "head", [{"head": "sentence_scoring", "layers": wrong} for wrong in (10**9, -1)]),
-    ("reader", READER, "hiden_size", [96]),
 ]
 GENERATION_FIELDS = {
     "num_beams": [0, -1, 10**9, "x", 1.5, []],

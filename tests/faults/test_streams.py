@@ -76,7 +76,7 @@ WRITING = {
     "plan": "plan MODEL --no-time",
     "noise": "noise a.txt",
     "recipes": "recipes",
-    "draw": "draw 'window(3)' --tokens 8",
+    "draw": "draw 'window(3)' --tokens 8 --out ../pattern.png",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,15 @@ from .sdist import NotThere, imported, unpacked
 from .testers import CAUSAL, KINDS, MECHANISMS, Outcomes, run
 
 PAGE = Path(__file__).parents[2] / "docs" / "transformers.md"
+
+
+@pytest.fixture(autouse=True)
+def _their_warnings() -> Iterator[None]:
+    """Some of their tests read what is logged, whatever level another test has left."""
+    before = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_warning()
+    yield
+    transformers.logging.set_verbosity(before)
 
 
 @pytest.fixture(scope="module")

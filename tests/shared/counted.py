@@ -9,14 +9,19 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch._library.custom_ops import OPDEFS
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
 INDEXED = re.compile(r"aten::(_?index|gather|scatter|embedding$|masked_select)")
 """Operators whose first tensor is a table of which they read or write some rows."""
+
+FUSED = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+FUSED_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+"""Full attention on a processor, whose FLOPs PyTorch does not count."""
 
 
 class Work(TorchDispatchMode):
@@ -40,6 +45,10 @@ class Work(TorchDispatchMode):
         self.operations += 1
         if (count := flop_registry.get(func._overloadpacket)) is not None:
             self.flops += count(*args, **(kwargs or {}), out_val=result)
+        elif func._overloadpacket == FUSED:
+            self.flops += sdpa_flop_count(*(tensor.shape for tensor in args[:3]))
+        elif func._overloadpacket == FUSED_BACKWARD:
+            self.flops += sdpa_backward_flop_count(*(tensor.shape for tensor in args[:4]))
         given = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)]
         made = [tensor for tensor in tree_leaves(result) if isinstance(tensor, Tensor)]
         if INDEXED.match(func.name()):

@@ -69,8 +69,8 @@ def ponder_times(model: Any, text: str, tokenizer: Any = None) -> Pondered:
     if not hasattr(model, "config"):
         raise InputError(f"model is of type {type(model).__name__}; give a folder or a model")
     encoded = tokenizer(text, return_offsets_mapping=True, return_tensors="pt", verbose=False)
-    # A head's encoder, an encoder beside a decoder, or a decoder alone.
-    reader = getattr(model, "model", None) or getattr(model, "encoder", None) or model
+    # An encoder beside a decoder, a head's encoder, or a decoder alone.
+    reader = getattr(model, "encoder", None) or getattr(model, "model", None) or model
     was_training = model.training
     model.eval()
     with torch.no_grad():

@@ -56,19 +56,19 @@ _OTHER_NAMES = {
 }
 """What BERT, RoBERTa, Longformer, BART, LED and GPT-2 call a field → the field; it may be given under either name."""
 
-_HALF_WINDOW = "{'mechanism': 'longformer', 'left_tokens': n, 'right_tokens': n} with half of it as n"
+_HALF_WINDOW = "a mapping with its 'mechanism' and half of the window as 'left_tokens' and as 'right_tokens'"
 _ELSEWHERE = {
     "add_cross_attention": "a decoder that reads a source comes with decoder_layers",
     "attention_type": "name the mechanism in attention",
-    "attention_window": f"a window is an option of its mechanism: give attention={_HALF_WINDOW}",
-    "block_size": "blocks are an option of their mechanism: give attention={'mechanism': 'bigbird', 'block_tokens': n}",
+    "attention_window": f"a window is an option of its mechanism: give attention {_HALF_WINDOW}",
+    "block_size": "blocks are an option of their mechanism: give attention a mapping with it and 'block_tokens'",
     "classifier_dropout": "it is an option of the head: give head={'head': 'sequence_classification', 'dropout': p}",
     "is_decoder": "LongspanForCausalLM is causal by itself; leave it out",
     "layerdrop": "whole layers are never dropped; leave it out",
     "num_key_value_heads": "every head has keys and values of its own; leave it out",
-    "num_random_blocks": "they are an option of the mechanism: give {'mechanism': 'bigbird', 'random_blocks': n}",
+    "num_random_blocks": "they are an option of the mechanism: give attention a mapping with it and 'random_blocks'",
     "position_embedding_type": "see position_embedding, or the option positions of a mechanism",
-    "sliding_window": f"a window is an option of its mechanism: give attention={_HALF_WINDOW}",
+    "sliding_window": f"a window is an option of its mechanism: give attention {_HALF_WINDOW}",
 }
 _ELSEWHERE |= dict.fromkeys(("encoder_layerdrop", "decoder_layerdrop"), _ELSEWHERE["layerdrop"])
 """Names of other configurations for what has another place here → which place."""

@@ -51,7 +51,7 @@ SMOKE_CHECKPOINT = {
 
 SMOKE_PREFIX = {
     "model.from": "random-roberta",
-    "model.attention": "full",
+    "model.attention": None,
     "model.max_tokens": 512,
     "task.max_source_tokens": 256,
 }

@@ -335,10 +335,10 @@ def test_empty_rows_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogC
 
 def test_named_data_set_needs_the_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("LONGSPAN_DATA", raising=False)
-    with pytest.raises(InputError, match=r"data='pubmed' names a data set, but .* LONGSPAN_DATA is not set"):
+    with pytest.raises(InputError, match=r"data='pubmed' is not here, .* LONGSPAN_DATA names \(it is not set\); get "):
         read_rows("pubmed")
     monkeypatch.setenv("LONGSPAN_DATA", str(tmp_path))
-    with pytest.raises(InputError, match=r"data set 'pubmed' lacks .*train\.jsonl\.gz; check LONGSPAN_DATA"):
+    with pytest.raises(InputError, match=r"data='pubmed' lacks pubmed/train\.jsonl\.gz in LONGSPAN_DATA="):
         read_rows("pubmed")
     with pytest.raises(InputError, match="split='train' is not in data set 'gov-report'; it has validation"):
         read_rows("gov-report")

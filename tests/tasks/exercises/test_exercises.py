@@ -92,6 +92,9 @@ def test_twins_differ_in_their_stack_alone(name: str) -> None:
             del data[key]
         stack = data["model"]["new"].pop("stack")
         assert (stack if isinstance(stack, str) else stack["stack"]) == kind
+        # The one has positions in its steps, the other with its embeddings.
+        positions = data["model"]["new"].pop("position_embedding")
+        assert positions == ("none" if kind == "universal" else "sinusoidal")
         plain.append(data)
     assert plain[0] == plain[1]
 
