@@ -51,7 +51,6 @@ SMOKE_CHECKPOINT = {
 
 SMOKE_PREFIX = {
     "model.from": "random-roberta",
-    "model.attention": None,
     "model.max_tokens": 512,
     "task.max_source_tokens": 256,
 }
@@ -129,7 +128,10 @@ def _smoke_changes(data: dict[str, Any]) -> dict[str, Any]:
     writes = isinstance(name, str) and name in TASKS and issubclass(task_class(name), WritingTask)
     begun = SMOKE_CHECKPOINT if writes else SMOKE_PRETRAINED
     if isinstance(task, dict) and task.get("model") == "prefix":
-        begun = SMOKE_CHECKPOINT | SMOKE_PREFIX
+        from longspan.models.fields import ModelFields
+
+        # One stack that writes sees as a decoder does by default.
+        begun = SMOKE_CHECKPOINT | SMOKE_PREFIX | {"model.attention": ModelFields.decoder_attention}
     published = isinstance(model, dict) and model.get("from") is not None
     found = {**SMOKE, **(begun if published else {}), **own}
     stages = data.get(STAGES)
