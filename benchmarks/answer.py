@@ -17,8 +17,8 @@ import numpy as np
 from answer_sets import Case, holds, sets
 from longspan.data.text.sentences import guess_language
 from longspan.inference.embed import load_encoder
-from longspan.inference.notes import reads_english
 from longspan.inference.ranking import SHOWN, WEIGHTS, PassageIndex, Weights, load_weights
+from longspan.inference.results import reads_english
 from longspan.tasks.metrics.bootstrap import Interval, bootstrap, bootstrap_difference
 from measure import RESULTS, machine, shown, table, write_page
 from minilm import MiniLM, minilm

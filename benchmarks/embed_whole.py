@@ -27,8 +27,7 @@ from kept import kept
 from longspan.checkpoints.lengthening.lengthen import lengthen
 from longspan.checkpoints.pooling import carry_pooling
 from longspan.inference.embed import load_encoder
-from longspan.inference.pooled import PooledEncoder
-from longspan.inference.vectors import mean_vector
+from longspan.inference.encoders import PooledEncoder, mean_vector
 from measure import machine, peak_bytes, table, write_page
 from minilm import PACKAGE
 from nearness import AsOneText, Method, SharedWords, against, place

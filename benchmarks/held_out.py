@@ -23,7 +23,7 @@ from longspan.data.text.passages import passages_of
 from longspan.data.text.reading import document_of, sentences_of
 from longspan.data.text.sentences import split_sentences
 from longspan.data.text.words import split_words
-from longspan.inference.lexical import FUNCTION_WORDS
+from longspan.inference.ranking import FUNCTION_WORDS
 
 PAPERS = "pmc_cc_by"
 OF_A_SOURCE = 8

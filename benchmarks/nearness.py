@@ -10,8 +10,8 @@ import numpy as np
 
 from held_out import HeldOut
 from longspan.data.text.words import split_words
-from longspan.inference.lexical import FUNCTION_WORDS, WordIndex, asked_of
-from longspan.inference.vectors import mean_vector
+from longspan.inference.encoders import mean_vector
+from longspan.inference.ranking import FUNCTION_WORDS, WordIndex, asked_of
 from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
 from measure import shown
 from minilm import MiniLM

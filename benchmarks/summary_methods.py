@@ -14,7 +14,7 @@ import summary_peers as peers
 from kept import FOLDER, KeptEncoder, digest, kept
 from longspan.data.text.words import split_words
 from longspan.inference.embed import BUNDLED, load_encoder
-from longspan.inference.lexical import WordIndex, asked_of
+from longspan.inference.ranking import WordIndex, asked_of
 from longspan.inference.scoring import PackageScorer
 from longspan.tasks.summaries import clues, word_worth, wording
 from longspan.tasks.summaries.picker import Picker

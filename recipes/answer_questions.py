@@ -22,7 +22,7 @@ from longspan.data.text.passages import passages_of
 from longspan.data.text.reading import document_of
 from longspan.data.text.sentences import split_sentences
 from longspan.data.text.words import FUNCTION_WORDS
-from longspan.inference.lexical import WordIndex, stems_of
+from longspan.inference.ranking import WordIndex, stems_of
 
 Span = tuple[int, int]
 

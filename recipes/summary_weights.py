@@ -25,10 +25,9 @@ from torch.nn.functional import gelu
 
 from longspan.data.summaries.readers import read_rows
 from longspan.data.summaries.rows import SummaryRow
-from longspan.data.text.blocks import Block, Document
+from longspan.data.text.blocks import Block, Document, Traced
 from longspan.data.text.reading import document_of, sentences_of
 from longspan.data.text.sentences import split_sentences
-from longspan.data.text.traced import Traced
 from longspan.data.text.words import contents_of, split_words
 from longspan.inference.embed import Encoder, load_encoder
 from longspan.inference.scoring import gather

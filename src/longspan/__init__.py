@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         LongspanModel,
     )
     from longspan.ops.attend import attend
-    from longspan.pictures.ponder import ponder
+    from longspan.pictures.shaded import ponder
     from longspan.registering import register
 
 __all__ = [
@@ -96,7 +96,7 @@ _MODULES = {
     "inference.results": ("DocumentAnswer", "Summary"),
     "inference.summarize": ("summarize",),
     "ops.attend": ("attend",),
-    "pictures.ponder": ("ponder",),
+    "pictures.shaded": ("ponder",),
     "registering": ("register",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

@@ -17,7 +17,7 @@ from longspan.data.coreference.rows import CoreferenceRow
 from longspan.data.corpus.parts import part_texts
 from longspan.data.dialogue.subtitles import read_subtitles
 from longspan.data.tables import read_records
-from longspan.data.text.formats import structured
+from longspan.data.text.reading import structured
 from longspan.errors import InputError
 
 WORDS = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"

@@ -8,7 +8,7 @@ import torch
 
 from longspan.errors import InputError
 from longspan.inference.bundled import in_eight_bits, restored
-from longspan.inference.vectors import batches_of, mean_vector
+from longspan.inference.encoders import batches_of, mean_vector
 
 
 def test_eight_bits_are_off_by_half_a_step_at_most() -> None:
@@ -25,7 +25,7 @@ def test_eight_bits_are_off_by_half_a_step_at_most() -> None:
 
 
 def test_batches_hold_every_text_once_and_have_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longspan.inference.vectors.BATCH_TOKENS", 10)
+    monkeypatch.setattr("longspan.inference.encoders.BATCH_TOKENS", 10)
     lengths = [3, 50, 1, 4, 4, 2, 1]
     found = batches_of(lengths)
     assert sorted(index for batch in found for index in batch) == list(range(len(lengths)))

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from longspan.inference.lexical import WordIndex, asked_of, stems_of
+from longspan.inference.ranking import WordIndex, asked_of, stems_of
 
 
 def test_stems_of_english_agree() -> None:

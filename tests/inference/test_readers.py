@@ -16,10 +16,7 @@ from longspan.data.questions.rows import QuestionRow, Span, plain_row
 from longspan.data.text.reading import document_of
 from longspan.errors import InputError
 from longspan.inference.answer import Answerer
-from longspan.inference.chunk_reader import ChunkReader, headed
-from longspan.inference.readers import load_reader
-from longspan.inference.span_reader import whole_words
-from longspan.inference.window_reader import LONGEST, WindowReader
+from longspan.inference.readers import LONGEST, ChunkReader, WindowReader, headed, load_reader, whole_words
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForNaturalQuestions
 from longspan.tasks.questions.answering import Answer
 from longspan.tasks.questions.natural_questions import NaturalQuestions

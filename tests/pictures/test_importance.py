@@ -12,10 +12,10 @@ import torch
 
 import longspan
 from longspan.cli import main
-from longspan.data.text.lemmas import lemmatizer
+from longspan.data.text.words import lemmatizer
 from longspan.inference.importance import Weighed, WeighedWord, importance
 from longspan.models import LongspanConfig
-from longspan.pictures.importance import importance_page
+from longspan.pictures.shaded import importance_page
 from longspan.tasks.summaries.importance import Importance
 from longspan.tasks.summaries.weighing import load_tagger
 from longspan.training.tokenizers import train_tokenizer

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from counted import lines_run
-from longspan.data.text.blocks import Block, Document, document_from_parts
+from longspan.data.text.blocks import Block, Document, Traced, document_from_parts
 from longspan.data.text.reading import document_of, read, sentences_of
-from longspan.data.text.traced import Traced
 from longspan.errors import InputError
 from longspan.inference.results import ScoredSentence, Summary
 from longspan.pictures.pages import check_page, save_page, summary_page

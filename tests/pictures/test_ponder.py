@@ -18,7 +18,7 @@ from longspan.models import (
     LongspanForTokenClassification,
     LongspanModel,
 )
-from longspan.pictures.ponder import ponder_page, shade_of
+from longspan.pictures.shaded import ponder_page, shade_of_steps
 from longspan.training.tokenizers import train_tokenizer
 
 TEXT = "Ada wrote <b>notes</b>.\n\nShe \u202eread & thought."
@@ -75,7 +75,7 @@ def test_every_word_is_there_with_its_shade():
     marks = re.findall(r'<span class="s(\d)" title="([^"]+)">([^<]*)</span>', page)
     assert marks == [("0", "1 step", "one"), ("4", "2 steps", "two"), ("9", "3 steps", "three")]
     assert "2.00 steps on average, at most 3" in page
-    assert shade_of(1, 1) == 0
+    assert shade_of_steps(1, 1) == 0
 
 
 def test_models_that_do_not_ponder_and_lost_tokenizers_are_named(tokenizer, tmp_path: Path):

@@ -42,8 +42,8 @@ def importance(
     """
     from longspan.data.text.reading import read
     from longspan.inference.importance import importance as weigh
-    from longspan.pictures.importance import importance_page
     from longspan.pictures.pages import check_page, save_page
+    from longspan.pictures.shaded import importance_page
 
     if html is not None:
         check_page(html, [file, reference, model])

@@ -64,7 +64,7 @@ def summarize(
     `longspan summarize report.md --model runs/led-arxiv-16k --beams 4`.
     """
     from longspan.data.text.reading import read
-    from longspan.inference.lengths import Extent
+    from longspan.inference.results import Extent
 
     # A mistake in the length is told before any file is read.
     extent = Extent(sentences=sentences, words=words, length=length)  # pyright: ignore[reportArgumentType]

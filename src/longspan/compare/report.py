@@ -15,7 +15,7 @@ from longspan.compare.settings import Comparison
 from longspan.compare.skeleton import NEAR
 from longspan.compare.summary import Line, as_csv, lines_of, markdown, plain, table_of
 from longspan.files import whole_file, write_whole
-from longspan.pictures.frame import as_line, as_text, page_frame
+from longspan.pictures.pages import as_line, as_text, page_frame
 from longspan.settings import from_plain, to_plain
 from longspan.version import __version__
 

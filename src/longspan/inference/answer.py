@@ -15,16 +15,14 @@ from pathlib import Path
 
 from longspan.characters import check_characters, mend, on_one_line
 from longspan.data.text.blocks import Document
-from longspan.data.text.folders import documents_in
+from longspan.data.text.documents import documents_in
 from longspan.data.text.passages import Passage
 from longspan.data.text.reading import document_of, read
 from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError
-from longspan.inference.notes import notes, reads_english
 from longspan.inference.ranking import SHOWN, Encoder, PassageIndex, Ranking, Weights, load_weights
-from longspan.inference.readers import load_reader
-from longspan.inference.results import DocumentAnswer, RankedPassage, ScoredSentence, quote_of
-from longspan.inference.span_reader import SpanReader
+from longspan.inference.readers import SpanReader, load_reader
+from longspan.inference.results import DocumentAnswer, RankedPassage, ScoredSentence, notes, quote_of, reads_english
 from longspan.settings import check_kind, check_several
 
 Source = str | Path | Document

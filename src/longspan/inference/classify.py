@@ -129,7 +129,7 @@ class Classifier:
         )
 
     def _note(self, tokens: int, whole: int, halves: int) -> str | None:
-        from longspan.inference.notes import notes
+        from longspan.inference.results import notes
 
         cut = f"the model read the first {tokens:,} of {whole:,} tokens" if tokens < whole else None
         return notes(cut, halves=halves)

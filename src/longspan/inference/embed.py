@@ -2,7 +2,7 @@
 
 A document is read whole: each of its sentences gets a vector that knows what stands around it, the document the mean
 of them. Loose texts (questions, titles) are read each by itself. Both lie in the same space. Any encoder can take the
-place of the bundled one (`longspan.inference.pooled`).
+place of the bundled one (`longspan.inference.encoders`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from longspan.characters import mend
 from longspan.errors import InputError
-from longspan.inference.vectors import batches_of, mean_vector, padded
+from longspan.inference.encoders import Encoder, PooledEncoder
 from longspan.settings import check_kind, check_several, show
 
 if TYPE_CHECKING:
     from longspan.data.text.blocks import Document
     from longspan.data.text.reading import DocumentSentence
-    from longspan.inference.pooled import PooledEncoder
 
 BUNDLED = Path(__file__).parents[1] / "bundled" / "encoder"
 """The folder of the encoder that comes with the package; its README.md is the model card."""
@@ -148,7 +146,6 @@ def _bundled() -> Encoder:
 def _load(source: str) -> Encoder | PooledEncoder:
     from longspan.checkpoints.loading import load_pair
     from longspan.checkpoints.pooling import pooling_of
-    from longspan.inference.pooled import PooledEncoder
     from longspan.models import LongspanForSentenceEmbedding
     from longspan.models.encoder import encoder_of
 
@@ -162,61 +159,3 @@ def _load(source: str) -> Encoder | PooledEncoder:
             "such as a BERT or a RoBERTa, lengthened or not"
         )
     return PooledEncoder(encoder.eval(), tokenizer, pooling_of(source))
-
-
-class Encoder:
-    """A model that embeds, with its tokenizer.
-
-    Attributes:
-        dimensions: D, of the vectors.
-    """
-
-    def __init__(self, model: Any, tokenizer: Any) -> None:
-        self.model = model
-        self.tokenizer = tokenizer
-        self.dimensions: int = model.projection.out_features
-
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
-        import torch
-
-        from longspan.tasks.summaries.extraction import encode_sentences
-
-        encoded = encode_sentences([mend(text)[0] for text in texts], self.tokenizer)
-        found = np.zeros((len(texts), self.dimensions), np.float32)
-        for chosen in batches_of([len(ids) for ids in encoded]):
-            ids, real = padded([encoded[index] for index in chosen], self.tokenizer.pad_token_id)
-            with torch.inference_mode():
-                states = self.model.model.encoder.states(ids, real)
-                found[chosen] = self.model.embed(states, torch.where(real, 0, -1), 1)[0][:, 0].float().numpy()
-        found[[not text.strip() for text in texts]] = 0
-        return found
-
-    def embed_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> np.ndarray:
-        """Vectors `(N + P, D)` of a document's sentences, each read in its document, and behind them of its passages.
-
-        Args:
-            sentences: N, in order; there may be none.
-            firsts: P rising indices of the sentences with which passages begin; each ends where the next begins.
-        """
-        return self.read_document(sentences, firsts)[0]
-
-    def read(self, document: Document, sentences: Sequence[DocumentSentence]) -> tuple[np.ndarray, np.ndarray, int]:
-        """The vector `(D,)` of a document, those of its sentences `(N, D)`, and how many tokens were read."""
-        vectors, tokens = self.read_document([sentence.text for sentence in sentences])
-        return mean_vector(vectors), vectors, tokens
-
-    def read_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> tuple[np.ndarray, int]:
-        """As `embed_document`, and how many tokens were read."""
-        import torch
-
-        from longspan.tasks.summaries.extraction import encode_sentences
-
-        encoded = encode_sentences([mend(text)[0] for text in sentences], self.tokenizer)
-        lengths = torch.tensor([len(ids) for ids in encoded], dtype=torch.long)
-        tokens = torch.tensor([token for ids in encoded for token in ids], dtype=torch.long)
-        places = torch.arange(len(encoded)).repeat_interleave(lengths)
-        owners = None
-        if len(firsts):
-            owners = torch.searchsorted(torch.tensor(firsts), torch.arange(len(encoded)), right=True) - 1
-        return self.model.embed_document(tokens, places, owners).float().numpy(), len(tokens)

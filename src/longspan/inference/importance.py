@@ -70,9 +70,8 @@ def importance(
     Raises:
         InputError: both a model and a reference; nothing to read; a model that is no tagger, or reads less.
     """
-    from longspan.data.text.lemmas import check_reference, important_words
     from longspan.data.text.reading import as_document
-    from longspan.data.text.words import placed_words
+    from longspan.data.text.words import check_reference, important_words, placed_words
 
     if model is not None and reference is not None:
         raise InputError(
@@ -101,8 +100,8 @@ def importance(
 
 def _summary(document: Document, language: str | None) -> tuple[str, str | None]:
     """The bundled model's summary and what it says of it; first of all, words can be compared with it."""
-    from longspan.data.text.lemmas import lemmatizer
     from longspan.data.text.sentences import guess_language
+    from longspan.data.text.words import lemmatizer
     from longspan.inference.summarize import summarize
 
     lemmatizer(guess_language(document.words) if language is None else language)

@@ -1,13 +1,257 @@
-"""Opening a model of questions: `load_reader`."""
+"""Models of questions: they read passages and give the words that answer. `load_reader` opens one.
+
+`WindowReader` takes any `…ForQuestionAnswering` of transformers, which scores a start and an end for every token;
+`ChunkReader` takes a `LongspanForNaturalQuestions`, which reads whole documents in chunks.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
+from longspan.data.questions.rows import Candidate, QuestionRow, Span, plain_row
+from longspan.data.text.blocks import Document
 from longspan.errors import InputError
-from longspan.inference.span_reader import SpanReader
+from longspan.inference.results import Quote, RankedPassage, ShortAnswer, quote_of
+
+# Not in scripts that put no spaces between words: Thai and its neighbours, Chinese, Japanese.
+_INSIDE_WORD = re.compile(r"(?:(?![\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\uffff])[^\W_]){2}")
+
+
+class Words(NamedTuple):
+    """Characters `start … end − 1` of a text that answer, and how likely they are."""
+
+    start: int
+    end: int
+    probability: float
+    yes_no: str = "none"
+
+
+class SpanReader(Protocol):
+    """What `load_reader` gives: a model that is ready to read."""
+
+    def best(
+        self, question: str, documents: Sequence[Document], passages: Sequence[RankedPassage]
+    ) -> ShortAnswer | None:
+        """The words that answer, of those passages and what stands around them; None where the model finds none.
+
+        Raises:
+            InputError: the question leaves no room for a document.
+        """
+        ...
+
+
+def short_answer(documents: Sequence[Document], number: int, words: Words, offset: int) -> ShortAnswer:
+    """Words that were found `offset` characters into a document, made whole, with their place."""
+    start, end = whole_words(documents[number].text, words.start + offset, words.end + offset)
+    quote = quote_of(documents[number], start, end)
+    return ShortAnswer(document=number, quote=quote, probability=words.probability, yes_no=words.yes_no)
+
+
+def whole_words(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span made longer so that it neither begins nor ends inside a word."""
+    while start > 0 and _INSIDE_WORD.fullmatch(text, start - 1, start + 1):
+        start -= 1
+    while end < len(text) and _INSIDE_WORD.fullmatch(text, end - 1, end + 1):
+        end += 1
+    return start, end
+
+
+LONGEST = 30
+"""Tokens of a short answer."""
+ROOM = 32
+"""Least tokens that a question must leave for the document."""
+SPARE = 8
+"""Tokens that a piece of a document may have more than it had in the whole."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Characters of a document that are read at once, around a passage of some probability."""
+
+    document: int
+    start: int
+    end: int
+    weight: float
+
+
+class WindowReader:
+    """Reads with a model that scores each token as a start and as an end of the answer (Devlin et al. 2019, 4.2).
+
+    With s and e the scores and 0 the first token, which stands for "no answer"::
+
+        p(i, j) = exp(s_i + e_j) / (exp(s_0 + e_0) + sum over allowed pairs of exp(s + e)),   0 ≤ j − i < LONGEST
+    """
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model = model
+        self.tokenizer = tokenizer
+        # RoBERTa's kind counts positions from 2 on.
+        self.limit = int(min(model.config.max_position_embeddings - 2, tokenizer.model_max_length))
+
+    def best(
+        self, question: str, documents: Sequence[Document], passages: Sequence[RankedPassage]
+    ) -> ShortAnswer | None:
+        """See `SpanReader.best`."""
+        read = [
+            (one, self.read(question, documents[one.document].text[one.start : one.end]))
+            for one in self.stretches(question, documents, passages)
+        ]
+        kept = [(one, words) for one, words in read if words is not None]
+        if not kept:
+            return None
+        stretch, words = max(kept, key=lambda pair: pair[0].weight * pair[1].probability)
+        return short_answer(documents, stretch.document, words, stretch.start)
+
+    def stretches(
+        self, question: str, documents: Sequence[Document], passages: Sequence[RankedPassage]
+    ) -> list[Stretch]:
+        """What is read: each document whole where it fits, else each passage with as much around it as fits."""
+        from longspan.tasks.questions.document import encode_text
+
+        asked = len(self.tokenizer(question, add_special_tokens=False, verbose=False)["input_ids"])
+        room = self.limit - asked - self.tokenizer.num_special_tokens_to_add(pair=True)
+        if room < ROOM:
+            raise InputError(
+                f"the question has {asked} tokens and the model reads {self.limit} at once; ask a shorter question"
+            )
+        found: dict[tuple[int, int, int], float] = {}
+        for passage in passages:
+            text = documents[passage.document].text
+            _, spans = encode_text(self.tokenizer, text, passage.file)
+            start, end = _around(spans, passage.quote, room, len(text))
+            place = (passage.document, start, end)
+            found[place] = max(found.get(place, 0.0), passage.probability)
+        return [Stretch(*place, weight) for place, weight in found.items()]
+
+    def read(self, question: str, text: str) -> Words | None:
+        """The best words of a text; None where "no answer" is likelier."""
+        import torch
+
+        encoded = self.tokenizer(
+            question,
+            text,
+            truncation="only_second",
+            max_length=self.limit,
+            return_offsets_mapping=True,
+            return_tensors="pt",
+            verbose=False,
+        )
+        spans = encoded.pop("offset_mapping")[0].tolist()
+        spans = [
+            (start, end) if one == 1 and end > start else (-1, -1)
+            for one, (start, end) in zip(encoded.sequence_ids(0), spans, strict=True)
+        ]
+        if all(start < 0 for start, _ in spans):
+            return None
+        with torch.inference_mode():
+            output = self.model(**encoded)
+        return best_words(output.start_logits, output.end_logits, spans)
+
+
+def best_words(start: Any, end: Any, spans: Sequence[tuple[int, int]]) -> Words | None:
+    """The best words of a row with scores `(1, T)`, whose tokens are these characters, −1 for those that cannot be of
+    an answer; None where "no answer", the first token, is likelier."""
+    import torch
+
+    from longspan.tasks.questions.answering import best_spans
+
+    start, end = start.double(), end.double()
+    words = torch.tensor([[0 if first >= 0 else -1 for first, _ in spans]])
+    score, first, last = (found[0, 0] for found in best_spans(start, end, words, 1, LONGEST))
+    none = start[0, 0] + end[0, 0]
+    if none > score:
+        return None
+    every = torch.logaddexp(_total(start, end, words), none)
+    return Words(spans[int(first)][0], spans[int(last)][1], float((score - every).exp()))
+
+
+def _total(start: Any, end: Any, words: Any) -> Any:
+    """The log of the sum of exp(s_i + e_j) over all allowed pairs; start, end `(1, T)`, words 0 where allowed."""
+    import torch
+
+    never = float("-inf")
+    start, end = start.masked_fill(words < 0, never), end.masked_fill(words < 0, never)
+    width = min(LONGEST, end.shape[1])
+    ends = torch.nn.functional.pad(end, (0, width - 1), value=never).unfold(1, width, 1).logsumexp(2)
+    return (start + ends)[0].logsumexp(0)
+
+
+def _around(spans: Sequence[tuple[int, int]], quote: Quote, room: int, length: int) -> tuple[int, int]:
+    """Characters of the tokens around a passage that fit into the room; the whole text where it fits."""
+    if len(spans) <= room:
+        return 0, length
+    inside = [index for index, (start, end) in enumerate(spans) if start < quote.end and quote.start < end] or [0]
+    spare = max(0, room - SPARE - len(inside))
+    first = max(0, min(inside[0] - spare // 2, len(spans) - room + SPARE))
+    last = min(len(spans), first + room - SPARE) - 1
+    return spans[first][0], spans[last][1]
+
+
+HEADING = 60
+"""Longest heading, in characters."""
+_ENDS_SENTENCE = re.compile(r"[.!?。！？।…:;,][\"'”’»)\]]*$|\n")
+
+
+class ChunkReader:
+    """Reads whole documents with a `LongspanForNaturalQuestions`, in chunks as its task says."""
+
+    def __init__(self, model: Any, tokenizer: Any, task: Any) -> None:
+        from longspan.tasks.questions.options import MARKED_CANDIDATES
+
+        self.model = model
+        self.tokenizer = tokenizer
+        # All passages of a document compete; its markers, where a model has them, are numbered up to the last one.
+        every = not task.markers or task.max_candidates in {None, 0, MARKED_CANDIDATES}
+        # No question is cut: one that leaves no room for the document is refused.
+        whole = replace(task, max_question_tokens=None)
+        self.task = replace(whole, max_candidates=None) if every else whole
+
+    def best(
+        self, question: str, documents: Sequence[Document], passages: Sequence[RankedPassage]
+    ) -> ShortAnswer | None:
+        """See `SpanReader.best`."""
+        found = []
+        for number in dict.fromkeys(one.document for one in passages):
+            if (words := self.read(question, documents[number].text)) is not None:
+                weight = max(one.probability for one in passages if one.document == number)
+                found.append((weight * words.probability, number, words))
+        if not found:
+            return None
+        _, number, words = max(found, key=lambda one: one[0])
+        return short_answer(documents, number, words, 0)
+
+    def read(self, question: str, text: str) -> Words | None:
+        """The short answer, or yes or no; None where the model finds no answer, or only a passage."""
+        from longspan.progress import without_bars
+        from longspan.tasks.questions.answering import answer_row
+
+        row = headed(plain_row(text, question))
+        with without_bars():
+            found = answer_row(self.model, self.tokenizer, row, self.task)
+        if found.candidate is None or found.probability < 0.5 or found.short_score <= 0:
+            return None
+        span = row.candidates[found.candidate].span if found.yes_no != "none" else found.short[0]
+        return Words(span.start, span.end, found.probability, found.yes_no)
+
+
+def headed(row: QuestionRow) -> QuestionRow:
+    """The row with each heading joined to the passage below it: a heading alone answers nothing."""
+    joined: list[Span] = []
+    waiting: int | None = None
+    for span in (candidate.span for candidate in row.candidates):
+        start = span.start if waiting is None else waiting
+        is_heading = len(span) <= HEADING and not _ENDS_SENTENCE.search(row.answer(span))
+        waiting = start if is_heading else None
+        if not is_heading:
+            joined.append(Span(start, span.end))
+    if waiting is not None:
+        joined.append(Span(waiting, row.candidates[-1].span.end))
+    return replace(row, candidates=tuple(Candidate(span) for span in joined))
 
 
 @lru_cache(maxsize=2)
@@ -22,8 +266,6 @@ def load_reader(source: str | Path) -> SpanReader:
     """
     from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
     from longspan.checkpoints.sources import load_any
-    from longspan.inference.chunk_reader import ChunkReader
-    from longspan.inference.window_reader import WindowReader
     from longspan.models import LongspanForNaturalQuestions
 
     model = load_any(source).float().eval()

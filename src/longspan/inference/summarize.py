@@ -18,9 +18,16 @@ from longspan.data.text.blocks import Document
 from longspan.data.text.reading import document_of, read, sentences_of
 from longspan.data.text.sentences import check_language, split_sentences
 from longspan.errors import InputError, one_sentence
-from longspan.inference.lengths import Extent, Length, extent_of
-from longspan.inference.notes import notes, reads_english
-from longspan.inference.results import Decoding, ScoredSentence, Summary
+from longspan.inference.results import (
+    Decoding,
+    Extent,
+    Length,
+    ScoredSentence,
+    Summary,
+    extent_of,
+    notes,
+    reads_english,
+)
 from longspan.settings import LARGEST, check_kind
 
 if TYPE_CHECKING:
@@ -56,7 +63,7 @@ def summarize(
         text: the text itself, a `Path` to a file, or what `longspan.data.text.reading.read` gave.
         sentences: number of sentences; None takes half the square root of the document's, between 3 and 20. Only for
             models that pick sentences, as `length` and `words`; give one of the three.
-        length: "short", "medium" or "long", see `longspan.inference.lengths.Extent`; medium is what None takes.
+        length: "short", "medium" or "long", see `longspan.inference.results.Extent`; medium is what None takes.
         words: whole sentences with as near as possible to so many words, and at most a tenth more.
         query: what the summary is to be about: a question or some words. For the bundled model, and for models that
             were trained here to write with the question's tokens global.

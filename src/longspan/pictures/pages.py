@@ -1,19 +1,25 @@
-"""A web page of a summary: the whole document, its sentences shaded by score, and the summary at its side.
+"""Web pages, each one file without scripts, addresses or anything else to load; and the page of a summary.
 
-One file without scripts, addresses or anything else to load: links within the page do all the jumping.
+`page_frame` is the frame of every page. `summary_page` shows the whole document, its sentences shaded by score, and the
+summary at its side; links within the page do all the jumping.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
 import os
 import textwrap
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
+from longspan.characters import shown
 from longspan.counting import counted
 from longspan.data.text.blocks import SPOKEN, Block, Document, Kind
 from longspan.data.text.sentences import guess_language
@@ -21,9 +27,48 @@ from longspan.errors import InputError
 from longspan.files import output_file, write_whole
 from longspan.inference.outline import Section
 from longspan.inference.results import ScoredSentence, Summary
-from longspan.pictures.frame import as_line as _line
-from longspan.pictures.frame import as_text as _text
-from longspan.pictures.frame import page_frame, page_style
+
+
+def page_frame(title: str, style: str, body: Iterable[str], *, pictures: bool = False) -> str:
+    """A whole page, whose own policy lets a browser load nothing but, if asked for, `pictures` that it holds itself.
+
+    Args:
+        title: of the tab; escaped here.
+        style: the CSS, all of it.
+        body: markup, escaped by whoever made it.
+        pictures: whether there are `data:` addresses in it.
+    """
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    own = "img-src data:; " if pictures else ""
+    return "".join(
+        [
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
+            f'<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; {own}',
+            f"style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'\">\n",
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n<meta name="referrer" ',
+            'content="no-referrer">\n<meta name="color-scheme" content="light dark">\n',
+            f"<title>{as_line(title)}</title>\n<style>{style}</style>\n</head>\n<body>\n",
+            *body,
+            "</body>\n</html>\n",
+        ]
+    )
+
+
+@cache
+def page_style() -> str:
+    """The style of pages that show a text."""
+    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+
+
+def as_text(text: str) -> str:
+    """Any text as it may stand in a page or an attribute."""
+    return html.escape(shown(text))
+
+
+def as_line(text: str) -> str:
+    """The same on one line."""
+    return as_text(" ".join(text.split()))
+
 
 FOLDED: dict[Kind, str] = {
     "boilerplate": "Boilerplate",
@@ -81,10 +126,10 @@ def summary_page(document: Document, summary: Summary, title: str = "", sections
     layout = _Layout(document, summary, title, sections)
     language = guess_language(document.text)
     # The script tells Chinese from Arabic, but no language with Latin letters from another.
-    spoken = "" if language == "en" else f' lang="{_text(language)}"'
+    spoken = "" if language == "en" else f' lang="{as_text(language)}"'
     pieces = [
         '<a class="skip" href="#document">Skip to the document</a>\n',
-        f'<header>\n<h1 dir="auto"{spoken}>{_line(title)}</h1>\n{_counts(document, summary, title)}</header>\n',
+        f'<header>\n<h1 dir="auto"{spoken}>{as_line(title)}</h1>\n{_counts(document, summary, title)}</header>\n',
         f'<main>\n<nav id="summary" aria-label="Summary">\n{_panel(summary, layout, spoken)}',
         f"{_outline(sections, layout)}</nav>\n",
         f'<article id="document" aria-label="Document" dir="auto"{spoken}>\n',
@@ -98,14 +143,14 @@ def summary_page(document: Document, summary: Summary, title: str = "", sections
 
 
 def _counts(document: Document, summary: Summary, title: str) -> str:
-    counts = [_line(document.name)] if document.name != title else []
+    counts = [as_line(document.name)] if document.name != title else []
     if summary.document:
         counts.append(f"{len(summary.sentences)} of {counted(len(summary.document), 'sentence')}")
     counts.append(f"{counted(summary.tokens, 'token')} read")
     if len(document.pages) > 1:
         counts.append(f"{len(document.pages)} pages")
     parts = "".join(f'<li dir="auto">{part}</li>' for part in counts)
-    note = f'<p class="note">{_text(summary.note)}</p>\n' if summary.note else ""
+    note = f'<p class="note">{as_text(summary.note)}</p>\n' if summary.note else ""
     return f'<ul class="counts">{parts}</ul>\n{note}'
 
 
@@ -124,7 +169,7 @@ def _outline(sections: Sequence[Section], layout: _Layout) -> str:
     if not sections:
         return ""
     items = "".join(
-        f'<li class="o{min(section.level, LARGEST_LEVEL)}"><b dir="auto">{_line(section.heading)}</b>'
+        f'<li class="o{min(section.level, LARGEST_LEVEL)}"><b dir="auto">{as_line(section.heading)}</b>'
         f"{''.join(layout.link(sentence) for sentence in section.sentences)}</li>\n"
         for section in sections
     )
@@ -186,8 +231,8 @@ class _Layout:
 
     def link(self, sentence: ScoredSentence) -> str:
         """A sentence of the summary that leads to its place, where it has one."""
-        who = f'<b class="speaker">{_line(sentence.speaker)}</b> ' if sentence.speaker else ""
-        words = f'<span dir="auto">{who}{_line(sentence.text)}</span>'
+        who = f'<b class="speaker">{as_line(sentence.speaker)}</b> ' if sentence.speaker else ""
+        words = f'<span dir="auto">{who}{as_line(sentence.text)}</span>'
         return words if sentence.start is None else f'<a href="#at-{sentence.start}">{words}</a>'
 
     def shade(self, score: float | None) -> int:
@@ -236,9 +281,9 @@ class _Layout:
     def _folded(self, kind: Kind, members: Sequence[tuple[int, Block]]) -> Iterator[str]:
         words = " ".join(members[0][1].text.split())
         yield from (self._marks(index, block) for index, block in members)
-        beginning = _text(textwrap.shorten(words[:400], 70, placeholder="…"))
+        beginning = as_text(textwrap.shorten(words[:400], 70, placeholder="…"))
         yield f'<details><summary>{FOLDED[kind]} <span dir="auto">{beginning}</span></summary>\n'
-        yield from (f'<p dir="auto">{_text(block.text)}</p>\n' for _, block in members)
+        yield from (f'<p dir="auto">{as_text(block.text)}</p>\n' for _, block in members)
         yield "</details>\n"
 
     def _block(self, index: int, block: Block) -> str:
@@ -248,14 +293,14 @@ class _Layout:
             if index == 0 and block.text == self.title:
                 return before  # it stands above already
             level = min(max(block.level, 1) + 1, LARGEST_LEVEL)
-            return f'{before}<h{level} dir="auto">{_text(block.text)}</h{level}>\n'
+            return f'{before}<h{level} dir="auto">{as_text(block.text)}</h{level}>\n'
         if block.kind in {"code", "table"}:
             # The first line end after the tag is no part of the text.
-            return f'{before}<pre tabindex="0" class="{block.kind}">\n{_text(block.text)}</pre>\n'
+            return f'{before}<pre tabindex="0" class="{block.kind}">\n{as_text(block.text)}</pre>\n'
         words = self._spoken(index, block)
         if block.kind == "item":
             return f'{before}<p role="listitem" class="item l{min(block.level, 5)}{abstract}" dir="auto">{words}</p>\n'
-        who = f'<b class="speaker">{_line(block.speaker)}</b> ' if block.speaker else ""
+        who = f'<b class="speaker">{as_line(block.speaker)}</b> ' if block.speaker else ""
         return f'{before}<p class="{block.kind}{abstract}" dir="auto">{who}{words}</p>\n'
 
     def _marks(self, index: int, block: Block) -> str:
@@ -290,10 +335,10 @@ class _Layout:
 def _with_insertions(text: str, insertions: Iterable[Insertion]) -> Iterator[str]:
     done = 0
     for place, markup in insertions:
-        yield _text(text[done:place])
+        yield as_text(text[done:place])
         yield markup
         done = place
-    yield _text(text[done:])
+    yield as_text(text[done:])
 
 
 def _place(sentence: ScoredSentence) -> tuple[int, int]:

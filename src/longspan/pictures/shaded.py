@@ -1,13 +1,21 @@
-"""A web page of a text whose words are shaded, with the shades explained at its side."""
+"""Web pages of a text whose words are shaded, with the shades explained at its side.
+
+The shades say how important each word is (`importance_page`), or how many steps a model took over it (`ponder_page`).
+"""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from os import PathLike
+from typing import Any
 
-from longspan.pictures.frame import as_line, as_text, page_frame, page_style
+from longspan.counting import counted
+from longspan.inference.importance import Weighed
+from longspan.inference.ponder import Pondered, ponder_times
+from longspan.pictures.pages import SHADES, as_line, as_text, check_page, page_frame, page_style, save_page
 
 
 @dataclass(frozen=True)
@@ -76,3 +84,91 @@ def _marked(text: str, parts: list[Shaded], start: int, end: int) -> Iterator[st
         yield f'<span class="s{shade}" title="{as_line(title)}">{as_text(text[first:last])}</span>'
         done = max(done, last)
     yield as_text(text[done:end].rstrip())
+
+
+SAID = {
+    "tagger": "Words by probability of importance",
+    "reference": "Words that the reference names",
+    "summary": "Words that the bundled model's summary names",
+}
+"""What the shades are, by where they come from."""
+
+
+def importance_page(found: Weighed, title: str = "Importance") -> str:
+    """The page: the text on one side, and how many words have which importance on the other."""
+    counts = Counter(shade_of_importance(word.importance) for word in found.words)
+    several = found.by == "tagger"
+    entries = [(shade, _meaning(shade, several), counts[shade]) for shade in reversed(range(SHADES + 1))]
+    return shaded_page(
+        title,
+        found.text,
+        (
+            Shaded(each.start, each.end, shade_of_importance(each.importance), f"{each.importance:.2f}")
+            for each in found.words
+        ),
+        facts=[counted(len(found.words), "word"), f"{found.important:,} important"],
+        legend=(SAID[found.by], entries if several else [entries[0], entries[-1]]),
+    )
+
+
+def shade_of_importance(importance: float) -> int:
+    """From 0 to `SHADES`."""
+    return round(SHADES * importance)
+
+
+def _meaning(shade: int, several: bool) -> str:
+    if not several:
+        return "important" if shade else "others"
+    return f"about {shade / SHADES:.2f}"
+
+
+def ponder(
+    model: Any,
+    text: str,
+    *,
+    tokenizer: Any = None,
+    html: str | PathLike[str] | None = None,
+    title: str = "Ponder times",
+) -> Pondered:
+    """How many steps a model takes over each token of a text, and, with `html`, a page that shades the text by them.
+
+    Args:
+        model: a folder that `longspan train` wrote, or a model; its stack is universal with `halting: adaptive`.
+        text: what is read.
+        tokenizer: of the model, where that is no folder.
+        html: file of the page; an existing one is replaced.
+        title: of the page.
+
+    Raises:
+        InputError: the model's tokens all take the same steps; no tokenizer; a text too long; a file that cannot be
+            written.
+    """
+    if html is not None:
+        check_page(html)
+    found = ponder_times(model, text, tokenizer)
+    if html is not None:
+        save_page(ponder_page(found, title), html)
+    return found
+
+
+def ponder_page(pondered: Pondered, title: str = "Ponder times") -> str:
+    """The page: the text on one side, and how many tokens took how many steps on the other."""
+    counts, most = Counter(piece.steps for piece in pondered.pieces), pondered.most
+    return shaded_page(
+        title,
+        pondered.text,
+        (
+            Shaded(each.start, each.end, shade_of_steps(each.steps, most), counted(each.steps, "step"))
+            for each in pondered.pieces
+        ),
+        facts=[counted(len(pondered.pieces), "token"), f"{pondered.mean:.2f} steps on average, at most {most}"],
+        legend=(
+            "Tokens by steps",
+            [(shade_of_steps(steps, most), counted(steps, "step"), counts[steps]) for steps in range(1, most + 1)],
+        ),
+    )
+
+
+def shade_of_steps(steps: int, most: int) -> int:
+    """From 0, one step, to `SHADES`, the most that there can be."""
+    return round(SHADES * (steps - 1) / max(most - 1, 1))

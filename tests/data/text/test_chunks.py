@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longspan.data.text.chunks import chunk_map
+from longspan.data.text.passages import chunk_map
 from longspan.errors import InputError
 
 

@@ -18,7 +18,7 @@ from longspan.data.text.reading import read
 from longspan.errors import InputError
 from longspan.inference.indexing import documents as indexing
 from longspan.inference.indexing.states import StateReader, open_model
-from longspan.inference.window_reader import best_words
+from longspan.inference.readers import best_words
 
 from .conftest import TEXTS, save_model
 

@@ -11,7 +11,7 @@ import torch
 
 import longspan
 from longspan.data.summaries.rows import SummaryRow
-from longspan.data.text.lemmas import important_words
+from longspan.data.text.words import important_words
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForConditionalGeneration
 from longspan.tasks.summaries.importance import Importance, tag_scores

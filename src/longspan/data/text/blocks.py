@@ -1,14 +1,103 @@
-"""A document as a person sees it: headings, paragraphs, items, turns of speakers, in order and with their places."""
+"""A document as a person sees it: headings, paragraphs, items, turns of speakers, in order and with their places.
+
+`Traced` is a text that has been tidied and still knows where each of its characters came from; a `Block` has one.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Literal
 
-from longspan.data.text.traced import Traced
+Edit = tuple[int, int, str]
+"""Characters `start … end − 1` and what takes their place; empty to leave them out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A text and its origin, the text that it was made from.
+
+    Attributes:
+        text: the words as they are to be read.
+        anchors: pairs (place in `text`, place in the origin), both rising, the first at 0. Between two anchors the
+            characters correspond one to one; what an edit put in corresponds to the place where it was put.
+        end: the place in the origin where the text ends, exclusive.
+    """
+
+    text: str
+    anchors: tuple[tuple[int, int], ...]
+    end: int
+
+    @classmethod
+    def whole(cls, text: str, start: int = 0) -> Traced:
+        """A text that stands in its origin as it is, from `start` on."""
+        return cls(text, ((0, start),), start + len(text))
+
+    @property
+    def start(self) -> int:
+        """The place in the origin where the text begins."""
+        return self.origin(0)
+
+    def origin(self, place: int) -> int:
+        """The place in the origin of the character at `place`."""
+        here, there = self.anchors[bisect_right(self.anchors, place, key=itemgetter(0)) - 1]
+        return min(there + place - here, self.end)
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """The part of the origin that `text[start:end]` was made from, end exclusive."""
+        first = self.origin(start)
+        # What the origin lacks lies at its end, and reaches no further.
+        return first, (min(self.origin(end - 1) + 1, self.end) if end > start else first)
+
+    def place(self, origin: int) -> int:
+        """The first place in `text` of what was made from `origin` or from what follows it."""
+        return bisect_left(range(len(self.text)), origin, key=self.origin)
+
+    def part(self, start: int, end: int) -> Traced:
+        """`text[start:end]` with its origin."""
+        first = bisect_right(self.anchors, start, key=itemgetter(0))
+        last = bisect_left(self.anchors, end, lo=first, key=itemgetter(0))
+        inside = [(here - start, there) for here, there in self.anchors[first:last]]
+        return Traced(self.text[start:end], ((0, self.origin(start)), *inside), self.span(start, end)[1])
+
+    def edited(self, edits: Iterable[Edit]) -> Traced:
+        """The text with stretches of it replaced.
+
+        Args:
+            edits: in order, without overlap. A replacement of the same length keeps each character's place.
+        """
+        pieces: list[str] = []
+        anchors: list[tuple[int, int]] = []
+        length = done = 0
+
+        def put(text: str, places: Iterable[tuple[int, int]]) -> None:
+            nonlocal length
+            if text:
+                anchors.extend((length + here, there) for here, there in places)
+                pieces.append(text)
+                length += len(text)
+
+        for start, end, new in edits:
+            put(self.text[done:start], self.part(done, start).anchors)
+            same = len(new) == end - start
+            place = self.origin(start)
+            put(new, self.part(start, end).anchors if same else [(index, place) for index in range(len(new))])
+            done = end
+        put(self.text[done:], self.part(done, len(self.text)).anchors)
+        return Traced("".join(pieces), tuple(simplified(anchors)) or ((0, self.start),), self.end)
+
+
+def simplified(anchors: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    """The anchors without those that say what the one before them says already."""
+    last: tuple[int, int] | None = None
+    for here, there in anchors:
+        if last is None or there - here != last[1] - last[0]:
+            last = (here, there)
+            yield last
+
 
 Kind = Literal["paragraph", "heading", "item", "turn", "code", "table", "caption", "references", "note", "boilerplate"]
 """What a block is."""

@@ -14,10 +14,8 @@ from itertools import accumulate
 from typing import Any
 
 from longspan.characters import without_half_entities
-from longspan.data.text.blocks import Block
-from longspan.data.text.marked_up import Piece, blocks_of_pieces, pieces_of
-from longspan.data.text.markup import PLACE, laid_out, without_marks
-from longspan.data.text.traced import Traced, simplified
+from longspan.data.text.blocks import Block, Traced, simplified
+from longspan.data.text.markup import PLACE, Piece, blocks_of_pieces, laid_out, pieces_of, without_marks
 from longspan.data.text.web_pages import parsed
 from longspan.extras import require
 

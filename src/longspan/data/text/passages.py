@@ -1,8 +1,9 @@
-"""The passages of a document: runs of whole sentences that are long enough to be understood alone and short to read.
+"""A document in pieces: passages of whole sentences, which people read, and overlapping chunks of tokens for models.
 
-A passage stays inside one section. Paragraphs are kept whole where they fit; short turns of a dialogue that follow one
-another stand together, each with its speaker. Tables, code and captions, which have no sentences, are passages by
-lines, since answers stand in them too.
+A passage is a run of whole sentences that is long enough to be understood alone and short to read. It stays inside one
+section. Paragraphs are kept whole where they fit; short turns of a dialogue that follow one another stand together,
+each with its speaker. Tables, code and captions, which have no sentences, are passages by lines, since answers stand in
+them too. `chunk_map` says which tokens each chunk holds, and which it answers for.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from itertools import groupby, pairwise
 from longspan.data.text.blocks import Block, Document
 from longspan.data.text.reading import DocumentSentence, document_of, sentences_of
 from longspan.data.text.words import split_words
+from longspan.errors import InputError
 
 FEWEST, MOST = 60, 120
 """Words: from the first on a passage ends with its paragraph; no further sentence makes it longer than the second."""
@@ -154,3 +156,47 @@ def _grouped(units: list[DocumentSentence]) -> list[list[DocumentSentence]]:
         rest = groups.pop()
         groups[-1] += rest
     return groups
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Tokens `start … end − 1` of a document, of which `first … last − 1` are this chunk's own.
+
+    Each token of the document lies in one or more chunks and is one chunk's own. What two neighbours share is halved
+    between them, so that a token belongs to the chunk that shows more of its surroundings.
+    """
+
+    start: int
+    end: int
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+def chunk_map(length: int, size: int, stride: int | None = None) -> list[Chunk]:
+    """Cut `length` tokens into chunks of `size` that begin every `stride` tokens; the last one may be shorter.
+
+    No chunk lies within another, every token is in at least one chunk and exactly one chunk's own. A sequence without
+    tokens has no chunks.
+
+    Args:
+        length: number of tokens of the document.
+        size: tokens in a chunk.
+        stride: tokens between the beginnings of neighbours; None means `size`, so that nothing overlaps.
+
+    Raises:
+        InputError: a negative length, a size below 1, or a stride that is not from 1 to `size`.
+    """
+    stride = size if stride is None else stride
+    if length < 0:
+        raise InputError(f"length={length} is negative; give the number of tokens")
+    if size < 1:
+        raise InputError(f"size={size} is less than 1; give the number of tokens in a chunk")
+    if not 1 <= stride <= size:
+        raise InputError(f"stride={stride} is not from 1 to size={size}; a larger one would leave tokens out")
+    starts = range(0, max(length - size, 0) + stride, stride) if length else range(0)
+    spans = [(start, min(start + size, length)) for start in starts]
+    borders = [0, *((left[1] + right[0] + 1) // 2 for left, right in pairwise(spans)), length]
+    return [Chunk(start, end, borders[index], borders[index + 1]) for index, (start, end) in enumerate(spans)]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from longspan.data.text.blocks import Block
+from longspan.data.text.blocks import Block, Traced
 from longspan.data.text.sentences import WRAPPED_LINE
-from longspan.data.text.traced import Traced
 
 TITLE = 100
 """Characters; a longer line is no heading."""

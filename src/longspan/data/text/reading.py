@@ -9,12 +9,14 @@ from pathlib import Path
 
 from longspan.characters import mend, mended_note, without_half_entities
 from longspan.data.text import subtitles
+from longspan.data.text.archives.archive import SIGNATURE, Archive
+from longspan.data.text.archives.book import document_from_book
+from longspan.data.text.archives.word import document_from_word
 from longspan.data.text.blocks import SPOKEN, Block, Document
 from longspan.data.text.documents import check_encoding, check_prose, check_words, decode, is_markdown, is_page, opened
-from longspan.data.text.formats import structured
 from longspan.data.text.markdown import blocks_of_markdown, is_made_of_marks
-from longspan.data.text.marked_up import blocks_of_pieces, pieces_of
-from longspan.data.text.markup import text_of_lines
+from longspan.data.text.markup import blocks_of_pieces, pieces_of, text_of_lines
+from longspan.data.text.pdf.reader import document_from_pdf
 from longspan.data.text.plain_text import blocks_of_text, paragraphs_of
 from longspan.data.text.sentences import check_language, guess_language, split_sentences
 from longspan.data.text.tidying import as_they_are, tidied
@@ -26,6 +28,11 @@ logger = logging.getLogger(__name__)
 
 TITLE_WITHIN = 12
 """Blocks at the beginning among which the title stands."""
+
+_ZIPPED = {".docx": "a Word file", ".docm": "a Word file", ".epub": "an electronic book"}
+_OLD = b"\xd0\xcf\x11\xe0"
+_LOCKED = "EncryptedPackage".encode("utf-16-le")
+"""A name in the old container of Microsoft Office, in which it puts files that it encrypts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +96,29 @@ def read(path: str | Path, encoding: str | None = None, *, raw: bool = False) ->
     if not raw:
         check_prose(text, suffix, name)
     return document_of(_mended(text, name), raw=raw, name=name)
+
+
+def structured(data: bytes, suffix: str, name: str) -> Document | None:
+    """The document in a PDF file, a Word file or an electronic book, before it is tidied; None for what must be a text.
+
+    Args:
+        data: the whole file.
+        suffix: of its name, in small letters.
+        name: what error messages call it.
+
+    Raises:
+        InputError: the file is damaged, locked, or of another format that longspan does not read.
+    """
+    if data.startswith(SIGNATURE):
+        archive = Archive(data, name)
+        return document_from_word(archive) if archive.kind() == "word" else document_from_book(archive)
+    if data.startswith(_OLD) and _LOCKED in data:
+        raise InputError(f"{name} is locked with a password; save a copy without one")
+    if data.startswith(b"%PDF-") or suffix == ".pdf":
+        return document_from_pdf(data, name)
+    if suffix in _ZIPPED and not data.startswith(_OLD):
+        raise InputError(f"{name} is not {_ZIPPED[suffix]}, whatever its name says; save it again, or rename it")
+    return None
 
 
 def document_of(text: str, *, raw: bool = False, name: str = "the document") -> Document:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from longspan.characters import on_one_line
 from longspan.checkpoints.hub import local_folder
 from longspan.data.text.blocks import Document
-from longspan.data.text.folders import documents_in
+from longspan.data.text.documents import documents_in
 from longspan.data.text.passages import Passage, passages_of
 from longspan.errors import InputError
 from longspan.files import claimed, is_empty, output_folder
@@ -32,9 +32,8 @@ from longspan.inference.indexing.store import (
     read_contents,
     write_shard,
 )
-from longspan.inference.notes import notes
 from longspan.inference.ranking import SHOWN
-from longspan.inference.results import DocumentAnswer
+from longspan.inference.results import DocumentAnswer, notes
 from longspan.progress import progress_bar
 from longspan.settings import check_kind, show
 

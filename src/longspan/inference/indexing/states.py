@@ -20,9 +20,8 @@ from longspan.data.text.passages import Passage
 from longspan.errors import InputError
 from longspan.inference.indexing.layout import AGAIN, PIECE_TOKENS
 from longspan.inference.indexing.store import Piece
+from longspan.inference.readers import LONGEST, Words, best_words, short_answer
 from longspan.inference.results import RankedPassage, ShortAnswer
-from longspan.inference.span_reader import Words, short_answer
-from longspan.inference.window_reader import LONGEST, best_words
 from longspan.models.fields import FIELDS
 from longspan.models.parts import joint_states, part_states
 from longspan.models.tokens import border_of

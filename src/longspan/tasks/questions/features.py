@@ -1,6 +1,6 @@
 """A question and its document as chunks that a model reads: `<s> question </s> part of the document </s>`.
 
-- **Chunks** begin every `stride` tokens of the document (`longspan.data.text.chunks.chunk_map`); every token of the
+- **Chunks** begin every `stride` tokens of the document (`longspan.data.text.passages.chunk_map`); every token of the
   document is in one or more of them, and all question tokens are in each.
 - **The answer that is trained on** (BERT-joint, Alberti et al. 2019): of the annotations whose long answer can be
   chosen, sorted by candidate, the first with short answers, else the first. The short target reaches from its first
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from longspan.data.questions.rows import QuestionRow, Span, check_text
-from longspan.data.text.chunks import Chunk, chunk_map
+from longspan.data.text.passages import Chunk, chunk_map
 from longspan.errors import InputError
 from longspan.models.heads.question_network import LABELS
 from longspan.models.losses import IGNORED

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from longspan.data.text.lemmas import important_words
+from longspan.data.text.words import important_words
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 

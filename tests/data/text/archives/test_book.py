@@ -6,7 +6,7 @@ import io
 import zipfile
 
 from longspan.data.text.blocks import Document
-from longspan.data.text.formats import structured
+from longspan.data.text.reading import structured
 
 CONTAINER = """<?xml version="1.0"?>
 <container xmlns="urn:oasis:names:tc:opendocument:xmlns:container" version="1.0"><rootfiles>

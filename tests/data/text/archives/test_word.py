@@ -12,8 +12,7 @@ from docx.opc.packuri import PackURI
 from docx.opc.part import Part
 from docx.oxml import parse_xml
 
-from longspan.data.text.formats import structured
-from longspan.data.text.reading import read, sentences_of
+from longspan.data.text.reading import read, sentences_of, structured
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pypdfium2
 import pytest
 
-from longspan.data.text.pdf.columns import regions
+from longspan.data.text.pdf.blocks import regions
 from longspan.data.text.pdf.lines import lines_of_page
 from longspan.data.text.pdf.reader import document_from_pdf
 from longspan.data.text.words import split_words

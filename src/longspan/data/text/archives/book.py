@@ -13,8 +13,15 @@ from urllib.parse import unquote
 from longspan.data.text.archives.archive import Archive
 from longspan.data.text.blocks import Document
 from longspan.data.text.documents import check_encoding
-from longspan.data.text.marked_up import blocks_of_pieces, pieces_of
-from longspan.data.text.markup import NOT_TEXT, Line, laid_out, text_of_lines, without_marks
+from longspan.data.text.markup import (
+    NOT_TEXT,
+    Line,
+    blocks_of_pieces,
+    laid_out,
+    pieces_of,
+    text_of_lines,
+    without_marks,
+)
 from longspan.errors import InputError
 from longspan.extras import require
 

@@ -5,39 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from longspan.data.text.blocks import SPOKEN, Block
-from longspan.data.text.tidying import abstracts, apparatus, frames, headings, lines, turns
+from longspan.data.text.tidying import apparatus, structure, turns
 
 Step = Callable[[Sequence[Block]], list[Block]]
 
 STEPS: tuple[Step, ...] = (
-    frames.without_gutenberg_frame,
+    apparatus.without_gutenberg_frame,
     turns.with_turns,
     turns.without_tags,
-    lines.without_paragraph_numbers,
+    structure.without_paragraph_numbers,
     apparatus.with_code,
     apparatus.with_tables,
     apparatus.with_captions,
-    headings.with_headings,
-    lines.with_items,
-    lines.with_joined_lines,
-    frames.without_credits,
-    frames.without_licences,
-    frames.without_banners,
-    lines.without_rules,
+    structure.with_headings,
+    structure.with_items,
+    structure.with_joined_lines,
+    apparatus.without_credits,
+    apparatus.without_licences,
+    apparatus.without_banners,
+    structure.without_rules,
     apparatus.without_contents,
     apparatus.with_references,
-    headings.without_repeated_headings,
-    abstracts.with_abstract,
+    structure.without_repeated_headings,
+    structure.with_abstract,
 )
 """In this order."""
 
 GUESSES: frozenset[Step] = frozenset(
     {
-        lines.without_paragraph_numbers,
+        structure.without_paragraph_numbers,
         apparatus.with_code,
         apparatus.with_tables,
-        headings.with_headings,
-        lines.with_items,
+        structure.with_headings,
+        structure.with_items,
     }
 )
 """Those that guess from its form what a text is; formats with a structure of their own need them not."""

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from longspan.data.text.blocks import Block
+from longspan.data.text.blocks import Block, Traced
 from longspan.data.text.plain_text import is_shouted, is_title
-from longspan.data.text.traced import Traced
 
 SHARE = 0.5
 """Least share of a dialogue's characters that belong to turns."""

@@ -1,4 +1,8 @@
-"""Headings: those of plain text by their form and by how they stand, and any that is read twice."""
+"""Steps that tell what the lines of a text are: items, paragraphs, headings, the document's own abstract.
+
+Marks of items are taken off, paragraphs that were wrapped made one line; headings of plain text are known by their form
+and by how they stand, and any that is read twice is left out.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from longspan.data.text.blocks import Block
+from longspan.data.text.blocks import SPOKEN, Block, Traced
 from longspan.data.text.plain_text import (
     ATX,
     BULLET,
@@ -18,8 +22,46 @@ from longspan.data.text.plain_text import (
     is_rule,
     is_shouted,
     is_title,
+    on_one_line,
 )
-from longspan.data.text.traced import Traced
+
+_PARAGRAPH_NUMBER = re.compile(r"\s*(?:\[\d{4}\]|¶\s*\d{0,3}|§\s*\d{0,3}\s)\s+")
+_WORD = re.compile(r"\w")
+
+
+def with_items(blocks: Sequence[Block]) -> list[Block]:
+    """Paragraphs that begin with the mark of a list are items, without the mark."""
+    return [_item(block) if block.kind == "paragraph" else block for block in blocks]
+
+
+def _item(block: Block) -> Block:
+    found = BULLET.match(block.text) or NUMBER.match(block.text)
+    if not found or len(block.text) == found.end():
+        return block
+    indent = len(block.text) - len(block.text.lstrip())
+    return replace(block, kind="item", body=block.body.part(found.end(), len(block.text)), level=1 + indent // 2)
+
+
+def without_paragraph_numbers(blocks: Sequence[Block]) -> list[Block]:
+    """ "[0012]", with which patents begin a paragraph, is no part of its words."""
+    return [
+        replace(block, body=block.body.part(found.end(), len(block.text)))
+        if block.kind == "paragraph" and (found := _PARAGRAPH_NUMBER.match(block.text))
+        else block
+        for block in blocks
+    ]
+
+
+def without_rules(blocks: Sequence[Block]) -> list[Block]:
+    """Lines of dashes and stars hold no words."""
+    return [block if _WORD.search(block.text) else replace(block, kind="boilerplate", level=0) for block in blocks]
+
+
+def with_joined_lines(blocks: Sequence[Block]) -> list[Block]:
+    """Everything but code and tables on one line, with single spaces."""
+    whole = {*SPOKEN, "heading", "caption", "references"}
+    return [replace(block, body=on_one_line(block.body)) if block.kind in whole else block for block in blocks]
+
 
 ALONE = 70
 """Characters; a longer line that merely stands alone is no heading."""
@@ -157,3 +199,101 @@ def _could_stand(text: str) -> bool:
     ):
         return False
     return not _UNTITLED.match(line) and len(line.split()) <= 12
+
+
+EARLY, SOON = 0.2, 0.05
+"""Part of a document's characters in which its abstract begins; that of its paragraphs before a "Summary"."""
+LONGEST = 6_000
+"""Characters; a longer section is no abstract."""
+FEWEST = 60
+PART = 1_500
+"""Characters; a longer section is no part of a structured abstract."""
+
+_NUMBER = r"(?:[\dIVXA-C]{1,4}\.?\s+)?"
+_NAMES = (
+    r"abstract|(?:executive|simple|plain[- ]language|lay|management|author|technical|general|structured)\s+summary"
+    r"|tl;?\s?dr|in brief|key points|highlights|synopsis|zusammenfassung|kurzfassung|résumé|resumen|resumo|riassunto"
+    r"|аннотация|摘要|要旨|abstrakt|sammanfattning|samenvatting"
+)
+_HEADING = re.compile(rf"{_NUMBER}(?:{_NAMES})\W*", re.IGNORECASE)
+_SUMMARY = re.compile(rf"{_NUMBER}summary(?: of (?:findings|the report))?\W*", re.IGNORECASE)
+_INLINE = re.compile(
+    rf"\s*[*_]{{0,3}}(?:{_NAMES}|ABSTRACT|SUMMARY)[*_]{{0,3}}\s*(?:[—–:]|-\s|\.\s)[*_\s]*(?=\S)", re.IGNORECASE
+)
+_LABELLED = re.compile(
+    r"(?:background|objectives?|aims?|purpose|methods?|materials? and methods?|design|setting|results?|findings"
+    r"|main results?|conclusions?|interpretation|discussion|significance|importance|introduction|context|funding"
+    r"|trial registration)\W*",
+    re.IGNORECASE,
+)
+_KEYWORDS = re.compile(
+    r"\W*(?:key\s?-?words|index terms|schlüsselwörter|mots[- ]clés|palabras clave|abbreviations)\b", re.I
+)
+
+
+def with_abstract(blocks: Sequence[Block]) -> list[Block]:
+    """The blocks of the document's own abstract marked as such: the first section, early in it, that is named so."""
+    total = sum(len(block.text) for block in blocks if block.kind != "boilerplate")
+    done = prose = 0
+    for index, block in enumerate(blocks):
+        if done > max(EARLY * total, 1_500):
+            break
+        if block.kind in SPOKEN and (found := _INLINE.match(block.text)) and len(block.text) >= FEWEST:
+            inside = [index]
+            named = found.end()
+        elif block.kind == "heading" and _is_named(block.text.strip(" *_"), prose <= max(SOON * total, 600)):
+            inside, named = _below(blocks, index), 0
+        else:
+            inside, named = [], 0
+        length = sum(len(blocks[place].text) for place in inside)
+        if inside and FEWEST <= length <= min(LONGEST, total / 2 if total > 2_000 else total):
+            return _marked(blocks, set(inside), named)
+        done += len(block.text) if block.kind != "boilerplate" else 0
+        prose += len(block.text) if block.kind == "paragraph" else 0
+    return list(blocks)
+
+
+def _is_named(heading: str, soon: bool) -> bool:
+    """Whether a heading names an abstract; a mere "Summary" does so only before the text has begun."""
+    return bool(_HEADING.fullmatch(heading) or (soon and _SUMMARY.fullmatch(heading)))
+
+
+def _below(blocks: Sequence[Block], index: int) -> list[int]:
+    """The blocks of the section below a heading; "Methods" in a structured abstract does not end it."""
+    inside: list[int] = []
+    labels: set[str] = set()
+    for place in range(index + 1, len(blocks)):
+        block = blocks[place]
+        if _KEYWORDS.match(block.text):
+            break
+        if block.kind == "heading":
+            label = block.text.strip().casefold()
+            part = bool(_LABELLED.fullmatch(label)) and label not in labels and (bool(labels) or not inside)
+            if not part or _length_below(blocks, place) > PART:
+                break
+            labels.add(label)
+        elif block.kind in SPOKEN:
+            inside.append(place)
+    return inside
+
+
+def _length_below(blocks: Sequence[Block], index: int) -> int:
+    """Characters between a heading and the next one."""
+    length = 0
+    for block in blocks[index + 1 :]:
+        if block.kind == "heading" or length > PART:
+            break
+        length += len(block.text)
+    return length
+
+
+def _marked(blocks: Sequence[Block], inside: set[int], named: int) -> list[Block]:
+    found = [replace(block, abstract=True) if index in inside else block for index, block in enumerate(blocks)]
+    if named:
+        first = min(inside)
+        found[first] = replace(found[first], body=_from(found[first].body, named))
+    return found
+
+
+def _from(body: Traced, start: int) -> Traced:
+    return body.part(start, len(body.text))
