@@ -17,7 +17,7 @@ from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.ops.attend import attend
-from longspan.patterns import Causal, Full, Pattern, Span, Window
+from longspan.patterns import Causal, Pattern, Span, Window
 from longspan.patterns.base import shortened
 
 FEW_QUERIES = 32
@@ -122,7 +122,7 @@ class Places:
 
     def causal(self, pattern: Pattern) -> Pattern:
         """What a decoder sees of a pattern: nothing ahead, and no more than its own window."""
-        whole = isinstance(pattern, Full | Causal)
+        whole = pattern.is_full or pattern.is_causal
         if self.window:
             own = Window(self.window - 1, 0)
             return own if whole else pattern & own

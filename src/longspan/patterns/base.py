@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +26,45 @@ class Span:
     q1: Tensor
     k0: Tensor
     k1: Tensor
+
+
+class Reach(NamedTuple):
+    """The smallest and the largest offset key − query that may be shown, and the step between those that are.
+
+    Step d says: exactly the multiples of d from `first` to `last` are shown, whatever the position; 1 means all of
+    them. `None` promises nothing but the two ends.
+    """
+
+    first: int = -sys.maxsize
+    last: int = sys.maxsize
+    step: int | None = None
+
+
+class Residues(NamedTuple):
+    """What a pattern shows inside of a residue class, counted in places of that class, and how many classes there are;
+    tokens of two classes never see each other."""
+
+    inner: Pattern
+    count: int
+
+
+class KeyPlaces(Protocol):
+    """Which keys of a text are gathered, in order, and how many they are."""
+
+    def places(self, length: int) -> Tensor: ...
+
+    def count(self, length: int) -> int: ...
+
+
+class NearFar(NamedTuple):
+    """Two patterns that together show what one did, no pair twice.
+
+    `near` is for all keys. `far` is for all keys too, or for those of `columns`, counted by themselves.
+    """
+
+    near: Pattern
+    far: Pattern
+    columns: KeyPlaces | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +92,41 @@ class Pattern:
         By default the two starting positions themselves; a pattern that repeats itself says how.
         """
         return list(torch.broadcast_tensors(query_start, key_start))
+
+    def reach(self) -> Reach:
+        """Which offsets key − query it may show; by default any. A fast path is chosen by it."""
+        return Reach()
+
+    def residues(self) -> Residues | None:
+        """The pattern inside of residue classes, where it shows nothing between them; `None` by default.
+
+        Tiles then put the positions of a class side by side, so that columns of single keys become dense.
+        """
+        return None
+
+    def near_far(self, *, causal: bool = False) -> NearFar | None:
+        """The pattern (with `causal`, what it shows up to the query) as a near and a far part, where long inputs are
+        cheaper with a softmax for each; `None` by default."""
+        return None
+
+    def thinned(self, step: int) -> Pattern | None:
+        """What it shows of every `step`-th position, counted by themselves; `None`, the default, where that is not
+        known."""
+        return None
+
+    def alternatives(self) -> list[Pattern]:
+        """The patterns that were joined by `|`, in order; by default the pattern alone."""
+        return [self]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every query sees every key."""
+        return tuple(self.reach()) == (-sys.maxsize, sys.maxsize, 1)
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a query sees itself and all that comes before it, and nothing else."""
+        return tuple(self.reach()) == (-sys.maxsize, 0, 1)
 
     @property
     def depth(self) -> int:
@@ -178,6 +254,19 @@ class Either(_Pair):
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return [*self.first.phase(query_start, key_start), *self.second.phase(query_start, key_start)]
 
+    def near_far(self, *, causal: bool = False) -> NearFar | None:
+        # A run of offsets, and columns beside it: the strided form of Child et al. (2019, §4.3).
+        near, far = self.first.reach(), self.second.residues()
+        bounded = near.step == 1 and -sys.maxsize < near.first <= 0 <= near.last < sys.maxsize
+        if causal or not bounded or far is None or self.first.thinned(far.count) is None:
+            return None
+        if not (far.inner.is_full or far.inner.is_causal):
+            return None
+        return NearFar(self.first, Without(self.second, self.first))
+
+    def alternatives(self) -> list[Pattern]:
+        return [*self.first.alternatives(), *self.second.alternatives()]
+
 
 @dataclass(frozen=True)
 class Both(_Pair):
@@ -199,6 +288,54 @@ class Both(_Pair):
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return [*self.first.phase(query_start, key_start), *self.second.phase(query_start, key_start)]
+
+    def reach(self) -> Reach:
+        first, second = self.first.reach(), self.second.reach()
+        step = 1 if first.step == second.step == 1 else None
+        return Reach(max(first.first, second.first), min(first.last, second.last), step)
+
+    def residues(self) -> Residues | None:
+        inner = self.first.residues() if self.second.is_causal else None
+        return None if inner is None else Residues(inner.inner & self.second, inner.count)
+
+    def near_far(self, *, causal: bool = False) -> NearFar | None:
+        return self.first.near_far(causal=True) if self.second.is_causal and not causal else None
+
+    def thinned(self, step: int) -> Pattern | None:
+        first, second = self.first.thinned(step), self.second.thinned(step)
+        return None if first is None or second is None else first & second
+
+
+@dataclass(frozen=True)
+class Without(Pattern):
+    """What `shown` shows and `hidden` does not."""
+
+    shown: Pattern
+    hidden: Pattern
+
+    @property
+    def reads_length(self) -> bool:
+        return self.shown.reads_length or self.hidden.reads_length
+
+    def of_length(self, length: int | Tensor) -> Pattern:
+        return Without(self.shown.of_length(length), self.hidden.of_length(length))
+
+    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        return self.shown.visible(query_index, key_index) & ~self.hidden.visible(query_index, key_index)
+
+    def some(self, span: Span) -> Tensor:
+        return self.shown.some(span) & ~self.hidden.every(span)
+
+    def every(self, span: Span) -> Tensor:
+        return self.shown.every(span) & ~self.hidden.some(span)
+
+    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
+        return [*self.shown.phase(query_start, key_start), *self.hidden.phase(query_start, key_start)]
+
+    def residues(self) -> Residues | None:
+        inner = self.shown.residues()
+        hidden = None if inner is None else self.hidden.thinned(inner.count)
+        return None if inner is None or hidden is None else Residues(Without(inner.inner, hidden), inner.count)
 
 
 @dataclass(frozen=True)

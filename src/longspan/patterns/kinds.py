@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.patterns.base import LARGEST_TILE, Pattern, Span, shortened, text_name
+from longspan.patterns.base import (
+    LARGEST_TILE,
+    NearFar,
+    Pattern,
+    Reach,
+    Residues,
+    Span,
+    Without,
+    shortened,
+    text_name,
+)
 
 LARGEST = 2**31 - 1
 """The largest number in a pattern: no sequence is longer, and products of two still fit into 64 bits."""
@@ -39,6 +50,12 @@ class Full(Pattern):
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return [torch.zeros_like(key_start - query_start)]
 
+    def reach(self) -> Reach:
+        return Reach(step=1)
+
+    def thinned(self, step: int) -> Pattern:
+        return self
+
 
 @dataclass(frozen=True)
 class Causal(Pattern):
@@ -55,6 +72,12 @@ class Causal(Pattern):
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return [torch.clamp(key_start - query_start, -LARGEST_TILE, LARGEST_TILE)]
+
+    def reach(self) -> Reach:
+        return Reach(last=0, step=1)
+
+    def thinned(self, step: int) -> Pattern:
+        return self
 
 
 @dataclass(frozen=True)
@@ -89,6 +112,15 @@ class Window(Pattern):
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         left, right = self.left * self.dilation, self.right * self.dilation
         return [torch.clamp(key_start - query_start, -left - LARGEST_TILE, right + LARGEST_TILE)]
+
+    def reach(self) -> Reach:
+        return Reach(-self.left * self.dilation, self.right * self.dilation, self.dilation)
+
+    def residues(self) -> Residues | None:
+        return Residues(Window(self.left, self.right), self.dilation) if self.dilation > 1 else None
+
+    def thinned(self, step: int) -> Pattern | None:
+        return Window(self.left // step, self.right // step) if self.dilation == 1 else None
 
 
 @dataclass(frozen=True)
@@ -157,6 +189,9 @@ class Blocks(Pattern):
         apart, spread = self._block(key_start) - self._block(query_start), LARGEST_TILE // self.size + 2
         return [*borders, torch.clamp(apart, -self.before - spread, self.after + spread)]
 
+    def reach(self) -> Reach:
+        return Reach(1 - (self.before + 1) * self.size, (self.after + 1) * self.size - 1)
+
 
 @dataclass(frozen=True)
 class Strided(Pattern):
@@ -184,6 +219,12 @@ class Strided(Pattern):
 
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return [(key_start - query_start) % self.stride]
+
+    def reach(self) -> Reach:
+        return Reach(step=self.stride)
+
+    def residues(self) -> Residues | None:
+        return Residues(Full(), self.stride) if self.stride > 1 else None
 
 
 @dataclass(frozen=True)
@@ -231,6 +272,16 @@ class Fixed(Pattern):
     def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
         return self._either.phase(query_start, key_start)
 
+    def near_far(self, *, causal: bool = False) -> NearFar | None:
+        if not 0 < self.summary < self.stride:
+            return None
+        if not causal:
+            return NearFar(Without(Blocks(self.stride), self.columns), Full(), self.columns)
+        # So many blocks make one that their columns fill whole tiles, of which no mask is needed then.
+        count = LARGEST_TILE // math.gcd(LARGEST_TILE, self.summary)
+        near = (self & Causal()) & Blocks(count * self.stride)
+        return NearFar(near, Before(count * self.stride, count * self.summary), self.columns)
+
     @property
     def _either(self) -> Pattern:
         return Blocks(self.stride) | self.columns
@@ -273,30 +324,21 @@ class Columns(Pattern):
 
 
 @dataclass(frozen=True)
-class Without(Pattern):
-    """What `shown` shows and `hidden` does not."""
+class Before(Pattern):
+    """A query sees the keys of all blocks before its own, which have `keys` each, and `queries` queries; the far part
+    of a causal `Fixed`."""
 
-    shown: Pattern
-    hidden: Pattern
-
-    @property
-    def reads_length(self) -> bool:
-        return self.shown.reads_length or self.hidden.reads_length
-
-    def of_length(self, length: int | Tensor) -> Pattern:
-        return Without(self.shown.of_length(length), self.hidden.of_length(length))
+    queries: int
+    keys: int
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
-        return self.shown.visible(query_index, key_index) & ~self.hidden.visible(query_index, key_index)
+        return key_index // self.keys < query_index // self.queries
 
     def some(self, span: Span) -> Tensor:
-        return self.shown.some(span) & ~self.hidden.every(span)
+        return self.visible(span.q1, span.k0)
 
     def every(self, span: Span) -> Tensor:
-        return self.shown.every(span) & ~self.hidden.some(span)
-
-    def phase(self, query_start: Tensor, key_start: Tensor) -> list[Tensor]:
-        return [*self.shown.phase(query_start, key_start), *self.hidden.phase(query_start, key_start)]
+        return self.visible(span.q0, span.k1)
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,10 @@ def text_of(pattern: Pattern) -> str:
     return str(pattern)
 
 
+known_text_of = lru_cache(maxsize=256)(text_of)
+"""The same for calls outside of compiled graphs, in which a table of texts cannot be followed."""
+
+
 def _check_known(pattern: Pattern) -> None:
     kind = type(pattern)
     if isinstance(pattern, (Either, Both)):

@@ -17,7 +17,7 @@ from longspan.counting import counted
 from longspan.errors import InputError
 from longspan.extras import require
 from longspan.files import output_file, whole_file
-from longspan.patterns import Either, Pattern
+from longspan.patterns import Pattern
 from longspan.patterns.cells import Mask, read_mask
 
 if TYPE_CHECKING:
@@ -121,9 +121,7 @@ def _parts(pattern: Pattern) -> list[tuple[str, Pattern]]:
     """What gets a colour of its own, with its label: each head, or each operand of the outermost `|`."""
     if pattern.heads:
         return [(f"head {number}: {pattern.head(number)}", pattern.head(number)) for number in range(pattern.heads)]
-    if isinstance(pattern, Either):
-        return _parts(pattern.first) + _parts(pattern.second)
-    return [(str(pattern), pattern)]
+    return [(str(each), each) for each in pattern.alternatives()]
 
 
 def _paint(mask: Mask, first_colour: int = 0) -> Any:

@@ -13,7 +13,6 @@ from longspan.attention.base import State
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
-from longspan.ops.tiles.term_tiles import bounds
 from longspan.patterns import Pattern, PerHead, Window
 
 ANY = sys.maxsize // 2
@@ -31,7 +30,7 @@ class OffsetAttention(ProjectedAttention):
     @property
     def shown_offsets(self) -> tuple[int, int]:
         """The smallest and the largest offset j - i that the pattern shows; beyond `ANY` where nothing bounds them."""
-        found = [bounds(each) for each in _each(self.pattern)]
+        found = [each.reach() for each in _each(self.pattern)]
         return min(low for low, _, _ in found), max(high for _, high, _ in found)
 
     def memory_state(self, tokens: int) -> State | None:
@@ -54,16 +53,17 @@ class OffsetAttention(ProjectedAttention):
             raise InputError(f"limit_keys={tokens} is for causal forms; build the mechanism with causal=True")
         whole = self.make_pattern()
         limited = [_limited(each, tokens) for each in _each(whole)]
-        self.pattern = PerHead(limited) if isinstance(whole, PerHead) else limited[0]
+        self.pattern = PerHead(limited) if whole.heads else limited[0]
 
 
 def _each(pattern: Pattern) -> tuple[Pattern, ...]:
     """The patterns of the heads, or the one of all."""
-    return pattern.patterns if isinstance(pattern, PerHead) else (pattern,)
+    return tuple(pattern.head(index) for index in range(pattern.heads or 1))
 
 
 def _limited(pattern: Pattern, tokens: int) -> Pattern:
     """The causal pattern without what is further back than the last `tokens` positions, the query's own included."""
-    if isinstance(pattern, Window):
-        return replace(pattern, left=min(pattern.left, (tokens - 1) // pattern.dilation))
-    return Window(tokens - 1, 0)
+    first, last, step = pattern.reach()
+    if step is not None and first >= -ANY:
+        return Window(min(-first, tokens - 1) // step, last // step, step)
+    return Window(tokens - 1, 0) if pattern.is_causal else pattern & Window(tokens - 1, 0)

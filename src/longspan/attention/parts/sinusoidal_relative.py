@@ -23,7 +23,6 @@ from longspan.errors import InputError
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import Bias, ContentToPosition, Term, content_scores
 from longspan.ops.sinusoids import distance_sinusoids, rows_of_pairs
-from longspan.patterns import Window
 from longspan.settings import Count, Dropout
 
 
@@ -219,10 +218,10 @@ class RelativeAttention(OffsetAttention):
             return None
         shared: dict[tuple[int, int, int], list[int]] = {}
         for head in range(self.heads):
-            pattern = self.pattern.head(head)
-            if not isinstance(pattern, Window):
+            low, high, step = self.pattern.head(head).reach()
+            if step is None or low < -ANY or high > ANY:
                 return None
-            span = max(-pattern.left * pattern.dilation, first), pattern.right * pattern.dilation, pattern.dilation
+            span = max(low, first), high, step
             shared.setdefault(span, []).append(head)
         if set(shared) == {(first, first + rows - 1, 1)}:
             return None

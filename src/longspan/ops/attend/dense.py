@@ -13,9 +13,8 @@ from longspan.ops.attend.call import Call
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.slots import mask_of_slots
 from longspan.ops.layout_cache import kept
-from longspan.ops.tiles.split import two_sets
 from longspan.ops.tiles.tiles import best_layout, least_cost
-from longspan.patterns import Causal, Full, Pattern
+from longspan.patterns import Causal, Pattern
 
 DENSE_PAIRS = 1 << 20
 """Above this many query–key pairs a dense mask is never made."""
@@ -45,9 +44,9 @@ SHORT = 160
 def full_serves(call: Call) -> bool:
     """Whether PyTorch's kernel computes a call: full attention, and causal attention but over long padded inputs with
     dropout, for which the kernel of the CPU keeps all weights. A compiled graph must serve every length."""
-    if isinstance(call.pattern, Full):
+    if call.pattern.is_full:
         return True
-    if not isinstance(call.pattern, Causal) or not call.is_square:
+    if not call.pattern.is_causal or not call.is_square:
         return False
     if call.key_mask is None or not call.dropout_prob or call.query.is_cuda:
         return True
@@ -69,7 +68,7 @@ def scaled(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
 
 def attend_full(call: Call) -> Tensor:
     """Full or causal attention without terms and globals; rows without any real key give zeros."""
-    inputs, causal = (call.query, call.key, call.value), isinstance(call.pattern, Causal)
+    inputs, causal = (call.query, call.key, call.value), call.pattern.is_causal
     if call.key_mask is None:
         return scaled(*inputs, dropout_p=call.dropout_prob, is_causal=causal, scale=call.scale)
     seen, length = call.key_mask[:, None, None, :], call.query.shape[2]
@@ -200,7 +199,7 @@ def dense_is_cheaper(call: Call) -> bool:
         sizes = (call.pattern, queries, keys, call.query_offset)
         strips, tiling = _strips_of(*sizes), best_layout(*sizes, call.query.device)
         computed = pairs if len(strips) == 1 or call.key_mask is not None else _pairs_of(strips)
-        fixed = APART_COST if two_sets(call.pattern) and call.is_square else TILE_COST
+        fixed = APART_COST if call.pattern.near_far() and call.is_square else TILE_COST
         return SCORE_COST * tiling.scores + fixed * queries + CALL_COST >= computed
     beside = call.beside * (queries + call.global_rows * keys)
     return _tiles_of_heads(call.pattern, queries, keys, call.query_offset) + beside >= MIXED_SHARE * pairs

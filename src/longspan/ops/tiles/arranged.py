@@ -12,10 +12,8 @@ from torch import Tensor
 
 from longspan.ops.attend.call import Call
 from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, OffsetTerm, PositionToContent
-from longspan.ops.tiles.term_tiles import bounds
 from longspan.ops.tiles.tiles import ONE_TILE, SCORE_COST, TILE_SIZES, least_cost
-from longspan.patterns import Blocks, Both, Causal, Full, Pattern, PerHead, Strided, Window
-from longspan.patterns.kinds import Without
+from longspan.patterns import Blocks, Pattern, PerHead
 
 TOGETHER = 1.15
 """Heads with different patterns run in one pass if that computes at most so many times the scores of turns."""
@@ -134,7 +132,7 @@ def _move(call: Call) -> _Moved | None:
     if not call.is_square:
         return None
     shared = {call.pattern: list(range(call.query.shape[1]))} if call.pattern.heads is None else by_pattern(call)
-    folds = [classes(each) for each in shared]
+    folds = [each.residues() for each in shared]
     if (len(shared) == 1 and (folds[0] is None or call.pattern.heads)) or not _serves(call, len(shared)):
         return None
     steps = [min(found[1], max(1, call.query.shape[2])) if found else 1 for found in folds]
@@ -199,23 +197,6 @@ def _moved_call(call: Call, pattern: Pattern, parts: list[_Part], step: int) -> 
     return replace(call, query=query, key=key, value=value, **options)
 
 
-def classes(pattern: Pattern) -> tuple[Pattern, int] | None:
-    """What a dilated or strided pattern shows inside of a residue class, and how many of these there are."""
-    if isinstance(pattern, Both) and pattern.second == Causal():
-        inner = classes(pattern.first)
-        return None if inner is None else (inner[0] & Causal(), inner[1])
-    if isinstance(pattern, Without) and isinstance(pattern.hidden, Window) and pattern.hidden.dilation == 1:
-        inner, hidden = classes(pattern.shown), pattern.hidden
-        if inner is None:
-            return None
-        return Without(inner[0], Window(hidden.left // inner[1], hidden.right // inner[1])), inner[1]
-    if isinstance(pattern, Window) and pattern.dilation > 1:
-        return Window(pattern.left, pattern.right), pattern.dilation
-    if isinstance(pattern, Strided) and pattern.stride > 1:
-        return Full(), pattern.stride
-    return None
-
-
 @dataclass(frozen=True)
 class _Filled(Arranged):
     """Keys filled up at both ends, or cut to those that are seen, so that every query tile sees as many key tiles.
@@ -235,8 +216,8 @@ class _Filled(Arranged):
 def _fill(call: Call) -> _Filled | None:
     """The filled call, for content terms in a window, whose tiles are then one regular band."""
     content = any(isinstance(term, ContentToPosition | PositionToContent) for term in call.terms)
-    (low, high, exact), (queries, keys) = bounds(call.pattern), (call.query.shape[2], call.key.shape[2])
-    if not content or not exact or any(isinstance(term, Bias) for term in call.terms):
+    (low, high, step), (queries, keys) = call.pattern.reach(), (call.query.shape[2], call.key.shape[2])
+    if not content or step != 1 or any(isinstance(term, Bias) for term in call.terms):
         return None
     size = TILE_SIZES[-1]
     # No two tokens are further apart.

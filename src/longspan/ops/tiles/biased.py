@@ -19,7 +19,6 @@ from longspan.ops.attend.call import Call
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import Bias
 from longspan.ops.tiles.chunk_masks import drawn_weights
-from longspan.patterns import Causal, Full
 
 BLOCK_SCORES = 1 << 19
 """Scores computed at once on a processor: two megabytes, about the cache next to a core."""
@@ -56,6 +55,7 @@ class Biased:
 
     def __init__(self, call: Call) -> None:
         self.call = call
+        self.causal = call.pattern.is_causal
         self.biases = [term.values for term in call.terms if isinstance(term, Bias)]
         self.wide = torch.promote_types(call.query.dtype, torch.float32)
         self.buffers = [call.query.new_empty(0, dtype=self.wide) for _ in range(2)]
@@ -63,7 +63,7 @@ class Biased:
     @staticmethod
     def serves(call: Call) -> bool:
         """Whether all that a call has besides full or causal attention are biases of near keys."""
-        plain = call.slots is None and isinstance(call.pattern, Full | Causal)
+        plain = call.slots is None and (call.pattern.is_full or call.pattern.is_causal)
         return plain and len(call.terms) > 0 and all(isinstance(term, Bias) for term in call.terms)
 
     def output(self) -> Tensor:
@@ -127,7 +127,7 @@ class Biased:
         """Whether all of a bias's gradient is written by the blocks of one row of the batch, so that none starts at 0:
         filling as much memory takes as long as a product."""
         pairs = (*self.call.query.shape[1:3], self.call.key.shape[2])
-        return isinstance(self.call.pattern, Full) and bias.shape[1:] == pairs
+        return self.call.pattern.is_full and bias.shape[1:] == pairs
 
     def _weights(self, block: _Block) -> Tensor:
         """Softmax weights `(count, keys)` of a block, in its buffer."""
@@ -141,7 +141,7 @@ class Biased:
     def _scores(self, block: _Block) -> Tensor:
         """The scores `(count, keys)` of a block, in a buffer unless they stand somewhere already."""
         call, first = self.call, block.part(self.biases[0])
-        compares, hides = call.query.shape[3] > 0, call.key_mask is not None or isinstance(call.pattern, Causal)
+        compares, hides = call.query.shape[3] > 0, call.key_mask is not None or self.causal
         if not (compares or hides or len(self.biases) > 1) and first.dtype == self.wide:
             return first.expand(block.count, block.keys)
         scores = self._buffer(1, block)
@@ -158,7 +158,7 @@ class Biased:
     def _hide(self, scores: Tensor, block: _Block) -> None:
         """Write −∞ where a key of a block's scores may not be seen."""
         call = self.call
-        if isinstance(call.pattern, Causal):
+        if self.causal:
             first = min(block.rows.start + call.query_offset, block.keys)  # beyond the keys nothing is hidden
             above = torch.ones(block.count, block.keys - first, dtype=torch.bool, device=scores.device).triu_(1)
             scores[:, first:].masked_fill_(above, -math.inf)
@@ -186,7 +186,7 @@ class Biased:
     def _seen(self, rows: slice) -> int:
         """How many keys the last of some queries sees."""
         keys = self.call.key.shape[2]
-        return min(keys, rows.stop + self.call.query_offset) if isinstance(self.call.pattern, Causal) else keys
+        return min(keys, rows.stop + self.call.query_offset) if self.causal else keys
 
     def _kernel_serves(self) -> bool:
         """Whether PyTorch's kernel goes forward: it wants one width for queries and values, and keeps all weights where
@@ -196,7 +196,7 @@ class Biased:
 
     def _output_of_kernel(self) -> Tensor:
         """The same as `output`, by blocks of queries in all heads."""
-        call, causal = self.call, isinstance(self.call.pattern, Causal)
+        call, causal = self.call, self.causal
         batch, heads, queries, _ = call.query.shape
         changes = causal or call.key_mask is not None or len(self.biases) > 1
         size = max(64, 2 * BLOCK_SCORES // (batch * heads * call.key.shape[2])) if changes else queries
@@ -220,7 +220,7 @@ class Biased:
             total = part if total is None else total + part
         assert total is not None
         total = total.expand(*total.shape[:3], keys)
-        if isinstance(call.pattern, Causal):
+        if self.causal:
             first, count = min(rows.start + call.query_offset, keys), rows.stop - rows.start
             above = torch.ones(count, keys - first, dtype=torch.bool, device=total.device).triu_(1)
             total = total.masked_fill(F.pad(above, (first, 0)), -math.inf)

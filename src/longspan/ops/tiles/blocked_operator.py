@@ -1,7 +1,8 @@
 """The blocked backend as one PyTorch operator, opaque to `torch.compile` and `torch.export`, with its gradient.
 
 It prepares what the tiles of `longspan.ops.tiles.blocked` do not know: heads with patterns of their own, dilation, and
-the rows of global tokens, which are a call of their own. A pattern travels as its text.
+the rows of global tokens, which are a call of their own. A pattern travels as its text where the operator needs one:
+for gradients, where text and pattern are looked up in tables, and in compiled graphs.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ from longspan.ops.attend.dense_terms import column_terms, row_terms
 from longspan.ops.attend.lengths import by_length, joined
 from longspan.ops.attend.slots import gather_slots, mask_of_slots, put_slots
 from longspan.ops.attend.terms import Bias, GlobalKeyBias, Term, of_heads, pack, unpack
-from longspan.ops.eager import run
 from longspan.ops.tiles.split import Apart, has_sets, split
-from longspan.patterns import Full, parse
-from longspan.patterns.text import text_of
+from longspan.patterns import Full, Pattern, parse
+from longspan.patterns.text import known_text_of, text_of
 
 ARGUMENTS = (
     "Tensor query, Tensor key, Tensor value, Tensor[] terms, Tensor? key_mask, Tensor? slots, Tensor? seed, "
@@ -35,12 +35,12 @@ def attend_blocked(call: Call) -> Tensor:
     columns = column_terms(call)
     terms = [_near(term) for term in call.terms if not isinstance(term, GlobalKeyBias)]
     terms += [] if columns is None else [GlobalKeyBias(columns)]
-    result = _operate(call, call.query, terms, call.slots, text_of(call.pattern), call.query_offset)
+    result = _operate(call, call.query, terms, call.slots, call.pattern, call.query_offset)
     if not call.global_rows or call.slots is None:
         return result
     bias = row_terms(call)
     rows = gather_slots(call.query, call.slots)
-    rows = _operate(call, rows, [] if bias is None else [Bias(bias)], None, text_of(Full()), 0)
+    rows = _operate(call, rows, [] if bias is None else [Bias(bias)], None, Full(), 0)
     return put_slots(result, rows, call.slots)
 
 
@@ -50,20 +50,29 @@ def _near(term: Term) -> Term:
 
 
 def _operate(
-    call: Call, query: Tensor, terms: Sequence[Term], slots: Tensor | None, pattern: str, query_offset: int
+    call: Call, query: Tensor, terms: Sequence[Term], slots: Tensor | None, pattern: Pattern, query_offset: int
 ) -> Tensor:
     seed = torch.randint(2**62, (), dtype=torch.int64) if call.dropout_prob else None
     tensors, kinds, firsts = pack(terms)
-    options = (kinds, [query_offset, *firsts], pattern, call.scale, call.dropout_prob)
     inputs = (query, call.key, call.value, tensors, call.key_mask, slots, seed)
-    if torch.is_grad_enabled() and not torch.compiler.is_compiling() and not terms and has_sets(call.pattern):
+    compiling = torch.compiler.is_compiling()
+    if not (compiling or torch.is_grad_enabled()):
+        return _computed(_call(*inputs, kinds, [query_offset, *firsts], pattern, call.scale, call.dropout_prob))
+    text = text_of(pattern) if compiling else known_text_of(pattern)
+    options = (kinds, [query_offset, *firsts], text, call.scale, call.dropout_prob)
+    if not compiling and not terms and has_sets(call.pattern):
         return kept_attention(*inputs, *options)[0]
-    return run(blocked_attention, blocked_kernel, *inputs, *options)
+    return blocked_attention(*inputs, *options)
 
 
 def blocked_kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
     """`(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`; the arguments are `ARGUMENTS`."""
-    return joined(_tiled_calls(*arguments), _output)
+    return _computed(call_of(*arguments))
+
+
+def _computed(call: Call) -> Tensor:
+    """The same, of a call."""
+    return joined(_tiled_calls(call), _output)
 
 
 def _output(call: Call) -> Tensor:
@@ -82,7 +91,7 @@ def _output(call: Call) -> Tensor:
 
 def _kept_kernel(*arguments) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
     """The same, and the logarithms of its sums `(B, H, T, 1)` where sets of keys are computed apart, else zeros."""
-    ((_, call),) = _tiled_calls(*arguments)
+    ((_, call),) = _tiled_calls(call_of(*arguments))
     query, value = call.query, call.value
     result = query.new_zeros(*query.shape[:-1], value.shape[-1])
     logs = query.new_zeros(*query.shape[:-1], 1, dtype=torch.promote_types(query.dtype, torch.float32))
@@ -121,11 +130,12 @@ def _backward_kernel(  # type: ignore[no-untyped-def]
 ) -> list[Tensor]:
     """Gradients with respect to query, key, value, and the tensors of the terms that are wanted (else empty); `kept`
     is the result and the logarithms of its sums, or nothing."""
-    parts = _tiled_calls(*arguments)
+    whole = call_of(*arguments)
+    parts = _tiled_calls(whole)
     if len(parts) == 1:
         return _part_gradients(parts[0][1], grad, kept, wanted)
     grads = _zeros(wanted, *arguments)
-    terms = [term.has_rows for term in call_of(*arguments).terms for _ in term.tensors]
+    terms = [term.has_rows for term in whole.terms for _ in term.tensors]
     for rows, call in parts:
         assert rows is not None
         found = _part_gradients(call, grad.index_select(0, rows), [each.index_select(0, rows) for each in kept], wanted)
@@ -213,14 +223,19 @@ kept_attention.register_autograd(_kept_gradient, setup_context=_setup_kept)
 
 def call_of(*arguments) -> Call:  # type: ignore[no-untyped-def]
     """`ARGUMENTS` as a call."""
-    query, key, value, terms, key_mask, slots, seed, kinds, offsets, pattern, scale, prob = arguments
+    *inputs, pattern, scale, prob = arguments
+    return _call(*inputs, parse(pattern), scale, prob)
+
+
+def _call(query, key, value, terms, key_mask, slots, seed, kinds, offsets, pattern, scale, prob) -> Call:  # type: ignore[no-untyped-def]
+    """The same, of a pattern instead of its text."""
     found, place = unpack(terms, kinds, offsets[1:]), 0 if seed is None else int(seed)
-    return Call(query, key, value, parse(pattern), scale, found, key_mask, slots, False, prob, offsets[0], place)
+    return Call(query, key, value, pattern, scale, found, key_mask, slots, False, prob, offsets[0], place)
 
 
-def _tiled_calls(*arguments) -> list[tuple[Tensor | None, Call]]:  # type: ignore[no-untyped-def]
-    """The same as tiles take it, by rows of one pattern."""
-    return [(rows, _tiled_call(call)) for rows, call in by_length(call_of(*arguments))]
+def _tiled_calls(call: Call) -> list[tuple[Tensor | None, Call]]:
+    """The call as tiles take it, by rows of one pattern."""
+    return [(rows, _tiled_call(part)) for rows, part in by_length(call)]
 
 
 def _tiled_call(call: Call) -> Call:

@@ -17,48 +17,15 @@ from torch import Tensor
 from longspan.ops.attend.call import Call
 from longspan.ops.layout_cache import kept
 from longspan.ops.tiles import blocked
-from longspan.ops.tiles.arranged import Arranged, arrange, as_run, by_pattern, classes, heads_only
+from longspan.ops.tiles.arranged import Arranged, arrange, as_run, by_pattern, heads_only
 from longspan.ops.tiles.biased import Biased
-from longspan.ops.tiles.tiles import TILE_SIZES, least_cost
-from longspan.patterns import Blocks, Both, Causal, Either, Fixed, Full, Pattern, Span, Strided, Window
-from longspan.patterns.kinds import Columns, Without
+from longspan.ops.tiles.tiles import least_cost
+from longspan.patterns import Blocks, NearFar, Pattern
 
 NOTHING = 1e30
 """For the logarithm of a sum of nothing."""
 CHEAPER = 0.8
 """Two sets are computed apart if their tiles cost at most so much of those for both at once."""
-
-
-@dataclass(frozen=True)
-class Before(Pattern):
-    """A query sees the keys of all blocks before its own, which have `keys` each, and `queries` queries."""
-
-    queries: int
-    keys: int
-
-    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
-        return key_index // self.keys < query_index // self.queries
-
-    def some(self, span: Span) -> Tensor:
-        return self.visible(span.q1, span.k0)
-
-    def every(self, span: Span) -> Tensor:
-        return self.visible(span.q0, span.k1)
-
-
-@dataclass(frozen=True)
-class Sets:
-    """Two patterns that together show what one did, no pair twice.
-
-    Attributes:
-        near: for all keys.
-        far: for all keys, or for those of `columns` counted by themselves.
-        columns: which keys are gathered for `far`.
-    """
-
-    near: Pattern
-    far: Pattern
-    columns: Columns | None = None
 
 
 @dataclass(frozen=True)
@@ -130,10 +97,10 @@ def split(call: Call) -> list[tuple[list[int] | slice, Whole | Apart | Biased]]:
 
 def has_sets(pattern: Pattern) -> bool:
     """Whether some head has two sets of keys, which long inputs without terms compute apart."""
-    return any(two_sets(pattern.head(index)) is not None for index in range(pattern.heads or 1))
+    return any(pattern.head(index).near_far() is not None for index in range(pattern.heads or 1))
 
 
-def _parts(call: Call, sets: Sets) -> list[Arranged]:
+def _parts(call: Call, sets: NearFar) -> list[Arranged]:
     """The calls, near and far; global keys count in the near one."""
     length = call.query.shape[2]
     near = arrange(replace(call, pattern=sets.near))[0][1]
@@ -146,9 +113,9 @@ def _parts(call: Call, sets: Sets) -> list[Arranged]:
     return [near, _Gathered(replace(far, key=key, value=value, key_mask=mask), index, length)]
 
 
-def _sets_of(call: Call) -> Sets | None:
+def _sets_of(call: Call) -> NearFar | None:
     """The two sets of a call, where they are better apart."""
-    sets = two_sets(call.pattern) if call.is_square and not call.terms else None
+    sets = call.pattern.near_far() if call.is_square and not call.terms else None
     return sets if sets is not None and _cheaper_apart(call.pattern, call.query.shape[2]) else None
 
 
@@ -165,34 +132,15 @@ class _Gathered(Arranged):
         return [grads[0], *placed, *grads[3:]]
 
 
-def two_sets(pattern: Pattern) -> Sets | None:
-    """The two sets of a pattern of the Sparse Transformer, in any of its forms; `None` for others."""
-    if isinstance(pattern, Either) and isinstance(pattern.first, Window) and pattern.first.dilation == 1:
-        far = pattern.second
-        strided = far.first if isinstance(far, Both) and far.second == Causal() else far
-        if isinstance(strided, Strided) and strided.stride > 1:
-            return Sets(pattern.first, Without(far, pattern.first))
-    if isinstance(pattern, Fixed) and 0 < pattern.summary < pattern.stride:
-        return Sets(Without(Blocks(pattern.stride), pattern.columns), Full(), pattern.columns)
-    if isinstance(pattern, Both) and isinstance(pattern.first, Fixed) and pattern.second == Causal():
-        fixed = pattern.first
-        if 0 < fixed.summary < fixed.stride:
-            # So many blocks make one that their columns fill whole tiles, of which no mask is needed then.
-            count = TILE_SIZES[-1] // math.gcd(TILE_SIZES[-1], fixed.summary)
-            near = pattern & Blocks(count * fixed.stride)
-            return Sets(near, Before(count * fixed.stride, count * fixed.summary), fixed.columns)
-    return None
-
-
 @kept
 def _cheaper_apart(pattern: Pattern, length: int) -> bool:
-    sets = two_sets(pattern)
+    sets = pattern.near_far()
     assert sets is not None
     if sets.columns is None:
-        inner = classes(sets.far)
+        inner = sets.far.residues()
         assert inner is not None
-        each = -(-length // inner[1])
-        far = least_cost(inner[0] & Blocks(each), each * inner[1], each * inner[1])
+        each = -(-length // inner.count)
+        far = least_cost(inner.inner & Blocks(each), each * inner.count, each * inner.count)
     else:
         far = least_cost(sets.far, length, sets.columns.count(length))
     return least_cost(sets.near, length, length) + far <= CHEAPER * least_cost(pattern, length, length)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ from longspan.ops.tiles.bias_tiles import BiasTiles, GlobalKeyTiles, PositionBia
 from longspan.ops.tiles.content_tiles import ContentTiles, Offsets
 from longspan.ops.tiles.tile_memory import Buffers, put
 from longspan.ops.tiles.tiles import Chunk, Layout
-from longspan.patterns import Blocks, Both, Causal, Full, Pattern, Window
 
 
 class TermTiles:
@@ -137,23 +135,8 @@ class TermTiles:
 
 def offsets_of(call: Call, tiling: Layout) -> Offsets:
     """The offsets that the pattern may show between any two places in the tiles."""
-    low, high, exact = bounds(call.pattern)
+    low, high, step = call.pattern.reach()
     least = 1 - tiling.query_tiles * tiling.size - call.query_offset
     most = tiling.key_tiles * tiling.size - 1 - call.query_offset
     low, high = min(max(low, least), most), max(min(high, most), least)
-    return Offsets(low, max(low, high), exact, -call.query_offset, call.step)
-
-
-def bounds(pattern: Pattern) -> tuple[int, int, bool]:
-    """The smallest and the largest offset key − query that a pattern of one head shows, and whether it shows just those
-    between them."""
-    if isinstance(pattern, Window):
-        return -pattern.left * pattern.dilation, pattern.right * pattern.dilation, pattern.dilation == 1
-    if isinstance(pattern, Causal):
-        return -sys.maxsize, 0, True
-    if isinstance(pattern, Blocks):
-        return 1 - pattern.size, pattern.size - 1, False
-    if isinstance(pattern, Both):
-        first, second = bounds(pattern.first), bounds(pattern.second)
-        return max(first[0], second[0]), min(first[1], second[1]), first[2] and second[2]
-    return -sys.maxsize, sys.maxsize, isinstance(pattern, Full)
+    return Offsets(low, max(low, high), step == 1, -call.query_offset, call.step)
