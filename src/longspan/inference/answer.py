@@ -66,8 +66,8 @@ def answer(
             1, or a threshold outside 0 to 1.
     """
     documents, skipped = open_documents(document, encoding=encoding, raw=raw)
-    found = Answerer(documents, model).answer(question, top=top, threshold=threshold)
-    return replace(found, note=notes(found.note, *skipped))
+    result = Answerer(documents, model).answer(question, top=top, threshold=threshold)
+    return replace(result, note=notes(result.note, *skipped))
 
 
 def open_documents(
@@ -115,15 +115,15 @@ def _plain(text: str, name: str, raw: bool) -> tuple[Document, str | None]:
 def _read_those_that_can_be(
     folder: Path, files: Sequence[Path], skipped: list[str], encoding: str | None, raw: bool
 ) -> list[Document]:
-    found = []
+    documents = []
     for file in files:
         try:
-            found.append(read(file, encoding, raw=raw))
+            documents.append(read(file, encoding, raw=raw))
         except InputError as error:
             skipped.append(f"passed over: {error}")
-    if not found:
+    if not documents:
         raise InputError(f"{on_one_line(str(folder))} holds no document that can be read: {skipped[-1]}")
-    return found
+    return documents
 
 
 class Answerer:

@@ -115,8 +115,8 @@ class Classifier:
         ids, whole = self.task.encode(text, self.tokenizer)
         batch = self.task.collator(self.tokenizer)([{"input_ids": ids}])
         with torch.inference_mode():
-            found = self.model(**batch).logits[0].double().softmax(-1).tolist()
-        named = dict(sorted(zip(self.labels, found, strict=True), key=lambda pair: -pair[1]))
+            shares = self.model(**batch).logits[0].double().softmax(-1).tolist()
+        named = dict(sorted(zip(self.labels, shares, strict=True), key=lambda pair: -pair[1]))
         label = next(iter(named))
         return DocumentLabel(
             label=label,

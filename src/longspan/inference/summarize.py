@@ -181,13 +181,13 @@ class Extractive:
 
         extent = extent_of(sentences)
         begin = time.perf_counter()
-        found = sentences_of(document, self.language)
-        texts = [sentence.text for sentence in found]
-        scores, tokens, opening = self.scorer.score(document, found, extent.expected_words(texts), query)
+        document_sentences = sentences_of(document, self.language)
+        texts = [sentence.text for sentence in document_sentences]
+        scores, tokens, opening = self.scorer.score(document, document_sentences, extent.expected_words(texts), query)
         # Sentences of the document's own abstract come before all others, which must not repeat them.
-        own = query is None and any(sentence.abstract for sentence in found)
+        own = query is None and any(sentence.abstract for sentence in document_sentences)
         if own:
-            scores = [(score + one.abstract) / 2 for one, score in zip(found, scores, strict=True)]
+            scores = [(score + one.abstract) / 2 for one, score in zip(document_sentences, scores, strict=True)]
         order = preferred(texts, scores)
         best: list[int] = []
 
@@ -198,7 +198,7 @@ class Extractive:
         picked = extent.take(texts, pick)
         scored = tuple(
             ScoredSentence(sentence.text, sentence.start, sentence.end, round(score, 4), sentence.speaker)
-            for sentence, score in zip(found, scores, strict=True)
+            for sentence, score in zip(document_sentences, scores, strict=True)
         )
         foreign = self.english_only and not reads_english(document.text)
         return Summary(

@@ -72,21 +72,21 @@ def index(
     """
     folder = output_folder(output)
     if has_index(folder):
-        found = DocumentIndex(folder, model)
-        if lower_layers is not None and found.contents.made_by["lower_layers"] not in (None, lower_layers):
+        library = DocumentIndex(folder, model)
+        if lower_layers is not None and library.contents.made_by["lower_layers"] not in (None, lower_layers):
             raise InputError(
                 f"lower_layers={lower_layers}, but the index {on_one_line(str(output))!r} has "
-                f"{found.contents.made_by['lower_layers']}; leave it out, or make another index"
+                f"{library.contents.made_by['lower_layers']}; leave it out, or make another index"
             )
     else:
         if model is None:
             raise InputError(
                 f"{on_one_line(str(output))!r} is no index yet; give the model that is to read the documents"
             )
-        found = DocumentIndex.new(folder, model, lower_layers=lower_layers, dtype=dtype)
-    skipped = found.add(documents, encoding=encoding, raw=raw)
-    found.notes += skipped
-    return found
+        library = DocumentIndex.new(folder, model, lower_layers=lower_layers, dtype=dtype)
+    skipped = library.add(documents, encoding=encoding, raw=raw)
+    library.notes += skipped
+    return library
 
 
 @dataclass(frozen=True)
@@ -150,13 +150,13 @@ class DocumentIndex:
         """The folder of the model that the index says it was made by; an index may be anybody's, and its word is not
         taken for a name to fetch."""
         source = self.contents.made_by["source"]
-        found = local_folder(source)
-        if found is None:
+        local = local_folder(source)
+        if local is None:
             raise InputError(
                 f"the index {on_one_line(str(self.folder))!r} was made by the model {source!r}, which is no folder "
                 "here and not in the cache; give that model with --model"
             )
-        return found
+        return local
 
     def _open(self, source: str | Path) -> None:
         lower = self.contents.made_by["lower_layers"]
@@ -216,8 +216,8 @@ class DocumentIndex:
 
     def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
         """See `longspan.answer`; the words come from the kept states."""
-        found = self._answerer.answer(question, top=top, threshold=threshold)
-        return replace(found, note=notes(found.note, *self.notes))
+        result = self._answerer.answer(question, top=top, threshold=threshold)
+        return replace(result, note=notes(result.note, *self.notes))
 
     # Adding ----------------------------------------------------------------------------------------------------------
 

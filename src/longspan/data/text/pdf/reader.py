@@ -66,12 +66,12 @@ def _pages(data: bytes, name: str) -> list[list[Line]]:
         )
     if done.returncode:
         raise RuntimeError(done.stderr.decode("utf-8", "replace"))
-    found = json.loads(done.stdout)
-    if "pages" in found:
-        return [list(map(lines.line_of, page)) for page in found["pages"]]
-    if found["number"] == PASSWORD:
+    answer = json.loads(done.stdout)
+    if "pages" in answer:
+        return [list(map(lines.line_of, page)) for page in answer["pages"]]
+    if answer["number"] == PASSWORD:
         raise InputError(f"{name} is encrypted; save a copy without a password")
-    reason = " ".join(found["reason"].split()).rstrip(".")
+    reason = " ".join(answer["reason"].split()).rstrip(".")
     raise InputError(f"{name} cannot be read as PDF ({reason}); save it again, or convert it to text")
 
 

@@ -121,13 +121,13 @@ def _notes(column: Sequence[Piece], size: float) -> None:
 
 def with_whole_formulas(column: Sequence[Piece]) -> list[Piece]:
     """The pieces with those of one formula, which stand above and below each other, put together."""
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     for piece in column:
-        if found and found[-1].kind == piece.kind == "code":
-            found[-1].lines.extend(piece.lines)
+        if pieces and pieces[-1].kind == piece.kind == "code":
+            pieces[-1].lines.extend(piece.lines)
         else:
-            found.append(piece)
-    return found
+            pieces.append(piece)
+    return pieces
 
 
 def join(columns: Sequence[Sequence[Piece]]) -> None:
