@@ -14,8 +14,6 @@ from longspan.counting import counted
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
-    from longspan.inference.answer import Answerer
-    from longspan.inference.indexing.documents import DocumentIndex
     from longspan.inference.results import DocumentAnswer, RankedPassage
 
 
@@ -64,14 +62,23 @@ def answer(
     `longspan answer a.pdf b.md -q "when did it begin?" -q "who paid?"`, `curl -s URL | longspan answer - "when?"`,
     `longspan answer --index library "who may cancel?"`.
     """
-    from longspan.inference.answer import check_question
+    from longspan.inference.answer import Answerer, check_question, open_documents
 
     sources, asked = _told_apart(words or [], questions or [], indexed=index is not None)
     for question in asked:
         check_question(question)
     if picture is not None:
         _check_picture(picture, sources, asked, [model, index])
-    answerer = _opened(sources, model, encoding, raw) if index is None else _opened_index(index, model)
+    if index is not None:
+        from longspan.inference.indexing.documents import DocumentIndex
+
+        answerer = DocumentIndex(index, model)
+    else:
+        # Every document is read before any question is answered, so that a mistake in the last one costs nothing.
+        documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
+        for note in skipped:
+            say(f"note: {note}", error=True)
+        answerer = Answerer(documents, model)
     done: list[DocumentAnswer] = []
     for question in asked:
         result = answerer.answer(question, top=top, threshold=threshold)
@@ -88,22 +95,6 @@ def answer(
         say_json([_record(result) for result in done])
     for note in dict.fromkeys(result.note for result in done if result.note):
         say(f"note: {note}", error=True)
-
-
-def _opened(sources: Sequence[str], model: str | None, encoding: str | None, raw: bool) -> "Answerer":
-    """Every document is read before any question is answered, so that a mistake in the last one costs nothing."""
-    from longspan.inference.answer import Answerer, open_documents
-
-    documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
-    for note in skipped:
-        say(f"note: {note}", error=True)
-    return Answerer(documents, model)
-
-
-def _opened_index(index: Path, model: str | None) -> "DocumentIndex":
-    from longspan.inference.indexing.documents import DocumentIndex
-
-    return DocumentIndex(index, model)
 
 
 def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tuple[list[str], list[str]]:
@@ -139,31 +130,23 @@ def _check_picture(
 
 
 def _print(result: "DocumentAnswer", *, several: bool) -> None:
+    from longspan.pictures.answers import place_in_words
+
     if not result.answered:
         say(f"No answer found (probability of one: {result.probability:.2f}). The nearest passages:\n")
     elif result.short is not None:
         _emphasise(str(result.short))
-        say(f"[{_file(result, several)}{_place(result)}; probability {result.short.probability:.2f}]\n")
+        file = next((one.file for one in result.passages if one.document == result.short.document), "")
+        where = f"{name_of(file)}, " if several and file else ""
+        quote = result.short.quote
+        where += f"{place_in_words(quote)}, characters {quote.start:,}–{quote.end:,}"
+        say(f"[{where}; probability {result.short.probability:.2f}]\n")
     for number, passage in enumerate(result.passages, 1):
         _show(number, passage, result, several=several)
     sys.stdout.flush()
     count = sum(map(len, result.scores))
     sure = f"an answer is among the first three with probability {result.probability:.2f}"
     say(f"[{counted(count, 'passage')} searched in {result.seconds:.1f} s; {sure}]", error=True)
-
-
-def _file(result: "DocumentAnswer", several: bool) -> str:
-    assert result.short is not None
-    name = next((one.file for one in result.passages if one.document == result.short.document), "")
-    return f"{name_of(name)}, " if several and name else ""
-
-
-def _place(result: "DocumentAnswer") -> str:
-    from longspan.pictures.answers import place_in_words
-
-    assert result.short is not None
-    quote = result.short.quote
-    return f"{place_in_words(quote)}, characters {quote.start:,}–{quote.end:,}"
 
 
 def _show(number: int, passage: "RankedPassage", result: "DocumentAnswer", *, several: bool) -> None:

@@ -60,7 +60,11 @@ def padded(encoded: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tens
 
 
 class Encoder:
-    """A model that embeds, with its tokenizer.
+    """A model that was trained to embed, with its tokenizer; `load_encoder` of `longspan.inference.embed` opens one.
+
+    Args:
+        model: a `LongspanForSentenceEmbedding`, or the bundled network.
+        tokenizer: the one that belongs to it.
 
     Attributes:
         dimensions: D, of the vectors.

@@ -101,10 +101,10 @@ class WindowReader:
             (one, self.read(question, documents[one.document].text[one.start : one.end]))
             for one in self.stretches(question, documents, passages)
         ]
-        kept = [(one, words) for one, words in read if words is not None]
-        if not kept:
+        answers = [(one, words) for one, words in read if words is not None]
+        if not answers:
             return None
-        stretch, words = max(kept, key=lambda pair: pair[0].weight * pair[1].probability)
+        stretch, words = max(answers, key=lambda pair: pair[0].weight * pair[1].probability)
         return short_answer(documents, stretch.document, words, stretch.start)
 
     def stretches(

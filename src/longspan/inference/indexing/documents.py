@@ -1,7 +1,8 @@
 """`longspan.index` and `DocumentIndex`: a collection that is read once and asked many times.
 
-What a decomposed model makes of each passage below its upper layers is kept in files. A question runs through the lower
-layers by itself; passages are ranked by its words, and the upper layers read it with the kept states of the best.
+What a decomposed model makes of each passage below its upper layers is stored in files. A question runs through the
+lower layers by itself; passages are ranked by its words, and the upper layers read it with the stored states of the
+best.
 """
 
 from __future__ import annotations
@@ -215,7 +216,7 @@ class DocumentIndex:
         return Answerer(self.documents, self._reader, passages=[passages for _, _, passages, _ in self._held])
 
     def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
-        """See `longspan.answer`; the words come from the kept states."""
+        """See `longspan.answer`; the words come from the stored states."""
         result = self._answerer.answer(question, top=top, threshold=threshold)
         return replace(result, note=notes(result.note, *self.notes))
 
@@ -237,9 +238,11 @@ class DocumentIndex:
                     if digest_of(document) in known:
                         self.added = replace(self.added, known=self.added.known + 1)
                         continue
-                    waiting.append(self._entry(document))
+                    passages = passages_of(document)
+                    waiting.append(Entry(document, tuple(passages), tuple(self._reader.pieces(document, passages))))
                     known.add(waiting[-1].digest)
-                    if sum(_size(entry) for entry in waiting) >= SHARD_BYTES:
+                    size = sum(piece.states.numel() * 2 for entry in waiting for each in entry.pieces for piece in each)
+                    if size >= SHARD_BYTES:
                         self._write(waiting)
                         waiting = []
             finally:
@@ -250,10 +253,6 @@ class DocumentIndex:
     def _whole(self) -> list[dict[str, str]]:
         whole = {shard.file.name for shard in self._shards}
         return [one for said in self.contents.shards if said["file"] in whole for one in said["documents"]]
-
-    def _entry(self, document: Document) -> Entry:
-        passages = passages_of(document)
-        return Entry(document, tuple(passages), tuple(self._reader.pieces(document, passages)))
 
     def _write(self, entries: Sequence[Entry]) -> None:
         """Write a shard, then the list that names it, without damaged shards whose documents are all there again."""
@@ -275,10 +274,6 @@ class DocumentIndex:
         self.added = replace(
             self.added, documents=self.added.documents + len(entries), passages=self.added.passages + passages
         )
-
-
-def _size(entry: Entry) -> int:
-    return sum(piece.states.numel() * 2 for each in entry.pieces for piece in each)
 
 
 def _documents(

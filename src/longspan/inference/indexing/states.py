@@ -219,12 +219,12 @@ class StateReader:
     ) -> ShortAnswer | None:
         """See `SpanReader.best`."""
         assert self.pieces_of is not None
-        kept = [(one, piece) for one in passages for piece in self.pieces_of(one.document, one.quote.start)]
-        if not kept:
+        pieces = [(one, piece) for one in passages for piece in self.pieces_of(one.document, one.quote.start)]
+        if not pieces:
             return None
         asked, answers = self.question(question), []
-        for first in range(0, len(kept), TOGETHER):
-            group = kept[first : first + TOGETHER]
+        for first in range(0, len(pieces), TOGETHER):
+            group = pieces[first : first + TOGETHER]
             read = self.read(asked, [piece for _, piece in group])
             answers += [(one, words) for (one, _), words in zip(group, read, strict=True) if words is not None]
         if not answers:

@@ -60,8 +60,8 @@ def joined(line: str, following: str, known: set[str]) -> tuple[str, str] | None
     place = following.find(" ")
     rest = following if place < 0 else following[:place]
     compound = broken.start(1) > 0 and line[broken.start(1) - 1] in HYPHENS
-    kept = line[-1] != "\u00ad" and _stays(broken[1], tail[0], known, compound)
-    return line[:-1] + ("-" if kept else "") + rest, "" if place < 0 else following[place + 1 :]
+    stays = line[-1] != "\u00ad" and _stays(broken[1], tail[0], known, compound)
+    return line[:-1] + ("-" if stays else "") + rest, "" if place < 0 else following[place + 1 :]
 
 
 def _stays(head: str, tail: str, known: set[str], compound: bool) -> bool:

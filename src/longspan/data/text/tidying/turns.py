@@ -143,8 +143,8 @@ def _is_name(name: str) -> bool:
 def _dialogue(blocks: Sequence[Block], turns_by_block: list[list[Turn]]) -> tuple[set[str], float]:
     """The speakers of a dialogue and the share of it that they say; no speakers where it is none."""
     counts = Counter(turn.name for turns in turns_by_block for turn in turns)
-    kept = [[turn for turn in turns if counts[turn.name] > 1] for turns in turns_by_block]
-    turns = [turn for some in kept for turn in some]
+    repeated = [[turn for turn in turns if counts[turn.name] > 1] for turns in turns_by_block]
+    turns = [turn for some in repeated for turn in some]
     if len({turn.name for turn in turns}) < 2 or len(turns) < FEWEST:
         return set(), 0.0
     alone = sum(turn.alone for turn in turns)
@@ -154,11 +154,11 @@ def _dialogue(blocks: Sequence[Block], turns_by_block: list[list[Turn]]) -> tupl
         frequent = {name for name, count in counts.items() if count > least}
         enough = len(frequent) > 1 and alone >= (ALONE if least > 1 else FEWEST)
         dense = total < LONGEST * alone and len(blocks) < BETWEEN * alone
-        first = next(index for index, some in enumerate(kept) if some)
+        first = next(index for index, some in enumerate(repeated) if some)
         late = sum(len(block.text) for block in blocks[:first]) > total / 2
         return (set(_once_too(counts, turns_by_block, 1.0)) if enough and dense and not late else set()), 1.0
-    said = _said(blocks, kept)
-    spoken = sum(_is_speech(block.text, turn) for block, some in zip(blocks, kept, strict=True) for turn in some)
+    said = _said(blocks, repeated)
+    spoken = sum(_is_speech(block.text, turn) for block, some in zip(blocks, repeated, strict=True) for turn in some)
     if said < SHARE * total or 2 * spoken < len(turns):
         return set(), 0.0
     return set(_once_too(counts, turns_by_block, said / total)), said / total
