@@ -14,9 +14,8 @@ from longspan.characters import mend, mended_note
 from longspan.data.text.blocks import Document
 from longspan.data.text.pdf import lines
 from longspan.data.text.pdf.blocks import Piece, leadings, pieces_of, regions, rows_of
-from longspan.data.text.pdf.layout import laid_out, mend_words
 from longspan.data.text.pdf.lines import Line, around, common_size
-from longspan.data.text.pdf.structure import classify, join, with_whole_formulas
+from longspan.data.text.pdf.structure import classify, join, laid_out, mend_words, with_whole_formulas
 from longspan.errors import InputError
 from longspan.extras import require
 
