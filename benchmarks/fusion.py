@@ -24,7 +24,7 @@ from longspan.attention import FusionConfig, LongformerConfig, RelativeTables, T
 from longspan.attention.fusion import FusionAttention
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.ops import attend
-from longspan.ops.terms import ContentToPosition, PositionToContent
+from longspan.ops.attend.terms import ContentToPosition, PositionToContent
 from longspan.patterns import Window
 from measure import check_close, machine, paired_seconds, peak_bytes, table, write_page
 

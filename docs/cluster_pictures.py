@@ -15,7 +15,7 @@ from matplotlib.colors import to_rgb
 
 from longspan.attention import ClusterConfig, RoutingConfig
 from longspan.extras import require
-from longspan.ops.clusters import sorted_by_cluster
+from longspan.ops.sorted.clusters import sorted_by_cluster
 from longspan.pictures.patterns import COLOURS, INK, PAPER, QUIET
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAtt
 
 from longspan.attention import MECHANISMS, Tokens
 from longspan.errors import InputError
-from longspan.ops.reference import dense_weights
+from longspan.ops.attend.reference import dense_weights
 from longspan.patterns import DrawnBlocks, PlannedBlocks, RandomBlocks
 
 

@@ -9,8 +9,8 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from longspan.attention import CompressedConfig, FullConfig, Tokens
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM
-from longspan.ops.compressed import attend_blocks, seen_blocks
-from longspan.ops.reference import dense_weights
+from longspan.ops.attend.compressed import attend_blocks, seen_blocks
+from longspan.ops.attend.reference import dense_weights
 
 WIDTH, HEADS = 12, 3
 

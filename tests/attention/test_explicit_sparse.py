@@ -11,8 +11,8 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from longspan.attention import ExplicitSparseConfig, FullConfig, Tokens
 from longspan.errors import InputError
-from longspan.ops import top_scores
-from longspan.ops.top_scores import Budget, attend_top, top_weights
+from longspan.ops.sorted import top_scores
+from longspan.ops.sorted.top_scores import Budget, attend_top, top_weights
 
 
 def rows(*values):

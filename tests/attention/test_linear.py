@@ -15,8 +15,8 @@ from longspan.attention.linear import LinearAttention
 from longspan.checkpoints import lengthen
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanModel
-from longspan.ops import causal_sums
-from longspan.ops.linear import attend_linear, elu_features
+from longspan.ops.kernels import causal_sums
+from longspan.ops.kernels.linear import attend_linear, elu_features
 
 HALF, QUARTER = -math.log(2), -math.log(4)
 

@@ -14,8 +14,15 @@ from longspan.attention import FullConfig, PerformerConfig, Tokens, attention_co
 from longspan.checkpoints import lengthen
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanModel
-from longspan.ops.linear import attend_linear, linear_weights
-from longspan.ops.random_features import EPSILON, TOP, draw_directions, key_features, query_features, relu_features
+from longspan.ops.kernels.linear import attend_linear, linear_weights
+from longspan.ops.kernels.random_features import (
+    EPSILON,
+    TOP,
+    draw_directions,
+    key_features,
+    query_features,
+    relu_features,
+)
 from longspan.training.trainer import Borders
 
 WIDTH = 4

@@ -18,9 +18,9 @@ from longspan.attention import ReformerConfig, Tokens
 from longspan.checkpoints import lengthen
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanModel
-from longspan.ops import hashed
 from longspan.ops.attend import attend
-from longspan.ops.hashing import NOWHERE, seeded_normals
+from longspan.ops.sorted import hashed
+from longspan.ops.sorted.hashing import NOWHERE, seeded_normals
 from longspan.patterns import Blocks, Causal
 
 from .conftest import check_drawn_in_training_alone

@@ -13,7 +13,7 @@ from longspan.attention.sinkhorn import _first_best
 from longspan.checkpoints import lengthen
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanModel
-from longspan.ops.sinkhorn import (
+from longspan.ops.sorted.sinkhorn import (
     attend_blocks,
     block_means,
     earlier,

@@ -7,7 +7,7 @@ import torch
 
 from longspan.attention import MECHANISMS, SparseConfig, Tokens
 from longspan.errors import InputError
-from longspan.ops.reference import dense_weights
+from longspan.ops.attend.reference import dense_weights
 
 
 def definition(config, heads, length, causal):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention import Tokens
-from longspan.ops.reference import dense_weights
+from longspan.ops.attend.reference import dense_weights
 
 
 def gathered(module: Any, hidden: Tensor, tokens: Tokens, weights: Tensor) -> Tensor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.ops import blocked
-from longspan.ops.biased import Biased
+from longspan.ops.tiles import blocked
+from longspan.ops.tiles.biased import Biased
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longspan.errors import InputError
-from longspan.ops import attend, blocked
-from longspan.ops.call import Call
-from longspan.ops.kept import KEPT
-from longspan.ops.slots import slots_of_mask
-from longspan.ops.terms import Bias, GlobalKeyBias, PositionBias
-from longspan.ops.tiles import _regular_step, best_layout
+from longspan.ops import attend
+from longspan.ops.attend.call import Call
+from longspan.ops.attend.slots import slots_of_mask
+from longspan.ops.attend.terms import Bias, GlobalKeyBias, PositionBias
+from longspan.ops.layout_cache import KEPT
+from longspan.ops.tiles import blocked
+from longspan.ops.tiles.tiles import _regular_step, best_layout
 from longspan.patterns import (
     Blocks,
     Causal,

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from longspan import attend
-from longspan.ops import biased
-from longspan.ops.biased import Biased
-from longspan.ops.call import checked
-from longspan.ops.split import split
-from longspan.ops.terms import Bias
+from longspan.ops.attend.call import checked
+from longspan.ops.attend.terms import Bias
+from longspan.ops.tiles import biased
+from longspan.ops.tiles.biased import Biased
+from longspan.ops.tiles.split import split
 from longspan.patterns import Causal, Full, Window
 
 QUERIES, KEYS = 53, 67

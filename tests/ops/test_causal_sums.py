@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from longspan.ops import causal_sums
-from longspan.ops.causal_sums import continued, in_chunks
+from longspan.ops.kernels import causal_sums
+from longspan.ops.kernels.causal_sums import continued, in_chunks
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 
-from longspan.ops import clusters as module
-from longspan.ops.balanced import attend_balanced, balanced_weights, members
-from longspan.ops.cluster_steps import continue_clusters
-from longspan.ops.clusters import attend_clusters, cluster_mask, nearest, ranks, sorted_by_cluster
-from longspan.ops.reference import dense_weights
+from longspan.ops.attend.reference import dense_weights
+from longspan.ops.sorted import clusters as module
+from longspan.ops.sorted.balanced import attend_balanced, balanced_weights, members
+from longspan.ops.sorted.cluster_steps import continue_clusters
+from longspan.ops.sorted.clusters import attend_clusters, cluster_mask, nearest, ranks, sorted_by_cluster
 
 OWN = torch.tensor([[[0, 1, 0, -1, 0, 1]]])
 """The clusters of six tokens, the fourth padded."""

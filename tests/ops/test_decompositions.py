@@ -8,7 +8,7 @@ from torch._decomp import decomposition_table
 
 import longspan.ops.decompositions  # noqa: F401 (fills the table)
 from longspan.errors import InputError
-from longspan.ops.pooling import mean_weights, tap_validity
+from longspan.ops.tiles.pooling import mean_weights, tap_validity
 
 OPERATORS = torch.ops.longspan
 PATTERNS = [

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from longspan import attend
-from longspan.ops import dense
-from longspan.ops.call import checked
-from longspan.ops.kept import KEPT
+from longspan.ops.attend import dense
+from longspan.ops.attend.call import checked
+from longspan.ops.layout_cache import KEPT
 from longspan.patterns import Blocks, Causal, Fixed, PerHead, RandomBlocks, Window
 
 LENGTH = 97

@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longspan.ops import hashed
-from longspan.ops.hashed import attend_hashed, hashed_weights, times_seen
-from longspan.ops.hashed_steps import attend_rings, filled, new_rings
-from longspan.ops.hashed_units import Chunks
-from longspan.ops.hashing import buckets_of, draw_rotations, even_share, most_buckets, split
-from longspan.ops.sorted_chunks import attend_sorted, published_times
+from longspan.ops.sorted import hashed
+from longspan.ops.sorted.hashed import attend_hashed, hashed_weights, times_seen
+from longspan.ops.sorted.hashed_steps import attend_rings, filled, new_rings
+from longspan.ops.sorted.hashed_units import Chunks
+from longspan.ops.sorted.hashing import buckets_of, draw_rotations, even_share, most_buckets, split
+from longspan.ops.sorted.sorted_chunks import attend_sorted, published_times
 
 BACK = Chunks(size=2, before=1, after=0, causal=True, scale=1.0, once=True)
 AROUND = Chunks(size=2, before=1, after=1, causal=False, scale=1.0, once=True)

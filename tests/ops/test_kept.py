@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from longspan import attend
-from longspan.ops.kept import ALWAYS, BUDGET, KEPT, OVERHEAD, Kept, kept, weight
-from longspan.ops.tiles import best_layout
+from longspan.ops.layout_cache import ALWAYS, BUDGET, KEPT, OVERHEAD, Kept, kept, weight
+from longspan.ops.tiles.tiles import best_layout
 from longspan.patterns import Fixed, PooledWindow, Window
 
 MEGABYTE = 1 << 20

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.pooling import POOLINGS, pool, pool_reference, pool_shares, slot_mask
+from longspan.ops.tiles.pooling import POOLINGS, pool, pool_reference, pool_shares, slot_mask
 
 
 def naive_pool(

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from longspan.attention import FusionConfig, LongformerConfig, Tokens
 from longspan.ops import attend
-from longspan.ops.pooling import pool, pool_reference
-from longspan.ops.terms import Bias, ContentToPosition, GlobalKeyBias, PositionToContent
+from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, PositionToContent
+from longspan.ops.tiles.pooling import pool, pool_reference
 from longspan.patterns import Full, Pattern, PooledWindow, Window
 
 LENGTH = 300

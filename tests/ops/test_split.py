@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from longspan import attend
-from longspan.ops import blocked, split
-from longspan.ops.call import checked
+from longspan.ops.attend.call import checked
+from longspan.ops.tiles import blocked, split
 from longspan.patterns import Causal, Fixed, PerHead, Strided, Window
 
 LENGTH = 611

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from longspan.errors import InputError
 from longspan.ops import attend
-from longspan.ops.terms import Bias, ContentToPosition, GlobalKeyBias, PositionBias, PositionToContent, Term
-from longspan.ops.tiles import best_layout
+from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, PositionBias, PositionToContent, Term
+from longspan.ops.tiles.tiles import best_layout
 from longspan.patterns import (
     Blocks,
     Causal,
@@ -416,7 +416,7 @@ def test_compiles_and_exports_with_any_length():
             {"globals": torch.zeros(2, 1, dtype=torch.int64)},
             ["GlobalKeyBias", "(2, 3, 8, 1)"],
         ),
-        (torch.zeros(8, 8), {}, ["terms holds Tensor", "longspan.ops.terms"]),
+        (torch.zeros(8, 8), {}, ["terms holds Tensor", "longspan.ops.attend.terms"]),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(term, options, names):

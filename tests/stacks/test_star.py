@@ -19,7 +19,7 @@ from longspan.models import (
     LongspanModel,
 )
 from longspan.models.segments import reach_of
-from longspan.ops.ring import Neighbours, attend_few
+from longspan.ops.attend.ring import Neighbours, attend_few
 from longspan.stacks import Sizes, StarConfig
 
 WIDTH, HEADS = 6, 2

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.errors import InputError
-from longspan.ops.slots import check_slots
+from longspan.ops.attend.slots import check_slots
 from longspan.settings import Dropout, check
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.tokens import Tokens, in_order, rearranged
 from longspan.attention.parts.windows import pairs_within
 from longspan.ops.attend import attend
-from longspan.ops.clusters import sorted_by_cluster
+from longspan.ops.sorted.clusters import sorted_by_cluster
 from longspan.patterns import Blocks, Full
 from longspan.settings import Count, Seed, Share, Whole
 

@@ -15,9 +15,9 @@ from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, in_order, real_first, undone
 from longspan.ops.attend import attend
-from longspan.ops.block_pools import block_mask, block_shares, pool_blocks
-from longspan.ops.compressed import attend_blocks, seen_blocks
-from longspan.ops.reference import dense_weights
+from longspan.ops.attend.compressed import attend_blocks, seen_blocks
+from longspan.ops.attend.reference import dense_weights
+from longspan.ops.tiles.block_pools import block_mask, block_shares, pool_blocks
 from longspan.patterns import Full
 from longspan.settings import Range
 

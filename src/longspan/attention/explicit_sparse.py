@@ -11,8 +11,8 @@ from torch import Tensor
 from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
-from longspan.ops.reference import full_precision
-from longspan.ops.top_scores import Budget, attend_top, top_weights
+from longspan.ops.attend.reference import full_precision
+from longspan.ops.sorted.top_scores import Budget, attend_top, top_weights
 from longspan.settings import Count, Share
 
 
@@ -20,8 +20,8 @@ from longspan.settings import Count, Share
 class ExplicitSparseConfig(AttentionConfig):
     """A query attends to the `top_k` keys with the highest scores in each head; what ties with the last of them stays.
 
-    Scores tie when they are equal up to rounding, within 32 units of it (`longspan.ops.top_scores.ROUNDING`): so tokens
-    that repeat each other stay or go together, alone, padded, in a batch and step by step. In half precision the
+    Scores tie when they are equal up to rounding, within 32 units of it (`longspan.ops.sorted.top_scores.ROUNDING`): so
+    tokens that repeat each other stay or go together, alone, padded, in a batch and step by step. In half precision the
     projections are rounded to it before they are compared, by which equal tokens may come apart.
 
     All pairs are scored: this is a method for quality, not for long texts. Memory is linear all the same, since scores

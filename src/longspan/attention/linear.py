@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from longspan.attention.parts.kernel import KernelAttention, KernelConfig
-from longspan.ops.linear import elu_features
+from longspan.ops.kernels.linear import elu_features
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from longspan.attention.base import AttentionConfig
 from longspan.attention.full import FullConfig
 from longspan.attention.parts.kernel import KernelAttention, KernelConfig
 from longspan.errors import InputError
-from longspan.ops.random_features import EPSILON, draw_directions, key_features, query_features, relu_features
+from longspan.ops.kernels.random_features import EPSILON, draw_directions, key_features, query_features, relu_features
 from longspan.settings import Count, Range
 
 

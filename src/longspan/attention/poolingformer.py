@@ -18,7 +18,7 @@ from longspan.attention.parts.windowed import WindowedAttention
 from longspan.attention.parts.windows import WindowedConfig, pairs_within, shifted
 from longspan.errors import InputError
 from longspan.ops.attend import attend
-from longspan.ops.pooling import pool, pool_shares, slot_mask
+from longspan.ops.tiles.pooling import pool, pool_shares, slot_mask
 from longspan.patterns import PooledWindow, Window
 from longspan.settings import Range, Whole
 

@@ -15,17 +15,17 @@ from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.hashed import HashedAttention, Vectors
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
-from longspan.ops.hashed import attend_hashed, hashed_weights, unit
-from longspan.ops.hashed_steps import attend_rings, filled, new_rings
-from longspan.ops.hashed_units import Chunks
-from longspan.ops.hashing import (
+from longspan.ops.sorted.hashed import attend_hashed, hashed_weights, unit
+from longspan.ops.sorted.hashed_steps import attend_rings, filled, new_rings
+from longspan.ops.sorted.hashed_units import Chunks
+from longspan.ops.sorted.hashing import (
     MOST_BUCKETS,
     MOST_PER_HASH,
     even_share,
     published_factors,
     split,
 )
-from longspan.ops.sorted_chunks import attend_sorted, published_times
+from longspan.ops.sorted.sorted_chunks import attend_sorted, published_times
 from longspan.settings import Count, Range, Seed, Whole
 
 if TYPE_CHECKING:

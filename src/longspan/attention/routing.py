@@ -15,10 +15,10 @@ from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windows import pairs_within
 from longspan.errors import InputError
 from longspan.ops.attend import attend
-from longspan.ops.balanced import attend_balanced, balanced_weights
-from longspan.ops.cluster_steps import LastOfClusters, continue_clusters
-from longspan.ops.clusters import attend_clusters, cluster_mask
-from longspan.ops.reference import dense_mask, dense_weights
+from longspan.ops.attend.reference import dense_mask, dense_weights
+from longspan.ops.sorted.balanced import attend_balanced, balanced_weights
+from longspan.ops.sorted.cluster_steps import LastOfClusters, continue_clusters
+from longspan.ops.sorted.clusters import attend_clusters, cluster_mask
 from longspan.patterns import Window
 from longspan.settings import Count, Range, Seed, Share, Whole
 

@@ -17,8 +17,16 @@ from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, real_first, undone
 from longspan.errors import InputError
 from longspan.ops.attend import attend
-from longspan.ops.reference import full_precision
-from longspan.ops.sinkhorn import NOTHING, attend_blocks, block_means, block_weights, earlier, means_so_far, sinkhorn
+from longspan.ops.attend.reference import full_precision
+from longspan.ops.sorted.sinkhorn import (
+    NOTHING,
+    attend_blocks,
+    block_means,
+    block_weights,
+    earlier,
+    means_so_far,
+    sinkhorn,
+)
 from longspan.patterns import Causal
 from longspan.settings import Count, Range
 

@@ -18,8 +18,8 @@ from longspan.attention.parts.places import Places
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
 from longspan.ops.attend import attend
-from longspan.ops.reference import dense_mask, dense_weights
-from longspan.ops.terms import Bias
+from longspan.ops.attend.reference import dense_mask, dense_weights
+from longspan.ops.attend.terms import Bias
 from longspan.settings import Count, Range
 
 Member = Literal["vanilla", "dense", "random", "fixed_random", "factorised_dense", "factorised_random"]

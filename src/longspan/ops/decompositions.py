@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch._decomp import register_decomposition
 
-import longspan.ops.pooling  # noqa: F401 (importing it defines the operators)
+import longspan.ops.tiles.pooling  # noqa: F401 (importing it defines the operators)
 from longspan.errors import InputError
-from longspan.ops.blocked_operator import call_of
-from longspan.ops.hashed import hashed_weights
-from longspan.ops.hashed_units import Chunks
-from longspan.ops.reference import attend_reference
-from longspan.ops.sinkhorn import plain_blocks
+from longspan.ops.attend.reference import attend_reference
+from longspan.ops.sorted.hashed import hashed_weights
+from longspan.ops.sorted.hashed_units import Chunks
+from longspan.ops.sorted.sinkhorn import plain_blocks
+from longspan.ops.tiles.blocked_operator import call_of
 
 
 @register_decomposition(torch.ops.longspan.blocked_attention.default)

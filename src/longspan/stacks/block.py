@@ -18,7 +18,7 @@ from longspan.attention import Attention, Tokens
 from longspan.attention.base import State
 from longspan.attention.parts.tokens import in_order
 from longspan.errors import InputError
-from longspan.ops.reference import full_precision
+from longspan.ops.attend.reference import full_precision
 from longspan.settings import show
 
 PLAIN_ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}

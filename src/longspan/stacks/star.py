@@ -14,7 +14,7 @@ from torch.nn import functional
 from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.ops import attend
-from longspan.ops.ring import Neighbours, attend_few
+from longspan.ops.attend.ring import Neighbours, attend_few
 from longspan.patterns import Full
 from longspan.stacks.base import Layers, Sizes, StackConfig
 from longspan.stacks.block import Block, Kept

@@ -14,7 +14,7 @@ from longspan.attention import Tokens, attention_config
 from longspan.attention.layers import plain_spec
 from longspan.attention.parts.tokens import in_order, undone
 from longspan.errors import InputError
-from longspan.ops.segments import covering, pool_segments, segment_count, segment_weights
+from longspan.ops.tiles.segments import covering, pool_segments, segment_count, segment_weights
 from longspan.settings import Count, Range, Whole
 from longspan.stacks.base import Besides, Sizes, StackConfig
 from longspan.stacks.block import Block, Kept

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.parts.projected import ProjectedAttention
-from longspan.ops.clusters import nearest
-from longspan.ops.reference import full_precision
+from longspan.ops.attend.reference import full_precision
+from longspan.ops.sorted.clusters import nearest
 
 
 class Centroids(nn.Module):

@@ -13,7 +13,7 @@ from longspan.attention.base import State
 from longspan.attention.parts.tokens import Tokens, in_order, real_first, rearranged, undone
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.ops.attend import attend
-from longspan.ops.reference import dense_weights
+from longspan.ops.attend.reference import dense_weights
 from longspan.patterns import Pattern
 
 PAIRS = 1 << 20

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
-from longspan.ops.hashing import (
+from longspan.ops.attend.reference import full_precision
+from longspan.ops.sorted.hashing import (
     MOST_PER_HASH,
     NOWHERE,
     buckets_of,
@@ -22,7 +23,6 @@ from longspan.ops.hashing import (
     seeded_normals,
     split,
 )
-from longspan.ops.reference import full_precision
 
 
 class Vectors(NamedTuple):

@@ -11,7 +11,7 @@ from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
-from longspan.ops.linear import attend_linear, linear_weights
+from longspan.ops.kernels.linear import attend_linear, linear_weights
 
 if TYPE_CHECKING:
     pass

@@ -13,7 +13,7 @@ from longspan.attention.base import State
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
-from longspan.ops.term_tiles import bounds
+from longspan.ops.tiles.term_tiles import bounds
 from longspan.patterns import Pattern, PerHead, Window
 
 ANY = sys.maxsize // 2

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from longspan.attention.base import Attention, AttentionConfig, State
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend import attend
-from longspan.ops.reference import dense_mask, dense_weights
-from longspan.ops.terms import Term
+from longspan.ops.attend.reference import dense_mask, dense_weights
+from longspan.ops.attend.terms import Term
 from longspan.patterns import Pattern
 
 

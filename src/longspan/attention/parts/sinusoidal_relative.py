@@ -20,9 +20,9 @@ from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.offsets import ANY, OffsetAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
-from longspan.ops.reference import full_precision
+from longspan.ops.attend.reference import full_precision
+from longspan.ops.attend.terms import Bias, ContentToPosition, Term, content_scores
 from longspan.ops.sinusoids import distance_sinusoids, rows_of_pairs
-from longspan.ops.terms import Bias, ContentToPosition, Term, content_scores
 from longspan.patterns import Window
 from longspan.settings import Count, Dropout
 

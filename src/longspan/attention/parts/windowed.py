@@ -13,9 +13,9 @@ from longspan.attention.base import State
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend import attend
-from longspan.ops.reference import full_precision
-from longspan.ops.slots import gather_slots, mask_of_slots
-from longspan.ops.terms import Term
+from longspan.ops.attend.reference import full_precision
+from longspan.ops.attend.slots import gather_slots, mask_of_slots
+from longspan.ops.attend.terms import Term
 from longspan.patterns import Full, Pattern, PerHead, Window
 
 

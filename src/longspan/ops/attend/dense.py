@@ -1,0 +1,214 @@
+"""PyTorch's own attention kernel, for full attention and for inputs so short that skipping tiles saves nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longspan.ops.attend.call import Call
+from longspan.ops.attend.reference import full_precision
+from longspan.ops.attend.slots import mask_of_slots
+from longspan.ops.layout_cache import kept
+from longspan.ops.tiles.split import two_sets
+from longspan.ops.tiles.tiles import best_layout, least_cost
+from longspan.patterns import Causal, Full, Pattern
+
+DENSE_PAIRS = 1 << 20
+"""Above this many query–key pairs a dense mask is never made."""
+MASK_PAIRS = 1 << 16
+"""Up to so many pairs a causal mask costs less than to do without."""
+HIDING = 2.0**12
+"""The square of it, scaled, is what hidden keys score less: enough for weights of 0, and little enough that the scores
+of a query that sees nothing keep the digits by which its gradients are finite."""
+MASK_NUMBERS = 1 << 23
+"""Most numbers of a mask that rows or heads have for themselves."""
+HEADS_NUMBERS = 1 << 22
+"""Most numbers of a mask that each head has for itself: several layers with patterns of their own fit what is kept, and
+computing it again in each call would cost more than tiles do."""
+SCORE_COST, TILE_COST, APART_COST, CALL_COST = 1.4, 180, 500, 40_000
+"""What tiles cost in pairs of the dense kernel: a score of theirs, the steps for a query where its keys are one set or
+two sets, and for a call; fitted to windows and to patterns of two sets, of 256 to 1,024 tokens."""
+STRIP = 256
+"""Queries of a run in which the dense kernel leaves out the keys before the first and after the last that it sees."""
+MIXED_SHARE = 0.3
+"""Share of the pairs that tiles would compute, from which the dense kernel is cheaper where heads have tiles of their
+own, or global keys and rows come besides."""
+SHORT = 160
+"""Up to so many keys the kernel of the CPU goes back faster in float32 than in half precision: 3 times as fast at 16,
+1.6 times at 100."""
+
+
+def full_serves(call: Call) -> bool:
+    """Whether PyTorch's kernel computes a call: full attention, and causal attention but over long padded inputs with
+    dropout, for which the kernel of the CPU keeps all weights. A compiled graph must serve every length."""
+    if isinstance(call.pattern, Full):
+        return True
+    if not isinstance(call.pattern, Causal) or not call.is_square:
+        return False
+    if call.key_mask is None or not call.dropout_prob or call.query.is_cuda:
+        return True
+    return not torch.compiler.is_compiling() and call.query.shape[2] ** 2 <= DENSE_PAIRS
+
+
+def scaled(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
+    """PyTorch's kernel, in the precision in which its backward pass is fastest."""
+    short = query.device.type == "cpu" and query.dtype in (torch.bfloat16, torch.float16) and query.requires_grad
+    if not short or torch.compiler.is_compiling() or key.shape[2] > SHORT:
+        return F.scaled_dot_product_attention(query, key, value, **options)
+    mask = options.get("attn_mask")
+    if mask is not None and mask.dtype != torch.bool:
+        options["attn_mask"] = mask.float()
+    with full_precision(query):
+        found = F.scaled_dot_product_attention(query.float(), key.float(), value.float(), **options)
+    return found.to(query.dtype)
+
+
+def attend_full(call: Call) -> Tensor:
+    """Full or causal attention without terms and globals; rows without any real key give zeros."""
+    inputs, causal = (call.query, call.key, call.value), isinstance(call.pattern, Causal)
+    if call.key_mask is None:
+        return scaled(*inputs, dropout_p=call.dropout_prob, is_causal=causal, scale=call.scale)
+    seen, length = call.key_mask[:, None, None, :], call.query.shape[2]
+    if not causal:
+        return _attend_seen(call, seen)
+    if torch.compiler.is_compiling() or length**2 > MASK_PAIRS:
+        return _attend_causal(call, call.key_mask)
+    return _attend_seen(call, seen & Causal().dense(length).to(call.query.device))
+
+
+def _attend_causal(call: Call, key_mask: Tensor) -> Tensor:
+    """Causal attention over padded keys, without a mask of all pairs: one more number in each query and key hides a
+    key by a score so low that its weight is exactly 0."""
+    query, key, value = call.query, call.key, call.value
+    width = max(query.shape[-1], value.shape[-1])  # the kernel of linear memory wants one width for all
+    low = torch.zeros(key_mask.shape, dtype=key.dtype, device=key.device).masked_fill(~key_mask, -HIDING)
+    low = low[:, None, :, None].expand(*key.shape[:3], 1)
+    high = query.new_full((), HIDING).expand(*query.shape[:3], 1)
+    query, key = (F.pad(each, (0, width - each.shape[-1])) for each in (query, key))
+    mixed = F.scaled_dot_product_attention(
+        torch.cat([query, high], dim=-1),
+        torch.cat([key, low], dim=-1),
+        F.pad(value, (0, width + 1 - value.shape[-1])),
+        dropout_p=call.dropout_prob,
+        is_causal=True,
+        scale=call.scale,
+    )
+    sees = key_mask.cumsum(1)[:, None, :, None] > 0
+    return mixed[..., : value.shape[-1]] * sees
+
+
+def attend_dense(call: Call) -> Tensor:
+    """Attention with the whole mask of a pattern and of the global tokens, for short inputs, without terms and
+    dropout."""
+    query, slots, key_mask = call.query, call.slots, call.key_mask
+    alike = slots is None or (len(slots) > 0 and bool((slots == slots[:1]).all()))
+    named = () if slots is None or not alike else tuple(slots[0].tolist())
+    sizes = (query.shape[2], call.key.shape[2], call.query_offset)
+    mask, seen, some_empty = _mask_of(call.pattern, named, call.global_rows, *sizes, query.dtype, query.device)
+    if alike and key_mask is None and not some_empty:
+        strips = [_WHOLE] if slots is not None else _strips_of(call.pattern, *sizes)
+        found = [_attend_strip(call, mask, *strip) for strip in strips]
+        return found[0] if len(found) == 1 else torch.cat(found, 2)
+    if slots is not None and not alike:
+        seen = _with_globals(seen, slots, call.global_rows)
+    return _attend_seen(call, seen if key_mask is None else seen & key_mask[:, None, None, :])
+
+
+def _attend_strip(call: Call, mask: Tensor | None, rows: slice, keys: slice) -> Tensor:
+    """What some queries gather of the keys that one of them sees."""
+    own = None if mask is None else mask[:, :, rows, keys]
+    return scaled(call.query[:, :, rows], call.key[:, :, keys], call.value[:, :, keys], attn_mask=own, scale=call.scale)
+
+
+_WHOLE = (slice(None), slice(None))
+
+
+@kept
+def _strips_of(pattern: Pattern, queries: int, keys: int, query_offset: int) -> list[tuple[slice, slice]]:
+    """Runs of queries, each with the keys from the first to the last that it sees: all in one, unless several save a
+    fifth of the pairs."""
+    if pattern.heads or queries <= STRIP:
+        return [_WHOLE]
+    seen, found = pattern.dense(queries, keys, query_offset=query_offset), []
+    for start in range(0, queries, STRIP):
+        columns = seen[start : start + STRIP].any(0).nonzero()[:, 0]
+        first, last = (int(columns[0]), int(columns[-1]) + 1) if len(columns) else (0, keys)
+        found.append((slice(start, min(start + STRIP, queries)), slice(first, last)))
+    return found if _pairs_of(found) <= 0.8 * queries * keys else [_WHOLE]
+
+
+def _pairs_of(strips: list[tuple[slice, slice]]) -> int:
+    return sum((rows.stop - rows.start) * (keys.stop - keys.start) for rows, keys in strips)
+
+
+def _with_globals(seen: Tensor, slots: Tensor, global_rows: bool) -> Tensor:
+    """What `(…, T, S)` shows, and what global tokens `(B or 1, G)` see and are seen by."""
+    is_global = mask_of_slots(slots, seen.shape[3])[:, None]
+    seen = seen | is_global[:, :, None, :]
+    return seen | is_global[..., None] if global_rows else seen
+
+
+def _attend_seen(call: Call, seen: Tensor) -> Tensor:
+    """Attention under a bool mask; a row that sees nothing is computed over all keys, then set to zero."""
+    empty = ~seen.any(dim=-1, keepdim=True)
+    options = {"attn_mask": seen | empty, "dropout_p": call.dropout_prob, "scale": call.scale}
+    return scaled(call.query, call.key, call.value, **options) * ~empty
+
+
+@kept
+def _mask_of(
+    pattern: Pattern,
+    slots: tuple[int, ...],
+    global_rows: bool,
+    queries: int,
+    keys: int,
+    query_offset: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[Tensor | None, Tensor, bool]:
+    """The mask to add, or none where all is seen, the bool mask (both `(1, H or 1, T, S)`), and whether some row sees
+    nothing. With a mask for each head only the bool one is kept, a quarter as large."""
+    seen = pattern.dense(queries, keys, query_offset=query_offset)
+    seen = (seen if pattern.heads else seen[None])[None].to(device)
+    if slots:
+        seen = _with_globals(seen, torch.tensor([slots], device=device), global_rows)
+    if bool(seen.all()):
+        return None, seen, False
+    mask = seen
+    if not pattern.heads:
+        mask = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -math.inf)
+    return mask, seen, not bool(seen.any(dim=-1).all())
+
+
+def dense_is_cheaper(call: Call) -> bool:
+    """Whether the tiles of a pattern cover so much of a short input that the dense kernel wins.
+
+    A compiled graph must serve every length and keeps to the tiles.
+    """
+    (batch, _, queries), keys = call.query.shape[:3], call.key.shape[2]
+    pairs, heads = queries * keys, call.pattern.heads or 1
+    if torch.compiler.is_compiling() or not 0 < pairs <= DENSE_PAIRS:
+        return False
+    rows = 1 if call.key_mask is None and call.slots is None else batch
+    if rows * heads * pairs > MASK_NUMBERS or (heads > 1 and heads * pairs > HEADS_NUMBERS):
+        return False
+    if heads == 1 and call.slots is None:
+        sizes = (call.pattern, queries, keys, call.query_offset)
+        strips, tiling = _strips_of(*sizes), best_layout(*sizes, call.query.device)
+        computed = pairs if len(strips) == 1 or call.key_mask is not None else _pairs_of(strips)
+        fixed = APART_COST if two_sets(call.pattern) and call.is_square else TILE_COST
+        return SCORE_COST * tiling.scores + fixed * queries + CALL_COST >= computed
+    beside = call.beside * (queries + call.global_rows * keys)
+    return _tiles_of_heads(call.pattern, queries, keys, call.query_offset) + beside >= MIXED_SHARE * pairs
+
+
+@kept
+def _tiles_of_heads(pattern: Pattern, queries: int, keys: int, query_offset: int) -> float:
+    """What the tiles of a head cost on average."""
+    patterns = [pattern.head(index) for index in range(pattern.heads or 1)]
+    costs = {each: least_cost(each, queries, keys, query_offset) for each in set(patterns)}
+    return sum(costs[each] for each in patterns) / len(patterns)

@@ -1,0 +1,1 @@
+"""Attention as sums over features: linear in the length without any tile of scores."""

@@ -1,0 +1,175 @@
+"""Attention among tokens of one bucket, over several rounds of hashing: the dense reference, and who computes it fast.
+
+The tokens of a bucket, in the order of their positions, make chunks of m. A query sees its own chunk and those before
+(and after) it in its bucket, itself excepted, in every round; the rounds are one softmax over all that is seen in any
+of them. A later token never changes the chunk of an earlier one. Source: Kitaev et al. 2020, arXiv 2001.04451, section
+2 and appendix A, whose chunks run on over the borders of buckets instead.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longspan.ops.attend.reference import dense_weights, full_precision
+from longspan.ops.sorted.hashed_operator import attend_units
+from longspan.ops.sorted.hashed_units import Chunks
+from longspan.ops.sorted.hashing import EPSILON, NOWHERE
+from longspan.ops.transforms import needs_reference
+
+SHORT = 128
+"""Up to so many tokens all pairs are computed."""
+SPAN = 1 << 31
+"""More than there are chunks in a bucket."""
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Vectors of length 1 along the last dimension: what a shared query is as a key."""
+    wide = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+    return wide * (wide.square().sum(-1, keepdim=True) + EPSILON * wide.shape[-1]).rsqrt()
+
+
+def times_seen(ids: Tensor, chunks: Chunks) -> Tensor:
+    """In how many rounds each query sees each key, by comparing all pairs: `(B, H, R, T)` → `(B, H, T, T)`."""
+    same = (ids[..., :, None] == ids[..., None, :]) & (ids != NOWHERE)[..., None]
+    chunk = same.tril(-1).sum(-1) // chunks.size
+    offset = chunk[..., None, :] - chunk[..., :, None]
+    times = (same & (offset >= -chunks.before) & (offset <= chunks.after)).sum(2)
+    places = torch.arange(ids.shape[-1], device=ids.device)
+    return times * chunks.allow(places[:, None], places)
+
+
+def hashed_weights(
+    query: Tensor, ids: Tensor, chunks: Chunks, times: Tensor | None = None, key: Tensor | None = None
+) -> Tensor:
+    """The dense reference: weights `(B, H, T, T)` of queries `(B, H, T, D)` whose buckets are `(B, H, R, T)`, on the
+    keys, by default the queries at length 1.
+
+    A query that sees nothing attends to itself; padding has no weights.
+    """
+    times = times_seen(ids, chunks) if times is None else times
+    bias = None if chunks.once else times.clamp(min=1).to(torch.promote_types(query.dtype, torch.float32)).log()
+    weights = dense_weights(query, unit(query) if key is None else key, times > 0, scale=chunks.scale, bias=bias)
+    alone = (times.sum(-1) == 0) & (ids[:, :, 0] != NOWHERE)
+    return weights + torch.diag_embed(alone.to(weights.dtype))
+
+
+def ranks_in_buckets(ids: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """How many earlier tokens are in each token's bucket, `(…, T)`, and how many each bucket holds, `(…, most + 1)`:
+    the last count is that of padding."""
+    ids = torch.where(ids == NOWHERE, most, ids)
+    ordered, order = ids.sort(dim=-1, stable=True)
+    counts = ids.new_zeros(*ids.shape[:-1], most + 1).scatter_add(-1, ids, torch.ones_like(ids))
+    starts = counts.cumsum(-1) - counts
+    ranks = torch.arange(ids.shape[-1], device=ids.device) - starts.gather(-1, ordered)
+    return torch.zeros_like(ids).scatter(-1, order, ranks), counts
+
+
+def codes_of(ids: Tensor, ranks: Tensor, size: int) -> Tensor:
+    """One number for bucket and chunk, `(…, T)`: those of neighbouring chunks of a bucket are neighbours, no others
+    are."""
+    return torch.where(ids == NOWHERE, -SPAN, ids * SPAN + torch.div(ranks, size, rounding_mode="floor"))
+
+
+def in_reach(query_codes: Tensor, key_codes: Tensor, chunks: Chunks) -> Tensor:
+    """Whether the chunk of a key is one that the query sees, of codes that broadcast."""
+    return (key_codes >= query_codes - chunks.before) & (key_codes <= query_codes + chunks.after)
+
+
+def attend_hashed(
+    query: Tensor,
+    value: Tensor,
+    ids: Tensor,
+    chunks: Chunks,
+    *,
+    most: int,
+    dropout_prob: float = 0.0,
+    key: Tensor | None = None,
+) -> Tensor:
+    """Attention of queries over the keys of their buckets: `(B, H, T, D)` → `(B, H, T, D)`; padding gives zeros.
+
+    Args:
+        query: `(B, H, T, D)`.
+        value: `(B, H, T, D)`.
+        ids: `(B, H, R, T)` int64, the bucket of every token in every round, −1 for padding.
+        chunks: what a query sees of them.
+        most: a bound on the number of buckets.
+        dropout_prob: probability of dropping an attention weight.
+        key: `(B, H, T, D)` where `chunks` are not `shared`; else the queries at length 1.
+    """
+    if needs_reference(query, value, key):
+        return _dense(query, value, hashed_weights(query, ids, chunks, key=key), dropout_prob)
+    if not torch.compiler.is_compiling() and most == 1:
+        ids = ids[:, :, :1]  # every round shows the same
+    if not torch.compiler.is_compiling() and ids.shape[-1] <= SHORT:
+        return _attend_short(query, key, value, ids, chunks, most, dropout_prob)
+    return attend_units(query, key, value, ids, chunks, most=most, dropout_prob=dropout_prob)
+
+
+def _attend_short(
+    query: Tensor, key: Tensor | None, value: Tensor, ids: Tensor, chunks: Chunks, most: int, dropout_prob: float
+) -> Tensor:
+    """As `attend_hashed`, by PyTorch's kernel with a mask of all pairs."""
+    if not value.numel():
+        return value.clone()
+    wide, padding = torch.promote_types(query.dtype, torch.float32), ids[:, :, 0] == NOWHERE
+    with torch.no_grad():
+        times = _times(ids, chunks, most, wide)
+        alone = times.sum(-1) == 0
+        times.diagonal(dim1=-2, dim2=-1).add_(alone)
+        mask = (times.clamp_(max=1) if chunks.once else times).log_()
+    with full_precision(query):
+        found = F.scaled_dot_product_attention(
+            query.to(wide),
+            unit(query) if key is None else key.to(wide),
+            value.to(wide),
+            attn_mask=mask,
+            dropout_p=dropout_prob,
+            scale=chunks.scale,
+        )
+    return found.masked_fill(padding[..., None], 0).to(value.dtype)
+
+
+def _times(ids: Tensor, chunks: Chunks, most: int, dtype: torch.dtype) -> Tensor:
+    """`times_seen` as numbers, which a processor compares faster than bools."""
+    length, chunk = ids.shape[-1], -(-ids.shape[-1] // chunks.size)
+    if most == 1 and chunk <= 1 + (chunks.before if chunks.causal else min(chunks.before, chunks.after)):
+        # All see all, and every head and round the same.
+        real = (ids[:, :1, 0] != NOWHERE).to(dtype)[:, :, None]
+        return _others(real.expand(-1, -1, length, -1).clone(), chunks)
+    reach = [min(each, length // chunks.size + 1) for each in (chunks.before, chunks.after)]
+    ranks, _ = ranks_in_buckets(ids, most)
+    apart = length // chunks.size + sum(reach) + 1
+    codes = (ids * apart + torch.div(ranks, chunks.size, rounding_mode="floor")).to(dtype)
+    codes = codes.masked_fill_(ids == NOWHERE, torch.nan)
+    times = codes.new_zeros(*ids.shape[:2], length, length)
+    for each in codes.unbind(2):
+        # −b ≤ key − query ≤ a is |key − query − (a − b) / 2| ≤ (a + b) / 2.
+        away = each[..., None, :] - (each + (reach[1] - reach[0]) / 2)[..., None]
+        times.add_(away.abs_().le_(sum(reach) / 2))
+    return _others(times, chunks)
+
+
+def _others(times: Tensor, chunks: Chunks) -> Tensor:
+    """0 at the token itself where queries are keys too, and in the causal form at what comes later."""
+    if chunks.causal:
+        return times.tril_(-1 if chunks.shared else 0)
+    if chunks.shared:
+        times.diagonal(dim1=-2, dim2=-1).zero_()
+    return times
+
+
+def times_of_codes(codes: Tensor, chunks: Chunks) -> Tensor:
+    """`times_seen`, from codes `(B, H, R, T)`, one round after the other."""
+    times = torch.zeros((), dtype=torch.int8, device=codes.device)
+    for each in codes.unbind(2):
+        near = in_reach(each[..., None], each[..., None, :], chunks)
+        times = times + (near & (each != -SPAN)[..., None]).to(torch.int8)
+    places = torch.arange(codes.shape[-1], device=codes.device)
+    return times * chunks.allow(places[:, None], places)
+
+
+def _dense(query: Tensor, value: Tensor, weights: Tensor, dropout_prob: float) -> Tensor:
+    with full_precision(query):
+        return (F.dropout(weights, dropout_prob) @ value.to(weights.dtype)).to(value.dtype)

@@ -1,0 +1,304 @@
+"""Attention within buckets, piece by piece: forward, and backward that recomputes the weights.
+
+The rounds follow each other. What a token has gathered so far, and the largest score and the sum of weights of that,
+are put together with what it gathers in the next round, so that no round is kept. A key that an earlier round has shown
+is taken out of the later ones. Masks are numbers here: for a processor, comparing into bools is the slower way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from longspan.ops.attend.reference import full_precision
+from longspan.ops.sorted.hashed_units import Chunks, Piece, Round
+from longspan.ops.sorted.hashing import EPSILON, NOWHERE
+from longspan.ops.tiles.tile_memory import Buffers
+
+LEAST = 0.95
+"""Exponents are cut off at so much of the one that gives the smallest normal number."""
+
+
+def forward(
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor,
+    ids: Tensor,
+    chunks: Chunks,
+    most: int,
+    dropout_prob: float,
+    seed: int,
+) -> tuple[Tensor, Tensor]:
+    """What every token gathers, `(B, T, H, D)`, and the logarithm of its sum of weights, `(B·T·H,)`: ∞ where it saw
+    nothing.
+
+    Args:
+        query: `(B, T, H, D)`.
+        key: `(B, T, H, D)`; `None` for the queries, at length 1.
+        value: `(B, T, H, D)`.
+        ids: `(B, H, R, T)` int64, the bucket of every token in every round, −1 for padding.
+        chunks: what a query sees of them.
+        most: a bound on the number of buckets.
+        dropout_prob: probability of dropping an attention weight.
+        seed: of the dropped ones.
+    """
+    with full_precision(query):
+        return _Run(query, key, value, ids, chunks, most, dropout_prob, seed).forward()
+
+
+def backward(
+    grad: Tensor,
+    output: Tensor,
+    logs: Tensor,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor,
+    ids: Tensor,
+    chunks: Chunks,
+    most: int,
+    dropout_prob: float,
+    seed: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of query, value and key, for what `forward` gave; without a key an empty one."""
+    with full_precision(query):
+        return _Run(query, key, value, ids, chunks, most, dropout_prob, seed).backward(grad, output, logs)
+
+
+class _Run:
+    """One problem, and the working memory of its pieces."""
+
+    def __init__(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor,
+        ids: Tensor,
+        chunks: Chunks,
+        most: int,
+        dropout_prob: float,
+        seed: int,
+    ) -> None:
+        (batch, length, heads, _), device = query.shape, query.device
+        self.shape, self.ids, self.chunks, self.most, self.dropout_prob = value.shape, ids, chunks, most, dropout_prob
+        self.query, self.value = query.reshape(-1, query.shape[-1]), value.reshape(-1, value.shape[-1])
+        self.key = None if key is None else key.reshape(-1, key.shape[-1])
+        self.buffers = Buffers(query)
+        self.wide = self.buffers.wide
+        rows = torch.arange(batch * length * heads, device=device).view(batch, length, heads)
+        self.rows = rows.transpose(1, 2).flatten()
+        self.norms = torch.empty(0)
+        if self.key is None:
+            self.norms = _sums(self.query, self.query, self.wide).add_(EPSILON * query.shape[-1]).rsqrt_()
+        self.codes: list[Tensor] = []
+        # The farthest chunks there are bound what is seen.
+        self.reach = tuple(min(each, length // chunks.size + 1) for each in (chunks.before, chunks.after))
+        self.generator = None
+        if dropout_prob:
+            self.generator = torch.Generator(device)
+            self.generator.manual_seed(seed)
+
+    def rounds(self) -> Iterator[tuple[int, Piece]]:
+        """The pieces of all rounds, each with the number of its round."""
+        if not self.ids.numel():
+            return
+        for number, ids in enumerate(self.ids.unbind(2)):
+            each = Round(ids, self.rows, self.chunks, self.most)
+            for piece in each.pieces():
+                yield number, piece
+            if self.chunks.once and number < self.ids.shape[2] - 1:
+                self.codes.append(each.codes(sum(self.reach), self.wide))
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        count = len(self.rows)
+        # The last row takes what no query is.
+        gathered = self.value.new_zeros(count + 1, self.value.shape[-1], dtype=self.wide)
+        sums, tops = (self.value.new_zeros(count + 1, dtype=self.wide) for _ in range(2))
+        for number, piece in self.rounds():
+            query, keys, _ = self._vectors(piece)
+            scores = self._scores(query, keys, piece)
+            top = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(self.wide).min)
+            weights = self._weights(scores, top, piece)
+            total = weights.sum(-1).flatten()
+            kept = self._kept(weights)
+            mixed = self._product("mixed", weights if kept is None else weights.mul_(kept), self._values(piece))
+            found = mixed.flatten(0, 1), total, top.flatten()
+            self._put(found, (gathered, sums, tops), piece, again=number > 0)
+        gathered, sums, tops = gathered[:count], sums[:count], tops[:count]
+        output = gathered.div_(sums.clamp(min=torch.finfo(self.wide).tiny)[:, None])
+        nothing = sums == 0
+        logs, alone = tops.add_(sums.log()).masked_fill_(nothing, torch.inf), self._alone(nothing)
+        if alone is not None:
+            rows, share = alone
+            output[rows] = self.value[rows].to(self.wide) * share
+        return output.to(self.value.dtype).view(self.shape), logs
+
+    def _put(self, found: tuple[Tensor, ...], totals: tuple[Tensor, ...], piece: Piece, *, again: bool) -> None:
+        """Add what queries have gathered to their totals: vectors, sums of weights, and the scores that both are
+        relative to."""
+        mixed, total, top = found
+        gathered, sums, tops = totals
+        rows = piece.queries
+        if again:
+            old = tops[rows]
+            highest = torch.maximum(old, top)
+            before, now = old.sub_(highest).exp_(), top.sub_(highest).exp_()
+            mixed = mixed.mul_(now[:, None]).addcmul_(gathered.index_select(0, rows), before[:, None])
+            total, top = total.mul_(now).addcmul_(sums[rows], before), highest
+        if piece.no_query is not None:
+            rows = rows.masked_fill(piece.no_query, len(tops) - 1)
+        gathered.index_copy_(0, rows, mixed)
+        sums.scatter_(0, rows, total)
+        tops.scatter_(0, rows, top)
+
+    def backward(self, grad: Tensor, output: Tensor, logs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """With weights P, outputs O = PV: dV = PᵀdO, dS = P∘(dO Vᵀ − rowsum(dO∘O)), dQ = dS K, dK = dSᵀQ, and for
+        a key k = rq at length 1, dq = r(dk − r²q(q·dk))."""
+        grad = grad.reshape(-1, grad.shape[-1])
+        given = self.query, self.value, self.query.new_empty(()) if self.key is None else self.key
+        grads = tuple(each.new_zeros(each.shape, dtype=self.wide) for each in given)
+        inner = _sums(grad, output.reshape(grad.shape), self.wide)
+        for _, piece in self.rounds():
+            self._backward_piece(piece, grad, inner, logs, grads)
+        alone = self._alone(logs == torch.inf)
+        if alone is not None:
+            rows, share = alone
+            grads[1][rows] += grad[rows] * share
+        to_query, to_value, to_key = (each.to(self.value.dtype) for each in grads)
+        queries = *self.shape[:3], self.query.shape[1]
+        return to_query.view(queries), to_value.view(self.shape), to_key if self.key is None else to_key.view(queries)
+
+    def _backward_piece(
+        self, piece: Piece, grad: Tensor, inner: Tensor, logs: Tensor, grads: tuple[Tensor, ...]
+    ) -> None:
+        """Add to the gradients what one piece contributes."""
+        count, deepest, _ = piece.sizes
+        query, keys, own = self._vectors(piece)
+        values, rows = self._values(piece), piece.queries
+        weights = self._weights(self._scores(query, keys, piece), logs[rows].view(count, deepest, 1), piece)
+        if piece.no_query is not None:
+            weights.mul_(self._real(piece.no_query).view(count, deepest, 1))
+        grad = self._rows("grad", grad, rows).view(count, deepest, -1)
+        slopes = self._product("slopes", grad, values.mT)
+        kept = self._kept(weights)
+        if kept is not None:
+            slopes.mul_(kept)
+        slopes.sub_(inner[rows].view(count, deepest, 1)).mul_(weights)
+        used = weights if kept is None else weights.mul_(kept)
+        grads[1].index_add_(0, piece.keys, self._product("grad values", used.mT, grad).flatten(0, 1))
+        to_query = self._product("grad query", slopes, keys).flatten(0, 1)
+        to_key = self._product("grad key", slopes.mT, query).flatten(0, 1)
+        if self.key is not None:
+            grads[2].index_add_(0, piece.keys, to_key.mul_(self.chunks.scale))
+            grads[0].index_add_(0, rows, to_query)
+            return
+        # What a unit key passes on to its query: nothing along it.
+        own, norms = own.flatten(0, 1), self.norms[piece.keys][:, None]
+        along = (own * to_key).sum(-1, keepdim=True).mul_(norms.square())
+        to_key = to_key.addcmul_(own, along, value=-1).mul_(norms.mul_(self.chunks.scale))
+        if piece.keys is piece.queries:
+            to_query = to_query.add_(to_key)
+        else:
+            grads[0].index_add_(0, piece.keys, to_key)
+        grads[0].index_add_(0, rows, to_query)
+
+    def _vectors(self, piece: Piece) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries `(G, n, D)`, scaled keys `(G, S, D)`, and the vectors that these are made of."""
+        count, deepest, widest = piece.sizes
+        query = self._rows("query", self.query, piece.queries)
+        if self.key is not None:
+            own = self._rows("own", self.key, piece.keys)
+        else:
+            own = query if piece.keys is piece.queries else self._rows("own", self.query, piece.keys)
+        keys = self.buffers.take("keys", *own.shape, dtype=self.wide)
+        if self.key is not None:
+            torch.mul(own, self.chunks.scale, out=keys)
+        else:
+            torch.mul(own, (self.norms[piece.keys] * self.chunks.scale)[:, None], out=keys)
+        return query.view(count, deepest, -1), keys.view(count, widest, -1), own.view(count, widest, -1)
+
+    def _values(self, piece: Piece) -> Tensor:
+        """`(G, S, D)`."""
+        return self._rows("values", self.value, piece.keys).view(piece.sizes[0], piece.sizes[2], -1)
+
+    def _rows(self, name: str, vectors: Tensor, rows: Tensor) -> Tensor:
+        """Some of the vectors."""
+        found = self.buffers.take(name + " as given", len(rows), vectors.shape[1], dtype=vectors.dtype)
+        return self.buffers.cast(name, torch.index_select(vectors, 0, rows, out=found), self.wide)
+
+    def _product(self, name: str, one: Tensor, other: Tensor) -> Tensor:
+        """One matrix product for each unit."""
+        out = self.buffers.take(name, one.shape[0], one.shape[1], other.shape[2], dtype=self.wide)
+        return torch.bmm(one, other, out=out)
+
+    def _scores(self, query: Tensor, keys: Tensor, piece: Piece) -> Tensor:
+        """`(G, n, S)`, −∞ for what is no key, in the causal form for what comes later, and for the token itself where
+        queries are keys too."""
+        (_, deepest, widest), shift = piece.sizes, piece.shift
+        scores = self._product("scores", query, keys.mT)
+        if piece.no_key is not None:
+            scores.add_(scores.new_zeros(piece.no_key.shape).masked_fill_(piece.no_key, -torch.inf))
+        if self.chunks.causal:
+            later = shift if self.chunks.shared else shift + 1
+            return scores.add_(scores.new_full((deepest, widest), -torch.inf).triu_(later))
+        if self.chunks.shared:
+            scores.diagonal(shift, 1, 2).fill_(-torch.inf)
+        return scores
+
+    def _weights(self, scores: Tensor, top: Tensor, piece: Piece) -> Tensor:
+        """`exp(scores − top)` in place, 0 for what is hidden, and for keys that an earlier round has shown.
+
+        Where an exponential would be no normal number a processor takes many times as long for it, so that hidden
+        scores are lifted there and their weights taken out.
+        """
+        (_, deepest, widest), shift = piece.sizes, piece.shift
+        weights = scores.sub_(top).clamp_(min=LEAST * math.log(torch.finfo(self.wide).tiny)).exp_()
+        if piece.no_key is not None:
+            weights.mul_(self._real(piece.no_key))
+        if self.chunks.causal:
+            weights.mul_(weights.new_ones(deepest, widest).tril_(shift - 1 if self.chunks.shared else shift))
+        elif self.chunks.shared:
+            weights.diagonal(shift, 1, 2).zero_()
+        return self._take_out(weights, piece)
+
+    def _real(self, missing: Tensor) -> Tensor:
+        """0 where something is missing, and else 1."""
+        return torch.ones(missing.shape, dtype=self.wide, device=missing.device).masked_fill_(missing, 0)
+
+    def _take_out(self, weights: Tensor, piece: Piece) -> Tensor:
+        """The weights without those of keys that an earlier round has shown."""
+        (before, after), (count, deepest, widest) = self.reach, piece.sizes
+        for codes in self.codes:
+            query, key = codes[piece.queries].view(count, deepest, 1), codes[piece.keys].view(count, 1, widest)
+            away = self.buffers.take("away", *weights.shape, dtype=codes.dtype)
+            # −b ≤ key − query ≤ a is |key − query − (a − b) / 2| ≤ (a + b) / 2.
+            torch.sub(key, query.add_((after - before) / 2), out=away)
+            weights.mul_(away.abs_().gt_((before + after) / 2))
+        return weights
+
+    def _kept(self, weights: Tensor) -> Tensor | None:
+        """What dropout multiplies the weights by."""
+        if self.generator is None:
+            return None
+        kept = torch.empty_like(weights).bernoulli_(1 - self.dropout_prob, generator=self.generator)
+        return kept.div_(1 - self.dropout_prob)
+
+    def _alone(self, nothing: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The rows of real tokens that see nothing, and so themselves, and what dropout leaves of each, `(…, 1)`."""
+        real = (self.ids[:, :, 0] != NOWHERE).transpose(1, 2).flatten()
+        rows = (nothing & real).nonzero().flatten()
+        if not len(rows) and not self.dropout_prob:
+            return None
+        kept = self._kept(self.value.new_empty(len(rows), 1, dtype=self.wide))
+        return rows, self.value.new_ones(len(rows), 1, dtype=self.wide) if kept is None else kept
+
+
+def _sums(one: Tensor, other: Tensor, dtype: torch.dtype) -> Tensor:
+    """The product of each row with that of another tensor, `(N,)`."""
+    found = one.new_empty(len(one), dtype=dtype)
+    for start in range(0, len(one), 4096):  # so few at a time stay in the cache
+        part = slice(start, start + 4096)
+        torch.sum(one[part].to(dtype) * other[part].to(dtype), -1, out=found[part])
+    return found

@@ -1,0 +1,180 @@
+"""Hashing of directions by random rotations: near vectors fall into one bucket, far ones seldom.
+
+`h(x) = argmax([xR; −xR])`, the nearest of b directions, for every round with another rotation R (Andoni et al. 2015;
+Kitaev et al. 2020, arXiv 2001.04451, section 2). Many buckets are made of two hashes, `h₁ + b₁·h₂`, each with few
+directions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from longspan.ops.attend.reference import full_precision
+
+MOST_PER_HASH = 128
+"""Buckets of one hash; more are the product of two."""
+MOST_BUCKETS = MOST_PER_HASH**2
+NOWHERE = -1
+"""The bucket of padding."""
+PIECE = 1 << 18
+"""So many products at a time stay in the cache."""
+EPSILON = 1e-6
+"""What is added to the mean square of a vector that is brought to length 1."""
+
+
+def draw_rotations(heads: int, rounds: int, width: int, generator: torch.Generator | None = None) -> Tensor:
+    """Directions for any number of buckets: `(H, R, 2, D, 64)`, normal numbers, of which few buckets take the first."""
+    return torch.randn(heads, rounds, 2, width, MOST_PER_HASH // 2, generator=generator, device="cpu")
+
+
+@torch.library.custom_op("longspan::seeded_normals", mutates_args=())
+def seeded_normals(like: Tensor, seed: int, shape: Sequence[int]) -> Tensor:
+    """Normal numbers of the type and on the device of a tensor, as `torch.manual_seed` and `torch.randn` give them, but
+    leaving torch's own generator alone. An operator, since graphs know no generators."""
+    generator = torch.Generator(like.device).manual_seed(seed)
+    return torch.randn(shape, generator=generator, device=like.device, dtype=like.dtype)
+
+
+@seeded_normals.register_fake
+def _(like: Tensor, seed: int, shape: Sequence[int]) -> Tensor:
+    return like.new_empty(shape)
+
+
+def even_share(count: Tensor, size: int) -> Tensor:
+    """How many buckets hold `size` of `count` tokens on average: one for so few, else an even number."""
+    halves = torch.div(count + 2 * size - 1, 2 * size, rounding_mode="floor")
+    return torch.where(count <= size, 1, (2 * halves).clamp(max=MOST_BUCKETS))
+
+
+def most_buckets(count: int, exact: bool) -> int:
+    """A bound on what `split` makes of up to `count` buckets, by arithmetic alone; `exact` for up to 128."""
+    return count if exact and count <= MOST_PER_HASH else count + count // 4 + 8
+
+
+def split(buckets: Tensor) -> tuple[Tensor, Tensor]:
+    """The buckets of the first and of the second hash: two even numbers near the root for more than 128, else all and
+    1."""
+    many = buckets > MOST_PER_HASH
+    first = 2 * torch.div(buckets.double().sqrt().ceil() + 1, 2, rounding_mode="floor").long()
+    first = torch.where(many, first, buckets)
+    second = 2 * torch.div(buckets + 2 * first - 1, 2 * first, rounding_mode="floor")
+    return first, torch.where(many, second, 1)
+
+
+def second_directions(most: int) -> int:
+    """How many columns of the rotations the second hash of up to `most` buckets needs."""
+    return min(MOST_PER_HASH // 2, math.isqrt(most) // 2 + 3)
+
+
+@torch.no_grad()
+def buckets_of(
+    vectors: Tensor, rotations: Tensor, buckets: Tensor, most: int, key_mask: Tensor | None = None
+) -> Tensor:
+    """The bucket of every vector in every round.
+
+    Args:
+        vectors: `(B, H, T, D)`; their length does not matter.
+        rotations: `(H, R, 2, D, 64)`.
+        buckets: how many, `(B,)` or `(1,)` int64: one, or an even number of up to 16,384.
+        most: a bound on them, known without looking; up to 128, the second hash is left out.
+        key_mask: `(B, T)` bool, True where a token is real; padding is in bucket −1.
+
+    Returns:
+        `(B, H, R, T)` int64, below the product of `split(buckets)`.
+    """
+    if torch.compiler.is_compiling():
+        first, second = split(buckets)
+        found = _nearest(vectors, rotations[:, :, 0].mT, first)
+        found = found + first[:, None, None, None] * _nearest(vectors, rotations[:, :, 1].mT, second)
+    elif most == 1:
+        found = torch.zeros(rotations.shape[:2] + vectors.shape[2:3], dtype=torch.int64, device=vectors.device)
+        found = found.expand(len(vectors), -1, -1, -1)
+    elif not vectors.numel():
+        found = torch.zeros_like(vectors[..., 0], dtype=torch.int64)[:, :, None].expand(-1, -1, rotations.shape[1], -1)
+    else:
+        found = _by_pieces(vectors, rotations, buckets, most)
+    return found if key_mask is None else found.masked_fill(~key_mask[:, None, None, :], NOWHERE)
+
+
+def _by_pieces(vectors: Tensor, rotations: Tensor, buckets: Tensor, most: int) -> Tensor:
+    """`buckets_of`, so many tokens at a time that their products stay in the cache, with no more directions than these
+    buckets need."""
+    first, second = split(buckets)
+    if buckets.device.type == "cpu":
+        columns, others = (max(1, int(each.max()) // 2) for each in (first, second))
+        few, alike = int(second.max()) == 1, bool((buckets == buckets[0]).all())
+    else:  # to look would cost more than it saves
+        few, alike = most <= MOST_PER_HASH, False
+        columns, others = max(1, most // 2) if few else MOST_PER_HASH // 2, second_directions(most)
+    heads, rounds = rotations.shape[:2]
+    step = max(1, PIECE // max(1, len(vectors) * heads * rounds * max(columns, others)))
+    if vectors.device.type != "cpu":
+        step = max(1, vectors.shape[2])
+    directions = [rotations[:, :, 0, :, :columns]] + ([] if few else [rotations[:, :, 1, :, :others]])
+    directions = [each.transpose(-1, -2).contiguous() for each in directions]
+    parts = []
+    for part in vectors.split(step, 2):
+        found = _nearest(part, directions[0], first, alike)
+        if not few:
+            found += first[:, None, None, None] * _nearest(part, directions[1], second, alike)
+        parts.append(found)
+    return torch.cat(parts, -1)
+
+
+def _nearest(vectors: Tensor, directions: Tensor, count: Tensor, alike: bool = False) -> Tensor:
+    """Which of `count` directions `(H, R, C, D)`, half of them the others turned round, is nearest: `(B, H, R, T)`.
+
+    `alike` says that there are as many as are counted, in every row. Tokens stand last, where there are many.
+    """
+    wide, (rounds, columns) = torch.promote_types(vectors.dtype, torch.float32), directions.shape[1:3]
+    with full_precision(vectors):
+        along = directions.to(wide).flatten(1, 2) @ vectors.to(wide).mT
+    along = along.unflatten(2, (rounds, columns))
+    size, half = along.abs(), torch.div(count, 2, rounding_mode="floor")
+    if not alike:
+        left_out = torch.arange(columns, device=along.device)[:, None] >= half[:, None, None]
+        size = size.masked_fill(left_out[:, None, None], -1)
+    if torch.compiler.is_compiling():
+        nearest = size.argmax(3)
+    else:
+        # `argmax` in steps that are several times faster: the first of those that equal the largest.
+        falling = torch.arange(columns, 0, -1, dtype=wide, device=along.device)[:, None]
+        nearest = columns - size.eq_(size.amax(3, keepdim=True)).mul_(falling).amax(3).long()
+        nearest.clamp_(max=columns - 1)  # where nothing equals itself
+    turned = along.gather(3, nearest[:, :, :, None])[:, :, :, 0] < 0
+    return nearest + turned * half[:, None, None, None]
+
+
+def published_factors(tokens: int, size: int, per_hash: int) -> tuple[int, ...]:
+    """Buckets of each hash for so many tokens in chunks of `size`, as transformers counts them where nobody chose: the
+    power of two up to twice the chunks, in two hashes where it is more than `per_hash`."""
+    power = max((2 * (tokens // size)).bit_length() - 1, 1)
+    return (2**power,) if 2**power <= per_hash else (2 ** (power // 2), 2 ** (power - power // 2))
+
+
+@torch.no_grad()
+def published_buckets(
+    vectors: Tensor, rotations: Tensor, factors: Sequence[int], key_mask: Tensor | None = None
+) -> Tensor:
+    """The bucket of every vector in every round, `h₁ + b₁·(h₂ + b₂·…)`, by rotations that are no more than it needs.
+
+    Args:
+        vectors: `(B, H, T, D)`.
+        rotations: `(H, D, R, C)`, C = half the sum of the factors, those of the first hash first.
+        factors: the buckets of each hash, even numbers.
+        key_mask: `(B, T)` bool, True where a token is real; padding is in bucket −1.
+
+    Returns:
+        `(B, H, R, T)` int64, below the product of the factors.
+    """
+    with full_precision(vectors):
+        along = torch.einsum("bhtd,hdrc->bhrtc", vectors, rotations.to(vectors.dtype))
+    found, below = torch.zeros((), dtype=torch.int64, device=vectors.device), 1
+    for factor, part in zip(factors, along.split([factor // 2 for factor in factors], -1), strict=True):
+        found = found + below * torch.cat([part, -part], -1).argmax(-1)
+        below *= factor
+    return found if key_mask is None else found.masked_fill(~key_mask[:, None, None, :], NOWHERE)

@@ -1,0 +1,310 @@
+"""Attention over the highest scores of each query: scores of all pairs, some queries at a time, never kept.
+
+Which keys stay is a matter of comparing scores, so that nothing but these is needed again for the backward pass, which
+computes them anew. Scores, softmax and sums are float32 at least.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longspan.ops.attend.reference import full_precision
+from longspan.ops.eager import run
+
+CHUNK_SCORES = 1 << 20
+"""About how many scores are computed at a time."""
+ROUNDING = 32
+"""Scores tie that differ by at most so many units of rounding of the largest score that the lengths of the query and of
+the keys allow. The same two tokens score differently by some of these units wherever a matrix product has another
+shape: step by step, behind padding, in company."""
+MOST_PARTS = 10**6
+"""A share is taken as the nearest fraction with a denominator up to this one, so that 0.6 is exactly 3/5."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many keys a query keeps, of those n that it may see: `max(top_k, ⌈top_fraction·n⌉)`.
+
+    Attributes:
+        top_k: so many, or all where there are fewer.
+        top_fraction: a share of those that it may see.
+        local: half of them, rounded down, are the nearest: those behind it, or in equal parts on both sides.
+    """
+
+    top_k: int
+    top_fraction: float = 0.0
+    local: bool = False
+
+    def of(self, visible: Tensor) -> Tensor:
+        """How many of so many are kept, in whole numbers: ⌈0.6·25⌉ in float32 is 16."""
+        share = Fraction(self.top_fraction).limit_denominator(MOST_PARTS)
+        parts = share.denominator
+        return ((visible * share.numerator + parts - 1) // parts).clamp(min=self.top_k)
+
+
+def attend_top(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    budget: Budget,
+    *,
+    causal: bool,
+    key_mask: Tensor | None = None,
+    dropout_prob: float = 0.0,
+) -> Tensor:
+    """Softmax attention of each query over the keys that it scores highest.
+
+    `softmax(M(QKᵀ/√D)) V`, where M puts −∞ in the place of every score below the k-th largest of its row, after padding
+    and the future have been taken out (Zhao et al. 2019, arXiv 1912.11637, section 2.2). Scores that tie with the k-th
+    all stay, a tie being a difference of at most `ROUNDING`·ε·‖q‖·max‖k‖/√D over the keys that the query may see, and ε
+    that of float32 at least. Gradients flow through what stays.
+
+    Args:
+        query: `(B, H, T, D)`, the last T of S positions.
+        key, value: `(B, H, S, D)`.
+        budget: how many stay.
+        causal: whether a query sees nothing after itself.
+        key_mask: `(B, S)` bool, True where a key is real; neighbours are counted among these.
+        dropout_prob: probability of dropping an attention weight.
+
+    Returns:
+        `(B, H, T, D)`; a query that sees nothing gives zeros.
+    """
+    seed = torch.randint(2**62, (), dtype=torch.int64) if dropout_prob else None
+    options = (budget.top_k, budget.top_fraction, budget.local, causal, dropout_prob)
+    return run(top_attention, _forward, query, key, value, key_mask, seed, *options)
+
+
+def top_weights(query: Tensor, key: Tensor, budget: Budget, *, causal: bool, key_mask: Tensor | None = None) -> Tensor:
+    """The weights of `attend_top`, `(B, H, T, S)`, dense: the obvious way, row by row of the definition."""
+    scores = _scores(query, key)
+    (batch, heads, queries, keys), place = scores.shape, _places(key, key_mask)
+    real = torch.ones(batch, keys, dtype=torch.bool, device=key.device) if key_mask is None else key_mask
+    seen = real[:, None, None, :].expand(batch, 1, queries, keys)
+    if causal:
+        seen = seen & torch.ones_like(seen).tril(keys - queries)
+    count = budget.of(seen.sum(-1, keepdim=True))
+    near = _near(place[:, keys - queries :], place, count[:, 0], budget, causal)[:, None] & seen
+    far = scores.masked_fill(~seen | near, -math.inf)
+    left = (count - near.sum(-1, keepdim=True)).clamp(min=0).expand(batch, heads, queries, 1)
+    ordered = F.pad(far.sort(-1, descending=True).values, (1, 0), value=math.inf)
+    lowest = ordered.gather(-1, left.clamp(max=keys))
+    lengths = key.to(scores.dtype).norm(dim=-1)[:, :, None].masked_fill(~seen, 0.0)
+    longest = F.pad(lengths, (1, 0)).amax(-1, keepdim=True)
+    kept = seen & (near | (far >= lowest - _margin(query.to(scores.dtype), longest)))
+    scores = scores.masked_fill(~kept, torch.finfo(scores.dtype).min)
+    return torch.softmax(scores, -1).masked_fill(~kept, 0.0)
+
+
+def _margin(query: Tensor, longest: Tensor) -> Tensor:
+    """`(…, T, 1)`: how far apart scores of queries `(…, T, D)` may be and still tie, by the lengths of their longest
+    keys."""
+    unit = torch.finfo(query.dtype).eps * query.shape[-1] ** -0.5
+    return ROUNDING * unit * query.norm(dim=-1, keepdim=True) * longest
+
+
+def _scores(query: Tensor, key: Tensor) -> Tensor:
+    wide = torch.promote_types(query.dtype, torch.float32)
+    with full_precision(query):
+        return query.to(wide) @ key.to(wide).transpose(-1, -2) * query.shape[-1] ** -0.5
+
+
+def _places(key: Tensor, key_mask: Tensor | None) -> Tensor:
+    """`(B, S)`: how many real tokens come before each."""
+    if key_mask is None:
+        return torch.arange(key.shape[2], device=key.device).expand(key.shape[0], -1)
+    return key_mask.cumsum(1) - 1
+
+
+def _near(own: Tensor, place: Tensor, count: Tensor, budget: Budget, causal: bool) -> Tensor:
+    """`(B, T, S)` bool: the nearest keys of queries at places `own` `(B, T)` that keep `count` `(B, T, 1)` of them."""
+    half = count // 2 if budget.local else count * 0
+    offset = place[:, None, :] - own[:, :, None]
+    before, after = (half - 1, 0) if causal else (half // 2, (half - 1) // 2)
+    return (offset >= -before) & (offset <= after) & (half > 0)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """The arguments of one pass, heads as rows of the batch: `(N, T, D)`, `(N, S, D)`, `(N, S, D)`, masks `(N, S)`."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    margin: Tensor
+    place: Tensor
+    seed: int
+    budget: Budget
+    causal: bool
+    dropout_prob: float
+
+    @staticmethod
+    def of(query, key, value, key_mask, seed, top_k, top_fraction, local, causal, dropout_prob) -> _Problem:  # type: ignore[no-untyped-def]
+        """What the operator is called with."""
+        wide, heads = torch.promote_types(query.dtype, torch.float32), query.shape[1]
+        place = _places(key, key_mask).repeat_interleave(heads, 0)
+        mask = None if key_mask is None or bool(key_mask.all()) else key_mask.repeat_interleave(heads, 0)
+        query, key, value = (each.to(wide).flatten(0, 1) for each in (query, key, value))
+        budget, number = Budget(top_k, top_fraction, local), 0 if seed is None else int(seed)
+        lengths = key.norm(dim=-1) if mask is None else key.norm(dim=-1).masked_fill(~mask, 0.0)
+        if causal:
+            longest = lengths.cummax(1).values[:, key.shape[1] - query.shape[1] :]
+        else:
+            longest = F.pad(lengths, (1, 0)).amax(1, keepdim=True)
+        margin = _margin(query, longest[..., None])
+        return _Problem(query, key, value, mask, margin, place, number, budget, causal, dropout_prob)
+
+    def chunks(self) -> Iterator[_Chunk]:
+        """Some heads and queries at a time."""
+        (rows, queries), keys = self.query.shape[:2], self.key.shape[1]
+        budget = max(1, CHUNK_SCORES // keys)
+        heads = max(1, min(rows, budget // min(queries, 64)))
+        step, number = max(1, budget // heads), 0
+        for head in range(0, rows, heads):
+            for first in range(0, queries, step):
+                last = min(first + step, queries)
+                seen = keys - queries + last if self.causal else keys  # nothing later is seen by any of them
+                yield _Chunk(slice(head, head + heads), slice(first, last), slice(0, seen), number)
+                number += 1
+
+    def weights(self, chunk: _Chunk) -> Tensor:
+        """What the queries of a chunk give to its keys, before dropout."""
+        keys = self.key[chunk.heads, chunk.keys]
+        scores = torch.bmm(self.query[chunk.heads, chunk.queries], keys.transpose(1, 2))
+        scores.mul_(self.query.shape[-1] ** -0.5)
+        own = self.place[chunk.heads, self.key.shape[1] - self.query.shape[1] :][:, chunk.queries]
+        mask = None if self.mask is None else self.mask[chunk.heads, chunk.keys]
+        if self.causal:
+            later = torch.ones(scores.shape[1:], dtype=torch.bool, device=scores.device)
+            scores.masked_fill_(later.triu_(1 + scores.shape[2] - scores.shape[1]), -math.inf)
+        if mask is not None:
+            scores.masked_fill_(~mask[:, None], -math.inf)
+        margin = self.margin[chunk.heads, chunk.queries]
+        self._keep_highest(scores, margin, own, self.place[chunk.heads, chunk.keys])
+        weights = torch.softmax(scores, -1)
+        return weights if mask is None else weights.nan_to_num_(0.0)
+
+    def _keep_highest(self, scores: Tensor, margin: Tensor, own: Tensor, place: Tensor) -> None:
+        """Put −∞ in the place of what queries at places `own` `(n, T)` do not keep, keys being at `place` `(n, S)`;
+        what is within the `margin` `(n, T, 1)` of the last that is kept ties with it."""
+        budget, keys = self.budget, scores.shape[2]
+        # Places count real tokens, so the last one that may be seen says how many there are.
+        visible = own + 1 if self.causal else place[:, -1:].expand_as(own) + 1
+        count = budget.of(visible)[:, :, None]
+        near, far = None, scores
+        if budget.local:
+            near = _near(own, place, count, budget, self.causal) & (scores > -math.inf)
+            far, count = scores.masked_fill(near, -math.inf), count - near.sum(-1, keepdim=True)
+        most = int(count.max())
+        if most >= keys and int(count.min()) >= keys:
+            return
+        highest = far.topk(min(most, keys), dim=-1).values
+        lowest = highest.gather(-1, (count.clamp(max=highest.shape[-1]) - 1).clamp(min=0))
+        lowest = lowest.masked_fill(count > keys, -math.inf).masked_fill_(count < 1, math.inf)
+        dropped = far < lowest - margin
+        scores.masked_fill_(dropped if near is None else dropped & ~near, -math.inf)
+
+    def kept(self, weights: Tensor, chunk: _Chunk) -> Tensor | None:
+        """Dropout of a chunk: 1/(1 − p) where a weight is kept, else 0; the same again for the same seed and chunk."""
+        if not self.dropout_prob:
+            return None
+        seed = (self.seed + chunk.number * 0x9E3779B1) % 2**63
+        generator = torch.Generator(device=weights.device).manual_seed(seed)
+        kept = torch.empty_like(weights).bernoulli_(1 - self.dropout_prob, generator=generator)
+        return kept.div_(1 - self.dropout_prob) if self.dropout_prob < 1 else kept
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    heads: slice
+    queries: slice
+    keys: slice
+    number: int
+
+
+def _forward(query: Tensor, *rest) -> Tensor:  # type: ignore[no-untyped-def]
+    problem = _Problem.of(query, *rest)
+    result = torch.zeros_like(problem.query, memory_format=torch.contiguous_format)
+    if problem.query.numel() and problem.key.numel():
+        with full_precision(query):
+            for chunk in problem.chunks():
+                weights = problem.weights(chunk)
+                kept = problem.kept(weights, chunk)
+                weights = weights if kept is None else weights.mul_(kept)
+                result[chunk.heads, chunk.queries] = weights @ problem.value[chunk.heads, chunk.keys]
+    return result.view(query.shape).to(query.dtype)
+
+
+def _backward(grad: Tensor, query: Tensor, *rest) -> list[Tensor]:  # type: ignore[no-untyped-def]
+    """Gradients of query, key and value."""
+    problem = _Problem.of(query, *rest)
+    upstream = grad.to(problem.query.dtype).flatten(0, 1)
+    grads = [torch.zeros_like(each) for each in (problem.query, problem.key, problem.value)]
+    if problem.query.numel() and problem.key.numel():
+        with full_precision(query):
+            for chunk in problem.chunks():
+                _backward_chunk(problem, chunk, upstream, grads)
+    inputs = (query, *rest[:2])
+    return [each.view(like.shape).to(like.dtype).contiguous() for each, like in zip(grads, inputs, strict=True)]
+
+
+def _backward_chunk(problem: _Problem, chunk: _Chunk, upstream: Tensor, grads: list[Tensor]) -> None:
+    """Add what a chunk contributes to the gradients of queries, keys and values.
+
+    With weights P, outputs O = PV: dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP − rowsum(P∘dP)), dQ = dS K, dK = dSᵀQ.
+    """
+    heads, rows, keys = chunk.heads, chunk.queries, chunk.keys
+    weights, own = problem.weights(chunk), upstream[heads, rows]
+    kept = problem.kept(weights, chunk)
+    grad_weights = own @ problem.value[heads, keys].transpose(1, 2)
+    grad_weights = grad_weights if kept is None else grad_weights.mul_(kept)
+    used = weights if kept is None else kept.mul_(weights)
+    grads[2][heads, keys] += used.transpose(1, 2) @ own
+    scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+    scores.mul_(problem.query.shape[-1] ** -0.5)
+    grads[0][heads, rows] = scores @ problem.key[heads, keys]
+    grads[1][heads, keys] += scores.transpose(1, 2) @ problem.query[heads, rows]
+
+
+ARGUMENTS = (
+    "Tensor query, Tensor key, Tensor value, Tensor? key_mask, Tensor? seed, int top_k, float top_fraction, "
+    "bool local, bool causal, float dropout_prob"
+)
+"""What the operator takes, which `torch.compile` and `torch.export` do not look into."""
+
+top_attention = torch.library.custom_op(
+    "longspan::top_attention", _forward, mutates_args=(), schema=f"({ARGUMENTS}) -> Tensor"
+)
+top_attention_backward = torch.library.custom_op(
+    "longspan::top_attention_backward", _backward, mutates_args=(), schema=f"(Tensor grad, {ARGUMENTS}) -> Tensor[]"
+)
+
+
+@top_attention.register_fake
+def _(query, *rest):  # type: ignore[no-untyped-def]
+    return query.new_empty(query.shape)
+
+
+@top_attention_backward.register_fake
+def _(grad, query, key, value, *rest):  # type: ignore[no-untyped-def]
+    return [each.new_empty(each.shape) for each in (query, key, value)]
+
+
+def _setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+    ctx.save_for_backward(*inputs[:5])
+    ctx.options = inputs[5:]
+
+
+def _gradient(ctx, grad):  # type: ignore[no-untyped-def]
+    return *top_attention_backward(grad.contiguous(), *ctx.saved_tensors, *ctx.options), *([None] * 7)
+
+
+top_attention.register_autograd(_gradient, setup_context=_setup_context)

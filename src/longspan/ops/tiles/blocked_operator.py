@@ -1,0 +1,234 @@
+"""The blocked backend as one PyTorch operator, opaque to `torch.compile` and `torch.export`, with its gradient.
+
+It prepares what the tiles of `longspan.ops.tiles.blocked` do not know: heads with patterns of their own, dilation, and
+the rows of global tokens, which are a call of their own. A pattern travels as its text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from longspan.ops.attend.call import Call
+from longspan.ops.attend.dense_terms import column_terms, row_terms
+from longspan.ops.attend.lengths import by_length, joined
+from longspan.ops.attend.slots import gather_slots, mask_of_slots, put_slots
+from longspan.ops.attend.terms import Bias, GlobalKeyBias, Term, of_heads, pack, unpack
+from longspan.ops.eager import run
+from longspan.ops.tiles.split import Apart, has_sets, split
+from longspan.patterns import Full, parse
+from longspan.patterns.text import text_of
+
+ARGUMENTS = (
+    "Tensor query, Tensor key, Tensor value, Tensor[] terms, Tensor? key_mask, Tensor? slots, Tensor? seed, "
+    "str kinds, SymInt[] offsets, str pattern, float scale, float dropout_prob"
+)
+"""What the operator takes: a call without global rows, its terms as `longspan.ops.attend.terms.pack` gives them;
+`offsets` are the position of the first query, then what the first row of each term stands for."""
+
+
+def attend_blocked(call: Call) -> Tensor:
+    """Attention over the tiles of the pattern, in linear memory."""
+    columns = column_terms(call)
+    terms = [_near(term) for term in call.terms if not isinstance(term, GlobalKeyBias)]
+    terms += [] if columns is None else [GlobalKeyBias(columns)]
+    result = _operate(call, call.query, terms, call.slots, text_of(call.pattern), call.query_offset)
+    if not call.global_rows or call.slots is None:
+        return result
+    bias = row_terms(call)
+    rows = gather_slots(call.query, call.slots)
+    rows = _operate(call, rows, [] if bias is None else [Bias(bias)], None, text_of(Full()), 0)
+    return put_slots(result, rows, call.slots)
+
+
+def _near(term: Term) -> Term:
+    """The term for keys that are not global: what concerns global keys comes as one bias."""
+    return Bias(term.values, globals=False) if isinstance(term, Bias) else term
+
+
+def _operate(
+    call: Call, query: Tensor, terms: Sequence[Term], slots: Tensor | None, pattern: str, query_offset: int
+) -> Tensor:
+    seed = torch.randint(2**62, (), dtype=torch.int64) if call.dropout_prob else None
+    tensors, kinds, firsts = pack(terms)
+    options = (kinds, [query_offset, *firsts], pattern, call.scale, call.dropout_prob)
+    inputs = (query, call.key, call.value, tensors, call.key_mask, slots, seed)
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling() and not terms and has_sets(call.pattern):
+        return kept_attention(*inputs, *options)[0]
+    return run(blocked_attention, blocked_kernel, *inputs, *options)
+
+
+def blocked_kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
+    """`(B, H, T, D)`, `(B, H, S, D)`, `(B, H, S, Dv)` → `(B, H, T, Dv)`; the arguments are `ARGUMENTS`."""
+    return joined(_tiled_calls(*arguments), _output)
+
+
+def _output(call: Call) -> Tensor:
+    """What `blocked_kernel` gives, for rows of one pattern."""
+    query, value = call.query, call.value
+    if not query.shape[:3].numel() or not value.shape[2]:
+        return query.new_zeros(*query.shape[:-1], value.shape[-1])
+    parts = [(heads, each.output()) for heads, each in split(call)]
+    if len(parts) == 1:
+        return parts[0][1].contiguous()  # never a view of working memory
+    result = query.new_empty(*query.shape[:-1], value.shape[-1])
+    for heads, found in parts:
+        result[:, heads] = found
+    return result
+
+
+def _kept_kernel(*arguments) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
+    """The same, and the logarithms of its sums `(B, H, T, 1)` where sets of keys are computed apart, else zeros."""
+    ((_, call),) = _tiled_calls(*arguments)
+    query, value = call.query, call.value
+    result = query.new_zeros(*query.shape[:-1], value.shape[-1])
+    logs = query.new_zeros(*query.shape[:-1], 1, dtype=torch.promote_types(query.dtype, torch.float32))
+    for heads, each in split(call) if query.shape[:3].numel() and value.shape[2] else []:
+        if isinstance(each, Apart):
+            result[:, heads], logs[:, heads] = each.output_with_logs()
+        else:
+            result[:, heads] = each.output()
+    return result, logs
+
+
+kept_attention = torch.library.custom_op(
+    "longspan::kept_attention", _kept_kernel, mutates_args=(), schema=f"({ARGUMENTS}) -> (Tensor, Tensor)"
+)
+"""What trains on sets of keys apart: its results spare computing them again on the way back."""
+
+
+@kept_attention.register_fake
+def _(query, key, value, *rest):  # type: ignore[no-untyped-def]
+    logs = query.new_empty(*query.shape[:-1], 1, dtype=torch.promote_types(query.dtype, torch.float32))
+    return query.new_empty(*query.shape[:-1], value.shape[-1]), logs
+
+
+blocked_attention = torch.library.custom_op(
+    "longspan::blocked_attention", blocked_kernel, mutates_args=(), schema=f"({ARGUMENTS}) -> Tensor"
+)
+
+
+@blocked_attention.register_fake
+def _(query, key, value, *rest):  # type: ignore[no-untyped-def]
+    return query.new_empty(*query.shape[:-1], value.shape[-1])
+
+
+def _backward_kernel(  # type: ignore[no-untyped-def]
+    grad: Tensor, kept: list[Tensor], wanted: list[bool], *arguments
+) -> list[Tensor]:
+    """Gradients with respect to query, key, value, and the tensors of the terms that are wanted (else empty); `kept`
+    is the result and the logarithms of its sums, or nothing."""
+    parts = _tiled_calls(*arguments)
+    if len(parts) == 1:
+        return _part_gradients(parts[0][1], grad, kept, wanted)
+    grads = _zeros(wanted, *arguments)
+    terms = [term.has_rows for term in call_of(*arguments).terms for _ in term.tensors]
+    for rows, call in parts:
+        assert rows is not None
+        found = _part_gradients(call, grad.index_select(0, rows), [each.index_select(0, rows) for each in kept], wanted)
+        for total, own, by_row in zip(grads, found, [True] * 3 + terms, strict=True):
+            if total.numel():
+                _ = total.index_add_(0, rows, own) if by_row and len(total) > 1 else total.add_(own)
+    return grads
+
+
+def _part_gradients(call: Call, grad: Tensor, kept: list[Tensor], wanted: list[bool]) -> list[Tensor]:
+    """What `_backward_kernel` gives, for rows of one pattern."""
+    inputs = (call.query, call.key, call.value, [tensor for term in call.terms for tensor in term.tensors])
+    parts = split(call) if call.query.shape[:3].numel() and call.value.shape[2] else []
+    grads: list[Tensor] = []
+    for heads, each in parts:
+        found = each.gradients(grad[:, heads], wanted, (kept[0][:, heads], kept[1][:, heads]) if kept else None)
+        if len(parts) == 1:
+            return [each.contiguous() for each in found]
+        grads = grads or _zeros(wanted, *inputs)
+        for total, own in zip(grads[:3], found[:3], strict=True):
+            total[:, heads] = own
+        axes = [term.head_axis for term in call.terms for _ in term.tensors]
+        for total, own, axis in zip(grads[3:], found[3:], axes, strict=True):
+            if total.numel():
+                total[of_heads(total, heads, axis)] += own
+    return grads or _zeros(wanted, *inputs)
+
+
+def _zeros(wanted: list[bool], query: Tensor, key: Tensor, value: Tensor, terms: list[Tensor], *_) -> list[Tensor]:  # type: ignore[no-untyped-def]
+    """Gradients to start from."""
+    found = [torch.zeros_like(each, memory_format=torch.contiguous_format) for each in (query, key, value)]
+    return found + [
+        torch.zeros_like(each) if need else each.new_empty(0) for each, need in zip(terms, wanted, strict=True)
+    ]
+
+
+blocked_attention_backward = torch.library.custom_op(
+    "longspan::blocked_attention_backward",
+    _backward_kernel,
+    mutates_args=(),
+    schema=f"(Tensor grad, Tensor[] kept, bool[] wanted, {ARGUMENTS}) -> Tensor[]",
+)
+
+
+@blocked_attention_backward.register_fake
+def _(grad, kept, wanted, query, key, value, terms, *rest):  # type: ignore[no-untyped-def]
+    # Contiguous, as the operator itself returns them: compiled code relies on the strides that are promised here.
+    found = [tensor.new_empty(tensor.shape) for tensor in (query, key, value)]
+    return found + [each.new_empty(each.shape if need else 0) for each, need in zip(terms, wanted, strict=True)]
+
+
+def _setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+    query, key, value, terms, *masks = inputs[:7]
+    ctx.save_for_backward(query, key, value, *masks, *terms)
+    ctx.options = inputs[7:]
+
+
+def _gradient(ctx, grad):  # type: ignore[no-untyped-def]
+    return _gradients(ctx, grad, [], *ctx.saved_tensors)  # gradient checkpointing gives them once
+
+
+def _setup_kept(ctx, inputs, output):  # type: ignore[no-untyped-def]
+    query, key, value, terms, *masks = inputs[:7]
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*output, query, key, value, *masks, *terms)
+    ctx.options = inputs[7:]
+
+
+def _kept_gradient(ctx, grad, _):  # type: ignore[no-untyped-def]
+    result, logs, *inputs = ctx.saved_tensors
+    return _gradients(ctx, grad, [result, logs], *inputs)
+
+
+def _gradients(ctx, grad, kept, query, key, value, *rest):  # type: ignore[no-untyped-def]
+    wanted = list(ctx.needs_input_grad[3])
+    inputs = (query, key, value, rest[3:], *rest[:3])
+    found = blocked_attention_backward(grad.contiguous(), kept, wanted, *inputs, *ctx.options)
+    terms = [each if need else None for each, need in zip(found[3:], wanted, strict=True)]
+    return *found[:3], terms, *([None] * 8)
+
+
+blocked_attention.register_autograd(_gradient, setup_context=_setup_context)
+kept_attention.register_autograd(_kept_gradient, setup_context=_setup_kept)
+
+
+def call_of(*arguments) -> Call:  # type: ignore[no-untyped-def]
+    """`ARGUMENTS` as a call."""
+    query, key, value, terms, key_mask, slots, seed, kinds, offsets, pattern, scale, prob = arguments
+    found, place = unpack(terms, kinds, offsets[1:]), 0 if seed is None else int(seed)
+    return Call(query, key, value, parse(pattern), scale, found, key_mask, slots, False, prob, offsets[0], place)
+
+
+def _tiled_calls(*arguments) -> list[tuple[Tensor | None, Call]]:  # type: ignore[no-untyped-def]
+    """The same as tiles take it, by rows of one pattern."""
+    return [(rows, _tiled_call(call)) for rows, call in by_length(call_of(*arguments))]
+
+
+def _tiled_call(call: Call) -> Call:
+    """The same call, in which global keys leave the mask of near keys, so that they count once."""
+    mask = call.key_mask
+    if mask is not None and not mask.is_cuda and bool(mask.all()):
+        mask = None  # nothing is padded; on a GPU the question would cost more than the answer saves
+    if call.slots is not None:
+        near = ~mask_of_slots(call.slots, call.key.shape[2])
+        mask = near if mask is None else near & mask
+    return replace(call, key_mask=mask)

@@ -1,0 +1,267 @@
+"""Pooling of keys and values over short strided kernels: tensors in, tensors out, padding never leaks.
+
+Slot m is centred at token `m·stride` and covers the taps `centre − κ//2 … centre + κ − 1 − κ//2` of a kernel of κ
+tokens. A tap beyond the sequence or on padding is skipped; a slot whose centre is padding is not valid. The reference
+gathers every tap; the fast path reads the sequence once per tap, in place, forward and backward, so that nothing larger
+than the input is ever stored. Source: Poolingformer (arXiv 2105.04371), section "pooling attention"; LDConv follows
+dynamic convolution (Wu et al. 2019).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longspan.errors import InputError
+from longspan.ops.attend.reference import full_precision
+from longspan.ops.eager import run
+from longspan.ops.transforms import needs_reference
+
+POOLINGS = ("ldconv", "mean", "max")
+
+
+def pool(
+    hidden: Tensor, *, kernel: int, stride: int, pooling: str, mask: Tensor | None = None, weight: Tensor | None = None
+) -> Tensor:
+    """Pool `(B, H, T, D)` to `(B, H, M, D)` with M = ⌈T / stride⌉ slots; slots of a padded centre are 0.
+
+    Args:
+        kernel: tokens per slot, κ.
+        stride: tokens from one centre to the next, ξ.
+        pooling: `"mean"` and `"max"` over the valid taps, or `"ldconv"`: a weighted sum whose weights
+            `softmax(weight · centre)` over the valid taps come from the slot's centre token.
+        mask: `(B, T)` bool, True where a token is real.
+        weight: `(H, κ, D)`, for `"ldconv"` only.
+
+    Raises:
+        InputError: an unknown pooling, a kernel or stride below 1, or a weight that does not fit.
+    """
+    _check(hidden, kernel, stride, pooling, weight)
+    if needs_reference(hidden, weight):
+        return pool_reference(hidden, kernel=kernel, stride=stride, pooling=pooling, mask=mask, weight=weight)
+    valid = tap_validity(mask, hidden.shape[2], kernel, stride, hidden.device)
+    if pooling == "max":
+        return run(_pool_max, _pool_max_kernel, hidden, valid, stride)
+    if pooling == "mean":
+        taps = mean_weights(valid, hidden)
+    else:
+        assert weight is not None
+        taps = ldconv_weights(hidden, weight, valid, stride)
+    return run(_pool_sum, _pool_sum_kernel, hidden, taps, stride)
+
+
+def pool_reference(
+    hidden: Tensor, *, kernel: int, stride: int, pooling: str, mask: Tensor | None = None, weight: Tensor | None = None
+) -> Tensor:
+    """What `pool` computes, by gathering every tap: `(B, H, M, κ, D)` is stored, in float32 at least."""
+    _check(hidden, kernel, stride, pooling, weight)
+    length, dtype = hidden.shape[2], hidden.dtype
+    hidden = hidden.to(torch.promote_types(dtype, torch.float32))
+    valid = tap_validity(mask, length, kernel, stride, hidden.device)[:, None, :, :, None]
+    taps = hidden[:, :, tap_positions(length, kernel, stride, hidden.device).clamp(0, max(length - 1, 0))]
+    if pooling == "max":
+        pooled = taps.masked_fill(~valid, -torch.inf).amax(3)
+        return torch.where(valid.any(3), pooled, 0).to(dtype)
+    if pooling == "mean":
+        return ((taps * valid).sum(3) / valid.sum(3).clamp(min=1)).to(dtype)
+    assert weight is not None
+    with full_precision(hidden):
+        scores = torch.einsum("bhmd,hkd->bhmk", taps[:, :, :, kernel // 2], weight.to(hidden.dtype))[..., None]
+    weights = scores.masked_fill(~valid, torch.finfo(scores.dtype).min).softmax(3) * valid
+    return (taps * weights).sum(3).to(dtype)
+
+
+def pool_shares(
+    hidden: Tensor, *, kernel: int, stride: int, pooling: str, mask: Tensor | None = None, weight: Tensor | None = None
+) -> Tensor:
+    """How much of each token is in each pool, `(B, H, M, T)`, for pictures: quadratic, so never part of a forward pass.
+
+    For `"max"` a token's share is the fraction of channels in which it is the largest of its pool.
+    """
+    _check(hidden, kernel, stride, pooling, weight)
+    length = hidden.shape[2]
+    valid = tap_validity(mask, length, kernel, stride, hidden.device)
+    if pooling == "max":
+        positions = tap_positions(length, kernel, stride, hidden.device).clamp(0, max(length - 1, 0))
+        taps = hidden[:, :, positions].masked_fill(~valid[:, None, :, :, None], -torch.inf)
+        won = torch.nn.functional.one_hot(taps.argmax(3), kernel).to(hidden.dtype).mean(-2)
+        shares = won * valid[:, None]
+    elif pooling == "mean":
+        shares = mean_weights(valid, hidden)
+    else:
+        assert weight is not None
+        shares = ldconv_weights(hidden, weight, valid, stride)
+    positions = tap_positions(length, kernel, stride, hidden.device)
+    spread = torch.arange(length, device=hidden.device) == positions[:, :, None]
+    return torch.einsum("bhmk,mkt->bhmt", shares.expand(*hidden.shape[:2], -1, -1), spread.to(shares.dtype))
+
+
+def slot_mask(mask: Tensor | None, stride: int) -> Tensor | None:
+    """`(B, T)` → `(B, M)` bool: a slot is valid where its centre is real; `None` means that all are."""
+    return None if mask is None else mask.index_select(1, _centres(mask.shape[1], stride, mask.device))
+
+
+def _centres(length: int, stride: int, device: torch.device) -> Tensor:
+    """`(M,)` int64: the centre of each slot. Gathering by it, not slicing, keeps M one symbol for `torch.export`."""
+    return torch.arange(0, length, stride, device=device)
+
+
+def tap_positions(length: int, kernel: int, stride: int, device: torch.device) -> Tensor:
+    """`(M, κ)` int64: the token each tap of each slot falls on, also outside the sequence."""
+    return _centres(length, stride, device)[:, None] + torch.arange(-(kernel // 2), kernel - kernel // 2, device=device)
+
+
+def tap_validity(mask: Tensor | None, length: int, kernel: int, stride: int, device: torch.device) -> Tensor:
+    """`(B or 1, M, κ)` bool: the tap is a real token of the sequence and so is its slot's centre."""
+    positions = tap_positions(length, kernel, stride, device)
+    inside = (positions >= 0) & (positions < length)
+    if mask is None or length == 0:
+        return inside[None]
+    return inside & mask[:, positions.clamp(0, length - 1)] & mask[:, _centres(length, stride, device), None]
+
+
+def mean_weights(valid: Tensor, hidden: Tensor) -> Tensor:
+    """Tap weights `(B, 1, M, κ)` that average the valid taps; in the widest of float32 and the input's type."""
+    valid = valid.to(torch.promote_types(hidden.dtype, torch.float32))
+    return (valid / valid.sum(-1, keepdim=True).clamp(min=1))[:, None]
+
+
+def ldconv_weights(hidden: Tensor, weight: Tensor, valid: Tensor, stride: int) -> Tensor:
+    """Tap weights `(B, H, M, κ)` from the centre tokens: a softmax over the valid taps, 0 where there is none."""
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    centres = hidden.index_select(2, _centres(hidden.shape[2], stride, hidden.device))
+    with full_precision(hidden):
+        scores = centres.to(wide) @ weight.to(wide).transpose(1, 2)
+    valid = valid[:, None]
+    return scores.masked_fill(~valid, torch.finfo(scores.dtype).min).softmax(-1) * valid
+
+
+def _check(hidden: Tensor, kernel: int, stride: int, pooling: str, weight: Tensor | None) -> None:
+    if pooling not in POOLINGS:
+        raise InputError(f"pooling={pooling!r} is unknown; choose one of {', '.join(POOLINGS)}")
+    if kernel < 1 or stride < 1:
+        raise InputError(f"kernel={kernel} and stride={stride} must be at least 1")
+    if (weight is not None) != (pooling == "ldconv"):
+        raise InputError(f"pooling={pooling!r} {'needs' if weight is None else 'takes no'} weight")
+    expected = (hidden.shape[1], kernel, hidden.shape[3])
+    if weight is not None and weight.shape != expected:
+        raise InputError(f"weight has shape {tuple(weight.shape)}; pooling='ldconv' needs (H, κ, D) = {expected}")
+
+
+def _tap_slices(length: int, kernel: int, stride: int) -> list[tuple[int, slice, slice]]:
+    """For each tap: its number, the slots for which it lies inside the sequence, and the tokens it then falls on."""
+    slices = []
+    for tap in range(kernel):
+        offset = tap - kernel // 2
+        first = max(0, -(offset // stride))
+        last = (length - 1 - offset) // stride + 1  # one past the last slot whose tap is inside
+        last = min(last, -(-length // stride))
+        if last > first:
+            start = first * stride + offset
+            slices.append((tap, slice(first, last), slice(start, start + (last - first - 1) * stride + 1, stride)))
+    return slices
+
+
+def _heads_inside(hidden: Tensor, slots: int, dtype: torch.dtype) -> Tensor:
+    """`(B, H, M, D)` zeros laid out as `(B, M, H, D)`, which is how projections lay out their heads."""
+    batch, heads, _, width = hidden.shape
+    return hidden.new_zeros((batch, slots, heads, width), dtype=dtype).transpose(1, 2)
+
+
+def _pool_sum_kernel(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
+    """Weighted sums of taps: `(B, H, T, D)` and `(B or 1, H or 1, M, κ)` → `(B, H, M, D)`."""
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    pooled = _heads_inside(hidden, taps.shape[2], wide)
+    for tap, slots, tokens in _tap_slices(hidden.shape[2], taps.shape[3], stride):
+        pooled[:, :, slots].addcmul_(hidden[:, :, tokens].to(wide), taps[:, :, slots, tap, None].to(wide))
+    return pooled.to(hidden.dtype)
+
+
+_pool_sum = torch.library.custom_op("longspan::pool_sum", _pool_sum_kernel, mutates_args=())
+
+
+@_pool_sum.register_fake
+def _(hidden: Tensor, taps: Tensor, stride: int) -> Tensor:
+    return _heads_inside(hidden, taps.shape[2], hidden.dtype)
+
+
+@torch.library.custom_op("longspan::pool_sum_backward", mutates_args=())
+def _pool_sum_backward(grad: Tensor, hidden: Tensor, taps: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    """Gradients of `pool_sum`: for the hidden states, and for the tap weights as `(B, H, M, κ)`."""
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    hidden_grad = _heads_inside(hidden, hidden.shape[2], wide)
+    taps_grad = hidden.new_zeros((*grad.shape[:3], taps.shape[3]), dtype=taps.dtype)
+    for tap, slots, tokens in _tap_slices(hidden.shape[2], taps.shape[3], stride):
+        slot_grad = grad[:, :, slots].to(wide)
+        hidden_grad[:, :, tokens].addcmul_(slot_grad, taps[:, :, slots, tap, None].to(wide))
+        taps_grad[:, :, slots, tap] = (slot_grad * hidden[:, :, tokens]).sum(-1).to(taps.dtype)
+    return hidden_grad.to(hidden.dtype), taps_grad
+
+
+@_pool_sum_backward.register_fake
+def _(grad: Tensor, hidden: Tensor, taps: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    taps_grad = hidden.new_empty((*grad.shape[:3], taps.shape[3]), dtype=taps.dtype)
+    return _heads_inside(hidden, hidden.shape[2], hidden.dtype), taps_grad
+
+
+def _pool_sum_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+    hidden, taps, ctx.stride = inputs
+    ctx.save_for_backward(hidden, taps)
+
+
+def _pool_sum_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
+    hidden, taps = ctx.saved_tensors
+    hidden_grad, taps_grad = _pool_sum_backward(grad, hidden, taps, ctx.stride)
+    return hidden_grad, taps_grad.sum_to_size(taps.shape) if ctx.needs_input_grad[1] else None, None
+
+
+_pool_sum.register_autograd(_pool_sum_gradients, setup_context=_pool_sum_context)
+
+
+def _pool_max_kernel(hidden: Tensor, valid: Tensor, stride: int) -> Tensor:
+    """Maxima over the valid taps of `(B, H, T, D)`, `(B, H, M, D)`; 0 where there is none."""
+    pooled = _heads_inside(hidden, valid.shape[1], hidden.dtype).fill_(-torch.inf)
+    for tap, slots, tokens in _tap_slices(hidden.shape[2], valid.shape[2], stride):
+        candidate, seen = hidden[:, :, tokens], valid[:, None, slots, tap, None]
+        candidate = candidate if bool(seen.all()) else candidate.masked_fill(~seen, -torch.inf)
+        torch.maximum(pooled[:, :, slots], candidate, out=pooled[:, :, slots])
+    return pooled.masked_fill_(~valid.any(-1)[:, None, :, None], 0)
+
+
+_pool_max = torch.library.custom_op("longspan::pool_max", _pool_max_kernel, mutates_args=())
+
+
+@_pool_max.register_fake
+def _(hidden: Tensor, valid: Tensor, stride: int) -> Tensor:
+    return _heads_inside(hidden, valid.shape[1], hidden.dtype)
+
+
+@torch.library.custom_op("longspan::pool_max_backward", mutates_args=())
+def _pool_max_backward(grad: Tensor, hidden: Tensor, pooled: Tensor, valid: Tensor, stride: int) -> Tensor:
+    """Each slot's gradient `(B, H, M, D)` goes to the first tap that reaches its maximum: `(B, H, T, D)`."""
+    hidden_grad = _heads_inside(hidden, hidden.shape[2], torch.promote_types(grad.dtype, torch.float32))
+    left = grad.to(hidden_grad.dtype).masked_fill(~valid.any(-1)[:, None, :, None], 0)
+    for tap, slots, tokens in _tap_slices(hidden.shape[2], valid.shape[2], stride):
+        won = (hidden[:, :, tokens] == pooled[:, :, slots]) & valid[:, None, slots, tap, None]
+        hidden_grad[:, :, tokens] += left[:, :, slots].masked_fill(~won, 0)
+        left[:, :, slots].masked_fill_(won, 0)
+    return hidden_grad.to(grad.dtype)
+
+
+@_pool_max_backward.register_fake
+def _(grad: Tensor, hidden: Tensor, pooled: Tensor, valid: Tensor, stride: int) -> Tensor:
+    return _heads_inside(hidden, hidden.shape[2], grad.dtype)
+
+
+def _pool_max_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+    hidden, valid, ctx.stride = inputs
+    ctx.save_for_backward(hidden, output, valid)
+
+
+def _pool_max_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    return _pool_max_backward(grad, *ctx.saved_tensors, ctx.stride), None, None
+
+
+_pool_max.register_autograd(_pool_max_gradients, setup_context=_pool_max_context)

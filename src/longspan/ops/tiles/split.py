@@ -1,0 +1,198 @@
+"""Patterns of two sets of keys, one near and one far, that tiles serve better apart than in one go.
+
+Columns of single keys would make tiles of almost nothing. Gathered, or with the positions of a residue class side by
+side, they are dense. Each set then has a softmax of its own; the logarithm of its sum says how much it counts for in
+the one over both, so that the result is the same. Source of the sets: Sparse Transformer (Child et al. 2019, §4.3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from longspan.ops.attend.call import Call
+from longspan.ops.layout_cache import kept
+from longspan.ops.tiles import blocked
+from longspan.ops.tiles.arranged import Arranged, arrange, as_run, by_pattern, classes, heads_only
+from longspan.ops.tiles.biased import Biased
+from longspan.ops.tiles.tiles import TILE_SIZES, least_cost
+from longspan.patterns import Blocks, Both, Causal, Either, Fixed, Full, Pattern, Span, Strided, Window
+from longspan.patterns.kinds import Columns, Without
+
+NOTHING = 1e30
+"""For the logarithm of a sum of nothing."""
+CHEAPER = 0.8
+"""Two sets are computed apart if their tiles cost at most so much of those for both at once."""
+
+
+@dataclass(frozen=True)
+class Before(Pattern):
+    """A query sees the keys of all blocks before its own, which have `keys` each, and `queries` queries."""
+
+    queries: int
+    keys: int
+
+    def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
+        return key_index // self.keys < query_index // self.queries
+
+    def some(self, span: Span) -> Tensor:
+        return self.visible(span.q1, span.k0)
+
+    def every(self, span: Span) -> Tensor:
+        return self.visible(span.q0, span.k1)
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Two patterns that together show what one did, no pair twice.
+
+    Attributes:
+        near: for all keys.
+        far: for all keys, or for those of `columns` counted by themselves.
+        columns: which keys are gathered for `far`.
+    """
+
+    near: Pattern
+    far: Pattern
+    columns: Columns | None = None
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A call whose keys are one set."""
+
+    part: Arranged
+
+    def output(self) -> Tensor:
+        """Attention `(B, H, T, Dv)`."""
+        return self.part.output(blocked.forward(self.part.call))
+
+    def gradients(
+        self, grad: Tensor, wanted: Sequence[bool], kept: tuple[Tensor, Tensor] | None = None
+    ) -> list[Tensor]:
+        """Those of query, key, value and the `wanted` tensors of the terms; nothing is kept for them."""
+        part = self.part
+        return part.gradients(blocked.backward(part.call, part.upstream(grad), wanted))
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A call of several sets of keys, each with its own arrangement."""
+
+    parts: list[Arranged]
+
+    def output(self) -> Tensor:
+        """Attention `(B, H, T, Dv)` over all sets."""
+        return self.output_with_logs()[0]
+
+    def output_with_logs(self) -> tuple[Tensor, Tensor]:
+        """The same, and the logarithms of the sums of its softmax, `(B, H, T, 1)`; a large number instead of −∞, of
+        which every score is as good as −∞ below."""
+        found = [blocked.forward_with_logs(part.call) for part in self.parts]
+        outputs = [part.output(output) for part, (output, _) in zip(self.parts, found, strict=True)]
+        logs = torch.stack([part.output(each) for part, (_, each) in zip(self.parts, found, strict=True)])
+        shares = torch.softmax(logs, 0).nan_to_num_(0.0)  # a query that sees nothing at all gives zeros
+        whole = sum((share * output for share, output in zip(shares, outputs, strict=True)), start=0 * shares[0])
+        total = logs.logsumexp(0)
+        return whole.to(outputs[0].dtype), total.masked_fill_(total == -math.inf, NOTHING)
+
+    def gradients(
+        self, grad: Tensor, wanted: Sequence[bool], kept: tuple[Tensor, Tensor] | None = None
+    ) -> list[Tensor]:
+        """Those of query, key and value; `kept` is what `output_with_logs` gave."""
+        whole, logs = self.output_with_logs() if kept is None else kept
+        products = (grad.to(logs.dtype) * whole).sum(-1, keepdim=True)
+        total: list[Tensor] = []
+        for part in self.parts:
+            beside = part.moved(logs), part.upstream(products)  # what fills up classes asks for nothing
+            found = part.gradients(blocked.backward(part.call, part.upstream(grad), wanted, beside))
+            total = [each + more for each, more in zip(total, found, strict=True)] if total else found
+        return total
+
+
+def split(call: Call) -> list[tuple[list[int] | slice, Whole | Apart | Biased]]:
+    """The call as it is served best: some heads at a time, sets of their keys together or apart, in tiles or not."""
+    if Biased.serves(call):
+        return [(slice(None), Biased(call))]
+    sets = _sets_of(call)
+    if sets is not None:
+        return [(slice(None), Apart(_parts(call, sets)))]
+    if call.pattern.heads is not None:
+        shared = [(heads, heads_only(call, heads, each)) for each, heads in by_pattern(call).items()]
+        if any(_sets_of(each) for _, each in shared):
+            return [(as_run(heads), split(each)[0][1]) for heads, each in shared]
+    return [(heads, Whole(part)) for heads, part in arrange(call)]
+
+
+def has_sets(pattern: Pattern) -> bool:
+    """Whether some head has two sets of keys, which long inputs without terms compute apart."""
+    return any(two_sets(pattern.head(index)) is not None for index in range(pattern.heads or 1))
+
+
+def _parts(call: Call, sets: Sets) -> list[Arranged]:
+    """The calls, near and far; global keys count in the near one."""
+    length = call.query.shape[2]
+    near = arrange(replace(call, pattern=sets.near))[0][1]
+    far = replace(call, pattern=sets.far, slots=None, seed=call.seed + 0x5DEECE66D)
+    if sets.columns is None:
+        return [near, arrange(far)[0][1]]
+    index = sets.columns.places(length).to(call.query.device)
+    key, value = call.key.index_select(2, index), call.value.index_select(2, index)
+    mask = None if call.key_mask is None else call.key_mask.index_select(1, index)
+    return [near, _Gathered(replace(far, key=key, value=value, key_mask=mask), index, length)]
+
+
+def _sets_of(call: Call) -> Sets | None:
+    """The two sets of a call, where they are better apart."""
+    sets = two_sets(call.pattern) if call.is_square and not call.terms else None
+    return sets if sets is not None and _cheaper_apart(call.pattern, call.query.shape[2]) else None
+
+
+@dataclass(frozen=True)
+class _Gathered(Arranged):
+    """Some of the keys, by themselves."""
+
+    index: Tensor
+    length: int
+
+    def gradients(self, grads: list[Tensor]) -> list[Tensor]:
+        whole = (grad.new_zeros(*grad.shape[:2], self.length, grad.shape[3]) for grad in grads[1:3])
+        placed = (each.index_copy_(2, self.index, grad) for each, grad in zip(whole, grads[1:3], strict=True))
+        return [grads[0], *placed, *grads[3:]]
+
+
+def two_sets(pattern: Pattern) -> Sets | None:
+    """The two sets of a pattern of the Sparse Transformer, in any of its forms; `None` for others."""
+    if isinstance(pattern, Either) and isinstance(pattern.first, Window) and pattern.first.dilation == 1:
+        far = pattern.second
+        strided = far.first if isinstance(far, Both) and far.second == Causal() else far
+        if isinstance(strided, Strided) and strided.stride > 1:
+            return Sets(pattern.first, Without(far, pattern.first))
+    if isinstance(pattern, Fixed) and 0 < pattern.summary < pattern.stride:
+        return Sets(Without(Blocks(pattern.stride), pattern.columns), Full(), pattern.columns)
+    if isinstance(pattern, Both) and isinstance(pattern.first, Fixed) and pattern.second == Causal():
+        fixed = pattern.first
+        if 0 < fixed.summary < fixed.stride:
+            # So many blocks make one that their columns fill whole tiles, of which no mask is needed then.
+            count = TILE_SIZES[-1] // math.gcd(TILE_SIZES[-1], fixed.summary)
+            near = pattern & Blocks(count * fixed.stride)
+            return Sets(near, Before(count * fixed.stride, count * fixed.summary), fixed.columns)
+    return None
+
+
+@kept
+def _cheaper_apart(pattern: Pattern, length: int) -> bool:
+    sets = two_sets(pattern)
+    assert sets is not None
+    if sets.columns is None:
+        inner = classes(sets.far)
+        assert inner is not None
+        each = -(-length // inner[1])
+        far = least_cost(inner[0] & Blocks(each), each * inner[1], each * inner[1])
+    else:
+        far = least_cost(sets.far, length, sets.columns.count(length))
+    return least_cost(sets.near, length, length) + far <= CHEAPER * least_cost(pattern, length, length)

@@ -1,0 +1,253 @@
+"""The tile layout of a pattern: which rectangles of queries and keys a fast path must compute, and which it skips.
+
+Queries and keys are cut into tiles of equal size. A tile is absent (nothing visible), full, or partial. Query tiles
+that see the same number of key tiles form a group, and are computed together. The masks of partial tiles repeat along
+the diagonal, so only one of each kind is kept. Everything here is indices; the best layout is kept.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longspan.ops.layout_cache import KEPT, kept
+from longspan.patterns import Pattern, Span
+
+TILE_SIZES = (32, 64, 128)
+# Small tiles fit a narrow window better, large ones make better matrix products: relative cost of a score by tile size.
+ONE_TILE = 1 << 20
+"""Most pairs of an input that may be one tile."""
+SCORE_COST = {32: 1.35, 64: 1.0, 128: 0.9}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Query tiles that see equally many key tiles.
+
+    Attributes:
+        rows: `(n,)` indices of the query tiles, ascending.
+        columns: `(n, m)` indices of the key tiles that each of them sees, ascending.
+        masks: `(u, H or 1, size, m·size)` bool, the distinct masks; `None` when all tiles are full.
+        mask_ids: `(n,)` which of the masks belongs to each query tile.
+        name: a key for what is kept of this group.
+        first_row, first_column, step: a band has `rows[i] == first_row + i` and
+            `columns[i, j] == first_column + i·step + j`; `step` is `None` when that does not hold.
+    """
+
+    rows: Tensor
+    columns: Tensor
+    masks: Tensor | None
+    mask_ids: Tensor
+    first_row: int
+    first_column: int
+    step: int | None
+    name: object = field(default_factory=object, compare=False)
+
+    def to(self, device: torch.device) -> Group:
+        """The same group with its tensors on a device."""
+        masks = None if self.masks is None else self.masks.to(device)
+        rows, columns, mask_ids = (part.to(device) for part in (self.rows, self.columns, self.mask_ids))
+        return replace(self, rows=rows, columns=columns, masks=masks, mask_ids=mask_ids, name=object())
+
+    def one_mask(self, first: int, last: int) -> bool:
+        """Whether the query tiles from `first` to `last` all have the same mask."""
+        bounds = self.mask_bounds
+        return not bounds or bisect_right(bounds, first) == bisect_right(bounds, last - 1)
+
+    @cached_property
+    def hides_whole_rows(self) -> bool:
+        """Whether some query of the group sees nothing."""
+        return self.columns.shape[1] == 0 or (self.masks is not None and not bool(self.masks.any(dim=-1).all()))
+
+    @cached_property
+    def mask_bounds(self) -> list[int]:
+        """Where in the group the mask changes from one query tile to the next."""
+        return ((self.mask_ids[1:] != self.mask_ids[:-1]).nonzero()[:, 0] + 1).tolist()
+
+    def additive(self, dtype: torch.dtype, beside: int) -> Tensor:
+        """The masks as 0 and −∞ to be added, with `beside` more columns of 0."""
+        return KEPT.get((self.name, dtype, beside), lambda: self._additive(dtype, beside))
+
+    def _additive(self, dtype: torch.dtype, beside: int) -> Tensor:
+        assert self.masks is not None
+        mask = torch.zeros(self.masks.shape, dtype=dtype, device=self.masks.device)
+        return F.pad(mask.masked_fill_(~self.masks, -math.inf), (0, beside))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What is computed at once: query tiles `group.rows[first:last]` of some batch rows and heads."""
+
+    group: Group
+    batch: slice
+    heads: slice
+    first: int
+    last: int
+    number: int
+
+    @property
+    def count(self) -> int:
+        """Number of query tiles."""
+        return self.last - self.first
+
+    @property
+    def width(self) -> int:
+        """Number of key tiles that each of them sees."""
+        return self.group.columns.shape[1]
+
+    @property
+    def rows(self) -> Tensor:
+        """`(n,)` indices of the query tiles."""
+        return self.group.rows[self.first : self.last]
+
+    @property
+    def columns(self) -> Tensor:
+        """`(n, m)` indices of the key tiles."""
+        return self.group.columns[self.first : self.last]
+
+    @property
+    def is_band(self) -> bool:
+        """Whether the keys of each query tile are those of the one before it, moved by one tile."""
+        step = self.group.step
+        return step is not None and (step == 1 or self.count == 1)
+
+    @property
+    def first_row(self) -> int | None:
+        """Index of the first query tile where they follow each other."""
+        return None if self.group.step is None else self.group.first_row + self.first
+
+    @property
+    def first_column(self) -> int:
+        """Index of the first key tile, in a band."""
+        return self.group.first_column + self.first * (self.group.step or 0)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The tiles of one pattern at one length."""
+
+    size: int
+    queries: int
+    keys: int
+    groups: tuple[Group, ...]
+
+    @property
+    def query_tiles(self) -> int:
+        """Number of query tiles, the last one possibly cut by the end of the sequence."""
+        return -(-self.queries // self.size)
+
+    @property
+    def key_tiles(self) -> int:
+        """Number of key tiles, the last one possibly cut by the end of the sequence."""
+        return -(-self.keys // self.size)
+
+    @property
+    def scores(self) -> int:
+        """Number of scores computed per head, masked ones included."""
+        return sum(group.columns.numel() for group in self.groups) * self.size**2
+
+    def to(self, device: torch.device) -> Layout:
+        """The same layout with its tensors on a device."""
+        return replace(self, groups=tuple(group.to(device) for group in self.groups))
+
+
+@kept
+def best_layout(
+    pattern: Pattern, queries: int, keys: int, query_offset: int, device: torch.device, *, one_tile: bool = False
+) -> Layout:
+    """The layout that costs least, over the tile sizes, with its tensors on a device.
+
+    With `one_tile` a short input may be a single tile, which is dense attention.
+    """
+    size = min(_costs(pattern, queries, keys, query_offset, one_tile))[1]
+    return layout(pattern, queries, keys, query_offset, size).to(device)
+
+
+@kept
+def least_cost(pattern: Pattern, queries: int, keys: int, query_offset: int = 0) -> float:
+    """What the tiles of the best layout cost, in scores of the middle size."""
+    return min(_costs(pattern, queries, keys, query_offset))[0]
+
+
+def _costs(
+    pattern: Pattern, queries: int, keys: int, query_offset: int, one_tile: bool = False
+) -> list[tuple[float, int]]:
+    """Cost and size of the tiles of each size, only counted: masks of those not taken would cost more than the rest."""
+    sizes = [size for size in TILE_SIZES if size <= max(queries, TILE_SIZES[0])]
+    if one_tile and queries == keys and 0 < queries * keys <= ONE_TILE:
+        sizes.append(queries)
+    counts = [_visible_tiles(pattern, queries, keys, query_offset, size).shape[1] for size in sizes]
+    costs = [SCORE_COST.get(size, SCORE_COST[TILE_SIZES[-1]]) for size in sizes]
+    return [(count * size**2 * each, size) for count, size, each in zip(counts, sizes, costs, strict=True)]
+
+
+def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Layout:
+    """Cut `queries` × `keys` into tiles of `size` and keep those in which `pattern` shows something to some head."""
+    tiles = _visible_tiles(pattern, queries, keys, query_offset, size)
+    counts = torch.bincount(tiles[0], minlength=-(-queries // size))
+    offsets = counts.cumsum(0) - counts
+    groups = []
+    for count in counts.unique().tolist():
+        rows = (counts == count).nonzero()[:, 0]
+        columns = tiles[1][offsets[rows, None] + torch.arange(count)]
+        groups.append(_group(pattern, rows, columns, keys, query_offset, size))
+    return Layout(size, queries, keys, tuple(groups))
+
+
+def _visible_tiles(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Tensor:
+    """`(2, tiles)`: query tile and key tile of every tile that may show something, in row order."""
+    key_start = torch.arange(0, keys, size)[None, :]
+    key_end = torch.clamp(key_start + size, max=keys) - 1
+    rows = max(1, (1 << 20) // max(key_start.shape[1], 1))
+    found = []
+    for first in range(0, -(-queries // size), rows):
+        start = torch.arange(first * size, min((first + rows) * size, queries), size)[:, None]
+        end = torch.clamp(start + size, max=queries) - 1
+        some = pattern.some(Span(start + query_offset, end + query_offset, key_start, key_end))
+        some = (some.any(0) if pattern.heads else some).expand(start.shape[0], key_start.shape[1])
+        found.append(some.nonzero().T + torch.tensor([[first], [0]]))
+    return torch.cat(found, dim=1) if found else torch.zeros(2, 0, dtype=torch.int64)
+
+
+def _group(pattern: Pattern, rows: Tensor, columns: Tensor, keys: int, query_offset: int, size: int) -> Group:
+    masks, mask_ids = _masks(pattern, rows, columns, keys, query_offset, size)
+    first_row, first_column = int(rows[0]), int(columns[0, 0]) if columns.numel() else 0
+    return Group(rows, columns, masks, mask_ids, first_row, first_column, _regular_step(rows, columns))
+
+
+def _masks(
+    pattern: Pattern, rows: Tensor, columns: Tensor, keys: int, query_offset: int, size: int
+) -> tuple[Tensor | None, Tensor]:
+    """The distinct masks of a group, and which of them each query tile has."""
+    none = torch.zeros(rows.shape[0], dtype=torch.int64)
+    if columns.shape[1] == 0 or rows.shape[0] == 0:
+        return None, none
+    query_start, key_start = (rows * size + query_offset)[:, None], columns * size
+    phases = [*pattern.phase(query_start, key_start), torch.clamp(keys - key_start, max=size)]
+    stacked = torch.stack([phase.expand(columns.shape) for phase in phases], dim=-1).flatten(1)
+    _, mask_ids = torch.unique(stacked, dim=0, return_inverse=True)
+    kinds = int(mask_ids.max()) + 1
+    pick = torch.empty(kinds, dtype=torch.int64).scatter_(0, mask_ids, torch.arange(rows.shape[0]))
+    query_index = query_start[pick, :, None] + torch.arange(size)[:, None]
+    key_index = (key_start[pick, :, None] + torch.arange(size)).flatten(1)[:, None]
+    masks = pattern.visible(query_index, key_index) & (key_index < keys)
+    masks = masks.transpose(0, 1).contiguous() if pattern.heads else masks[:, None]
+    return (None, none) if bool(masks.all()) else (masks, mask_ids)
+
+
+def _regular_step(rows: Tensor, columns: Tensor) -> int | None:
+    """The constant step of a band of tiles, or `None`; a band never runs backwards, though two tiles may."""
+    if rows.numel() == 0 or columns.numel() == 0:
+        return None
+    step = int(columns[1, 0] - columns[0, 0]) if rows.numel() > 1 else 0
+    if step < 0:
+        return None
+    expected = columns[0, 0] + step * torch.arange(rows.numel())[:, None] + torch.arange(columns.shape[1])
+    consecutive = rows == rows[0] + torch.arange(rows.numel())
+    return step if bool(consecutive.all()) and bool((columns == expected).all()) else None
