@@ -14,8 +14,6 @@ from longspan.counting import counted
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
-    from longspan.inference.answer import Answerer
-    from longspan.inference.indexing.documents import DocumentIndex
     from longspan.inference.results import DocumentAnswer, RankedPassage
 
 
@@ -64,46 +62,39 @@ def answer(
     `longspan answer a.pdf b.md -q "when did it begin?" -q "who paid?"`, `curl -s URL | longspan answer - "when?"`,
     `longspan answer --index library "who may cancel?"`.
     """
-    from longspan.inference.answer import check_question
+    from longspan.inference.answer import Answerer, check_question, open_documents
 
     sources, asked = _told_apart(words or [], questions or [], indexed=index is not None)
     for question in asked:
         check_question(question)
     if picture is not None:
         _check_picture(picture, sources, asked, [model, index])
-    answerer = _opened(sources, model, encoding, raw) if index is None else _opened_index(index, model)
+    if index is not None:
+        from longspan.inference.indexing.documents import DocumentIndex
+
+        answerer = DocumentIndex(index, model)
+    else:
+        # Every document is read before any question is answered, so that a mistake in the last one costs nothing.
+        documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
+        for note in skipped:
+            say(f"note: {note}", error=True)
+        answerer = Answerer(documents, model)
     done: list[DocumentAnswer] = []
     for question in asked:
-        found = answerer.answer(question, top=top, threshold=threshold)
-        done.append(found)
+        result = answerer.answer(question, top=top, threshold=threshold)
+        done.append(result)
         if picture is not None:
             from longspan.pictures.answers import draw_answer
 
-            save_with_note(draw_answer(found, answerer.documents[0].name), picture)
+            save_with_note(draw_answer(result, answerer.documents[0].name), picture)
         if not json:
             if len(asked) > 1:
-                say_heading(found.question, first=len(done) == 1)
-            _print(found, several=len(answerer.documents) > 1)
+                say_heading(result.question, first=len(done) == 1)
+            _print(result, several=len(answerer.documents) > 1)
     if json:
-        say_json([_record(found) for found in done])
-    for note in dict.fromkeys(found.note for found in done if found.note):
+        say_json([_record(result) for result in done])
+    for note in dict.fromkeys(result.note for result in done if result.note):
         say(f"note: {note}", error=True)
-
-
-def _opened(sources: Sequence[str], model: str | None, encoding: str | None, raw: bool) -> "Answerer":
-    """Every document is read before any question is answered, so that a mistake in the last one costs nothing."""
-    from longspan.inference.answer import Answerer, open_documents
-
-    documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
-    for note in skipped:
-        say(f"note: {note}", error=True)
-    return Answerer(documents, model)
-
-
-def _opened_index(index: Path, model: str | None) -> "DocumentIndex":
-    from longspan.inference.indexing.documents import DocumentIndex
-
-    return DocumentIndex(index, model)
 
 
 def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tuple[list[str], list[str]]:
@@ -138,35 +129,27 @@ def _check_picture(
     check_picture(picture, [*sources, *folders])
 
 
-def _print(found: "DocumentAnswer", *, several: bool) -> None:
-    if not found.answered:
-        say(f"No answer found (probability of one: {found.probability:.2f}). The nearest passages:\n")
-    elif found.short is not None:
-        _emphasise(str(found.short))
-        say(f"[{_file(found, several)}{_place(found)}; probability {found.short.probability:.2f}]\n")
-    for number, passage in enumerate(found.passages, 1):
-        _show(number, passage, found, several=several)
-    sys.stdout.flush()
-    count = sum(map(len, found.scores))
-    sure = f"an answer is among the first three with probability {found.probability:.2f}"
-    say(f"[{counted(count, 'passage')} searched in {found.seconds:.1f} s; {sure}]", error=True)
-
-
-def _file(found: "DocumentAnswer", several: bool) -> str:
-    assert found.short is not None
-    name = next((one.file for one in found.passages if one.document == found.short.document), "")
-    return f"{name_of(name)}, " if several and name else ""
-
-
-def _place(found: "DocumentAnswer") -> str:
+def _print(result: "DocumentAnswer", *, several: bool) -> None:
     from longspan.pictures.answers import place_in_words
 
-    assert found.short is not None
-    quote = found.short.quote
-    return f"{place_in_words(quote)}, characters {quote.start:,}–{quote.end:,}"
+    if not result.answered:
+        say(f"No answer found (probability of one: {result.probability:.2f}). The nearest passages:\n")
+    elif result.short is not None:
+        _emphasise(str(result.short))
+        file = next((one.file for one in result.passages if one.document == result.short.document), "")
+        where = f"{name_of(file)}, " if several and file else ""
+        quote = result.short.quote
+        where += f"{place_in_words(quote)}, characters {quote.start:,}–{quote.end:,}"
+        say(f"[{where}; probability {result.short.probability:.2f}]\n")
+    for number, passage in enumerate(result.passages, 1):
+        _show(number, passage, result, several=several)
+    sys.stdout.flush()
+    count = sum(map(len, result.scores))
+    sure = f"an answer is among the first three with probability {result.probability:.2f}"
+    say(f"[{counted(count, 'passage')} searched in {result.seconds:.1f} s; {sure}]", error=True)
 
 
-def _show(number: int, passage: "RankedPassage", found: "DocumentAnswer", *, several: bool) -> None:
+def _show(number: int, passage: "RankedPassage", result: "DocumentAnswer", *, several: bool) -> None:
     """One passage: where it is and how likely, then its words with the sentence that matters marked."""
     from longspan.pictures.answers import place_in_words
 
@@ -176,11 +159,11 @@ def _show(number: int, passage: "RankedPassage", found: "DocumentAnswer", *, sev
     parts += [passage.heading] if passage.heading else []
     parts += [", ".join(passage.speakers)] if passage.speakers else []
     say(f"{number}. {' · '.join(parts)} · probability {passage.probability:.2f}")
-    _write_marked(passage, found)
+    _write_marked(passage, result)
     say()
 
 
-def _write_marked(passage: "RankedPassage", found: "DocumentAnswer") -> None:
+def _write_marked(passage: "RankedPassage", result: "DocumentAnswer") -> None:
     """The passage, indented; a terminal shows in bold what others see between two stars: the words that answer, where a
     model found them in it, else the sentence that matters."""
     from rich.console import Console
@@ -189,7 +172,7 @@ def _write_marked(passage: "RankedPassage", found: "DocumentAnswer") -> None:
 
     from longspan.characters import shown
 
-    start, end = _mark(passage, found)
+    start, end = _mark(passage, result)
     before, inside, after = passage.text[:start], passage.text[start:end], passage.text[end:]
     if not sys.stdout.isatty():
         for line in f"{before}**{inside}**{after}".splitlines():
@@ -199,8 +182,8 @@ def _write_marked(passage: "RankedPassage", found: "DocumentAnswer") -> None:
     Console().print(Padding(text, (0, 3)))
 
 
-def _mark(passage: "RankedPassage", found: "DocumentAnswer") -> tuple[int, int]:
-    short = found.short
+def _mark(passage: "RankedPassage", result: "DocumentAnswer") -> tuple[int, int]:
+    short = result.short
     if short is not None and short.document == passage.document:
         inside = passage.quote.start <= short.quote.start and short.quote.end <= passage.quote.end
         place = passage.text.find(str(short.quote))
@@ -222,13 +205,13 @@ def _emphasise(text: str) -> None:
         say(text)
 
 
-def _record(found: "DocumentAnswer") -> dict[str, object]:
+def _record(result: "DocumentAnswer") -> dict[str, object]:
     return {
-        "question": found.question,
-        "answered": found.answered,
-        "probability": round(found.probability, 4),
-        "short": asdict(found.short) if found.short else None,
-        "passages": [asdict(passage) | {"probability": round(passage.probability, 4)} for passage in found.passages],
-        "searched": sum(map(len, found.scores)),
-        "seconds": round(found.seconds, 3),
+        "question": result.question,
+        "answered": result.answered,
+        "probability": round(result.probability, 4),
+        "short": asdict(result.short) if result.short else None,
+        "passages": [asdict(passage) | {"probability": round(passage.probability, 4)} for passage in result.passages],
+        "searched": sum(map(len, result.scores)),
+        "seconds": round(result.seconds, 3),
     }

@@ -44,12 +44,14 @@ def choose(
     documents, skipped = open_documents([Path(source) for source in sources], encoding=encoding, raw=raw)
     for note in skipped:
         say(f"note: {note}", error=True)
-    found = chooser.choose([document.text for document in documents], question, candidates)
+    choice = chooser.choose([document.text for document in documents], question, candidates)
     if json:
-        rounded = {name: round(share, 6) for name, share in found.probabilities.items()}
-        say_json({"question": found.question, "answer": found.answer, "probabilities": rounded, "pieces": found.pieces})
+        rounded = {name: round(share, 6) for name, share in choice.probabilities.items()}
+        say_json(
+            {"question": choice.question, "answer": choice.answer, "probabilities": rounded, "pieces": choice.pieces}
+        )
         return
-    for name, share in found.probabilities.items():
+    for name, share in choice.probabilities.items():
         say(f"{share:.2f}  {name}")
-    told = f"{counted(len(documents), 'document')} read in {counted(found.pieces, 'piece')}"
-    say(f"[{told}, {found.seconds:.1f} s]", error=True)
+    told = f"{counted(len(documents), 'document')} read in {counted(choice.pieces, 'piece')}"
+    say(f"[{told}, {choice.seconds:.1f} s]", error=True)

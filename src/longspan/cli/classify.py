@@ -41,15 +41,15 @@ def classify(
     # The model first: it is what is most often wrong, and reading many documents takes a while.
     classifier = load_classifier(model)
     texts = list(_texts(files, encoding, raw, text_field, classifier.task.text_field))
-    found = [classifier.classify_text(text) for _, _, text in progress_bar(texts, doing="classifying")]
+    labels = [classifier.classify_text(text) for _, _, text in progress_bar(texts, doing="classifying")]
     names = [file if row is None else f"{file}, {row}" for file, row, _ in texts]
     if json:
-        say_json([_record(file, row, one) for (file, row, _), one in zip(texts, found, strict=True)])
+        say_json([_record(file, row, one) for (file, row, _), one in zip(texts, labels, strict=True)])
     else:
-        widest = max(len(one.label) for one in found)
-        for name, one in zip(names, found, strict=True):
+        widest = max(len(one.label) for one in labels)
+        for name, one in zip(names, labels, strict=True):
             say(f"{one.label:<{widest}}  {one.probability:.2f}  {name}")
-    for name, one in zip(names, found, strict=True):
+    for name, one in zip(names, labels, strict=True):
         if one.note:
             say(f"note: {name}: {one.note}", error=True)
 
@@ -81,15 +81,15 @@ def _texts(
         yield from ((document.name, None, document.words) for document in documents)
 
 
-def _record(file: str, row: str | None, found: "DocumentLabel") -> dict[str, object]:
+def _record(file: str, row: str | None, result: "DocumentLabel") -> dict[str, object]:
     return {
         "file": file,
         "row": row,
-        "label": found.label,
-        "probability": round(found.probability, 6),
-        "probabilities": {label: round(value, 6) for label, value in found.probabilities.items()},
-        "tokens": found.tokens,
-        "of_tokens": found.of_tokens,
-        "seconds": round(found.seconds, 3),
-        "note": found.note,
+        "label": result.label,
+        "probability": round(result.probability, 6),
+        "probabilities": {label: round(value, 6) for label, value in result.probabilities.items()},
+        "tokens": result.tokens,
+        "of_tokens": result.of_tokens,
+        "seconds": round(result.seconds, 3),
+        "note": result.note,
     }

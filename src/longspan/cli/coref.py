@@ -47,30 +47,30 @@ def coref(
     # Every document is read before the first is resolved, so that a mistake in the last one costs nothing.
     documents = [document for file in files for document in _read(file, encoding, raw)]
     resolver = load_resolver(model)
-    found = [resolver.resolve(document) for document in documents]
+    resolved = [resolver.resolve(document) for document in documents]
     if kind == "json" and target is None:
-        say_json(as_records(found))
+        say_json(as_records(resolved))
     elif kind == "text" and target is None:
-        for index, one in enumerate(found):
-            if len(found) > 1:
+        for index, one in enumerate(resolved):
+            if len(resolved) > 1:
                 say_heading(name_of(one.row.id), first=index == 0)
             say_coloured(
                 (piece, "" if of is None else f"bold {COLOURS[of % len(COLOURS)]}") for piece, of in one.pieces()
             )
     elif target is None:
-        say(conll_text(one.row for one in found), end="")
+        say(conll_text(one.row for one in resolved), end="")
     else:
         import json
 
         texts = {
-            "json": lambda: json.dumps(as_records(found), ensure_ascii=False, indent=1) + "\n",
-            "conll": lambda: conll_text(one.row for one in found),
-            "text": lambda: "\n".join("".join(text for text, _ in one.pieces()) for one in found),
+            "json": lambda: json.dumps(as_records(resolved), ensure_ascii=False, indent=1) + "\n",
+            "conll": lambda: conll_text(one.row for one in resolved),
+            "text": lambda: "\n".join("".join(text for text, _ in one.pieces()) for one in resolved),
         }
         write_whole({target: texts[kind]()})
-    mentions = sum(len(cluster) for one in found for cluster in one.clusters)
-    clusters = sum(len(one.clusters) for one in found)
-    words = sum(len(one.places) for one in found)
+    mentions = sum(len(cluster) for one in resolved for cluster in one.clusters)
+    clusters = sum(len(one.clusters) for one in resolved)
+    words = sum(len(one.places) for one in resolved)
     told = f"{counted(words, 'word')}, {counted(mentions, 'mention')} in {counted(clusters, 'coreference cluster')}"
     say(f"[{told}]", error=True)
 
@@ -91,10 +91,10 @@ def _read(file: str, encoding: str | None, raw: bool) -> "Iterator[Document | Co
 
     if FILES.search(file) and not raw:
         with without_remedy():
-            found = list(read_coreference(Path(file), labelled=False))
-        if not found:
+            rows = list(read_coreference(Path(file), labelled=False))
+        if not rows:
             raise InputError(f"{file} holds no documents; give a CoNLL file with '#begin document' lines, or another")
-        yield from found
+        yield from rows
     else:
         from longspan.data.text.reading import read
 

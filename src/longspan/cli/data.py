@@ -38,9 +38,9 @@ def data(
     for name in chosen:
         known, place = KNOWN[name], place_of(name)
         about = {key: getattr(known, key) for key in ("names", "title", "size", "licence", "page", "layout")}
-        found = {"place": None if place is None else str(place), "recipes": needed.get(name, [])}
+        record = {"place": None if place is None else str(place), "recipes": needed.get(name, [])}
         if place is None or not missing:
-            rows.append({"name": name, **about, **found})
+            rows.append({"name": name, **about, **record})
     if json:
         say_json(rows)
     else:

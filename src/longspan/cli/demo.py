@@ -84,10 +84,10 @@ def _ask() -> None:
     answerer = Answerer([document_of(text)])
     print(f"\nTwo questions to its chapters on {' and '.join(CHAPTERS[:2])}:\n", flush=True)
     for question in QUESTIONS:
-        found = answerer.answer(question)
-        place = f", line {found.passages[0].sentence.first_line}" if found.answered else ""
+        result = answerer.answer(question)
+        place = f", line {result.passages[0].sentence.first_line}" if result.answered else ""
         print(f"  {question}")
-        answer = f"{found.text} ({found.probability:.2f}{place})"
+        answer = f"{result.text} ({result.probability:.2f}{place})"
         print(textwrap.fill(answer, 96, initial_indent="  → ", subsequent_indent="    "))
 
 

@@ -49,24 +49,24 @@ def embed(
     target = None if output is None else output_file(output, reads=[*files, model])  # known before anything is read
     documents = [read(file, encoding, raw=raw) for file in files]
     encoder = load_encoder(model)
-    found = [embed_document(document, encoder) for document in documents]
+    embedded = [embed_document(document, encoder) for document in documents]
     if target is not None:
-        save_vectors(target, files, found, sentences=sentences)
-        total = sum(len(one.sentences) for one in found)
-        say(f"{output}: {counted(len(found), 'document')}, {counted(total, 'sentence')}", error=True)
+        save_vectors(target, files, embedded, sentences=sentences)
+        total = sum(len(one.sentences) for one in embedded)
+        say(f"{output}: {counted(len(embedded), 'document')}, {counted(total, 'sentence')}", error=True)
     if json:
-        say_json([_record(file, one, sentences) for file, one in zip(files, found, strict=True)])
+        say_json([_record(file, one, sentences) for file, one in zip(files, embedded, strict=True)])
     elif output is None:
-        cosines = [float(one.vector @ other.vector) for one in found for other in found]
+        cosines = [float(one.vector @ other.vector) for one in embedded for other in embedded]
         _print([name_of(file) for file in files], cosines)
 
 
-def _record(file: str, found: "EmbeddedDocument", sentences: bool) -> dict[str, object]:
-    record: dict[str, object] = {"file": file, "tokens": found.tokens, "vector": _rounded(found.vector)}
+def _record(file: str, embedded: "EmbeddedDocument", sentences: bool) -> dict[str, object]:
+    record: dict[str, object] = {"file": file, "tokens": embedded.tokens, "vector": _rounded(embedded.vector)}
     if sentences:
         record["sentences"] = [
             {"text": sentence.text, "start": sentence.start, "end": sentence.end, "vector": _rounded(vector)}
-            for sentence, vector in zip(found.sentences, found.vectors, strict=True)
+            for sentence, vector in zip(embedded.sentences, embedded.vectors, strict=True)
         ]
     return record
 

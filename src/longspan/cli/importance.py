@@ -49,11 +49,11 @@ def importance(
         check_page(html, [file, reference, model])
     named = None if reference is None else read(reference, encoding).words
     document = read(file, encoding, raw=raw)
-    found = weigh(document, model=model, reference=named)
+    weighed = weigh(document, model=model, reference=named)
     if html is not None:
-        save_page(importance_page(found, document.title or document.name), html)
+        save_page(importance_page(weighed, document.title or document.name), html)
     if json:
-        words = ((found.text[word.start : word.end], word) for word in found.words)
+        words = ((weighed.text[word.start : word.end], word) for word in weighed.words)
         say_json(
             [
                 {"word": text, "start": word.start, "end": word.end, "importance": round(word.importance, 4)}
@@ -61,13 +61,13 @@ def importance(
             ]
         )
     elif html is None:
-        _print(found)
-    if found.note:
-        say(f"note: {document.name}: {found.note}", error=True)
-    say(f"[{counted(len(found.words), 'word')}, {found.important:,} important]", error=True)
+        _print(weighed)
+    if weighed.note:
+        say(f"note: {document.name}: {weighed.note}", error=True)
+    say(f"[{counted(len(weighed.words), 'word')}, {weighed.important:,} important]", error=True)
 
 
-def _print(found: "Weighed") -> None:
+def _print(weighed: "Weighed") -> None:
     """The text with its shades, or stars around important words where there are no colours."""
     from rich.console import Console
     from rich.text import Text
@@ -76,15 +76,15 @@ def _print(found: "Weighed") -> None:
 
     console, text, done = Console(), Text(), 0
     shades = sys.stdout.isatty() and console.color_system is not None and not console.no_color
-    for word in found.words:
-        text.append(shown(found.text[done : word.start]))
-        piece, important = shown(found.text[word.start : word.end]), word.importance >= 0.5
+    for word in weighed.words:
+        text.append(shown(weighed.text[done : word.start]))
+        piece, important = shown(weighed.text[word.start : word.end]), word.importance >= 0.5
         if shades:
             text.append(piece, style=_style(word.importance))
         else:
             text.append(f"**{piece}**" if important else piece)
         done = word.end
-    text.append(shown(found.text[done:]))
+    text.append(shown(weighed.text[done:]))
     if shades:
         console.print(text)
     else:

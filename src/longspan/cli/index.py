@@ -39,7 +39,7 @@ def index(
 
     if "-" in documents:
         raise InputError("standard input has no name to point into; give files or folders")
-    found = make(
+    library = make(
         [Path(source) for source in documents],
         output,
         model,
@@ -48,11 +48,11 @@ def index(
         encoding=encoding,
         raw=raw,
     )
-    for note in found.notes:
+    for note in library.notes:
         say(f"note: {note}", error=True)
-    added = found.added
+    added = library.added
     there = f", {added.known:,} there already" if added.known else ""
     say(
         f"{output}: {counted(added.documents, 'document')} added ({counted(added.passages, 'passage')}){there}; "
-        f"{counted(len(found.documents), 'document')} in {found.bytes / 1e6:.1f} MB"
+        f"{counted(len(library.documents), 'document')} in {library.bytes / 1e6:.1f} MB"
     )

@@ -55,21 +55,21 @@ def noise(
         raise InputError(f"--only {both[0]} and --without {both[0]} contradict each other; leave one of them out")
     left_out = {*(without or ()), *((NOISES.keys() - only) if only else ())}
     config = NoiseConfig.published(setting, **config.without(*sorted(left_out)))
-    found = _read(file, dialogue, encoding)
-    noised = disturbed(found.turns, Random(seed), config)
+    dialogue_row = _read(file, dialogue, encoding)
+    noised = disturbed(dialogue_row.turns, Random(seed), config)
     if json:
         say_json([_record(file, seed, setting, noised)])
         return
     first, end = noised.trace.window
-    before, after = found.turns[max(0, first - around) : first], found.turns[end : end + around]
+    before, after = dialogue_row.turns[max(0, first - around) : first], dialogue_row.turns[end : end + around]
     colours = {first + index: COLOURS[index % len(COLOURS)] for index in range(end - first)}
-    window = [(turn.line, colours[first + index]) for index, turn in enumerate(found.turns[first:end])]
+    window = [(turn.line, colours[first + index]) for index, turn in enumerate(dialogue_row.turns[first:end])]
     lines = noised.trace.lines(config)
     changed = [(line, colours[origin]) for line, (origin, _) in zip(lines, noised.trace.origins, strict=True)]
     for title, shown in (("before", window), ("after", changed)):
         say_coloured([(f"== {title} ==\n", "bold"), *_pieces(before, shown, after, config)])
         say()
-    say(f"[{_told(found, noised.trace)}]", error=True)
+    say(f"[{_told(dialogue_row, noised.trace)}]", error=True)
 
 
 def _read(file: str, number: int, encoding: str | None) -> "Dialogue":
@@ -88,18 +88,18 @@ def _read(file: str, number: int, encoding: str | None) -> "Dialogue":
         )
     if is_of_dialogues(file):
         with without_remedy():
-            found = next(islice(read_dialogues(Path(file), encoding=encoding), number - 1, None), None)
-        if found is None and number == 1:
+            dialogue_row = next(islice(read_dialogues(Path(file), encoding=encoding), number - 1, None), None)
+        if dialogue_row is None and number == 1:
             raise InputError(f"{file} has no dialogue with words; give one that has some")
-        if found is None:
+        if dialogue_row is None:
             raise InputError(f"--dialogue {number} is more than {file} has; give a lower number")
-        return found
+        return dialogue_row
     if number > 1:
         raise InputError(f"--dialogue {number} is given, but {file} is one dialogue; leave it out")
-    found = document_dialogue(read(file, encoding))
-    if not found.turns:
+    dialogue_row = document_dialogue(read(file, encoding))
+    if not dialogue_row.turns:
         raise InputError(f"{file} has no turn with words; give a dialogue, such as lines of 'Speaker: text'")
-    return found
+    return dialogue_row
 
 
 def _pieces(

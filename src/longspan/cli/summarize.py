@@ -132,11 +132,11 @@ def _print_note(file: str, summary: "Summary") -> None:
 
 
 def _record(file: str, summary: "Summary", sections: "Sequence[Section]", outline: bool) -> dict[str, object]:
-    found = {"outline": [asdict(section) for section in sections]} if outline else {}
+    outlined = {"outline": [asdict(section) for section in sections]} if outline else {}
     return {
         "file": file,
         "sentences": [asdict(sentence) for sentence in summary.sentences],
-        **found,
+        **outlined,
         "tokens": summary.tokens,
         "seconds": round(summary.seconds, 3),
     }

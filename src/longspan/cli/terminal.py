@@ -122,8 +122,8 @@ def _nearest(error: UnicodeError) -> tuple[str, int]:
         raise error
     text = error.object[error.start : error.end]
     plain = unicodedata.normalize("NFKD", text.translate(_PLAIN))
-    kept = "".join(character for character in plain if not unicodedata.combining(character))
-    return "".join(character if character.isascii() else "?" for character in kept), error.end
+    without_marks = "".join(character for character in plain if not unicodedata.combining(character))
+    return "".join(character if character.isascii() else "?" for character in without_marks), error.end
 
 
 codecs.register_error("longspan.nearest", _nearest)

@@ -20,7 +20,7 @@ from longspan.data.text.passages import Passage
 from longspan.data.text.reading import document_of, read
 from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError
-from longspan.inference.ranking import SHOWN, Encoder, PassageIndex, Ranking, Weights, load_weights
+from longspan.inference.ranking import SHOWN, Encoder, PassageIndex, Ranking, load_weights
 from longspan.inference.readers import SpanReader, load_reader
 from longspan.inference.results import DocumentAnswer, RankedPassage, ScoredSentence, notes, quote_of, reads_english
 from longspan.settings import check_kind, check_several
@@ -66,8 +66,8 @@ def answer(
             1, or a threshold outside 0 to 1.
     """
     documents, skipped = open_documents(document, encoding=encoding, raw=raw)
-    found = Answerer(documents, model).answer(question, top=top, threshold=threshold)
-    return replace(found, note=notes(found.note, *skipped))
+    result = Answerer(documents, model).answer(question, top=top, threshold=threshold)
+    return replace(result, note=notes(result.note, *skipped))
 
 
 def open_documents(
@@ -91,49 +91,49 @@ def open_documents(
         elif isinstance(source, Path) and source.is_dir():
             files, note = documents_in(source)
             skipped += [f"{on_one_line(str(source))}: {note}"] if note else []
-            documents += _read_those_that_can_be(source, files, skipped, encoding, raw)
+            readable = []
+            for file in files:
+                try:
+                    readable.append(read(file, encoding, raw=raw))
+                except InputError as error:
+                    skipped.append(f"passed over: {error}")
+            if not readable:
+                raise InputError(f"{on_one_line(str(source))} holds no document that can be read: {skipped[-1]}")
+            documents += readable
         elif isinstance(source, Path):
             documents.append(read(source, encoding, raw=raw))
         else:
             name = "the document" if len(every) == 1 else f"document {number}"
-            document, note = _plain(source, name, raw)
-            documents.append(document)
-            skipped += [note] if note else []
+            if not isinstance(source, str) or not source.strip():
+                raise InputError(f"{name} is empty; give a document with words in it")
+            text, halves = mend(source)
+            documents.append(document_of(text, raw=raw, name=name))
+            if mended := notes(halves=halves):
+                skipped.append(mended)
     if not documents:
         raise InputError("there is no document to ask; give a text, a file or a folder")
     return documents, skipped
 
 
-def _plain(text: str, name: str, raw: bool) -> tuple[Document, str | None]:
-    """The document, and a word on half characters that were mended."""
-    if not isinstance(text, str) or not text.strip():
-        raise InputError(f"{name} is empty; give a document with words in it")
-    text, halves = mend(text)
-    return document_of(text, raw=raw, name=name), notes(halves=halves)
-
-
-def _read_those_that_can_be(
-    folder: Path, files: Sequence[Path], skipped: list[str], encoding: str | None, raw: bool
-) -> list[Document]:
-    found = []
-    for file in files:
-        try:
-            found.append(read(file, encoding, raw=raw))
-        except InputError as error:
-            skipped.append(f"passed over: {error}")
-    if not found:
-        raise InputError(f"{on_one_line(str(folder))} holds no document that can be read: {skipped[-1]}")
-    return found
-
-
 class Answerer:
-    """Documents that are ready for many questions; arguments and errors as in `answer`.
+    """Documents that are ready for many questions: their passages are found, stemmed and embedded once.
+
+    Example::
+
+        documents, skipped = open_documents(Path("contracts"))
+        answerer = Answerer(documents)
+        print(answerer.answer("who may cancel?"), answerer.answer("by when?"))
 
     Args:
+        documents: whose passages compete.
+        model: of questions, which gives the words that answer; as in `longspan.answer`.
         passages: those of each document, where they are known; they are ranked by their words alone.
 
     Attributes:
         documents: in the order in which they are numbered.
+
+    Raises:
+        InputError: a model that cannot be loaded, or cannot answer questions.
     """
 
     def __init__(
@@ -148,7 +148,10 @@ class Answerer:
         self._english = reads_english(sample)
         language = guess_language(sample)
         if passages is None:
-            self._weights, encoder = _ranking_for(self._english)
+            # Weights that were fitted with the encoder, where it knows the language.
+            fitted = load_weights()
+            meant = self._english and "meaning" in fitted
+            self._weights, encoder = (fitted["meaning"], _encoder()) if meant else (fitted["words"], None)
             self._index = PassageIndex(self.documents, language, encoder)
         else:
             self._weights = load_weights()["words"]
@@ -158,7 +161,11 @@ class Answerer:
         self._reader = load_reader(model) if isinstance(model, str | Path) else model
 
     def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
-        """See `longspan.answer`."""
+        """Rank the passages for one question, and answer it; arguments as in `longspan.answer`.
+
+        Raises:
+            InputError: a question without words, `top` below 1, or a threshold outside 0 to 1.
+        """
         check_question(question)
         check_kind(top, "top", Integral, "a whole number")
         if threshold is not None:
@@ -172,6 +179,10 @@ class Answerer:
         ranking = self._weights.ranking(self._index.evidence(question))
         shown = [self._ranked(number, ranking, question) for number in ranking.order[: min(top, len(ranking.order))]]
         short = None if self._reader is None else self._reader.best(question, self.documents, shown)
+        scored: list[list[ScoredSentence]] = [[] for _ in self.documents]
+        values = ranking.passage_probabilities.tolist()
+        for passage, owner, value in zip(self._index.passages, self._index.owners, values, strict=True):
+            scored[owner].append(ScoredSentence(passage.text, passage.start, passage.end, round(value, 4)))
         # Where words alone rank and no passage has one of the question's, nothing was found.
         silent = threshold is None and not ranking.scores.any()
         limit = self._weights.threshold if threshold is None else threshold
@@ -181,7 +192,7 @@ class Answerer:
             probability=ranking.probability,
             passages=tuple(shown),
             short=short,
-            scores=self._scores(ranking),
+            scores=tuple(map(tuple, scored)),
             seconds=time.perf_counter() - begin,
             note=None if self._english else NOT_ENGLISH,
         )
@@ -202,25 +213,6 @@ class Answerer:
             speakers=passage.speakers,
             probability=float(ranking.passage_probabilities[number]),
         )
-
-    def _scores(self, ranking: Ranking) -> tuple[tuple[ScoredSentence, ...], ...]:
-        every: list[list[ScoredSentence]] = [[] for _ in self.documents]
-        values = ranking.passage_probabilities.tolist()
-        for passage, owner, value in zip(self._index.passages, self._index.owners, values, strict=True):
-            every[owner].append(_scored(passage, value))
-        return tuple(map(tuple, every))
-
-
-def _scored(passage: Passage, probability: float) -> ScoredSentence:
-    return ScoredSentence(passage.text, passage.start, passage.end, round(probability, 4))
-
-
-def _ranking_for(english: bool) -> tuple[Weights, Encoder | None]:
-    """The weights, with the encoder where they were fitted with it and it knows the language."""
-    fitted = load_weights()
-    if english and "meaning" in fitted:
-        return fitted["meaning"], _encoder()
-    return fitted["words"], None
 
 
 @lru_cache(maxsize=1)

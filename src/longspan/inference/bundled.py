@@ -161,7 +161,7 @@ class BundledTokenizer:
         self.backend.encode_special_tokens = split_special_tokens
         single = isinstance(text, str)
         encodings = self.backend.encode_batch([text] if single else list(text), add_special_tokens=add_special_tokens)
-        found: dict[str, Any] = {"input_ids": [encoding.ids for encoding in encodings]}
+        encoded: dict[str, Any] = {"input_ids": [encoding.ids for encoding in encodings]}
         if return_offsets_mapping:
-            found["offset_mapping"] = [encoding.offsets for encoding in encodings]
-        return {name: values[0] for name, values in found.items()} if single else found
+            encoded["offset_mapping"] = [encoding.offsets for encoding in encodings]
+        return {name: values[0] for name, values in encoded.items()} if single else encoded

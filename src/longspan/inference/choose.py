@@ -64,7 +64,12 @@ def choose(
 
 
 class Chooser:
-    """A model that chooses, ready to read."""
+    """A model that chooses, ready for many questions; `load_chooser` opens one.
+
+    Args:
+        model, tokenizer: loaded.
+        task: the candidate choice that it was trained for, which cuts documents into the pieces that it reads.
+    """
 
     def __init__(self, model: Any, tokenizer: Any, task: Any) -> None:
         self.model = model
@@ -72,7 +77,7 @@ class Chooser:
         self.task = task
 
     def choose(self, texts: Sequence[str], question: str, candidates: Sequence[str]) -> Choice:
-        """See `longspan.choose`; `texts` are those of the documents."""
+        """Choose for one question; arguments and errors as in `longspan.choose`, `texts` are those of the documents."""
         begin = time.perf_counter()
         check_question(question)
         check_candidates(candidates)

@@ -88,7 +88,11 @@ def load_classifier(model: str | Path) -> Classifier:
 
 
 class Classifier:
-    """A model with its tokenizer, and its task, which knows how texts are cleaned and cut.
+    """A model that classifies, ready for many documents; `load_classifier` opens one.
+
+    Args:
+        model, tokenizer: loaded.
+        task: the classification task that it was trained for, which knows how texts are cleaned and cut.
 
     Attributes:
         labels: those that it knows.
@@ -109,15 +113,17 @@ class Classifier:
         import torch
 
         from longspan.characters import mend
+        from longspan.inference.results import notes
 
         begin = time.perf_counter()
         text, halves = mend(text)
         ids, whole = self.task.encode(text, self.tokenizer)
         batch = self.task.collator(self.tokenizer)([{"input_ids": ids}])
         with torch.inference_mode():
-            found = self.model(**batch).logits[0].double().softmax(-1).tolist()
-        named = dict(sorted(zip(self.labels, found, strict=True), key=lambda pair: -pair[1]))
+            shares = self.model(**batch).logits[0].double().softmax(-1).tolist()
+        named = dict(sorted(zip(self.labels, shares, strict=True), key=lambda pair: -pair[1]))
         label = next(iter(named))
+        cut = f"the model read the first {len(ids):,} of {whole:,} tokens" if len(ids) < whole else None
         return DocumentLabel(
             label=label,
             probability=named[label],
@@ -125,11 +131,5 @@ class Classifier:
             tokens=len(ids),
             of_tokens=whole,
             seconds=time.perf_counter() - begin,
-            note=self._note(len(ids), whole, halves),
+            note=notes(cut, halves=halves),
         )
-
-    def _note(self, tokens: int, whole: int, halves: int) -> str | None:
-        from longspan.inference.results import notes
-
-        cut = f"the model read the first {tokens:,} of {whole:,} tokens" if tokens < whole else None
-        return notes(cut, halves=halves)

@@ -120,11 +120,11 @@ def _cut(document: Document) -> tuple[str, CoreferenceRow, tuple[tuple[int, int]
     speakers: list[tuple[str, ...]] = []
     places: list[tuple[int, int]] = []
     for sentence in sentences_of(document):
-        found = [match.span() for match in _WORD.finditer(document.text, sentence.start, sentence.end)]
-        if found:
-            sentences.append(tuple(document.text[start:end] for start, end in found))
-            speakers.append((sentence.speaker or "",) * len(found))
-            places += found
+        spans = [match.span() for match in _WORD.finditer(document.text, sentence.start, sentence.end)]
+        if spans:
+            sentences.append(tuple(document.text[start:end] for start, end in spans))
+            speakers.append((sentence.speaker or "",) * len(spans))
+            places += spans
     said = tuple(speakers) if any(chain.from_iterable(speakers)) else None
     row = CoreferenceRow(id=document.name, sentences=tuple(sentences), speakers=said)
     return document.text, row, tuple(places)
@@ -142,7 +142,7 @@ def _joined(row: CoreferenceRow) -> tuple[str, CoreferenceRow, tuple[tuple[int, 
     return text, row, tuple(places)
 
 
-def as_records(found: Sequence[Resolved]) -> list[dict[str, Any]]:
+def as_records(documents: Sequence[Resolved]) -> list[dict[str, Any]]:
     """Documents as JSON data: the words with the clusters in them, as most programs write them, and the places of the
     mentions in the text."""
     from longspan.data.coreference.readers import record_of
@@ -155,5 +155,5 @@ def as_records(found: Sequence[Resolved]) -> list[dict[str, Any]]:
                 for cluster in one.clusters
             ],
         }
-        for one in found
+        for one in documents
     ]

@@ -52,8 +52,8 @@ def embed(texts: str | Sequence[str], model: str | Path | Encoder | PooledEncode
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"texts holds {show(text)}, which says nothing; give texts with words in them")
     encoder = _encoder(model)
-    found = encoder.embed(every)
-    return found[0] if single else found
+    vectors = encoder.embed(every)
+    return vectors[0] if single else vectors
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,12 +40,12 @@ def of_length_one(vectors: np.ndarray) -> np.ndarray:
 
 def batches_of(lengths: Sequence[int]) -> list[list[int]]:
     """Indices of texts of like length, so many together that a batch has at most `BATCH_TOKENS`, or one text."""
-    found: list[list[int]] = []
+    batches: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if not found or (len(found[-1]) + 1) * lengths[index] > BATCH_TOKENS:
-            found.append([])
-        found[-1].append(index)
-    return found
+        if not batches or (len(batches[-1]) + 1) * lengths[index] > BATCH_TOKENS:
+            batches.append([])
+        batches[-1].append(index)
+    return batches
 
 
 def padded(encoded: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:
@@ -60,7 +60,11 @@ def padded(encoded: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tens
 
 
 class Encoder:
-    """A model that embeds, with its tokenizer.
+    """A model that was trained to embed, with its tokenizer; `load_encoder` of `longspan.inference.embed` opens one.
+
+    Args:
+        model: a `LongspanForSentenceEmbedding`, or the bundled network.
+        tokenizer: the one that belongs to it.
 
     Attributes:
         dimensions: D, of the vectors.
@@ -78,14 +82,14 @@ class Encoder:
         from longspan.tasks.summaries.extraction import encode_sentences
 
         encoded = encode_sentences([mend(text)[0] for text in texts], self.tokenizer)
-        found = np.zeros((len(texts), self.dimensions), np.float32)
+        vectors = np.zeros((len(texts), self.dimensions), np.float32)
         for chosen in batches_of([len(ids) for ids in encoded]):
             ids, real = padded([encoded[index] for index in chosen], self.tokenizer.pad_token_id)
             with torch.inference_mode():
                 states = self.model.model.encoder.states(ids, real)
-                found[chosen] = self.model.embed(states, torch.where(real, 0, -1), 1)[0][:, 0].float().numpy()
-        found[[not text.strip() for text in texts]] = 0
-        return found
+                vectors[chosen] = self.model.embed(states, torch.where(real, 0, -1), 1)[0][:, 0].float().numpy()
+        vectors[[not text.strip() for text in texts]] = 0
+        return vectors
 
     def embed_document(self, sentences: Sequence[str], firsts: Sequence[int] = ()) -> np.ndarray:
         """Vectors `(N + P, D)` of a document's sentences, each read in its document, and behind them of its passages.
@@ -144,11 +148,11 @@ class PooledEncoder:
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
         encoded = [[*self.before, *tokens, *self.after] for tokens in self._encode(texts)]
-        found = np.zeros((len(texts), self.dimensions), np.float32)
+        vectors = np.zeros((len(texts), self.dimensions), np.float32)
         for chosen in batches_of([len(tokens) for tokens in encoded]):
-            found[chosen] = self.pooled([encoded[index] for index in chosen])
-        found[[not text.strip() for text in texts]] = 0
-        return found
+            vectors[chosen] = self.pooled([encoded[index] for index in chosen])
+        vectors[[not text.strip() for text in texts]] = 0
+        return vectors
 
     def pooled(self, encoded: Sequence[Sequence[int]]) -> np.ndarray:
         """Vectors `(B, D)` of texts that are tokens already, special ones included."""

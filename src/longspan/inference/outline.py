@@ -65,12 +65,12 @@ def outline(document: Document, summary: Summary) -> tuple[Section, ...]:
 
 def _reach(sections: Sequence[Section]) -> list[bool]:
     """Whether each section, or one below it, has sentences."""
-    found: list[bool] = []
+    reaches: list[bool] = []
     next_level = 0  # of the section after this one among those that are kept
     for section in reversed(sections):
-        found.append(bool(section.sentences) or next_level > section.level)
-        next_level = section.level if found[-1] else next_level
-    return found[::-1]
+        reaches.append(bool(section.sentences) or next_level > section.level)
+        next_level = section.level if reaches[-1] else next_level
+    return reaches[::-1]
 
 
 def _parts(document: Document, sentences: Sequence[ScoredSentence]) -> Iterator[Section]:

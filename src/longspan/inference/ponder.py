@@ -74,13 +74,13 @@ def ponder_times(model: Any, text: str, tokenizer: Any = None) -> Pondered:
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        found = reader(encoded["input_ids"].to(model.device))
+        output = reader(encoded["input_ids"].to(model.device))
     model.train(was_training)
-    if found.get("ponder_times") is None:
+    if output.get("ponder_times") is None:
         raise InputError(
             f"model has the stack {model.config.stack['stack']!r}, in which every token takes every step; give one "
             "with the stack 'universal' and halting='adaptive'"
         )
-    places = zip(encoded["offset_mapping"][0].tolist(), found.ponder_times[0].tolist(), strict=True)
+    places = zip(encoded["offset_mapping"][0].tolist(), output.ponder_times[0].tolist(), strict=True)
     pieces = tuple(Piece(start=start, end=end, steps=int(steps)) for (start, end), steps in places if end > start)
     return Pondered(text=text, pieces=pieces, most=model.config.num_hidden_layers)

@@ -64,10 +64,10 @@ class WordIndex:
         bm25s = require("bm25s", extra="documents", purpose="`longspan answer`")
         self.language = language
         stems = [stems_of(text, language) for text in texts]
-        self._known = [frozenset(found) for found in stems]
+        self._known = [frozenset(stemmed) for stemmed in stems]
         self._holders = holders_of(stems)
         self._index = bm25s.BM25()
-        self._index.index([found or [""] for found in stems], show_progress=False)
+        self._index.index([stemmed or [""] for stemmed in stems], show_progress=False)
 
     def scores(self, asked: Sequence[str]) -> np.ndarray:
         """BM25 of each text, float64 (N)."""
@@ -156,11 +156,11 @@ class PassageIndex:
         vectors: list[tuple[np.ndarray, np.ndarray]] = []
         for number, document in enumerate(documents):
             units = units_of(document) if passages is None else []
-            found = passages_of(document, units) if passages is None else list(passages[number])
-            self.passages += found
-            self.owners += [number] * len(found)
+            owned = passages_of(document, units) if passages is None else list(passages[number])
+            self.passages += owned
+            self.owners += [number] * len(owned)
             if encoder is not None:
-                both = encoder.embed_document([unit.text for unit in units], [one.first for one in found])
+                both = encoder.embed_document([unit.text for unit in units], [one.first for one in owned])
                 vectors.append((both[: len(units)], both[len(units) :]))
         self._firsts = np.cumsum([0, *(len(one.sentences) for one in self.passages)])
         self._words = WordIndex([self._searched(one) for one in self.passages], language)
@@ -245,12 +245,12 @@ class Weights:
         """Scores, order and probabilities of the passages."""
         scores = self.scores(evidence)
         order = np.argsort(-scores, kind="stable")
-        found = signs(evidence, scores)
-        return Ranking(tuple(order.tolist()), scores, logistic(self.passage, found), self.probability(found))
+        features = signs(evidence, scores)
+        return Ranking(tuple(order.tolist()), scores, logistic(self.passage, features), self.probability(features))
 
-    def probability(self, found: Mapping[str, np.ndarray]) -> float:
+    def probability(self, features: Mapping[str, np.ndarray]) -> float:
         """That an answer is among the `SHOWN` best, by what `signs` gave."""
-        return float(logistic(self.answer, found)[0])
+        return float(logistic(self.answer, features)[0])
 
 
 def signs(evidence: Evidence, scores: np.ndarray) -> dict[str, np.ndarray]:
@@ -266,9 +266,9 @@ def signs(evidence: Evidence, scores: np.ndarray) -> dict[str, np.ndarray]:
     return {"behind": scores - best} | {name: np.full(len(scores), value) for name, value in same.items()}
 
 
-def logistic(weights: Mapping[str, float], found: Mapping[str, np.ndarray]) -> np.ndarray:
+def logistic(weights: Mapping[str, float], features: Mapping[str, np.ndarray]) -> np.ndarray:
     """The sigmoid of the weighted sum of the signs that have a weight, and of the bias."""
-    total = weights["bias"] + sum(weight * found[name] for name, weight in weights.items() if name != "bias")
+    total = weights["bias"] + sum(weight * features[name] for name, weight in weights.items() if name != "bias")
     return 1 / (1 + np.exp(-total))
 
 

@@ -101,10 +101,10 @@ class WindowReader:
             (one, self.read(question, documents[one.document].text[one.start : one.end]))
             for one in self.stretches(question, documents, passages)
         ]
-        kept = [(one, words) for one, words in read if words is not None]
-        if not kept:
+        answers = [(one, words) for one, words in read if words is not None]
+        if not answers:
             return None
-        stretch, words = max(kept, key=lambda pair: pair[0].weight * pair[1].probability)
+        stretch, words = max(answers, key=lambda pair: pair[0].weight * pair[1].probability)
         return short_answer(documents, stretch.document, words, stretch.start)
 
     def stretches(
@@ -119,14 +119,14 @@ class WindowReader:
             raise InputError(
                 f"the question has {asked} tokens and the model reads {self.limit} at once; ask a shorter question"
             )
-        found: dict[tuple[int, int, int], float] = {}
+        weights: dict[tuple[int, int, int], float] = {}
         for passage in passages:
             text = documents[passage.document].text
             _, spans = encode_text(self.tokenizer, text, passage.file)
             start, end = _around(spans, passage.quote, room, len(text))
             place = (passage.document, start, end)
-            found[place] = max(found.get(place, 0.0), passage.probability)
-        return [Stretch(*place, weight) for place, weight in found.items()]
+            weights[place] = max(weights.get(place, 0.0), passage.probability)
+        return [Stretch(*place, weight) for place, weight in weights.items()]
 
     def read(self, question: str, text: str) -> Words | None:
         """The best words of a text; None where "no answer" is likelier."""
@@ -162,7 +162,7 @@ def best_words(start: Any, end: Any, spans: Sequence[tuple[int, int]]) -> Words 
 
     start, end = start.double(), end.double()
     words = torch.tensor([[0 if first >= 0 else -1 for first, _ in spans]])
-    score, first, last = (found[0, 0] for found in best_spans(start, end, words, 1, LONGEST))
+    score, first, last = (values[0, 0] for values in best_spans(start, end, words, 1, LONGEST))
     none = start[0, 0] + end[0, 0]
     if none > score:
         return None
@@ -215,14 +215,14 @@ class ChunkReader:
         self, question: str, documents: Sequence[Document], passages: Sequence[RankedPassage]
     ) -> ShortAnswer | None:
         """See `SpanReader.best`."""
-        found = []
+        answers = []
         for number in dict.fromkeys(one.document for one in passages):
             if (words := self.read(question, documents[number].text)) is not None:
                 weight = max(one.probability for one in passages if one.document == number)
-                found.append((weight * words.probability, number, words))
-        if not found:
+                answers.append((weight * words.probability, number, words))
+        if not answers:
             return None
-        _, number, words = max(found, key=lambda one: one[0])
+        _, number, words = max(answers, key=lambda one: one[0])
         return short_answer(documents, number, words, 0)
 
     def read(self, question: str, text: str) -> Words | None:
@@ -232,11 +232,11 @@ class ChunkReader:
 
         row = headed(plain_row(text, question))
         with without_bars():
-            found = answer_row(self.model, self.tokenizer, row, self.task)
-        if found.candidate is None or found.probability < 0.5 or found.short_score <= 0:
+            answer = answer_row(self.model, self.tokenizer, row, self.task)
+        if answer.candidate is None or answer.probability < 0.5 or answer.short_score <= 0:
             return None
-        span = row.candidates[found.candidate].span if found.yes_no != "none" else found.short[0]
-        return Words(span.start, span.end, found.probability, found.yes_no)
+        span = row.candidates[answer.candidate].span if answer.yes_no != "none" else answer.short[0]
+        return Words(span.start, span.end, answer.probability, answer.yes_no)
 
 
 def headed(row: QuestionRow) -> QuestionRow:

@@ -323,9 +323,9 @@ class Decoding:
         return {name: value for name, value in named.items() if value is not None}
 
 
-def notes(*found: str | None, halves: int = 0) -> str | None:
+def notes(*warnings: str | None, halves: int = 0) -> str | None:
     """Warnings as one text, with a word on `halves` of characters that were mended; None where there are none."""
-    return "; ".join(filter(None, (*found, mended_note(halves) if halves else None))) or None
+    return "; ".join(filter(None, (*warnings, mended_note(halves) if halves else None))) or None
 
 
 def reads_english(text: str) -> bool:

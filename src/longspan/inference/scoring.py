@@ -38,12 +38,12 @@ class Scores(NamedTuple):
 class SentenceScorer(Protocol):
     """Scores the sentences of a document."""
 
-    def score(self, document: Document, found: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
+    def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
         """Score the sentences of a document.
 
         Args:
             document: as it was read.
-            found: its sentences.
+            sentences: its sentences.
             words: how long the summary is to be, about.
             query: what it is to be about, or None.
         """
@@ -57,11 +57,11 @@ class PackageScorer:
         self.picker = picker
         self.encoder = encoder
 
-    def score(self, document: Document, found: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
+    def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
         """See `SentenceScorer`; the scores fall in the order in which the sentences enter the summary."""
-        sentences, tokens = gather(document, found, self.encoder)
-        asked = None if query is None else asked_of(sentences, query, self.encoder.embed([query])[0])
-        order = self.picker.order(sentences, words, asked)
+        clues, tokens = gather(document, sentences, self.encoder)
+        asked = None if query is None else asked_of(clues, query, self.encoder.embed([query])[0])
+        order = self.picker.order(clues, words, asked)
         return Scores(order.scores.tolist(), tokens, order.opening)
 
 
@@ -73,7 +73,7 @@ class ModelScorer:
         self.tokenizer = tokenizer
         self.source = source
 
-    def score(self, document: Document, found: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
+    def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
         """See `SentenceScorer`; the length plays no part, and there can be no query."""
         import torch
 
@@ -81,9 +81,9 @@ class ModelScorer:
 
         if query is not None:
             raise InputError(f"model {self.source!r} reads no query; leave the query {query!r} or the model out")
-        if not found:
+        if not sentences:
             return Scores([], 0)
-        encoded = encode_sentences([sentence.text for sentence in found], self.tokenizer)
+        encoded = encode_sentences([sentence.text for sentence in sentences], self.tokenizer)
         lengths = torch.tensor([len(ids) for ids in encoded])
         input_ids = torch.tensor([token for ids in encoded for token in ids])
         sentence_ids = torch.arange(len(encoded)).repeat_interleave(lengths)
@@ -99,32 +99,32 @@ def package_scorer() -> PackageScorer:
     return PackageScorer(Picker.load(WEIGHTS), load_encoder())
 
 
-def gather(document: Document, found: Sequence[DocumentSentence], encoder: Encoder) -> tuple[Sentences, int]:
+def gather(document: Document, sentences: Sequence[DocumentSentence], encoder: Encoder) -> tuple[Sentences, int]:
     """The sentences of a document with all that is known of them, and how many tokens were read.
 
     Args:
         document: as it was read.
-        found: its sentences.
+        sentences: its sentences.
         encoder: gives their vectors.
     """
-    texts = [sentence.text for sentence in found]
+    texts = [sentence.text for sentence in sentences]
     vectors, tokens = encoder.read_document(texts)
     places = [index for index, block in enumerate(document.blocks) if block.kind == "heading"]
     headings = [document.blocks[index].text for index in places]
     title = document.title or ""
     loose = encoder.embed([*headings, title])
-    blocks = np.array([sentence.block for sentence in found], dtype=int)
-    sentences = Sentences(
+    blocks = np.array([sentence.block for sentence in sentences], dtype=int)
+    clues = Sentences(
         texts=texts,
         contents=[contents_of(text) for text in texts],
         vectors=vectors,
         paragraphs=blocks,
-        sections=np.searchsorted(places, blocks) if places else np.zeros(len(found), int),
+        sections=np.searchsorted(places, blocks) if places else np.zeros(len(sentences), int),
         headings=headings,
         heading_vectors=loose[:-1],
         title=title,
         title_vector=loose[-1] if title.strip() else None,
-        spoken=np.array([sentence.speaker is not None for sentence in found], dtype=bool),
-        speakers=[sentence.speaker for sentence in found],
+        spoken=np.array([sentence.speaker is not None for sentence in sentences], dtype=bool),
+        speakers=[sentence.speaker for sentence in sentences],
     )
-    return sentences, tokens
+    return clues, tokens

@@ -38,10 +38,27 @@ OWN_ABSTRACT = "starts from the document's own abstract"
 
 
 class Summarizer(Protocol):
-    """What `load_summarizer` gives: a model that is ready to summarise any number of documents."""
+    """What `load_summarizer` gives: a model that is ready to summarise any number of documents.
+
+    Example::
+
+        summarizer = load_summarizer()
+        for path in Path("reports").glob("*.pdf"):
+            print(summarizer.summarize(read(path), 5))
+    """
 
     def summarize(self, document: Document, sentences: int | Extent | None = None, query: str | None = None) -> Summary:
-        """Summarise one document: so long, or as long as it takes, and about a query where one is given."""
+        """Summarise one document.
+
+        Args:
+            document: what `read` or `document_of` of `longspan.data.text.reading` gave.
+            sentences: how many to pick, or an `Extent` in sentences, words or short, medium, long; None is medium. A
+                model that writes takes None only.
+            query: what the summary is to be about, for a model that reads queries.
+
+        Raises:
+            InputError: a length or a query that is not for this model, or a document longer than it reads.
+        """
         ...
 
 
@@ -87,24 +104,21 @@ def summarize(
         check_characters(query, "query")
     if query is not None and not query.strip():
         raise InputError("query is blank; give what the summary is to be about, or leave it out")
-    document, halves = _document(text, raw)
+    halves = 0  # half characters of a text that were mended
+    if isinstance(text, Document):
+        document = text
+    elif isinstance(text, Path):
+        document = read(text, raw=raw)
+    elif not isinstance(text, str) or not text.strip():
+        raise InputError("text holds nothing to summarise; give a document with words in it")
+    else:
+        text, halves = mend(text)
+        document = document_of(text, raw=raw)
     if model is not None and not hasattr(model, "summarize"):
         check_kind(model, "model", (str, Path), "a folder, a name, or what `load_summarizer` returned")
     summarizer = load_summarizer(model, language, decoding) if model is None or isinstance(model, str | Path) else model
     summary = summarizer.summarize(document, extent, query)
     return replace(summary, note=notes(summary.note, halves=halves))
-
-
-def _document(text: str | Path | Document, raw: bool) -> tuple[Document, int]:
-    """The document, and how many half characters of a text were mended."""
-    if isinstance(text, Path):
-        return read(text, raw=raw), 0
-    if isinstance(text, Document):
-        return text, 0
-    if not isinstance(text, str) or not text.strip():
-        raise InputError("text holds nothing to summarise; give a document with words in it")
-    text, halves = mend(text)
-    return document_of(text, raw=raw), halves
 
 
 def load_summarizer(
@@ -168,7 +182,13 @@ def _task(source: str, model: Any) -> Any | None:
 
 
 class Extractive:
-    """Summarises by picking sentences, by what a scorer makes of them."""
+    """Summarises by picking sentences, as many as asked for of those that a scorer rates best.
+
+    Args:
+        scorer: gives each sentence a score between 0 and 1 (`longspan.inference.scoring`).
+        english_only: whether the scorer was trained on English alone, so that a `note` says where a text is not.
+        language: ISO 639-1 code for cutting sentences; None guesses by the script.
+    """
 
     def __init__(self, scorer: SentenceScorer, *, english_only: bool = False, language: str | None = None) -> None:
         self.scorer = scorer
@@ -181,13 +201,13 @@ class Extractive:
 
         extent = extent_of(sentences)
         begin = time.perf_counter()
-        found = sentences_of(document, self.language)
-        texts = [sentence.text for sentence in found]
-        scores, tokens, opening = self.scorer.score(document, found, extent.expected_words(texts), query)
+        document_sentences = sentences_of(document, self.language)
+        texts = [sentence.text for sentence in document_sentences]
+        scores, tokens, opening = self.scorer.score(document, document_sentences, extent.expected_words(texts), query)
         # Sentences of the document's own abstract come before all others, which must not repeat them.
-        own = query is None and any(sentence.abstract for sentence in found)
+        own = query is None and any(sentence.abstract for sentence in document_sentences)
         if own:
-            scores = [(score + one.abstract) / 2 for one, score in zip(found, scores, strict=True)]
+            scores = [(score + one.abstract) / 2 for one, score in zip(document_sentences, scores, strict=True)]
         order = preferred(texts, scores)
         best: list[int] = []
 
@@ -198,7 +218,7 @@ class Extractive:
         picked = extent.take(texts, pick)
         scored = tuple(
             ScoredSentence(sentence.text, sentence.start, sentence.end, round(score, 4), sentence.speaker)
-            for sentence, score in zip(found, scores, strict=True)
+            for sentence, score in zip(document_sentences, scores, strict=True)
         )
         foreign = self.english_only and not reads_english(document.text)
         return Summary(
@@ -212,7 +232,14 @@ class Extractive:
 
 
 class Abstractive:
-    """Summarises by writing with an encoder–decoder, or a prefix language model."""
+    """Summarises by writing, token by token, with an encoder–decoder or a prefix language model.
+
+    Args:
+        model, tokenizer: loaded, on one device.
+        source: folder or name of the model, for messages.
+        decoding: beams and lengths; None keeps the model's own.
+        task: the task whose tagger tells how important each token is, for a model that weighs them; else None.
+    """
 
     def __init__(
         self, model: Any, tokenizer: Any, *, source: str, decoding: Decoding | None = None, task: Any | None = None
@@ -238,7 +265,15 @@ class Abstractive:
         begin = time.perf_counter()
         ids, options = self._inputs(document, query)
         input_ids = torch.tensor([ids], dtype=torch.long)
-        self._check_length(len(ids))
+        config, longest = self.model.config, self.model.config.max_position_embeddings
+        if len(ids) > longest:
+            wanted = f"--max-tokens {len(ids)} --output DIR"
+            if not config.is_encoder_decoder:  # few mechanisms read a source both ways, so that it keeps its own
+                wanted = f"--attention {config.layer_attention(0).mechanism} {wanted}"
+            raise InputError(
+                f"the document has {len(ids)} tokens but model {self.source!r} reads at most {longest}; leave the "
+                f"model out, or make it longer with `longspan lengthen {self.source} {wanted}`"
+            )
         with torch.inference_mode(), one_sentence(f"model {self.source!r} cannot write a summary as it is configured"):
             output = self.model.generate(input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **options)
         written = self.tokenizer.decode(output[0], skip_special_tokens=True).strip()
@@ -256,9 +291,18 @@ class Abstractive:
 
         from longspan.data.summaries.rows import SummaryRow
 
-        if query is None and self.task is None:
+        task: Any = self.task
+        if query is not None:
+            from longspan.tasks import task_beside
+
+            task = task_beside(Path(self.source))
+            if task is None or getattr(task, "global_tokens", None) != "question":
+                raise InputError(
+                    f"model {self.source!r} reads no query, since it was not trained with task.global_tokens=question; "
+                    f"leave the query {query!r} or the model out"
+                )
+        elif task is None:
             return list(self.tokenizer(document.words, verbose=False)["input_ids"]), self.options
-        task: Any = self.task if query is None else self._querying(query)
         row = SummaryRow(id=document.name, pieces=(document.words,), question=query)
         features = replace(task, max_source_tokens=LARGEST).features(row, self.tokenizer)
         ids, options = features["input_ids"], dict(self.options)
@@ -267,26 +311,3 @@ class Abstractive:
         if "importance" in features:
             options["importance"] = torch.tensor([features["importance"]])
         return ids, options
-
-    def _querying(self, query: str) -> Any:
-        """The task that a model was trained for which reads queries."""
-        from longspan.tasks import task_beside
-
-        task = task_beside(Path(self.source))
-        if task is None or getattr(task, "global_tokens", None) != "question":
-            raise InputError(
-                f"model {self.source!r} reads no query, since it was not trained with task.global_tokens=question; "
-                f"leave the query {query!r} or the model out"
-            )
-        return task
-
-    def _check_length(self, tokens: int) -> None:
-        longest = self.model.config.max_position_embeddings
-        if tokens > longest:
-            config, options = self.model.config, f"--max-tokens {tokens} --output DIR"
-            if not config.is_encoder_decoder:  # few mechanisms read a source both ways, so that it keeps its own
-                options = f"--attention {config.layer_attention(0).mechanism} {options}"
-            raise InputError(
-                f"the document has {tokens} tokens but model {self.source!r} reads at most {longest}; leave the model "
-                f"out, or make it longer with `longspan lengthen {self.source} {options}`"
-            )

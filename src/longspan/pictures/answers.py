@@ -62,8 +62,8 @@ def _write_head(figure: Figure, answer: DocumentAnswer, title: str, height: floa
     fonts = installed_fonts()
     asked = _line(answer.question, 100)
     figure.text(0.06, 1 - 0.28 / height, asked, fontsize=13, weight="bold", color=INK, family=fonts)
-    found = answer.text if answer.short is not None or not answer.answered else str(answer.passages[0].sentence)
-    figure.text(0.06, 1 - 0.58 / height, _line(found, 115), fontsize=12, color=CHOSEN, family=fonts)
+    words = answer.text if answer.short is not None or not answer.answered else str(answer.passages[0].sentence)
+    figure.text(0.06, 1 - 0.58 / height, _line(words, 115), fontsize=12, color=CHOSEN, family=fonts)
     sure = f"{counted(len(answer.scores[0]), 'passage')} · an answer is among the first three with probability"
     line = f"{_line(title, 60)} · {sure} {answer.probability:.2f}".removeprefix(" · ")
     figure.text(0.06, 1 - 0.8 / height, line, fontsize=9.5, color=QUIET, family=fonts)

@@ -94,20 +94,20 @@ SAID = {
 """What the shades are, by where they come from."""
 
 
-def importance_page(found: Weighed, title: str = "Importance") -> str:
+def importance_page(weighed: Weighed, title: str = "Importance") -> str:
     """The page: the text on one side, and how many words have which importance on the other."""
-    counts = Counter(shade_of_importance(word.importance) for word in found.words)
-    several = found.by == "tagger"
+    counts = Counter(shade_of_importance(word.importance) for word in weighed.words)
+    several = weighed.by == "tagger"
     entries = [(shade, _meaning(shade, several), counts[shade]) for shade in reversed(range(SHADES + 1))]
     return shaded_page(
         title,
-        found.text,
+        weighed.text,
         (
             Shaded(each.start, each.end, shade_of_importance(each.importance), f"{each.importance:.2f}")
-            for each in found.words
+            for each in weighed.words
         ),
-        facts=[counted(len(found.words), "word"), f"{found.important:,} important"],
-        legend=(SAID[found.by], entries if several else [entries[0], entries[-1]]),
+        facts=[counted(len(weighed.words), "word"), f"{weighed.important:,} important"],
+        legend=(SAID[weighed.by], entries if several else [entries[0], entries[-1]]),
     )
 
 
@@ -145,10 +145,10 @@ def ponder(
     """
     if html is not None:
         check_page(html)
-    found = ponder_times(model, text, tokenizer)
+    pondered = ponder_times(model, text, tokenizer)
     if html is not None:
-        save_page(ponder_page(found, title), html)
-    return found
+        save_page(ponder_page(pondered, title), html)
+    return pondered
 
 
 def ponder_page(pondered: Pondered, title: str = "Ponder times") -> str:

@@ -151,8 +151,8 @@ class Document:
     @property
     def words(self) -> str:
         """What is to be read, block after block: without boilerplate and lists of references."""
-        kept = (block for block in self.blocks if block.kind not in {"boilerplate", "references"})
-        return "\n\n".join(f"{block.speaker}: {block.text}" if block.speaker else block.text for block in kept)
+        blocks_read = (block for block in self.blocks if block.kind not in {"boilerplate", "references"})
+        return "\n\n".join(f"{block.speaker}: {block.text}" if block.speaker else block.text for block in blocks_read)
 
     def line(self, place: int) -> int:
         """The line of a character of `text`, from 1."""

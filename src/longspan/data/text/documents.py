@@ -28,7 +28,7 @@ def documents_in(folder: Path) -> tuple[list[Path], str | None]:
     Raises:
         InputError: there is none, or the folder cannot be read.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     others: Counter[str] = Counter()
 
     def refuse(error: OSError) -> None:
@@ -43,13 +43,13 @@ def documents_in(folder: Path) -> tuple[list[Path], str | None]:
         for name in sorted(set(names) - set(hidden)):
             path = Path(base, name)
             if path.suffix.lower() in READABLE:
-                found.append(path)
+                paths.append(path)
             else:
                 others[path.suffix.lower() or "no extension"] += 1
-    if not found:
+    if not paths:
         kinds = ", ".join(sorted(READABLE))
         raise InputError(f"{on_one_line(str(folder))} holds no document ({kinds}); name a folder with some")
-    return found, passed_over(others)
+    return paths, passed_over(others)
 
 
 def passed_over(others: Counter[str]) -> str | None:
@@ -157,8 +157,8 @@ def is_markdown(suffix: str) -> bool:
 def check_encoding(encoding: str, what: str = "") -> str:
     """The name of an encoding that a text file may have; `InputError` for any other."""
     try:
-        found = codecs.lookup(encoding).name.replace("-", "_")
-        known = found not in _NOT_OF_FILES and isinstance(b"a".decode(encoding, "replace"), str)
+        codec = codecs.lookup(encoding).name.replace("-", "_")
+        known = codec not in _NOT_OF_FILES and isinstance(b"a".decode(encoding, "replace"), str)
     except (LookupError, ValueError):  # ValueError: a zero byte, or a surrogate, in the name
         known = False
     if not known:
@@ -203,11 +203,11 @@ def _guess(data: bytes) -> str:
     if len(data) >= ENOUGH and find_spec("charset_normalizer") is not None:
         from charset_normalizer import from_bytes
 
-        found = from_bytes(data[:50_000], cp_isolation=list(COMMON_ENCODINGS))
-        best = found.best()
+        guesses = from_bytes(data[:50_000], cp_isolation=list(COMMON_ENCODINGS))
+        best = guesses.best()
         if best is not None:
             # The library lists equally likely ones by their names; of these, Western Windows is the commonest.
-            equal = [one for one in found if (one.chaos, one.coherence) == (best.chaos, best.coherence)]
+            equal = [one for one in guesses if (one.chaos, one.coherence) == (best.chaos, best.coherence)]
             names = {name for one in equal for name in one.could_be_from_charset}
             likely = "cp1252" if "cp1252" in names else best.encoding
     option = f"name its encoding with the encoding option, for example --encoding {likely or 'latin-1'}"
@@ -260,10 +260,10 @@ def _detect(data: bytes, name: str) -> str:
     # A page that could be searched as ASCII is in neither UTF-16 nor UTF-32, whatever it says.
     if label.startswith(("utf_16", "utf_32", "ucs_", "unicode")) and "escape" not in label:
         return "utf-8"
-    found = check_encoding(_LABELS.get(label, encoding), f"the encoding {encoding!r} that {name} declares")
+    codec = check_encoding(_LABELS.get(label, encoding), f"the encoding {encoding!r} that {name} declares")
     # Browsers read Windows' superset where a page says Latin-1 or ASCII, and pages are written for them.
-    western = codecs.lookup(found).name in {"iso8859-1", "ascii"} and not _NOT_WINDOWS.search(data)
-    return "cp1252" if western else found
+    western = codecs.lookup(codec).name in {"iso8859-1", "ascii"} and not _NOT_WINDOWS.search(data)
+    return "cp1252" if western else codec
 
 
 def _looks_binary(data: bytes) -> bool:

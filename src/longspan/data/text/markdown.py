@@ -57,7 +57,7 @@ def blocks_of_markdown(source: str) -> list[Block]:
 
 def _rendered(source: str) -> str:
     """The page, each of whose elements says which characters of the source it comes from."""
-    breaks = [found.start() for found in _DEFINED.finditer(source)]  # a footnote begins a paragraph
+    breaks = [match.start() for match in _DEFINED.finditer(source)]  # a footnote begins a paragraph
     spaced = _DEFINED.sub("\n", source)
     moved = [place + number for number, place in enumerate(breaks)]
     places = [place - bisect_left(moved, place) for place in _line_starts(spaced)]
@@ -86,7 +86,7 @@ def _seen(source: str) -> str:
     while (start := source.find("<!--", done)) >= 0 and (end := source.find("-->", start)) >= 0:
         pieces += [source[done:start], " " * (end + 3 - start)]
         done = end + 3
-    return _UNSEEN.sub(lambda found: " " * len(found[0]), "".join([*pieces, source[done:]]))
+    return _UNSEEN.sub(lambda match: " " * len(match[0]), "".join([*pieces, source[done:]]))
 
 
 def _bodies(pieces: list[Piece], seen: str) -> Iterator[Traced]:

@@ -101,8 +101,8 @@ def laid_out(root: Any, skip: Callable[[Any], bool] | None = None) -> list[list[
     for marked_block in text.split(_BLOCK):
         lines: list[Line] = []
         for marked in marked_block.split(_LINE):
-            if found := _STATE.findall(marked):
-                state = states.known[ord(found[-1]) - _STATES]
+            if numbers := _STATE.findall(marked):
+                state = states.known[ord(numbers[-1]) - _STATES]
             if (line := _line(_STATE.sub("", marked), state)).text.strip():
                 lines.append(line)
         if lines:
@@ -270,19 +270,19 @@ class Piece:
 
 def pieces_of(blocks: list[list[Line]]) -> list[Piece]:
     """What belongs together: an item with its further lines, the rows of a table, the lines of a paragraph."""
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     place = 0
     for lines in blocks:
         before: Line | None = None
         for line in lines:
             if before is None or _begins_piece(before, line):
-                found.append(Piece([line], place + line.mark))
+                pieces.append(Piece([line], place + line.mark))
             else:
-                found[-1].lines.append(line)
+                pieces[-1].lines.append(line)
             before = line
             place += len(line.text) + 1
         place += 1
-    return found
+    return pieces
 
 
 def _begins_piece(before: Line, line: Line) -> bool:
@@ -305,13 +305,13 @@ def blocks_of_pieces(pieces: list[Piece], bodies: Iterator[Traced] | None = None
 
 def _lists_of_links(pieces: list[Piece]) -> set[int]:
     """Items with nothing but links, where there are several in a row."""
-    found: set[int] = set()
+    indices: set[int] = set()
     run: list[int] = []
     for index, piece in enumerate([*pieces, None]):
         if piece is not None and piece.kind == "item" and piece.links_only:
             run.append(index)
             continue
         if len(run) >= FEWEST:
-            found.update(run)
+            indices.update(run)
         run = []
-    return found
+    return indices

@@ -91,15 +91,15 @@ def units_of(document: Document, language: str | None = None) -> list[DocumentSe
     Raises:
         InputError: as `sentences_of`.
     """
-    found = sentences_of(document, language)
+    units = sentences_of(document, language)
     section = None
     for index, block in enumerate(document.blocks):
         section = index if block.kind == "heading" else section
         if block.kind in BY_LINES:
-            found.extend(_lines(block, index, section))
-    if not found:
+            units.extend(_lines(block, index, section))
+    if not units:
         return sentences_of(document_of(document.text, raw=True), language)
-    return sorted(found, key=lambda one: (one.block, one.start))
+    return sorted(units, key=lambda one: (one.block, one.start))
 
 
 def _lines(block: Block, index: int, section: int | None) -> Iterator[DocumentSentence]:
@@ -124,11 +124,11 @@ def passages_of(document: Document, units: Sequence[DocumentSentence] | None = N
     """
     units = units_of(document) if units is None else units
     by_lines = frozenset(index for index, block in enumerate(document.blocks) if block.kind in BY_LINES)
-    found: list[Passage] = []
+    passages: list[Passage] = []
     for section, run in groupby(units, key=lambda one: one.section):
         heading = None if section is None else " ".join(document.blocks[section].text.split())
         for group in _grouped(list(run)):
-            first = len(found[-1].sentences) + found[-1].first if found else 0
+            first = len(passages[-1].sentences) + passages[-1].first if passages else 0
             passage = Passage(
                 sentences=tuple(group),
                 first=first,
@@ -136,8 +136,8 @@ def passages_of(document: Document, units: Sequence[DocumentSentence] | None = N
                 page=document.page(group[0].start),
                 by_lines=by_lines & {one.block for one in group},
             )
-            found.append(passage)
-    return found
+            passages.append(passage)
+    return passages
 
 
 def _grouped(units: list[DocumentSentence]) -> list[list[DocumentSentence]]:

@@ -54,7 +54,7 @@ _RULE = re.compile(r"[^\S\n]*(?:([=\-~^\"*+#_])\1{2,}|(?:[-_*=][ ]){2,}[-_*=])[^
 
 def paragraphs_of(text: str) -> list[Block]:
     """The text's paragraphs as they are: what stands between blank lines, with its line ends."""
-    found: list[Block] = []
+    paragraphs: list[Block] = []
     start = end = -1
     for line in _LINE.finditer(text):
         blank = not line[0] or line[0].isspace()
@@ -62,11 +62,11 @@ def paragraphs_of(text: str) -> list[Block]:
             start = line.start()
         if start >= 0 and (blank or line[0][-1] != "\n"):
             end = line.start() if blank else line.end()
-            found.append(Block(kind="paragraph", body=Traced.whole(text[start:end].rstrip("\n\f"), start)))
+            paragraphs.append(Block(kind="paragraph", body=Traced.whole(text[start:end].rstrip("\n\f"), start)))
             start = -1
     if start >= 0:
-        found.append(Block(kind="paragraph", body=Traced.whole(text[start:].rstrip("\n"), start)))
-    return found
+        paragraphs.append(Block(kind="paragraph", body=Traced.whole(text[start:].rstrip("\n"), start)))
+    return paragraphs
 
 
 def blocks_of_text(text: str) -> list[Block]:
@@ -127,8 +127,8 @@ def _pieces(group: Block, width: int) -> Iterator[Block]:
 
 def _number(line: str, last: int) -> int:
     """The number of the item that the line begins, else that of the item before it."""
-    found = NUMBER.match(line)
-    return int(found["number"]) if found and found["number"] else last
+    match = NUMBER.match(line)
+    return int(match["number"]) if match and match["number"] else last
 
 
 def _begins(lines: list[str], index: int, first: int, width: int, last: int) -> bool:
@@ -192,14 +192,14 @@ def _apart(title: str) -> bool:
 
 def _is_numbered(lines: list[str], index: int, last: int) -> bool:
     """Whether a line begins a numbered item, and not by chance: "see Table / 3. The results"."""
-    found = NUMBER.match(lines[index])
-    if not found:
+    match = NUMBER.match(lines[index])
+    if not match:
         return False
     if ENDED.search(lines[index - 1].rstrip()):
         return True
-    if found["number"]:
-        return int(found["number"]) in {1, last + 1}
-    return bool(NUMBER.match(lines[index - 1])) or found["letter"] in {"a", "i", "A"}
+    if match["number"]:
+        return int(match["number"]) in {1, last + 1}
+    return bool(NUMBER.match(lines[index - 1])) or match["letter"] in {"a", "i", "A"}
 
 
 def on_one_line(body: Traced) -> Traced:
@@ -208,12 +208,12 @@ def on_one_line(body: Traced) -> Traced:
     if text != body.text:
         start = body.text.find(text) if text else 0
         body = body.part(start, start + len(text))
-    found = [one for one in re.finditer(r"\s+", text) if one[0] != " "]
-    if not found:
+    gaps = [one for one in re.finditer(r"\s+", text) if one[0] != " "]
+    if not gaps:
         return body
-    if all(one[0] == "\n" for one in found):  # one character for one: every place stays
+    if all(one[0] == "\n" for one in gaps):  # one character for one: every place stays
         return Traced(text.replace("\n", " "), body.anchors, body.end)
-    return body.edited((one.start(), one.end(), " ") for one in found)
+    return body.edited((one.start(), one.end(), " ") for one in gaps)
 
 
 def is_rule(text: str) -> bool:

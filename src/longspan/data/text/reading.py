@@ -197,14 +197,14 @@ def sentences_of(document: Document, language: str | None = None) -> list[Docume
     if language is not None:
         check_language(language)
     language = language or guess_language(document.text)
-    found: list[DocumentSentence] = []
+    sentences: list[DocumentSentence] = []
     section = None
     for index, block in enumerate(document.blocks):
         if block.kind == "heading":
             section = index
         elif block.kind in SPOKEN:
-            found.extend(_sentences(block, index, section, language))
-    return found
+            sentences.extend(_sentences(block, index, section, language))
+    return sentences
 
 
 def _sentences(block: Block, index: int, section: int | None, language: str) -> Iterator[DocumentSentence]:

@@ -177,8 +177,8 @@ def _boundaries(block: str, language: str, quotes: bool) -> list[int]:
     if mark := _ITEM_MARK.match(shown):  # the library takes all that follows some marks for one sentence
         shown = " " * mark.end() + shown[mark.end() :]
     # Only the ends are used: some of the library's answers leave gaps between sentences.
-    found = sentencex.get_sentence_boundaries(language, shown)  # pyright: ignore[reportAttributeAccessIssue]
-    ends = {int(sentence["end_index"]) for sentence in found}
+    boundaries = sentencex.get_sentence_boundaries(language, shown)  # pyright: ignore[reportAttributeAccessIssue]
+    ends = {int(sentence["end_index"]) for sentence in boundaries}
     return [*sorted(end for end in ends if 0 < end < len(block)), len(block)]
 
 

@@ -35,12 +35,12 @@ def cues_of(lines: Sequence[str]) -> Iterator[Cue]:
     times: tuple[float, float] | None = None
     text: list[str] = []
     for line in [*lines, ""]:
-        found = _TIMES.match(line)
-        if (found or not line.strip()) and times is not None:
+        match = _TIMES.match(line)
+        if (match or not line.strip()) and times is not None:
             yield *times, "\n".join(text)
             times, text = None, []
-        if found:
-            clock = found.groups()
+        if match:
+            clock = match.groups()
             times, text = (_seconds(*clock[:4]), _seconds(*clock[4:])), []
         elif times is not None:
             text.append(line)
@@ -60,8 +60,8 @@ def parts_of(text: str) -> Iterator[tuple[str | None, str]]:
 
 def moment_of(clock: str) -> float | None:
     """The seconds of a time such as 00:01:02,500; None where it is none."""
-    found = _TIME.match(clock)
-    return _seconds(*found.groups()) if found else None
+    match = _TIME.match(clock)
+    return _seconds(*match.groups()) if match else None
 
 
 def _seconds(hours: str | None, minutes: str, seconds: str, fraction: str) -> float:

@@ -75,18 +75,18 @@ def parsed(page: str) -> Any:
     return tree
 
 
-def _bounded(found: re.Match[str]) -> str:
+def _bounded(match: re.Match[str]) -> str:
     """A tag without its attributes where there are too many of them."""
-    many = len(found[2]) > 2 * MOST_ATTRIBUTES and len(found[2].split(None, MOST_ATTRIBUTES)) > MOST_ATTRIBUTES
-    return f"<{found[1]}" if many else found[0]
+    many = len(match[2]) > 2 * MOST_ATTRIBUTES and len(match[2].split(None, MOST_ATTRIBUTES)) > MOST_ATTRIBUTES
+    return f"<{match[1]}" if many else match[0]
 
 
 def _marked_part(tree: Any) -> Any:
     """What the page itself marks as its main part."""
     for name in ("main", "article"):
-        found = list(tree.iter(name))
-        if len(found) == 1 and any(text.strip() for text in found[0].itertext()):
-            return found[0]
+        elements = list(tree.iter(name))
+        if len(elements) == 1 and any(text.strip() for text in elements[0].itertext()):
+            return elements[0]
     return tree
 
 
@@ -107,8 +107,8 @@ def _navigation(root: Any) -> Callable[[Any], bool]:
 def _article(root: Any) -> Any:
     """The smallest element with nine tenths of the words that trafilatura takes; the root where it takes none."""
     trafilatura = require("trafilatura", extra="documents", purpose="reading HTML")
-    found = trafilatura.bare_extraction(deepcopy(root), include_comments=False, with_metadata=False)
-    taken = _WORD.findall(found.text or "") if found is not None else []
+    extracted = trafilatura.bare_extraction(deepcopy(root), include_comments=False, with_metadata=False)
+    taken = _WORD.findall(extracted.text or "") if extracted is not None else []
     known = {tuple(taken[place : place + RUN]) for place in range(len(taken))}
 
     def matched(element: Any, text: str) -> int:

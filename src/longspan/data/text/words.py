@@ -64,18 +64,18 @@ def contents_of(text: str) -> list[str]:
     Words that share their first letters are taken for forms of one word: as good as a stemmer where words are counted,
     for every language, and without a dependency. Characters of scripts without spaces count in pairs of neighbours.
     """
-    found: list[str] = []
+    contents: list[str] = []
     before = ""
     for word in split_words(text):
         if is_unspaced(word):
             if before:
-                found.append(before + word)
+                contents.append(before + word)
             before = word
             continue
         before = ""
         if len(word) > 1 and not word.isdigit() and word not in FUNCTION_WORDS:
-            found.append(word[:STEM])
-    return found
+            contents.append(word[:STEM])
+    return contents
 
 
 def holders_of(texts: Iterable[Iterable[str]]) -> Counter[str]:

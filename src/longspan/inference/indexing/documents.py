@@ -1,7 +1,8 @@
 """`longspan.index` and `DocumentIndex`: a collection that is read once and asked many times.
 
-What a decomposed model makes of each passage below its upper layers is kept in files. A question runs through the lower
-layers by itself; passages are ranked by its words, and the upper layers read it with the kept states of the best.
+What a decomposed model makes of each passage below its upper layers is stored in files. A question runs through the
+lower layers by itself; passages are ranked by its words, and the upper layers read it with the stored states of the
+best.
 """
 
 from __future__ import annotations
@@ -72,21 +73,21 @@ def index(
     """
     folder = output_folder(output)
     if has_index(folder):
-        found = DocumentIndex(folder, model)
-        if lower_layers is not None and found.contents.made_by["lower_layers"] not in (None, lower_layers):
+        library = DocumentIndex(folder, model)
+        if lower_layers is not None and library.contents.made_by["lower_layers"] not in (None, lower_layers):
             raise InputError(
                 f"lower_layers={lower_layers}, but the index {on_one_line(str(output))!r} has "
-                f"{found.contents.made_by['lower_layers']}; leave it out, or make another index"
+                f"{library.contents.made_by['lower_layers']}; leave it out, or make another index"
             )
     else:
         if model is None:
             raise InputError(
                 f"{on_one_line(str(output))!r} is no index yet; give the model that is to read the documents"
             )
-        found = DocumentIndex.new(folder, model, lower_layers=lower_layers, dtype=dtype)
-    skipped = found.add(documents, encoding=encoding, raw=raw)
-    found.notes += skipped
-    return found
+        library = DocumentIndex.new(folder, model, lower_layers=lower_layers, dtype=dtype)
+    skipped = library.add(documents, encoding=encoding, raw=raw)
+    library.notes += skipped
+    return library
 
 
 @dataclass(frozen=True)
@@ -150,13 +151,13 @@ class DocumentIndex:
         """The folder of the model that the index says it was made by; an index may be anybody's, and its word is not
         taken for a name to fetch."""
         source = self.contents.made_by["source"]
-        found = local_folder(source)
-        if found is None:
+        local = local_folder(source)
+        if local is None:
             raise InputError(
                 f"the index {on_one_line(str(self.folder))!r} was made by the model {source!r}, which is no folder "
                 "here and not in the cache; give that model with --model"
             )
-        return found
+        return local
 
     def _open(self, source: str | Path) -> None:
         lower = self.contents.made_by["lower_layers"]
@@ -215,9 +216,9 @@ class DocumentIndex:
         return Answerer(self.documents, self._reader, passages=[passages for _, _, passages, _ in self._held])
 
     def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
-        """See `longspan.answer`; the words come from the kept states."""
-        found = self._answerer.answer(question, top=top, threshold=threshold)
-        return replace(found, note=notes(found.note, *self.notes))
+        """See `longspan.answer`; the words come from the stored states."""
+        result = self._answerer.answer(question, top=top, threshold=threshold)
+        return replace(result, note=notes(result.note, *self.notes))
 
     # Adding ----------------------------------------------------------------------------------------------------------
 
@@ -239,7 +240,8 @@ class DocumentIndex:
                         continue
                     waiting.append(self._entry(document))
                     known.add(waiting[-1].digest)
-                    if sum(_size(entry) for entry in waiting) >= SHARD_BYTES:
+                    size = sum(piece.states.numel() * 2 for entry in waiting for each in entry.pieces for piece in each)
+                    if size >= SHARD_BYTES:
                         self._write(waiting)
                         waiting = []
             finally:
@@ -275,10 +277,6 @@ class DocumentIndex:
         self.added = replace(
             self.added, documents=self.added.documents + len(entries), passages=self.added.passages + passages
         )
-
-
-def _size(entry: Entry) -> int:
-    return sum(piece.states.numel() * 2 for each in entry.pieces for piece in each)
 
 
 def _documents(

@@ -155,14 +155,14 @@ def documents_of(plain: Any, pieces: int) -> list[Held]:
     """The documents of a shard that has so many pieces; `InputError` where they are not as an index has them."""
     if not isinstance(plain, list):
         raise InputError("documents holds no list")
-    found, first = [], 0
+    documents, first = [], 0
     for number, about in enumerate(plain):
         held = _document(about, f"documents[{number}]", first)
-        found.append(held)
+        documents.append(held)
         first = held[2][-1].stop
     if first != pieces:
         raise InputError(f"documents counts {first:,} pieces where firsts has {pieces:,}")
-    return found
+    return documents
 
 
 def _document(about: Any, path: str, first: int) -> Held:

@@ -75,15 +75,15 @@ def made_by(model: Any, tokenizer: Any) -> dict[str, str]:
     config, stack = model.config, stack_config(model.config.stack)
     lower = stack.first_joint(config.num_hidden_layers)
     fields = {name: getattr(config, name) for name in FIELDS if name not in NOT_READ} | {"stack": lower}
-    found = hashlib.blake2b(json.dumps(fields, sort_keys=True, default=str).encode(), digest_size=16)
+    digest = hashlib.blake2b(json.dumps(fields, sort_keys=True, default=str).encode(), digest_size=16)
     for name, tensor in sorted(model.model.encoder.state_dict().items()):
         kind, _, rest = name.partition(".")
         if kind == "layers" and int(rest.partition(".")[0]) >= lower:
             continue
-        found.update(name.encode())
-        found.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
+        digest.update(name.encode())
+        digest.update(tensor.detach().float().cpu().contiguous().numpy().tobytes())
     words = hashlib.blake2b(tokenizer.backend_tokenizer.to_str().encode(), digest_size=16)
-    return {"weights": found.hexdigest(), "tokenizer": words.hexdigest()}
+    return {"weights": digest.hexdigest(), "tokenizer": words.hexdigest()}
 
 
 class StateReader:
@@ -114,13 +114,13 @@ class StateReader:
                 places = torch.tensor(window["spans"], dtype=torch.int32).reshape(-1, 2)
                 spans.append(torch.where(places < 0, -1, places + passage.start))
                 owners.append(owner)
-        found: list[list[Piece]] = [[] for _ in passages]
+        pieces: list[list[Piece]] = [[] for _ in passages]
         for first in range(0, len(ids), TOGETHER):
             group = slice(first, first + TOGETHER)
             states = self._states(ids[group], types[group])
             for owner, hidden, places in zip(owners[group], states, spans[group], strict=True):
-                found[owner].append(Piece(hidden, places))
-        return [tuple(each) for each in found]
+                pieces[owner].append(Piece(hidden, places))
+        return [tuple(each) for each in pieces]
 
     def _states(self, ids: list[list[int]], types: list[list[int] | None]) -> list[Tensor]:
         """`(W, E)` for each piece; all have types, or none has."""
@@ -149,7 +149,7 @@ class StateReader:
             return_offsets_mapping=True,
             verbose=False,
         )
-        found = []
+        windows = []
         for number in range(len(encoded["input_ids"])):
             ids, parts = encoded["input_ids"][number], encoded.sequence_ids(number)
             types = encoded["token_type_ids"][number] if "token_type_ids" in encoded else None
@@ -159,8 +159,8 @@ class StateReader:
                 for place, part in zip(encoded["offset_mapping"][number], parts, strict=True)
             ]
             behind = None if types is None else types[first:]
-            found.append({"ids": ids[first:], "types": behind, "spans": spans[first:]})
-        return found
+            windows.append({"ids": ids[first:], "types": behind, "spans": spans[first:]})
+        return windows
 
     def _border(self, ids: list[int], types: list[int] | None) -> int:
         """Where the passage begins, as the model is told; a tokenizer that makes no types leaves it to separators."""
@@ -207,27 +207,27 @@ class StateReader:
         if not all(bool(each.isfinite().all()) for each in (output.start_logits, output.end_logits)):
             raise InputError(f"the states that the index keeps give scores that are no finite numbers; {AGAIN}")
         before = [(-1, -1)] * question.hidden.shape[1]
-        found = []
+        answers = []
         for row, piece in enumerate(pieces):
             spans = before + [(start, end) for start, end in piece.spans.tolist()]
             start, end = (each[row, : len(spans)][None].cpu() for each in (output.start_logits, output.end_logits))
-            found.append(best_words(start, end, spans))
-        return found
+            answers.append(best_words(start, end, spans))
+        return answers
 
     def best(
         self, question: str, documents: Sequence[Document], passages: Sequence[RankedPassage]
     ) -> ShortAnswer | None:
         """See `SpanReader.best`."""
         assert self.pieces_of is not None
-        kept = [(one, piece) for one in passages for piece in self.pieces_of(one.document, one.quote.start)]
-        if not kept:
+        pieces = [(one, piece) for one in passages for piece in self.pieces_of(one.document, one.quote.start)]
+        if not pieces:
             return None
-        asked, found = self.question(question), []
-        for first in range(0, len(kept), TOGETHER):
-            group = kept[first : first + TOGETHER]
+        asked, answers = self.question(question), []
+        for first in range(0, len(pieces), TOGETHER):
+            group = pieces[first : first + TOGETHER]
             read = self.read(asked, [piece for _, piece in group])
-            found += [(one, words) for (one, _), words in zip(group, read, strict=True) if words is not None]
-        if not found:
+            answers += [(one, words) for (one, _), words in zip(group, read, strict=True) if words is not None]
+        if not answers:
             return None
-        passage, words = max(found, key=lambda pair: pair[0].probability * pair[1].probability)
+        passage, words = max(answers, key=lambda pair: pair[0].probability * pair[1].probability)
         return short_answer(documents, passage.document, words, 0)

@@ -121,7 +121,7 @@ class Archive:
         mime = self.part("mimetype")[:100].decode("utf-8", "replace").strip()
         if mime == "application/epub+zip" or "META-INF/container.xml" in self.names:
             return "book"
-        found = next((what for pattern, what in _OFFICE if re.search(pattern, types)), None)
-        found = found or _OPEN_DOCUMENTS.get(mime)
-        found = found or next((what for part, what in _OTHERS if part in self.names), None)
-        raise InputError(f"{self.name} is {found or 'a zip archive; unpack it and name the files in it'}")
+        kind = next((what for pattern, what in _OFFICE if re.search(pattern, types)), None)
+        kind = kind or _OPEN_DOCUMENTS.get(mime)
+        kind = kind or next((what for part, what in _OTHERS if part in self.names), None)
+        raise InputError(f"{self.name} is {kind or 'a zip archive; unpack it and name the files in it'}")

@@ -128,7 +128,7 @@ def _tree(data: bytes, archive: Archive) -> Any:
         text = data.decode(check_encoding(encoding), "replace").removeprefix("\ufeff")
     except InputError:
         raise archive.damaged(ValueError(f"it declares the unknown encoding {encoding!r}")) from None
-    text = _ENTITY.sub(lambda found: unescape(found[0]), without_marks(_AND.sub("&amp;", _DECLARATION.sub("", text))))
+    text = _ENTITY.sub(lambda match: unescape(match[0]), without_marks(_AND.sub("&amp;", _DECLARATION.sub("", text))))
     try:
         root = etree.fromstring(text.encode(), parser)
     except etree.XMLSyntaxError:  # where nothing could be recovered

@@ -115,9 +115,9 @@ class _Reader:
             label = style.find(f"{_W}name")
             known = _named((label.get(f"{_W}val") or "").lower() if label is not None else "")
             marks = style.find(f"{_W}pPr")
-            found = known or (_marked(marks) if marks is not None else None)
-            if found is not None:
-                return found
+            kind = known or (_marked(marks) if marks is not None else None)
+            if kind is not None:
+                return kind
             base = style.find(f"{_W}basedOn")
             name = base.get(f"{_W}val") if base is not None else None
         return "paragraph", 0
@@ -140,12 +140,12 @@ def _named(name: str) -> tuple[Kind, int] | None:
     """What the name of a built-in style says; those names are English in every language."""
     if name == "title":
         return "heading", 1
-    if found := _HEADING.fullmatch(name):
-        return "heading", min(int(found[1]), DEEPEST)
+    if match := _HEADING.fullmatch(name):
+        return "heading", min(int(match[1]), DEEPEST)
     if name.startswith(("toc ", "header", "footer", "table of figures", "index ")):
         return "boilerplate", 0
-    if found := _LIST.fullmatch(name):
-        return None if name in {"list", "list paragraph"} else ("item", int(found[1] or 1))
+    if match := _LIST.fullmatch(name):
+        return None if name in {"list", "list paragraph"} else ("item", int(match[1] or 1))
     return (_STYLES[name], 0) if name in _STYLES else None
 
 
@@ -214,13 +214,13 @@ def _notes(root: Any) -> Iterator[tuple[str, str]]:
 def _related(archive: Archive, part: str) -> dict[str, str]:
     """The parts that another one points to, or the file itself where that is "", by their kinds; of each the first."""
     folder, name = split(part)
-    found: dict[str, str] = {}
+    related: dict[str, str] = {}
     root = _tree(archive, join(folder, "_rels", f"{name}.rels"))
     for relation in () if root is None else root:
         if relation.get("TargetMode") != "External":
             target = normpath(join("/", folder, relation.get("Target") or ""))
-            found.setdefault((relation.get("Type") or "").rpartition("/")[2], target.lstrip("/"))
-    return found
+            related.setdefault((relation.get("Type") or "").rpartition("/")[2], target.lstrip("/"))
+    return related
 
 
 def _tree(archive: Archive, name: str) -> Any:

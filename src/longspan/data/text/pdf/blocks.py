@@ -50,18 +50,18 @@ def regions(lines: Sequence[Line]) -> list[list[Line]]:
     bands = list(_bands(lines, gutter)) if gutter else []
     if gutter is None or len(bands) > MOST_BANDS:
         return [list(lines)] if lines else []
-    found: list[list[Line]] = []
+    columns: list[list[Line]] = []
     for band, across in bands:
         pieces = [piece for line in band for piece in _cut(line, gutter)]
         sides = [side for number in (-1, 1) if (side := [line for line in pieces if _side(line, gutter) == number])]
         if all(_is_prose([span for line in side for span in _spans(line)]) for side in sides):
             for side in sides:
-                found.extend(regions(side))
+                columns.extend(regions(side))
         elif band:
-            found.append(band)
+            columns.append(band)
         if across:
-            found.append(across)
-    return found
+            columns.append(across)
+    return columns
 
 
 def _bands(lines: Sequence[Line], gutter: Gutter) -> Iterator[tuple[list[Line], list[Line]]]:
@@ -129,12 +129,12 @@ def _gutter(lines: Sequence[Line]) -> Gutter | None:
     # To a thousandth of a point, since sums that should be equal differ by rounding.
     crossing = [round(width, 3) for width in accumulate(crossed)]
     before, behind = list(accumulate(ended)), list(accumulate(begun))
-    found = [
+    gutters = [
         (crossing[start], start - stop, start)
         for start, stop in _valleys(crossing)
         if min(before[start], len(spans) - behind[stop - 1]) >= FEWEST and crossing[start] <= CROSSED * whole
     ]
-    for _, width, start in sorted(found):
+    for _, width, start in sorted(gutters):
         gutter = (first + start * BIN, first + (start - width) * BIN)
         left = [span for span in spans if span[1] <= gutter[0] + BIN]
         if _is_prose(left) and _is_prose([span for span in spans if span[0] >= gutter[1] - BIN]):
@@ -227,13 +227,13 @@ class Piece:
 
 def leadings(columns: Sequence[Sequence[Line]]) -> dict[int, float]:
     """For letters of each size, rounded to points, the usual distance of lines."""
-    found: dict[int, list[float]] = defaultdict(list)
+    gaps: dict[int, list[float]] = defaultdict(list)
     for column in columns:
         for above, line in pairwise(column):
             distance = line.base - above.base
             if abs(above.size - line.size) < 0.5 and 0.8 * line.size < distance < 3 * line.size:
-                found[round(line.size)].append(distance)
-    return {size: sorted(distances)[len(distances) * 3 // 10] for size, distances in found.items()}
+                gaps[round(line.size)].append(distance)
+    return {size: sorted(distances)[len(distances) * 3 // 10] for size, distances in gaps.items()}
 
 
 def rows_of(column: Sequence[Line]) -> list[Line]:

@@ -120,12 +120,12 @@ def lines_of_page(document: Any, number: int) -> list[Line]:
     """The lines of a page in the order of the file."""
     with closing(document[number]) as page, closing(page.get_textpage()) as text:
         reader = _Reader(text, number, page.get_bbox())
-        found = [reader.line(match) for match in _LINE.finditer(reader.letters) if _WORD.search(match[0])]
+        lines = [reader.line(match) for match in _LINE.finditer(reader.letters) if _WORD.search(match[0])]
     turns = Counter[int]()
-    for turn, line in found:
+    for turn, line in lines:
         turns[turn] += len(line.text)
     most = turns.most_common(1)[0][0] if turns else 0
-    return [line if turn == most else replace(line, upright=False) for turn, line in found]
+    return [line if turn == most else replace(line, upright=False) for turn, line in lines]
 
 
 class _Reader:
@@ -150,10 +150,10 @@ class _Reader:
             return letters
         return "".join(chr(self.pdfium.FPDFText_GetUnicode(self.text, index)) for index in range(count))
 
-    def line(self, found: re.Match[str]) -> tuple[int, Line]:
+    def line(self, match: re.Match[str]) -> tuple[int, Line]:
         """The quarters of a turn by which a line is turned, and the line."""
-        begin = found.start()
-        words = [(begin + start, begin + end - 1) for start, end in map(re.Match.span, _WORD.finditer(found[0]))]
+        begin = match.start()
+        words = [(begin + start, begin + end - 1) for start, end in map(re.Match.span, _WORD.finditer(match[0]))]
         longest = max(last - first for first, last in words)
         main = next(first for first, last in words if last - first == longest)
         fonts = [self._font(index) for index in {words[0][0], main, words[-1][0]}]
@@ -161,7 +161,7 @@ class _Reader:
         size = self.pdfium.FPDFText_GetFontSize(self.text, main) * hypot(self.matrix.c, self.matrix.d)
         turn = round(atan2(self.matrix.b, self.matrix.a) / (pi / 2)) % 4
         left, right, gaps = self._extent(words, turn, size)
-        text, places = _cleaned(found[0], [first - begin for first, _, _ in gaps])
+        text, places = _cleaned(match[0], [first - begin for first, _, _ in gaps])
         return turn, Line(
             text=text,
             page=self.number,
@@ -222,13 +222,13 @@ def _kind_of_font(name: bytes, flags: int) -> tuple[bool, bool]:
     return bold, bool(flags & _FIXED_PITCH or _FIXED.search(name))
 
 
-def _cleaned(found: str, places: list[int]) -> tuple[str, list[int]]:
+def _cleaned(text: str, places: list[int]) -> tuple[str, list[int]]:
     """A line with single spaces and a hyphen for PDFium's mark, and where the words at `places` then begin."""
-    broken = "-" if found[-1] in "\x02\ufffe" else ""
-    words = _WORD.findall(found)
+    broken = "-" if text[-1] in "\x02\ufffe" else ""
+    words = _WORD.findall(text)
     if not places:
         return _whole(" ".join(words)) + broken, []
-    starts = [word.start() for word in _WORD.finditer(found)]
+    starts = [word.start() for word in _WORD.finditer(text)]
     lengths = accumulate((len(_whole(word)) + 1 for word in words), initial=0)
     new = dict(zip(starts, lengths, strict=False))
     return _whole(" ".join(words)) + broken, [new[place] for place in places]
@@ -275,7 +275,7 @@ def common_size(pages: Sequence[Sequence[Line]]) -> float:
 
 def around(pages: Sequence[Sequence[Line]], size: float) -> set[int]:
     """The `id` of each line that belongs to the head, the foot or the margin of its page."""
-    found = {id(line) for page in pages for line in page if not line.upright}
+    outside = {id(line) for page in pages for line in page if not line.upright}
     for end in ("head", "foot"):
         upright = [[line for line in page if line.upright] for page in pages]
         rows = [_rows(page, end) for page in upright]
@@ -290,8 +290,8 @@ def around(pages: Sequence[Sequence[Line]], size: float) -> set[int]:
                         outer = []
                     break
                 outer.extend(row)
-            found.update(map(id, outer))
-    return found
+            outside.update(map(id, outer))
+    return outside
 
 
 def _is_frame(line: Line, repeated: Repeated, heights: Sequence[float], often: float, size: float) -> bool:

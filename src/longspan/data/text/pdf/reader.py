@@ -14,9 +14,8 @@ from longspan.characters import mend, mended_note
 from longspan.data.text.blocks import Document
 from longspan.data.text.pdf import lines
 from longspan.data.text.pdf.blocks import Piece, leadings, pieces_of, regions, rows_of
-from longspan.data.text.pdf.layout import laid_out, mend_words
 from longspan.data.text.pdf.lines import Line, around, common_size
-from longspan.data.text.pdf.structure import classify, join, with_whole_formulas
+from longspan.data.text.pdf.structure import classify, join, laid_out, mend_words, with_whole_formulas
 from longspan.errors import InputError
 from longspan.extras import require
 
@@ -66,12 +65,12 @@ def _pages(data: bytes, name: str) -> list[list[Line]]:
         )
     if done.returncode:
         raise RuntimeError(done.stderr.decode("utf-8", "replace"))
-    found = json.loads(done.stdout)
-    if "pages" in found:
-        return [list(map(lines.line_of, page)) for page in found["pages"]]
-    if found["number"] == PASSWORD:
+    answer = json.loads(done.stdout)
+    if "pages" in answer:
+        return [list(map(lines.line_of, page)) for page in answer["pages"]]
+    if answer["number"] == PASSWORD:
         raise InputError(f"{name} is encrypted; save a copy without a password")
-    reason = " ".join(found["reason"].split()).rstrip(".")
+    reason = " ".join(answer["reason"].split()).rstrip(".")
     raise InputError(f"{name} cannot be read as PDF ({reason}); save it again, or convert it to text")
 
 

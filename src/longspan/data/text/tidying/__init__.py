@@ -48,10 +48,10 @@ def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:
 
     A document of which nothing would be left is left as it is.
     """
-    found = list(blocks)
+    tidy = list(blocks)
     for step in STEPS:
-        found = step(found) if guess or step not in GUESSES else found
-    return found if any(block.kind in SPOKEN for block in found) else as_they_are(blocks)
+        tidy = step(tidy) if guess or step not in GUESSES else tidy
+    return tidy if any(block.kind in SPOKEN for block in tidy) else as_they_are(blocks)
 
 
 def as_they_are(blocks: Sequence[Block]) -> list[Block]:

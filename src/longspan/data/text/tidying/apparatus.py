@@ -90,37 +90,39 @@ def _is_foot(blocks: Sequence[Block], index: int) -> bool:
 
 def without_credits(blocks: Sequence[Block]) -> list[Block]:
     """Who typed a book, and where it was printed first, as transcribers note above it and below it."""
-    found = _outer(blocks, lambda text: len(text) < LONGEST and bool(_CREDITS.match(text) and _ONLINE.search(text)))
+    result = _outer(blocks, lambda text: len(text) < LONGEST and bool(_CREDITS.match(text) and _ONLINE.search(text)))
     unclosed = False  # a note in brackets that was cut into several blocks
-    for index, block in enumerate(found):
+    for index, block in enumerate(result):
         if unclosed and "]" not in block.text and len(block.text) < NOTE:
-            found[index] = replace(block, kind="boilerplate", level=0)
+            result[index] = replace(block, kind="boilerplate", level=0)
         else:
             note = block.kind == "boilerplate" and block.text.lstrip().startswith("[")
             unclosed = note and "]" not in block.text
-    return found
+    return result
 
 
 def without_licences(blocks: Sequence[Block]) -> list[Block]:
     """Copyright lines and licences, unless the document is about them."""
     total = sum(len(block.text) for block in blocks)
-    found = [
+    licences = [
         block.kind in {"paragraph", "item"} and len(block.text) < LONGEST and _is_licence(block.text)
         for block in blocks
     ]
-    length = sum(len(block.text) for block, is_one in zip(blocks, found, strict=True) if is_one)
-    if length > MOST * total or sum(found) > MANY:
+    length = sum(len(block.text) for block, is_one in zip(blocks, licences, strict=True) if is_one)
+    if length > MOST * total or sum(licences) > MANY:
         return list(blocks)
     return [
         replace(block, kind="boilerplate", level=0) if is_one else block
-        for block, is_one in zip(blocks, found, strict=True)
+        for block, is_one in zip(blocks, licences, strict=True)
     ]
 
 
 def _is_licence(text: str) -> bool:
     """Whether a licence is what the block is about, not only a sentence of it."""
-    found = [one.start() for one in _LICENCE.finditer(text)]
-    return bool(found) and (len(text) < 200 or (found[0] < 80 and len(text) < 200 + 200 * len(found)) or len(found) > 2)
+    starts = [one.start() for one in _LICENCE.finditer(text)]
+    return bool(starts) and (
+        len(text) < 200 or (starts[0] < 80 and len(text) < 200 + 200 * len(starts)) or len(starts) > 2
+    )
 
 
 def without_banners(blocks: Sequence[Block]) -> list[Block]:
@@ -135,13 +137,13 @@ def _outer(blocks: Sequence[Block], is_one: Callable[[str], bool]) -> list[Block
     """The blocks, with those at the beginning and the end of which `is_one` is true as boilerplate."""
     reach = max(12, int(OUTER * len(blocks)))
     outer = [*range(min(reach, len(blocks))), *range(max(len(blocks) - reach, 0), len(blocks))]
-    found = list(blocks)
+    result = list(blocks)
     for index in outer:
         if blocks[index].kind in {"paragraph", "item", "turn", "heading"} and is_one(blocks[index].text):
-            found[index] = replace(blocks[index], kind="boilerplate", level=0)
-    if all(block.kind == "boilerplate" for block in found):
+            result[index] = replace(blocks[index], kind="boilerplate", level=0)
+    if all(block.kind == "boilerplate" for block in result):
         return list(blocks)
-    return found
+    return result
 
 
 _CAPTION = re.compile(
@@ -186,14 +188,14 @@ ENTRY = 600
 
 def with_code(blocks: Sequence[Block]) -> list[Block]:
     """Fenced and other lines that a machine is to read."""
-    found: list[Block] = []
+    result: list[Block] = []
     fenced = False
     for block in blocks:
         fences = sum(bool(_FENCE.match(line)) for line in block.text.split("\n"))
         is_one = fenced or fences or (block.kind == "paragraph" and _is_code(block.text))
-        found.append(replace(block, kind="code", level=0) if is_one else block)
+        result.append(replace(block, kind="code", level=0) if is_one else block)
         fenced ^= fences % 2 == 1
-    return list(blocks) if fenced else found
+    return list(blocks) if fenced else result
 
 
 def _is_code(text: str) -> bool:
@@ -259,7 +261,7 @@ def with_captions(blocks: Sequence[Block]) -> list[Block]:
 
 def without_contents(blocks: Sequence[Block]) -> list[Block]:
     """Tables of contents: lines with dot leaders, and what stands in a list below a heading that says so."""
-    found = list(blocks)
+    result = list(blocks)
     inside = False
     for index, block in enumerate(blocks):
         text = block.text.strip()
@@ -268,8 +270,8 @@ def without_contents(blocks: Sequence[Block]) -> list[Block]:
         elif inside:
             inside = _is_entry_of_contents(blocks, index)
         if inside or _is_dotted(text):
-            found[index] = replace(block, kind="boilerplate", level=0) if inside or block.kind != "heading" else block
-    return found
+            result[index] = replace(block, kind="boilerplate", level=0) if inside or block.kind != "heading" else block
+    return result
 
 
 def _is_dotted(text: str) -> bool:
@@ -297,7 +299,7 @@ def _is_entry_of_contents(blocks: Sequence[Block], index: int) -> bool:
 
 def with_references(blocks: Sequence[Block]) -> list[Block]:
     """The entries below a heading such as "References", to the next heading that stands as high."""
-    found = list(blocks)
+    result = list(blocks)
     level = 0
     for index, block in enumerate(blocks):
         if block.kind == "heading":
@@ -308,8 +310,8 @@ def with_references(blocks: Sequence[Block]) -> list[Block]:
             if level and not _is_entry(block.text):
                 level = 0
         if level and block.kind not in {"boilerplate", "code"} and _is_entry(block.text):
-            found[index] = replace(block, kind="references", level=0)
-    return _filled(found)
+            result[index] = replace(block, kind="references", level=0)
+    return _filled(result)
 
 
 def _filled(blocks: list[Block]) -> list[Block]:

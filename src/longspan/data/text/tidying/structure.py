@@ -35,18 +35,18 @@ def with_items(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _item(block: Block) -> Block:
-    found = BULLET.match(block.text) or NUMBER.match(block.text)
-    if not found or len(block.text) == found.end():
+    match = BULLET.match(block.text) or NUMBER.match(block.text)
+    if not match or len(block.text) == match.end():
         return block
     indent = len(block.text) - len(block.text.lstrip())
-    return replace(block, kind="item", body=block.body.part(found.end(), len(block.text)), level=1 + indent // 2)
+    return replace(block, kind="item", body=block.body.part(match.end(), len(block.text)), level=1 + indent // 2)
 
 
 def without_paragraph_numbers(blocks: Sequence[Block]) -> list[Block]:
     """ "[0012]", with which patents begin a paragraph, is no part of its words."""
     return [
-        replace(block, body=block.body.part(found.end(), len(block.text)))
-        if block.kind == "paragraph" and (found := _PARAGRAPH_NUMBER.match(block.text))
+        replace(block, body=block.body.part(match.end(), len(block.text)))
+        if block.kind == "paragraph" and (match := _PARAGRAPH_NUMBER.match(block.text))
         else block
         for block in blocks
     ]
@@ -95,15 +95,15 @@ def with_headings(blocks: Sequence[Block]) -> list[Block]:
 
 def without_repeated_headings(blocks: Sequence[Block]) -> list[Block]:
     """A heading that says what the one before it says is left out."""
-    found: list[Block] = []
+    result: list[Block] = []
     last = ""
     for block in blocks:
         words = " ".join(block.text.casefold().split())
         again = block.kind == "heading" and words == last and words
-        found.append(replace(block, kind="boilerplate") if again else block)
+        result.append(replace(block, kind="boilerplate") if again else block)
         if block.kind != "boilerplate":
             last = words if block.kind == "heading" else ""
-    return found
+    return result
 
 
 def _heading(body: Traced, start: int, end: int, level: int) -> Block:
@@ -114,11 +114,11 @@ def _by_form(before: Block | None, block: Block, after: Block | None) -> Block:
     if block.kind != "paragraph" or len(block.text) > 2 * TITLE + 40:
         return block
     text = block.text.rstrip()
-    if (found := ATX.match(text) or WIKI.match(text)) and found.end() == len(text):
-        return _heading(block.body, *found.span("words"), len(found["marks"].replace(" ", "")))
-    if (found := _UNDERLINE.fullmatch(text)) and len(found["words"].strip()) <= TITLE:
-        start, end = found.span("words")
-        return _heading(block.body, start, end, 1 if found["mark"] in "=*#" else 2)
+    if (match := ATX.match(text) or WIKI.match(text)) and match.end() == len(text):
+        return _heading(block.body, *match.span("words"), len(match["marks"].replace(" ", "")))
+    if (match := _UNDERLINE.fullmatch(text)) and len(match["words"].strip()) <= TITLE:
+        start, end = match.span("words")
+        return _heading(block.body, start, end, 1 if match["mark"] in "=*#" else 2)
     line = text.strip()
     if "\n" in line or len(line) > TITLE or not line:
         return block
@@ -134,26 +134,26 @@ def _is_shouted_title(line: str) -> bool:
 
 def _enumerated(line: str, before: Block | None, after: Block | None) -> int | None:
     """The level of a numbered title, None for an item of a list."""
-    found = _ENUMERATED.fullmatch(line)
-    if not found:
+    match = _ENUMERATED.fullmatch(line)
+    if not match:
         return None
-    words = found["words"] or found["roman_words"]
+    words = match["words"] or match["roman_words"]
     ended = ENDED.search(words) and not (is_shouted(words) and words[-1] in ".:")
     if ended or not (words[0].isupper() or words[0].isdigit()) or len(words.split()) > 14 or words[-1] == ",":
         return None
-    if found["roman"] and not is_shouted(words) and len(words) > 60:
+    if match["roman"] and not is_shouted(words) and len(words) > 60:
         return None
-    depth = found["number"].count(".") if found["number"] else 0
-    if after is None or any(_is_alike(other, found, depth) for other in (before, after) if other):
+    depth = match["number"].count(".") if match["number"] else 0
+    if after is None or any(_is_alike(other, match, depth) for other in (before, after) if other):
         return None  # one of a list
     return 1 + depth
 
 
-def _is_alike(other: Block, found: re.Match[str], depth: int) -> bool:
+def _is_alike(other: Block, match: re.Match[str], depth: int) -> bool:
     """Whether a block beside a numbered line is numbered in the same way, and as short."""
     line = other.text.strip().split("\n")[0]
     one = _ENUMERATED.match(line)
-    if not one or len(line) > TITLE or bool(one["number"]) != bool(found["number"]):
+    if not one or len(line) > TITLE or bool(one["number"]) != bool(match["number"]):
         return False
     return (one["number"] or "").count(".") == depth
 
@@ -164,20 +164,20 @@ def _standing_alone(blocks: list[Block]) -> list[Block]:
     long = [text for text in long if not BULLET.match(text) and not NUMBER.match(text)]
     if 2 * sum(bool(ENDED.search(text)) for text in long) < len(long) or len(long) < 3:
         return blocks
-    found = list(blocks)
+    result = list(blocks)
     run: list[int] = []
     first = next((index for index, block in enumerate(blocks) if block.kind != "boilerplate"), 0)
     if blocks[first].kind == "paragraph" and _could_stand(blocks[first].text):
-        found[first] = replace(blocks[first], kind="heading", level=1)
+        result[first] = replace(blocks[first], kind="heading", level=1)
     for index, block in enumerate(blocks):
         if block.kind == "paragraph" and _could_stand(block.text):
             run.append(index)
             continue
         if block.kind == "paragraph" and _is_prose(block.text) and len(run) <= RUN:
             for place in run:
-                found[place] = replace(blocks[place], kind="heading", level=2)
+                result[place] = replace(blocks[place], kind="heading", level=2)
         run = []
-    return found
+    return result
 
 
 def _is_prose(text: str) -> bool:
@@ -238,9 +238,9 @@ def with_abstract(blocks: Sequence[Block]) -> list[Block]:
     for index, block in enumerate(blocks):
         if done > max(EARLY * total, 1_500):
             break
-        if block.kind in SPOKEN and (found := _INLINE.match(block.text)) and len(block.text) >= FEWEST:
+        if block.kind in SPOKEN and (match := _INLINE.match(block.text)) and len(block.text) >= FEWEST:
             inside = [index]
-            named = found.end()
+            named = match.end()
         elif block.kind == "heading" and _is_named(block.text.strip(" *_"), prose <= max(SOON * total, 600)):
             inside, named = _below(blocks, index), 0
         else:
@@ -288,11 +288,11 @@ def _length_below(blocks: Sequence[Block], index: int) -> int:
 
 
 def _marked(blocks: Sequence[Block], inside: set[int], named: int) -> list[Block]:
-    found = [replace(block, abstract=True) if index in inside else block for index, block in enumerate(blocks)]
+    result = [replace(block, abstract=True) if index in inside else block for index, block in enumerate(blocks)]
     if named:
         first = min(inside)
-        found[first] = replace(found[first], body=_from(found[first].body, named))
-    return found
+        result[first] = replace(result[first], body=_from(result[first].body, named))
+    return result
 
 
 def _from(body: Traced, start: int) -> Traced:

@@ -80,18 +80,20 @@ class Turn:
 
 def with_turns(blocks: Sequence[Block]) -> list[Block]:
     """The turns of a dialogue as blocks of their own, the speaker's name taken out of the words."""
-    found = [list(beginnings(block.text)) if block.kind in {"paragraph", "item"} else [] for block in blocks]
-    found = _with_bare_names(blocks, found)
-    speakers, share = _dialogue(blocks, found)
+    turns_by_block = [list(beginnings(block.text)) if block.kind in {"paragraph", "item"} else [] for block in blocks]
+    turns_by_block = _with_bare_names(blocks, turns_by_block)
+    speakers, share = _dialogue(blocks, turns_by_block)
     if not speakers:
         return list(blocks)
-    return _with_speakers(blocks, [[turn for turn in turns if turn.name in speakers] for turns in found], share)
+    return _with_speakers(
+        blocks, [[turn for turn in turns if turn.name in speakers] for turns in turns_by_block], share
+    )
 
 
 def without_tags(blocks: Sequence[Block]) -> list[Block]:
     """Tags of a corpus ("{vocalsound}") and stage notes ("(laughter)") are no words of a turn."""
     return [
-        replace(block, body=block.body.edited((found.start(), found.end(), "") for found in _TAG.finditer(block.text)))
+        replace(block, body=block.body.edited((match.start(), match.end(), "") for match in _TAG.finditer(block.text)))
         if block.kind == "turn" and _TAG.search(block.text)
         else block
         for block in blocks
@@ -100,27 +102,27 @@ def without_tags(blocks: Sequence[Block]) -> list[Block]:
 
 def beginnings(text: str) -> Iterator[Turn]:
     """Where lines of a text begin with a name, whether or not it is a dialogue."""
-    for found in _NAMED.finditer(text):
-        name = found["name"].strip(" *_,-–—.")
-        if _is_name(name) and (found["line"] is None or (_is_proper(name) and not _is_indented(text, found.end()))):
-            yield Turn(found.start(), found.end(), name, found["line"] is not None)
-    for found in _OTHERS.finditer(text):
-        group = found.lastgroup or ""
-        name = found[group].strip()
+    for match in _NAMED.finditer(text):
+        name = match["name"].strip(" *_,-–—.")
+        if _is_name(name) and (match["line"] is None or (_is_proper(name) and not _is_indented(text, match.end()))):
+            yield Turn(match.start(), match.end(), name, match["line"] is not None)
+    for match in _OTHERS.finditer(text):
+        group = match.lastgroup or ""
+        name = match[group].strip()
         if _is_name(name):
             alone, sure = group in {"timed", "titled", "actor"}, group in {"timed", "titled"}
-            yield Turn(found.start(), found.end(), name, alone, sure)
+            yield Turn(match.start(), match.end(), name, alone, sure)
 
 
-def _with_bare_names(blocks: Sequence[Block], found: list[list[Turn]]) -> list[list[Turn]]:
+def _with_bare_names(blocks: Sequence[Block], turns_by_block: list[list[Turn]]) -> list[list[Turn]]:
     """Where names stand on lines of their own with what their bearers are, also those that need no such word."""
-    if sum(turn.sure for turns in found for turn in turns) < FEWEST:
-        return found
+    if sum(turn.sure for turns in turns_by_block for turn in turns) < FEWEST:
+        return turns_by_block
     lines = [block.text.strip() for block in blocks]
     bare = {line for line, count in Counter(lines).items() if count > 1 and _BARE.fullmatch(line)}
     return [
         [Turn(0, len(block.text), line, alone=True, sure=True)] if line in bare and not turns else turns
-        for block, line, turns in zip(blocks, lines, found, strict=True)
+        for block, line, turns in zip(blocks, lines, turns_by_block, strict=True)
     ]
 
 
@@ -138,11 +140,11 @@ def _is_name(name: str) -> bool:
     return len(words) == 1 or (not _SMALL.fullmatch(words[-1]) and sum(word.islower() for word in words) < 2)
 
 
-def _dialogue(blocks: Sequence[Block], found: list[list[Turn]]) -> tuple[set[str], float]:
+def _dialogue(blocks: Sequence[Block], turns_by_block: list[list[Turn]]) -> tuple[set[str], float]:
     """The speakers of a dialogue and the share of it that they say; no speakers where it is none."""
-    counts = Counter(turn.name for turns in found for turn in turns)
-    kept = [[turn for turn in turns if counts[turn.name] > 1] for turns in found]
-    turns = [turn for some in kept for turn in some]
+    counts = Counter(turn.name for turns in turns_by_block for turn in turns)
+    repeated = [[turn for turn in turns if counts[turn.name] > 1] for turns in turns_by_block]
+    turns = [turn for some in repeated for turn in some]
     if len({turn.name for turn in turns}) < 2 or len(turns) < FEWEST:
         return set(), 0.0
     alone = sum(turn.alone for turn in turns)
@@ -152,20 +154,20 @@ def _dialogue(blocks: Sequence[Block], found: list[list[Turn]]) -> tuple[set[str
         frequent = {name for name, count in counts.items() if count > least}
         enough = len(frequent) > 1 and alone >= (ALONE if least > 1 else FEWEST)
         dense = total < LONGEST * alone and len(blocks) < BETWEEN * alone
-        first = next(index for index, some in enumerate(kept) if some)
+        first = next(index for index, some in enumerate(repeated) if some)
         late = sum(len(block.text) for block in blocks[:first]) > total / 2
-        return (set(_once_too(counts, found, 1.0)) if enough and dense and not late else set()), 1.0
-    said = _said(blocks, kept)
-    spoken = sum(_is_speech(block.text, turn) for block, some in zip(blocks, kept, strict=True) for turn in some)
+        return (set(_once_too(counts, turns_by_block, 1.0)) if enough and dense and not late else set()), 1.0
+    said = _said(blocks, repeated)
+    spoken = sum(_is_speech(block.text, turn) for block, some in zip(blocks, repeated, strict=True) for turn in some)
     if said < SHARE * total or 2 * spoken < len(turns):
         return set(), 0.0
-    return set(_once_too(counts, found, said / total)), said / total
+    return set(_once_too(counts, turns_by_block, said / total)), said / total
 
 
-def _said(blocks: Sequence[Block], found: list[list[Turn]]) -> int:
+def _said(blocks: Sequence[Block], turns_by_block: list[list[Turn]]) -> int:
     """Characters from the first turn of a block on, and of the blocks that follow without a blank line."""
     said, speaking = 0, False
-    for index, (block, turns) in enumerate(zip(blocks, found, strict=True)):
+    for index, (block, turns) in enumerate(zip(blocks, turns_by_block, strict=True)):
         speaking = bool(turns) or (speaking and _is_close(blocks, index))
         said += (len(block.text) - turns[0].start if turns else len(block.text)) if speaking else 0
     return said
@@ -176,9 +178,9 @@ def _is_close(blocks: Sequence[Block], index: int) -> bool:
     return index > 0 and blocks[index].body.start <= blocks[index - 1].body.end + 1
 
 
-def _once_too(counts: Counter[str], found: list[list[Turn]], share: float) -> Iterator[str]:
+def _once_too(counts: Counter[str], turns_by_block: list[list[Turn]], share: float) -> Iterator[str]:
     """The names that come again; where nearly all is dialogue also those that speak once, like a guest."""
-    for turns in found:
+    for turns in turns_by_block:
         for turn in turns:
             named = _is_proper(turn.name) and (not turn.alone or turn.sure or turn.start == 0)
             if counts[turn.name] > 1 or (share > CLOSED and named):
@@ -195,11 +197,11 @@ def _is_speech(text: str, turn: Turn) -> bool:
     return len(line.split()) >= 4 or line.endswith((".", "?", "!", "…", "}", ")", "]", "-"))
 
 
-def _with_speakers(blocks: Sequence[Block], found: list[list[Turn]], share: float) -> list[Block]:
+def _with_speakers(blocks: Sequence[Block], turns_by_block: list[list[Turn]], share: float) -> list[Block]:
     pieces: list[Block] = []
-    last = max((index for index, turns in enumerate(found) if turns), default=-1)
+    last = max((index for index, turns in enumerate(turns_by_block) if turns), default=-1)
     speaker, goes_on, close = None, False, False
-    for index, (block, turns) in enumerate(zip(blocks, found, strict=True)):
+    for index, (block, turns) in enumerate(zip(blocks, turns_by_block, strict=True)):
         turns = sorted(turns, key=lambda turn: turn.start)
         close = close and _is_close(blocks, index)
         before = replace(block, body=block.body.part(0, turns[0].start)) if turns else block
