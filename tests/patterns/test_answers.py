@@ -169,10 +169,10 @@ def test_what_a_pattern_says_is_what_it_shows(pattern: Pattern) -> None:
         assert torch.equal(shown, (offset >= first) & (offset <= last) & (offset % step == 0))
     assert pattern.is_full == bool(shown.all())
     assert pattern.is_causal == torch.equal(shown, offset <= 0)
-    classes = pattern.residues()
-    if classes is not None:
-        inner = classes.inner.visible(place[:, None] // classes.count, place[None] // classes.count)
-        assert torch.equal(shown, inner & (offset % classes.count == 0))
+    residues = pattern.residues()
+    if residues is not None:
+        inner = residues.inner.visible(place[:, None] // residues.classes, place[None] // residues.classes)
+        assert torch.equal(shown, inner & (offset % residues.classes == 0))
     thin = pattern.thinned(3)
     if thin is not None:
         assert torch.equal(shown[::3, ::3], thin.dense(math.ceil(length / 3)))

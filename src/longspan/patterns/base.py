@@ -45,7 +45,7 @@ class Residues(NamedTuple):
     tokens of two classes never see each other."""
 
     inner: Pattern
-    count: int
+    classes: int
 
 
 class KeyPlaces(Protocol):
@@ -258,7 +258,7 @@ class Either(_Pair):
         # A run of offsets, and columns beside it: the strided form of Child et al. (2019, §4.3).
         near, far = self.first.reach(), self.second.residues()
         bounded = near.step == 1 and -sys.maxsize < near.first <= 0 <= near.last < sys.maxsize
-        if causal or not bounded or far is None or self.first.thinned(far.count) is None:
+        if causal or not bounded or far is None or self.first.thinned(far.classes) is None:
             return None
         if not (far.inner.is_full or far.inner.is_causal):
             return None
@@ -296,7 +296,7 @@ class Both(_Pair):
 
     def residues(self) -> Residues | None:
         inner = self.first.residues() if self.second.is_causal else None
-        return None if inner is None else Residues(inner.inner & self.second, inner.count)
+        return None if inner is None else Residues(inner.inner & self.second, inner.classes)
 
     def near_far(self, *, causal: bool = False) -> NearFar | None:
         return self.first.near_far(causal=True) if self.second.is_causal and not causal else None
@@ -334,8 +334,8 @@ class Without(Pattern):
 
     def residues(self) -> Residues | None:
         inner = self.shown.residues()
-        hidden = None if inner is None else self.hidden.thinned(inner.count)
-        return None if inner is None or hidden is None else Residues(Without(inner.inner, hidden), inner.count)
+        hidden = None if inner is None else self.hidden.thinned(inner.classes)
+        return None if inner is None or hidden is None else Residues(Without(inner.inner, hidden), inner.classes)
 
 
 @dataclass(frozen=True)

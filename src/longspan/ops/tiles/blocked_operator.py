@@ -223,8 +223,7 @@ kept_attention.register_autograd(_kept_gradient, setup_context=_setup_kept)
 
 def call_of(*arguments) -> Call:  # type: ignore[no-untyped-def]
     """`ARGUMENTS` as a call."""
-    *inputs, pattern, scale, prob = arguments
-    return _call(*inputs, parse(pattern), scale, prob)
+    return _call(*arguments[:9], parse(arguments[9]), *arguments[10:])
 
 
 def _call(query, key, value, terms, key_mask, slots, seed, kinds, offsets, pattern, scale, prob) -> Call:  # type: ignore[no-untyped-def]

@@ -139,8 +139,8 @@ def _cheaper_apart(pattern: Pattern, length: int) -> bool:
     if sets.columns is None:
         inner = sets.far.residues()
         assert inner is not None
-        each = -(-length // inner.count)
-        far = least_cost(inner.inner & Blocks(each), each * inner.count, each * inner.count)
+        each = -(-length // inner.classes)
+        far = least_cost(inner.inner & Blocks(each), each * inner.classes, each * inner.classes)
     else:
         far = least_cost(sets.far, length, sets.columns.count(length))
     return least_cost(sets.near, length, length) + far <= CHEAPER * least_cost(pattern, length, length)
