@@ -223,7 +223,9 @@ kept_attention.register_autograd(_kept_gradient, setup_context=_setup_kept)
 
 def call_of(*arguments) -> Call:  # type: ignore[no-untyped-def]
     """`ARGUMENTS` as a call."""
-    return _call(*arguments[:9], parse(arguments[9]), *arguments[10:])
+    given = list(arguments)
+    given[9] = parse(given[9])
+    return _call(*given)
 
 
 def _call(query, key, value, terms, key_mask, slots, seed, kinds, offsets, pattern, scale, prob) -> Call:  # type: ignore[no-untyped-def]
