@@ -27,8 +27,8 @@ import summary_weights  # pyright: ignore[reportMissingImports]
 from longspan.models.segments import sums_by_sentence
 from longspan.tasks.summaries import picker
 from longspan.tasks.summaries.clues import Sentences, clues, standardised
-from longspan.tasks.summaries.extraction import encode_sentences
-from longspan.tasks.summaries.weighing import labels_of
+from longspan.tasks.summaries.importance import labels_of
+from longspan.tasks.tokenizers import encode_sentences
 
 HIDDEN, STEPS, BATCH, RATE, DECAY = 64, 300, 4096, 2e-3, 1e-2
 TAKEN = 1500

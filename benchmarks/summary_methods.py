@@ -13,12 +13,12 @@ from summary_weights import KINDS, MOST, Taught, fit, taught
 import summary_peers as peers
 from kept import FOLDER, KeptEncoder, digest, kept
 from longspan.data.text.words import split_words
-from longspan.inference.embed import BUNDLED, load_encoder
+from longspan.inference.encoders import BUNDLED, load_encoder
 from longspan.inference.ranking import WordIndex, asked_of
 from longspan.inference.scoring import PackageScorer
-from longspan.tasks.summaries import clues, word_worth, wording
+from longspan.tasks.summaries import clues, selection
+from longspan.tasks.summaries.extraction import salience, words_of
 from longspan.tasks.summaries.picker import Picker
-from longspan.tasks.summaries.salience import salience, words_of
 from minilm import minilm
 from summary_sets import Case
 
@@ -116,8 +116,8 @@ class Fits:
         self.most = most
         self.documents: dict[str, list[Taught]] = {}
         recipe = Path(taught.__code__.co_filename)
-        code = [Path(str(each)).read_bytes() for each in (recipe, clues.__file__, word_worth.__file__)]
-        self.depends_on = [*code, wording.CONNECTIVE.pattern, wording.PRONOUN.pattern, encoder.name, str(most)]
+        code = [Path(str(each)).read_bytes() for each in (recipe, clues.__file__, selection.__file__)]
+        self.depends_on = [*code, clues.CONNECTIVE.pattern, clues.PRONOUN.pattern, encoder.name, str(most)]
 
     def without(self, kind: str) -> Picker:
         """Fitted on all kinds but one; kept on disk."""

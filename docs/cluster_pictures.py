@@ -14,7 +14,7 @@ from level_pictures import WIDTH
 from matplotlib.colors import to_rgb
 
 from longspan.attention import ClusterConfig, RoutingConfig
-from longspan.extras import require
+from longspan.imports import require
 from longspan.ops.sorted.clusters import sorted_by_cluster
 from longspan.pictures.patterns import COLOURS, INK, PAPER, QUIET
 

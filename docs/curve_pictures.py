@@ -12,7 +12,7 @@ from longspan.attention import AttentionConfig, attention_config
 from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.reach import Layer, reach
 from longspan.errors import InputError
-from longspan.extras import require
+from longspan.imports import require
 from longspan.pictures.patterns import COLOURS, INK, PAPER, QUIET
 
 if TYPE_CHECKING:

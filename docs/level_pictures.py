@@ -14,7 +14,7 @@ import torch
 from longspan.attention import PoolingformerConfig
 from longspan.attention.parts.reach import receptive_field
 from longspan.errors import InputError
-from longspan.extras import require
+from longspan.imports import require
 from longspan.ops.tiles.pooling import POOLINGS, pool_shares
 from longspan.pictures.patterns import COLOURS, INK, PAPER, QUIET
 

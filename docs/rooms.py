@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from longspan.extras import require
+from longspan.imports import require
 from longspan.pictures.patterns import INK, PAPER, QUIET
 
 if TYPE_CHECKING:

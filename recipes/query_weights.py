@@ -25,13 +25,14 @@ from longspan.data.summaries.readers import read_rows
 from longspan.data.text.blocks import Document
 from longspan.data.text.reading import DocumentSentence, sentences_of
 from longspan.data.text.words import contents_of, split_words
-from longspan.inference.embed import Encoder, load_encoder
+from longspan.inference.embed import Encoder
+from longspan.inference.encoders import load_encoder
 from longspan.inference.scoring import WEIGHTS, gather
 from longspan.progress import progress_bar
 from longspan.tasks.summaries.clues import Sentences, standardised
 from longspan.tasks.summaries.picker import Picker
 from longspan.tasks.summaries.query import PLACE, SENTENCE, WORD, asked_of, signs, word_signs
-from longspan.tasks.summaries.word_worth import with_length, word_table
+from longspan.tasks.summaries.selection import with_length, word_table
 
 PENALTY = 0.02
 """Of the ridge regressions of signs, which have a variance of 1."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from longspan.counting import counted
+from longspan.characters import counted
 
 
 def test_one_and_several() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from longspan.errors import InputError
-from longspan.extras import require
+from longspan.imports import require
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import longspan
 from closeness import check_outputs, check_weights
-from longspan import plugins
+from longspan import imports
 from longspan.attention import LongformerConfig
 from longspan.cli import main
 from longspan.data.questions.readers import read_questions
@@ -64,7 +64,7 @@ def _tables() -> Iterator[None]:
     """What every test takes back of its own registrations, less what was read from them."""
     yield
     parse.cache_clear()
-    plugins._loaded.clear()
+    imports._loaded.clear()
 
 
 @pytest.mark.parametrize("length", [1, 5, 37, 131])
@@ -226,6 +226,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import longspan
+from longspan import imports
 from longspan.attention import LongformerConfig
 from longspan.data.summaries.rows import SummaryRow
 from longspan.patterns import Pattern

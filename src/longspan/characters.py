@@ -1,10 +1,10 @@
-"""Characters that no text should hold: halves of a pair, and what would steer a terminal instead of being read."""
+"""Characters that no text should hold (halves of a pair, and what would steer a terminal instead of being read), and
+counts in words."""
 
 from __future__ import annotations
 
 import re
 
-from longspan.counting import counted
 from longspan.errors import InputError
 
 UNKNOWN = "\ufffd"
@@ -75,3 +75,8 @@ def without_half_entities(markup: str) -> tuple[str, int]:
         return UNKNOWN
 
     return _ENTITY.sub(mended, markup), count
+
+
+def counted(number: int, one: str, several: str | None = None) -> str:
+    """A count with its noun: "1 word", "2,300 words"; `several` is the plural where an s does not make it."""
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"

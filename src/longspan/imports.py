@@ -1,18 +1,93 @@
-"""Doing something as soon as a library of others has been imported, without importing it.
+"""Importing what others bring: optional libraries, plugins, and actions that wait for a library.
 
-`import longspan` must tell transformers of its models, yet `longspan --help` must not wait for transformers. So the
-telling is put off until transformers itself is there, whoever imports it and in whatever order.
+`require` imports an optional library on first use, with one clear error where it is missing.
+
+`find` and `load_plugins` import the modules of packages that announce them in their metadata, which nobody needs to
+import by hand::
+
+    [project.entry-points."longspan.plugins"]
+    anything = "my_package.my_module"
+
+Such modules are imported the first time that a name is asked for which the library itself does not have. What they call
+is `longspan.register`, in `longspan.registering`.
+
+`after_import` does something as soon as a library of others has been imported, without importing it: `import longspan`
+must tell transformers of its models, yet `longspan --help` must not wait for transformers. So the telling is put off
+until transformers itself is there, whoever imports it and in whatever order.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from longspan.errors import InputError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+
+def require(module: str, *, extra: str, purpose: str) -> Any:
+    """Import an optional library; `InputError` names the extra that brings it.
+
+    Args:
+        module: what to import, such as "bs4".
+        extra: the extra of this package that installs it.
+        purpose: what needs it, as the subject of the sentence: "reading HTML".
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{purpose} needs the {extra!r} extra; install it with: pip install 'longspan[{extra}]'"
+        ) from error
+
+
+GROUP = "longspan.plugins"
+"""The group of entry points that packages use."""
+
+_loaded: set[str] = set()
+
+
+def find(table: Mapping[str, Any], name: str) -> Any:
+    """The entry of a table, after loading the plugins where the table itself does not have it; None without one."""
+    if name not in table:
+        load_plugins()
+    return table.get(name)
+
+
+def load_plugins() -> None:
+    """Import what installed packages announce under `longspan.plugins`, each once.
+
+    Raises:
+        InputError: one of them cannot be loaded; the sentence names its package.
+    """
+    from importlib.metadata import entry_points  # late: `import longspan` need not wait for it
+
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: (_package(entry), entry.name)):
+        key = f"{_package(entry)}:{entry.name}={entry.value}"
+        if key in _loaded:
+            continue
+        _loaded.add(key)  # before loading: its own look-ups may come back here
+        try:
+            entry.load()
+        except (Exception, SystemExit) as error:
+            _loaded.discard(key)  # so that the next call says so again
+            reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(". :")
+            raise InputError(
+                f"the plugin {entry.name!r} of package {_package(entry)!r} cannot be loaded ({reason}); repair or "
+                "uninstall that package"
+            ) from error
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else entry.value
 
 
 def after_import(modules: Sequence[str], action: Callable[[], object]) -> None:

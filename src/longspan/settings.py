@@ -32,7 +32,7 @@ from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from longspan.errors import InputError
-from longspan.plugins import find
+from longspan.imports import find
 
 Settings = TypeVar("Settings")
 Entry = TypeVar("Entry")

@@ -13,12 +13,12 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 import longspan.models
 from longspan.attention import Attention
+from longspan.characters import counted
 from longspan.checkpoints.lengthening.shared_tables import keep_table, start_shared_tables
 from longspan.checkpoints.mapping import transfer
 from longspan.checkpoints.plain_folders import PLAIN
 from longspan.checkpoints.registry import describe
 from longspan.checkpoints.sources import load_any
-from longspan.counting import counted
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 import longspan.models
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.errors import InputError
 from longspan.settings import show
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from longspan.checkpoints.sources import check_path
 from longspan.errors import InputError
-from longspan.extras import require
 from longspan.files import put_in_place
+from longspan.imports import require
 from longspan.models import LongspanPreTrainedModel
 from longspan.settings import check_kind
 

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from longspan.characters import counted
 from longspan.cli.documents import Encoding, Json, Raw
 from longspan.cli.terminal import say, say_json
-from longspan.counting import counted
 from longspan.errors import InputError
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.cli.documents import Encoding, Json, Raw, name_of
-from longspan.cli.terminal import say, say_json
+from longspan.cli.documents import Encoding, Json, Raw
+from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:

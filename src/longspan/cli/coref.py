@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from longspan.cli.documents import Encoding, Raw, name_of, say_heading
-from longspan.cli.terminal import COLOURS, say, say_coloured, say_json
-from longspan.counting import counted
+from longspan.characters import counted
+from longspan.cli.documents import Encoding, Raw, say_heading
+from longspan.cli.terminal import COLOURS, name_of, say, say_coloured, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:

@@ -16,13 +16,6 @@ Raw = Annotated[bool, typer.Option("--raw", help="Leave nothing out and guess no
 Encoding = Annotated[str | None, typer.Option(help="Encoding of text files.", show_default="as marked, else UTF-8")]
 
 
-def name_of(file: str) -> str:
-    """What a document is called in messages."""
-    from longspan.characters import on_one_line
-
-    return "standard input" if file == "-" else on_one_line(file)
-
-
 def say_heading(text: str, *, first: bool) -> None:
     """Write a heading above one of several results."""
     say(("" if first else "\n") + f"== {text} ==\n")

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.cli.documents import Encoding, Json, name_of
-from longspan.cli.terminal import say, say_json
-from longspan.counting import counted
+from longspan.characters import counted
+from longspan.cli.documents import Encoding, Json
+from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def embed(
     """
     from longspan.data.text.reading import read
     from longspan.files import output_file
-    from longspan.inference.embed import embed_document, load_encoder, save_vectors
+    from longspan.inference.embed import embed_document, save_vectors
+    from longspan.inference.encoders import load_encoder
 
     if output is not None and output.suffix != ".safetensors":
         raise InputError(f"--output {output} ends in no .safetensors; give a name that does")

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from longspan.characters import counted
 from longspan.cli.documents import Encoding, Raw
 from longspan.cli.terminal import say, say_json
-from longspan.counting import counted
 
 if TYPE_CHECKING:
     from longspan.inference.importance import Weighed

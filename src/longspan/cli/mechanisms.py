@@ -17,7 +17,7 @@ def mechanisms(
     scores computed per token; T is the number of tokens and G the number of global tokens.
     """
     from longspan.attention import MECHANISMS
-    from longspan.plugins import load_plugins
+    from longspan.imports import load_plugins
 
     load_plugins()
     told = ("bidirectional", "causal", "incremental", "cost", "source")

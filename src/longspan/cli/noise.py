@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from longspan.characters import counted
 from longspan.cli.documents import Encoding
 from longspan.cli.terminal import COLOURS, say, say_coloured, say_json
-from longspan.counting import counted
 from longspan.errors import InputError
 
 if TYPE_CHECKING:

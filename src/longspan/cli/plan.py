@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from longspan.characters import counted
 from longspan.cli.terminal import say, say_json
-from longspan.counting import counted
 from longspan.errors import InputError
 
 if TYPE_CHECKING:

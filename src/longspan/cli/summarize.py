@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from longspan.cli.documents import Encoding, Json, Raw, name_of, save_with_note, say_heading
-from longspan.cli.terminal import say, say_json
-from longspan.counting import counted
+from longspan.characters import counted
+from longspan.cli.documents import Encoding, Json, Raw, save_with_note, say_heading
+from longspan.cli.terminal import name_of, say, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:

@@ -16,10 +16,13 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from longspan.characters import escaped, on_one_line, shown
 from longspan.errors import InputError
+
+if TYPE_CHECKING:
+    pass
 
 LONGEST = 900
 """Characters of a message on standard error."""
@@ -127,3 +130,10 @@ def _nearest(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error("longspan.nearest", _nearest)
+
+
+def name_of(file: str) -> str:
+    """What a document is called in messages."""
+    from longspan.characters import on_one_line
+
+    return "standard input" if file == "-" else on_one_line(file)

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from longspan.characters import counted
 from longspan.cli.terminal import say
-from longspan.counting import counted
 
 
 def tokenizer(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from longspan.counting import counted
+from longspan.characters import counted
 
 STATUS = Path("/proc/self/status")
 SPARED = 0.9

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from longspan.attention import MECHANISMS
+from longspan.characters import counted
 from longspan.compare.plan import (
     Choice,
     Memory,
@@ -19,7 +20,6 @@ from longspan.compare.plan import (
 )
 from longspan.compare.plan_source import Planned, open_planned
 from longspan.compare.plan_time import Stopwatch
-from longspan.counting import counted
 from longspan.settings import entry
 
 GIB = 2**30

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from longspan.compare.probes import PROBES
 from longspan.compare.summary import MEBI, Line
-from longspan.extras import require
+from longspan.imports import require
 from longspan.pictures.patterns import COLOURS, INK, PAPER, QUIET, literal
 
 if TYPE_CHECKING:

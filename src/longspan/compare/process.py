@@ -27,8 +27,8 @@ from longspan.compare.probes import PROBES, Probe
 from longspan.compare.probes.base import HELD_OUT, Form
 from longspan.compare.skeleton import Built, build, form_of, refusal, spec_of, takes_globals
 from longspan.errors import InputError, is_out_of_memory, last_line
+from longspan.imports import load_plugins
 from longspan.models.losses import IGNORED, token_loss
-from longspan.plugins import load_plugins
 from longspan.settings import from_plain
 from longspan.tasks.predicting import batches, pad
 

@@ -11,8 +11,8 @@ from longspan.compare.cells import Cell
 from longspan.compare.probes import PROBES
 from longspan.compare.skeleton import Skeleton
 from longspan.errors import InputError
+from longspan.imports import load_plugins
 from longspan.plain_yaml import read_yaml
-from longspan.plugins import load_plugins
 from longspan.settings import BatchSize, Count, Range, check, entry, show, show_key
 from longspan.stacks import stack_config
 

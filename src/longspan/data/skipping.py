@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.errors import InputError
 
 logger = logging.getLogger(__name__)

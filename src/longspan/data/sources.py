@@ -29,7 +29,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from longspan.data.catalogue import KNOWN, missing
 from longspan.errors import InputError
-from longspan.plugins import find
+from longspan.imports import find
 
 logger = logging.getLogger(__name__)
 

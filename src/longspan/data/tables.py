@@ -13,7 +13,7 @@ from typing import Any
 from longspan.data.json_array import is_array, read_array
 from longspan.data.jsonl import LONGEST, UNREADABLE, check_regular, lines_of, open_bytes, read_jsonl, stop, unreadable
 from longspan.errors import InputError, last_line
-from longspan.extras import require
+from longspan.imports import require
 
 RECORDS = ("jsonl", "ndjson", "json", "csv", "tsv", "parquet")
 """Endings of the files that `read_records` reads, with `.gz` and `.xz` too."""

@@ -217,7 +217,7 @@ class Answerer:
 
 @lru_cache(maxsize=1)
 def _encoder() -> Encoder:
-    from longspan.inference.embed import load_encoder
+    from longspan.inference.encoders import load_encoder
 
     return load_encoder()
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.errors import InputError
 from longspan.settings import check_kind
 

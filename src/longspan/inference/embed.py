@@ -10,22 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from longspan.errors import InputError
-from longspan.inference.encoders import Encoder, PooledEncoder
+from longspan.inference.encoders import Encoder, PooledEncoder, load_encoder
 from longspan.settings import check_kind, check_several, show
 
 if TYPE_CHECKING:
     from longspan.data.text.blocks import Document
     from longspan.data.text.reading import DocumentSentence
-
-BUNDLED = Path(__file__).parents[1] / "bundled" / "encoder"
-"""The folder of the encoder that comes with the package; its README.md is the model card."""
 
 
 def embed(texts: str | Sequence[str], model: str | Path | Encoder | PooledEncoder | None = None) -> np.ndarray:
@@ -123,39 +119,3 @@ def _encoder(model: Any) -> Any:
     if model is not None and not hasattr(model, "embed"):
         check_kind(model, "model", (str, Path), "a folder, a name, or what `load_encoder` returned")
     return load_encoder(model) if model is None or isinstance(model, str | Path) else model
-
-
-@overload
-def load_encoder(model: None = None) -> Encoder: ...
-@overload
-def load_encoder(model: str | Path | None) -> Encoder | PooledEncoder: ...
-def load_encoder(model: str | Path | None = None) -> Encoder | PooledEncoder:
-    """Load an encoder once for many texts; argument and errors as in `embed`. The latest ones are kept."""
-    return _bundled() if model is None else _load(str(model))
-
-
-@lru_cache(maxsize=1)
-def _bundled() -> Encoder:
-    from longspan.inference.bundled import open_bundled
-    from longspan.models.heads.embedding_network import EmbeddingNetwork
-
-    return Encoder(*open_bundled(BUNDLED, EmbeddingNetwork))
-
-
-@lru_cache(maxsize=2)
-def _load(source: str) -> Encoder | PooledEncoder:
-    from longspan.checkpoints.loading import load_pair
-    from longspan.checkpoints.pooling import pooling_of
-    from longspan.models import LongspanForSentenceEmbedding
-    from longspan.models.encoder import encoder_of
-
-    model, tokenizer = load_pair(source)
-    if isinstance(model, LongspanForSentenceEmbedding):
-        return Encoder(model.eval(), tokenizer)
-    encoder = encoder_of(model)
-    if encoder is None:
-        raise InputError(
-            f"model {source!r} is a {type(model).__name__}, which writes text and does not embed; give an encoder, "
-            "such as a BERT or a RoBERTa, lengthened or not"
-        )
-    return PooledEncoder(encoder.eval(), tokenizer, pooling_of(source))

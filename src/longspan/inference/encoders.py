@@ -9,12 +9,15 @@ model reads is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from longspan.characters import mend
+from longspan.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     from longspan.checkpoints.pooling import Pooling
     from longspan.data.text.blocks import Document
     from longspan.data.text.reading import DocumentSentence
-
 
 BATCH_TOKENS = 16_384
 """Tokens, padding included, of a batch of loose texts."""
@@ -79,7 +81,7 @@ class Encoder:
         """Vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
         import torch
 
-        from longspan.tasks.summaries.extraction import encode_sentences
+        from longspan.tasks.tokenizers import encode_sentences
 
         encoded = encode_sentences([mend(text)[0] for text in texts], self.tokenizer)
         vectors = np.zeros((len(texts), self.dimensions), np.float32)
@@ -109,7 +111,7 @@ class Encoder:
         """As `embed_document`, and how many tokens were read."""
         import torch
 
-        from longspan.tasks.summaries.extraction import encode_sentences
+        from longspan.tasks.tokenizers import encode_sentences
 
         encoded = encode_sentences([mend(text)[0] for text in sentences], self.tokenizer)
         lengths = torch.tensor([len(ids) for ids in encoded], dtype=torch.long)
@@ -178,7 +180,7 @@ class PooledEncoder:
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text, without special tokens."""
-        from longspan.tasks.summaries.extraction import encode_sentences
+        from longspan.tasks.tokenizers import encode_sentences
 
         mended = [mend(text)[0] for text in texts]
         return encode_sentences([text.lower() for text in mended] if self.pooling.lower else mended, self.tokenizer)
@@ -208,3 +210,43 @@ def _pieces(document: Document, sentences: Sequence[DocumentSentence]) -> list[t
     ]
     told = [(sentence.block, index, sentence.text) for index, sentence in enumerate(sentences)]
     return [(text, None if index < 0 else index) for _, index, text in sorted([*headings, *told])]
+
+
+BUNDLED = Path(__file__).parents[1] / "bundled" / "encoder"
+"""The folder of the encoder that comes with the package; its README.md is the model card."""
+
+
+@overload
+def load_encoder(model: None = None) -> Encoder: ...
+@overload
+def load_encoder(model: str | Path | None) -> Encoder | PooledEncoder: ...
+def load_encoder(model: str | Path | None = None) -> Encoder | PooledEncoder:
+    """Load an encoder once for many texts; argument and errors as in `embed`. The latest ones are kept."""
+    return _bundled() if model is None else _load(str(model))
+
+
+@lru_cache(maxsize=1)
+def _bundled() -> Encoder:
+    from longspan.inference.bundled import open_bundled
+    from longspan.models.heads.embedding_network import EmbeddingNetwork
+
+    return Encoder(*open_bundled(BUNDLED, EmbeddingNetwork))
+
+
+@lru_cache(maxsize=2)
+def _load(source: str) -> Encoder | PooledEncoder:
+    from longspan.checkpoints.loading import load_pair
+    from longspan.checkpoints.pooling import pooling_of
+    from longspan.models import LongspanForSentenceEmbedding
+    from longspan.models.encoder import encoder_of
+
+    model, tokenizer = load_pair(source)
+    if isinstance(model, LongspanForSentenceEmbedding):
+        return Encoder(model.eval(), tokenizer)
+    encoder = encoder_of(model)
+    if encoder is None:
+        raise InputError(
+            f"model {source!r} is a {type(model).__name__}, which writes text and does not embed; give an encoder, "
+            "such as a BERT or a RoBERTa, lengthened or not"
+        )
+    return PooledEncoder(encoder.eval(), tokenizer, pooling_of(source))

@@ -111,7 +111,7 @@ def _summary(document: Document, language: str | None) -> tuple[str, str | None]
 
 def _tagged(text: str, places: list[tuple[int, int]], model: str) -> list[float]:
     """The greatest probability of the tokens of each word."""
-    from longspan.tasks.summaries.weighing import load_tagger
+    from longspan.tasks.summaries.importance import load_tagger
     from longspan.tasks.tokenizers import encode_placed
 
     tagger = load_tagger(model)

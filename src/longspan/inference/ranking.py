@@ -26,7 +26,7 @@ from longspan.data.text.blocks import Document
 from longspan.data.text.passages import Passage, passages_of, units_of
 from longspan.data.text.words import FUNCTION_WORDS, holders_of, is_unspaced, split_words
 from longspan.errors import InputError
-from longspan.extras import require
+from longspan.imports import require
 
 STEMMERS = {"en": "english", "ru": "russian", "ar": "arabic", "el": "greek", "hi": "hindi", "ta": "tamil"}
 """Language code, as the script tells it → the name of its stemmer; words of others are taken as they are."""

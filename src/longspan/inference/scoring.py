@@ -12,7 +12,8 @@ from longspan.data.text.blocks import Document
 from longspan.data.text.reading import DocumentSentence
 from longspan.data.text.words import contents_of
 from longspan.errors import InputError
-from longspan.inference.embed import Encoder, load_encoder
+from longspan.inference.embed import Encoder
+from longspan.inference.encoders import load_encoder
 from longspan.tasks.summaries.clues import Sentences
 from longspan.tasks.summaries.picker import Picker
 from longspan.tasks.summaries.query import asked_of
@@ -77,7 +78,7 @@ class ModelScorer:
         """See `SentenceScorer`; the length plays no part, and there can be no query."""
         import torch
 
-        from longspan.tasks.summaries.extraction import encode_sentences
+        from longspan.tasks.tokenizers import encode_sentences
 
         if query is not None:
             raise InputError(f"model {self.source!r} reads no query; leave the query {query!r} or the model out")

@@ -8,6 +8,7 @@ from functools import lru_cache
 from inspect import signature
 
 from longspan.errors import InputError
+from longspan.imports import find
 from longspan.patterns.base import Both, Either, Pattern, PerHead, shortened, text_name
 from longspan.patterns.drawn_blocks import DrawnBlocks, PlannedBlocks
 from longspan.patterns.kinds import (
@@ -22,7 +23,6 @@ from longspan.patterns.kinds import (
 )
 from longspan.patterns.prefix import Prefix
 from longspan.patterns.random_blocks import RandomBlocks
-from longspan.plugins import find
 
 _KINDS = (
     *(Full, Causal, Window, First, Blocks, Strided, Fixed, Prefix),

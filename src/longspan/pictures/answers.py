@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.errors import InputError
 from longspan.inference.results import DocumentAnswer, Quote, RankedPassage, ScoredSentence
 from longspan.pictures.patterns import INK, QUIET, literal

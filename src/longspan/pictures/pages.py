@@ -19,8 +19,7 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 
-from longspan.characters import shown
-from longspan.counting import counted
+from longspan.characters import counted, shown
 from longspan.data.text.blocks import SPOKEN, Block, Document, Kind
 from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError

@@ -12,11 +12,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longspan.characters import shown
-from longspan.counting import counted
+from longspan.characters import counted, shown
 from longspan.errors import InputError
-from longspan.extras import require
 from longspan.files import output_file, whole_file
+from longspan.imports import require
 from longspan.patterns import Pattern
 from longspan.patterns.cells import Mask, read_mask
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from longspan.errors import InputError
-from longspan.extras import require
+from longspan.imports import require
 from longspan.pictures.patterns import COLOURS, INK, PAPER, QUIET, literal
 from longspan.tasks.metrics.classification import Bin
 

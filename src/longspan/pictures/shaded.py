@@ -12,7 +12,7 @@ from itertools import groupby
 from os import PathLike
 from typing import Any
 
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.inference.importance import Weighed
 from longspan.inference.ponder import Pondered, ponder_times
 from longspan.pictures.pages import SHADES, as_line, as_text, check_page, page_frame, page_style, save_page

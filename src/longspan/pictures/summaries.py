@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.errors import InputError
-from longspan.extras import require
+from longspan.imports import require
 from longspan.inference.results import ScoredSentence, Summary
 from longspan.pictures.patterns import INK, PAPER, QUIET, literal
 

@@ -1,4 +1,4 @@
-"""What tasks ask of a tokenizer: the id that fills up batches, and texts cut to a number of tokens."""
+"""What tasks ask of a tokenizer: the id that fills up batches, and texts cut to sentences or to a number of tokens."""
 
 from __future__ import annotations
 
@@ -108,3 +108,12 @@ def _cut(ids: list[int], special: list[int], max_tokens: int) -> list[int]:
     closing = next((place for place, mark in enumerate(reversed(special)) if not mark), count)
     closing = min(closing, max_tokens)
     return [*ids[: max_tokens - closing], *ids[count - closing :]]
+
+
+def encode_sentences(sentences: Sequence[str], tokenizer: Any) -> list[list[int]]:
+    """Token ids of each sentence, without special tokens; a sentence that has none becomes one unknown token."""
+    if not sentences:
+        return []
+    encoded = tokenizer(list(sentences), add_special_tokens=False, return_attention_mask=False, verbose=False)
+    unknown = tokenizer.unk_token_id if tokenizer.unk_token_id is not None else 0
+    return [ids or [unknown] for ids in encoded["input_ids"]]

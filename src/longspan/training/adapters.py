@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import InputError
-from longspan.extras import require
 from longspan.files import part_of, whole_file
+from longspan.imports import require
 from longspan.progress import without_file_bars
 from longspan.training.optimisation import Lora
 

@@ -12,7 +12,7 @@ from transformers.integrations import TensorBoardCallback, get_reporting_integra
 
 from longspan.attention import Attention
 from longspan.errors import InputError
-from longspan.extras import require
+from longspan.imports import require
 from longspan.training.checkpoints import PROCESSES, UNLOGGED, memory_file
 
 

@@ -17,8 +17,8 @@ import torch
 import transformers
 
 from longspan.errors import InputError
-from longspan.extras import require
 from longspan.files import claimed, is_empty, write_whole
+from longspan.imports import require
 from longspan.plain_yaml import write_yaml
 from longspan.settings import earlier_forms, to_plain
 from longspan.tasks import RECIPE

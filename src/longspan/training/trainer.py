@@ -13,8 +13,8 @@ from torch.utils.data import SequentialSampler
 from transformers import PrinterCallback, ProgressCallback, Trainer
 from transformers.trainer_utils import EvalLoopOutput
 
+from longspan.characters import counted
 from longspan.checkpoints.frozen import hold_old_rows
-from longspan.counting import counted
 from longspan.errors import InputError
 from longspan.models.carried import Carried
 from longspan.training.arguments import trainer_arguments

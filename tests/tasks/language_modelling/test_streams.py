@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from closeness import misaligned
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.data.corpus.stream import Stream
 from longspan.data.summaries.synthetic import synthetic_rows
 from longspan.errors import InputError

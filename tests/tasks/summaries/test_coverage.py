@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from longspan.tasks.summaries.coverage import ALIKE, FADING, OFFSET, cover
-from longspan.tasks.summaries.word_worth import WordTable
+from longspan.tasks.summaries.selection import ALIKE, FADING, OFFSET, WordTable, cover
 
 
 def table(*sentences: str) -> tuple[WordTable, np.ndarray]:

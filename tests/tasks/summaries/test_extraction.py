@@ -16,9 +16,10 @@ from longspan.data.text.words import split_words
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForSentenceScoring, segments
 from longspan.tasks import task_class
-from longspan.tasks.summaries.extraction import Extraction, encode_sentences
-from longspan.tasks.summaries.salience import salience, soft_labels, words_of
-from longspan.tasks.summaries.selection import choose, default_count, fill, is_whole, ranking
+from longspan.tasks.summaries.clues import is_whole
+from longspan.tasks.summaries.extraction import Extraction, salience, soft_labels, words_of
+from longspan.tasks.summaries.selection import choose, default_count, fill, ranking
+from longspan.tasks.tokenizers import encode_sentences
 from longspan.training.tokenizers import train_tokenizer
 
 SENTENCES = ("The cat sat on the mat.", "Dogs were barking all night long.", "It rained.", "A cat on a mat is happy.")

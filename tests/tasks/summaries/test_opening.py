@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longspan.data.text.words import contents_of
-from longspan.tasks.summaries.opening import BETWEEN, STRETCH, end_of_opening, signs_of_an_abstract
+from longspan.tasks.summaries.picker import BETWEEN, STRETCH, end_of_opening, signs_of_an_abstract
 
 TOPICS = ["marmots", "burrows", "eagles", "whistles", "winter", "snow", "meadow", "herbs", "moulds", "families"]
 

@@ -12,20 +12,16 @@ from safetensors.numpy import save_file
 
 from longspan.data.text.words import contents_of
 from longspan.errors import InputError
-from longspan.tasks.summaries.clues import Sentences, centrality, kind_of_text, standardised, word_centrality
-from longspan.tasks.summaries.picker import (
-    BOUND,
-    FOREIGN,
-    FRAGMENT,
-    HANGING,
-    KNOWN,
-    NAMES,
-    ROADMAP,
-    Picker,
-    withheld,
+from longspan.tasks.summaries.clues import (
+    Sentences,
+    antecedents,
+    centrality,
+    kind_of_text,
+    standardised,
+    word_centrality,
 )
+from longspan.tasks.summaries.picker import BOUND, FOREIGN, FRAGMENT, HANGING, KNOWN, NAMES, ROADMAP, Picker, withheld
 from longspan.tasks.summaries.query import Asked
-from longspan.tasks.summaries.wording import antecedents
 
 TEXTS = (
     "Marmots live in the mountains of Europe.",

@@ -10,7 +10,7 @@ import pytest
 from longspan.data.text.words import contents_of
 from longspan.tasks.summaries.clues import Sentences
 from longspan.tasks.summaries.query import WORD, Asked, asked_of, chances_about, named_speakers, signs
-from longspan.tasks.summaries.word_worth import word_table
+from longspan.tasks.summaries.selection import word_table
 
 
 def document(*texts: str, vectors: np.ndarray | None = None, speakers: tuple[str, ...] = ()) -> Sentences:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.tasks.summaries.wording import antecedents, hangs, is_fragment, is_roadmap
+from longspan.tasks.summaries.clues import antecedents, hangs, is_fragment, is_roadmap
 
 
 @pytest.mark.parametrize(

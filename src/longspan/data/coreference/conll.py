@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.data.coreference.rows import CoreferenceRow, Mention, crossing
 from longspan.data.jsonl import UNREADABLE, lines_of, open_bytes, unreadable
 from longspan.data.skipping import Skipped

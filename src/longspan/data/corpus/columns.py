@@ -10,7 +10,7 @@ import logging
 
 import numpy as np
 
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.data.corpus.stream import Stream
 from longspan.errors import InputError
 

@@ -16,7 +16,7 @@ from longspan.data.sources import split_of
 from longspan.data.summaries.layouts import Choice, detect_layout, parse_record
 from longspan.data.tables import open_parquet, read_records
 from longspan.errors import InputError
-from longspan.extras import require
+from longspan.imports import require
 
 TEXT_FIELDS = ("text", "content", "document", "body", "article", "article_text", "source", "raw_content")
 """Fields that hold a document, the first one found is taken."""

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.data.jsonl import UNREADABLE, check_regular, open_bytes, unreadable
 from longspan.data.sources import split_of
 from longspan.data.text.archives.archive import DAMAGED, PACKED

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.data.dialogue.plain import document_dialogue
 from longspan.data.dialogue.records import dialogue_of
 from longspan.data.dialogue.subtitles import FILES, read_subtitles

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.data.fields import Record, list_of, name_of, value_of
 from longspan.data.jsonl import read_json, read_jsonl
 from longspan.data.questions.rows import check_text

@@ -17,8 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from longspan.characters import check_characters
-from longspan.counting import counted
+from longspan.characters import check_characters, counted
 from longspan.data.fields import Record, kind_of, list_of, name_of, value_of
 from longspan.data.jsonl import read_json, read_jsonl
 from longspan.data.questions.hop_rows import Fact, HopRow, Paragraph

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.data.skipping import Skipped, check_on_error
 from longspan.data.sources import DataSet, Kind, read
 from longspan.data.summaries.layouts import LAYOUTS, Choice, detect_layout, parse_record

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -180,3 +181,17 @@ def document_from_parts(parts: Iterable[Part], name: str, title: str | None = No
         length += len(text) + 2
     text = "\n\n".join(block.text for block in blocks)
     return Document(text=text, blocks=tuple(blocks), title=title or None, name=name)
+
+
+def on_one_line(body: Traced) -> Traced:
+    """The words with single spaces between them and none around them."""
+    text = body.text.strip()
+    if text != body.text:
+        start = body.text.find(text) if text else 0
+        body = body.part(start, start + len(text))
+    gaps = [one for one in re.finditer(r"\s+", text) if one[0] != " "]
+    if not gaps:
+        return body
+    if all(one[0] == "\n" for one in gaps):  # one character for one: every place stays
+        return Traced(text.replace("\n", " "), body.anchors, body.end)
+    return body.edited((one.start(), one.end(), " ") for one in gaps)

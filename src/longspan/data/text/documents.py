@@ -12,8 +12,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from longspan.characters import on_one_line
-from longspan.counting import counted
+from longspan.characters import counted, on_one_line
 from longspan.errors import InputError
 
 READABLE = frozenset([".txt", ".text", ".md", ".markdown", ".rst", ".html", ".htm", ".xhtml", ".pdf", ".docx", ".epub"])

@@ -17,7 +17,7 @@ from longspan.characters import without_half_entities
 from longspan.data.text.blocks import Block, Traced, simplified
 from longspan.data.text.markup import PLACE, Piece, blocks_of_pieces, laid_out, pieces_of, without_marks
 from longspan.data.text.web_pages import parsed
-from longspan.extras import require
+from longspan.imports import require
 
 _FRONT_MATTER = re.compile(
     r"\A(---|\+\+\+)[ \t]*\n(?:(?!\1[ \t]*$|\.\.\.[ \t]*$).*\n){0,500}(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", re.MULTILINE

@@ -202,20 +202,6 @@ def _is_numbered(lines: list[str], index: int, last: int) -> bool:
     return bool(NUMBER.match(lines[index - 1])) or match["letter"] in {"a", "i", "A"}
 
 
-def on_one_line(body: Traced) -> Traced:
-    """The words with single spaces between them and none around them."""
-    text = body.text.strip()
-    if text != body.text:
-        start = body.text.find(text) if text else 0
-        body = body.part(start, start + len(text))
-    gaps = [one for one in re.finditer(r"\s+", text) if one[0] != " "]
-    if not gaps:
-        return body
-    if all(one[0] == "\n" for one in gaps):  # one character for one: every place stays
-        return Traced(text.replace("\n", " "), body.anchors, body.end)
-    return body.edited((one.start(), one.end(), " ") for one in gaps)
-
-
 def is_rule(text: str) -> bool:
     """Whether a text is a line of dashes, stars or the like."""
     return bool(_RULE.fullmatch(text))

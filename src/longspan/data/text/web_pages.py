@@ -14,7 +14,7 @@ from copy import deepcopy
 from typing import Any
 
 from longspan.data.text.markup import NOT_TEXT, Line, laid_out, text_of_lines, text_of_tree, without_marks
-from longspan.extras import require
+from longspan.imports import require
 
 LARGEST_TREE = 100_000
 """Elements; a page of more is laid out whole, since finding its article would take too long."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError
-from longspan.extras import require
+from longspan.imports import require
 
 # Chinese, Japanese and Yi characters, and the South-East Asian scripts that are written without spaces.
 _UNSPACED = (

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 import torch
 
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.data.labelled.cleaning import clean
 from longspan.data.labelled.readers import read_labelled
 from longspan.data.labelled.rows import LabelledRow

@@ -12,7 +12,7 @@ from torch import Tensor
 from longspan.data.coreference.rows import CoreferenceRow
 from longspan.models.pieces import cut
 from longspan.tasks.predicting import pad
-from longspan.tasks.summaries.extraction import encode_sentences
+from longspan.tasks.tokenizers import encode_sentences
 
 NONE = -1
 """The id of a word, sentence or speaker that there is not, and of a mention that fills up a batch."""

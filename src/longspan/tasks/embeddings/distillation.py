@@ -22,8 +22,7 @@ from longspan.data.taught import TaughtTexts, read_taught
 from longspan.settings import Count
 from longspan.tasks.base import Outcome, Task
 from longspan.tasks.predicting import FeatureRows, batches, pad
-from longspan.tasks.summaries.extraction import encode_sentences
-from longspan.tasks.tokenizers import padding_id
+from longspan.tasks.tokenizers import encode_sentences, padding_id
 
 POOL = 16
 """Groups of loose texts that are sorted by length together."""

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 
 from longspan.data.text.words import split_words
 from longspan.errors import InputError
-from longspan.extras import require
+from longspan.imports import require
 from longspan.settings import check
 
 MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import torch
 
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.data.questions.choices import ChoiceRow, read_choices
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Count, Range

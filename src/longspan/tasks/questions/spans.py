@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from longspan.counting import counted
+from longspan.characters import counted
 from longspan.data.questions.rows import Span
 from longspan.data.questions.spans import SpanRow, read_spans
 from longspan.data.questions.triviaqa import normalized_alias

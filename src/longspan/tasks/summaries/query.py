@@ -3,7 +3,7 @@
 Two things are told apart. Where a document is about the query shows over a long stretch: there its words come again and
 again, and there speaks whom it names. Which sentence of such a place answers shows in the sentence itself. And a
 summary about a query names other words than one of the whole document: those of the query, and those of the places that
-are about it, so that the chances of words are changed too (see `longspan.tasks.summaries.word_worth`).
+are about it, so that the chances of words are changed too (see `longspan.tasks.summaries.selection`).
 
 The weights were fitted by `recipes/query_weights.py` on the training queries of QMSum, whose annotators marked the
 turns that answer each, and do not depend on the length of the document.
@@ -21,7 +21,7 @@ import numpy as np
 
 from longspan.data.text.words import contents_of, holders_of, split_words
 from longspan.tasks.summaries.clues import Sentences, standardised
-from longspan.tasks.summaries.word_worth import WordTable
+from longspan.tasks.summaries.selection import WordTable
 
 STRETCH, SHORT, TURNS = 30, 15, 4
 """After so many sentences what one says of the place that it stands in has fallen to 1/e: for a topic, for all words of

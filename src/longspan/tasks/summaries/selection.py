@@ -1,19 +1,32 @@
-"""From scores to a summary: which sentences to take, without saying the same thing twice."""
+"""From scores to a summary: which sentences to take, without saying the same thing twice.
+
+`choose` and `fill` take the sentences with the best scores. `cover` says in what order sentences enter a summary that
+is to name the document's words: each time the one that adds most to what those before it say. What a sentence adds is
+the expected number of the summary's words that it brings, for its length (a concept-based summariser, Gillick and Favre
+2009, whose concepts are words with learned chances), and what the sentence scorer makes of it. A word that was said
+counts again as often as a summary is likely to say it again. A sentence that hangs on those before it is weighed
+together with them, and enters after them.
+
+The chances of words are logistic regressions: from how often a content word occurs, where, in what sentences, and how
+long the summary is to be, the chance that the summary names it at least once, twice, three and five times. So a name
+that a story turns on is worth saying again, and a word of the margin is not worth saying at all.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
-from longspan.data.text.words import split_words
+from longspan.data.text.words import contents_of, split_words
+from longspan.tasks.summaries.clues import Sentences, is_whole, standardised
 
 _WORD = re.compile(r"[^\W_]+")
-_END = re.compile("[.!?…。！？｡।॥؟۔።။།៕][\"'”’»›)\\]）」』*_]*$")
-FEWEST_WORDS = 4
-"""Shorter pieces are headings, page numbers or cries; they are taken only where there is nothing else."""
 
 
 def default_count(sentences: int) -> int:
@@ -63,13 +76,6 @@ def preferred(
             yield index
 
 
-def is_whole(sentence: str, words: Sequence[str]) -> bool:
-    """Whether a piece reads as a sentence of prose, not as a heading, a row of a table or a line of code."""
-    solid = "".join(sentence.split())
-    letters = sum(map(str.isalpha, solid))
-    return len(words) >= FEWEST_WORDS and letters >= 0.7 * len(solid) and bool(_END.search(solid))
-
-
 def fill(sentences: Sequence[str], order: Sequence[int], words: int, *, block_repeats: bool = False) -> list[str]:
     """Take sentences in `order` until there are exactly `words` words, cutting the last one; in the document's order.
 
@@ -99,3 +105,177 @@ def _triples(words: list[str]) -> set[tuple[str, ...]]:
 
 def _repeats(triples: set[tuple[str, ...]], seen: set[tuple[str, ...]]) -> bool:
     return bool(triples) and 2 * len(triples & seen) >= len(triples)
+
+
+TIMES = (1, 2, 3, 5)
+"""How many times a summary names a word, at least: one regression for each."""
+EARLY = 0.15
+"""Share of the document that is its beginning."""
+PARTS = 8
+"""A document without headings is taken for so many sections."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordTable:
+    """The content words of a document.
+
+    Attributes:
+        words: W different ones.
+        places: for each, the indices of the sentences that have it, rising.
+        numbers: `(W, F)` float32, what is known of each.
+    """
+
+    words: tuple[str, ...]
+    places: tuple[np.ndarray, ...]
+    numbers: np.ndarray
+
+
+def word_table(document: Sentences) -> WordTable:
+    """The content words of a document, in the order of their first places."""
+    count = len(document)
+    near = standardised(document.vectors @ document.vectors.mean(0))
+    sections = document.sections if document.headings else np.arange(count) * PARTS // max(count, 1)
+    several = max(len(np.unique(sections)), 1)
+    places: dict[str, list[int]] = {}
+    times: Counter[str] = Counter()
+    for index, words in enumerate(document.contents):
+        times.update(words)
+        for word in dict.fromkeys(words):
+            places.setdefault(word, []).append(index)
+    in_headings = {word for heading in document.headings for word in contents_of(heading)}
+    in_title = set(contents_of(document.title))
+    rows = []
+    for word, found in places.items():
+        holders = len(found)
+        log, central = math.log1p(holders), near[found]
+        row = [
+            *(log, log**2, holders / count, math.sqrt(holders / count), holders == 1, holders == 2),
+            *(math.log(times[word] / holders), found[0] / count, 1 / (1 + found[0] / 5)),
+            *(float(central.mean()), float(central.max()), len(np.unique(sections[found])) / several),
+            *(word in in_headings, word in in_title, len(word) / 10, len(word) <= 3),
+            *(math.log1p(sum(place < EARLY * count for place in found)), math.log1p(count)),
+        ]
+        rows.append(row)
+    return WordTable(
+        words=tuple(places),
+        places=tuple(np.array(found) for found in places.values()),
+        numbers=np.array(rows, np.float32).reshape(len(rows), 18),
+    )
+
+
+def with_length(table: WordTable, words: int) -> np.ndarray:
+    """The numbers of each word beside the length of the summary in words, `(W, F + 4)`."""
+    log = math.log(max(words, 20))
+    expected = table.numbers[:, 2] * words
+    more = [np.full(len(expected), log), table.numbers[:, 0] * log, expected, np.minimum(expected, 20)]
+    return np.concatenate([table.numbers, np.stack(more, axis=1)], axis=1)
+
+
+def worth_of_sentences(document: Sentences, table: WordTable, chances: np.ndarray) -> np.ndarray:
+    """Mean, sum and largest chance of each sentence's words to be named, `(N, 3)`; `chances` `(W,)`."""
+    total, most, kinds = (np.zeros(len(document)) for _ in range(3))
+    for places, chance in zip(table.places, chances, strict=True):
+        total[places] += chance
+        kinds[places] += 1
+        most[places] = np.maximum(most[places], chance)
+    return np.stack([total / np.maximum(kinds, 1), total, most], axis=1)
+
+
+FADING = 0.7
+"""What is left of a word's worth each time it is said more than five times."""
+OFFSET = 6.0
+"""Words that each sentence is charged beside its own."""
+PICKED = 1000
+"""Sentences that are picked one by one; the others follow by what they would add then."""
+ALIKE = 0.92
+"""Cosine from which on a sentence says the same as one that was picked."""
+LAST = 5.0
+"""What a sentence that says the same again is held back by: it comes after all others."""
+
+
+def cover(
+    table: WordTable,
+    chances: np.ndarray,
+    own: np.ndarray,
+    lengths: np.ndarray,
+    needs: Sequence[tuple[int, ...]],
+    vectors: np.ndarray,
+    words: int,
+    first: Sequence[int] = (),
+) -> list[int]:
+    """All sentences in the order in which they enter a summary.
+
+    Args:
+        table: the words of the document.
+        chances: `(W, 4)`, for each word the chance that a summary names it at least 1, 2, 3 and 5 times.
+        own: `(N,)`, what a sentence is worth for itself, in expected words of the summary per word.
+        lengths: `(N,)`, their words.
+        needs: for each sentence the indices, rising, of those that must stand before it.
+        vectors: `(N, D)` of length 1.
+        words: length of the summary; those who need others enter it only where all of them have room.
+        first: indices of those that stand before all others, in this order.
+
+    Returns:
+        N indices, the best first.
+    """
+    said = _Said(table, chances, len(lengths))
+    own = own.copy()
+    free = np.ones(len(lengths), bool)
+    needed = np.zeros((len(lengths), max(map(len, needs), default=0)), int)
+    wanted = np.zeros(needed.shape, bool)
+    for index, before in enumerate(needs):
+        needed[index, : len(before)], wanted[index, : len(before)] = before, True
+    order = list(first)
+    for index in order:
+        said.say(index)
+    free[order] = False
+    left = float(words - lengths[order].sum())
+    while len(order) < min(len(lengths), PICKED):
+        missing = wanted & free[needed]
+        size = lengths + (lengths[needed] * missing).sum(1)
+        worth = said.worth + (said.worth[needed] * missing).sum(1)
+        value = worth / (size + OFFSET) + (own + (own[needed] * missing).sum(1)) / (1 + missing.sum(1))
+        if left > 0:
+            value = np.where(missing.any(1) & (size > left), -np.inf, value)
+        best = int(np.where(free, value, -np.inf).argmax())
+        group = [*needed[best][missing[best]].tolist(), best]
+        for index in group:
+            said.say(index)
+            own -= LAST * (vectors @ vectors[index] > ALIKE)
+        free[group] = False
+        left -= size[best]
+        order += group
+    rest = np.flatnonzero(free)
+    return order + rest[np.argsort(-(said.worth / (lengths + OFFSET) + own)[rest], kind="stable")].tolist()
+
+
+class _Said:
+    """How many times each word was said so far, and what each sentence would add.
+
+    Attributes:
+        worth: `(N,)`, expected words of the summary that a sentence would add.
+    """
+
+    def __init__(self, table: WordTable, chances: np.ndarray, sentences: int) -> None:
+        # What it adds to name a word for the first, second … fifth time.
+        self.steps = np.stack([*chances[:, :3].T, chances[:, 2:].mean(1), chances[:, 3]], axis=1)
+        self.places = table.places
+        self.times = np.zeros(len(table.words), int)
+        self.words: list[list[int]] = [[] for _ in range(sentences)]
+        self.worth = np.zeros(sentences)
+        for word, places in enumerate(table.places):
+            self.worth[places] += self.steps[word, 0]
+            for place in places:
+                self.words[place].append(word)
+
+    def say(self, sentence: int) -> None:
+        """Take a sentence into the summary."""
+        for word in self.words[sentence]:
+            before = self._step(word)
+            self.times[word] += 1
+            self.worth[self.places[word]] -= before - self._step(word)
+
+    def _step(self, word: int) -> float:
+        """What it adds to name a word once more."""
+        last = self.steps.shape[1] - 1
+        return float(self.steps[word, min(self.times[word], last)] * FADING ** max(self.times[word] - last, 0))

@@ -24,7 +24,7 @@ from longspan.tasks.base import Outcome
 from longspan.tasks.metrics.rouge import Rouge
 from longspan.tasks.predicting import FeatureRows
 from longspan.tasks.summaries.base import SummaryTask
-from longspan.tasks.summaries.weighing import UPPER_BOUND, labels_of, load_tagger, weights_of_labels
+from longspan.tasks.summaries.importance import UPPER_BOUND, labels_of, load_tagger, weights_of_labels
 from longspan.tasks.tokenizers import encode, encode_placed, encode_target, padding_id
 from longspan.tasks.writing import WritingTask, collate
 

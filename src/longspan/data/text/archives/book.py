@@ -23,7 +23,7 @@ from longspan.data.text.markup import (
     without_marks,
 )
 from longspan.errors import InputError
-from longspan.extras import require
+from longspan.imports import require
 
 _FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
 """Algorithms that only hide fonts."""

@@ -10,7 +10,7 @@ from typing import Any
 from longspan.data.text.archives.archive import Archive
 from longspan.data.text.blocks import Document, Kind, Part, document_from_parts
 from longspan.errors import InputError
-from longspan.extras import require
+from longspan.imports import require
 
 DEEPEST = 6
 """Levels of headings."""

@@ -17,7 +17,7 @@ from longspan.data.text.pdf.blocks import Piece, leadings, pieces_of, regions, r
 from longspan.data.text.pdf.lines import Line, around, common_size
 from longspan.data.text.pdf.structure import classify, join, laid_out, mend_words, with_whole_formulas
 from longspan.errors import InputError
-from longspan.extras import require
+from longspan.imports import require
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from longspan.data.text.blocks import SPOKEN, Block, Traced
+from longspan.data.text.blocks import SPOKEN, Block, Traced, on_one_line
 from longspan.data.text.plain_text import (
     ATX,
     BULLET,
@@ -22,7 +22,6 @@ from longspan.data.text.plain_text import (
     is_rule,
     is_shouted,
     is_title,
-    on_one_line,
 )
 
 _PARAGRAPH_NUMBER = re.compile(r"\s*(?:\[\d{4}\]|¶\s*\d{0,3}|§\s*\d{0,3}\s)\s+")
