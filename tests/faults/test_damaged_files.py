@@ -14,7 +14,7 @@ import pytest
 
 from longspan.data.coreference.conll import conll_text, read_conll
 from longspan.data.coreference.rows import CoreferenceRow
-from longspan.data.corpus.parts import part_texts
+from longspan.data.corpus.files import part_texts
 from longspan.data.dialogue.subtitles import read_subtitles
 from longspan.data.tables import read_records
 from longspan.data.text.reading import structured

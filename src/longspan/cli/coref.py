@@ -87,7 +87,7 @@ def _format(output: Path | None, asked: str | None) -> str:
 
 def _read(file: str, encoding: str | None, raw: bool) -> "Iterator[Document | CoreferenceRow]":
     from longspan.data.coreference.readers import FILES, read_coreference
-    from longspan.data.skipping import without_remedy
+    from longspan.data.fields import without_remedy
 
     if FILES.search(file) and not raw:
         with without_remedy():

@@ -11,7 +11,7 @@ import pytest
 
 from longspan.data.coreference.conll import conll_text, read_conll
 from longspan.data.coreference.rows import CoreferenceRow, crossing
-from longspan.data.skipping import Skipped
+from longspan.data.fields import Skipped
 from longspan.errors import InputError
 
 DATA = os.environ.get("LONGSPAN_DATA")

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from longspan.characters import counted
 from longspan.data.coreference.rows import CoreferenceRow, Mention, crossing
+from longspan.data.fields import Skipped
 from longspan.data.jsonl import UNREADABLE, lines_of, open_bytes, unreadable
-from longspan.data.skipping import Skipped
 from longspan.errors import InputError
 from longspan.settings import show
 

@@ -17,8 +17,7 @@ from typing import Any
 from longspan.data.coreference.conll import read_conll
 from longspan.data.coreference.rows import CoreferenceRow
 from longspan.data.coreference.synthetic import synthetic_documents
-from longspan.data.fields import Record, kind_of, list_of, name_of
-from longspan.data.skipping import Skipped, check_on_error, parsed
+from longspan.data.fields import Record, Skipped, check_on_error, kind_of, list_of, name_of, parsed
 from longspan.data.sources import DataSet, Kind, read
 from longspan.data.tables import read_records, unit_of
 from longspan.errors import InputError
