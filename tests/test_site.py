@@ -204,7 +204,7 @@ def test_reference_has_every_public_name(site: Path) -> None:
     public = {f"longspan.{name}" for name in longspan.__all__ if name not in own_page}
     for module in (patterns, attention, models):
         public |= {f"{module.__name__}.{name}" for name in module.__all__}
-    public |= {place.replace(":", ".") for place in TASKS.values()}
+    public |= {f"{task.__module__}.{task.__qualname__}" for task in TASKS.values()}
     public |= {"longspan.training.optimisation.Optimisation", "longspan.checkpoints.train_new_positions_only"}
     assert public <= found, sorted(public - found)
 

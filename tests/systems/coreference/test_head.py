@@ -12,9 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCoreference
 from longspan.models.heads import span_layers, span_network
-from longspan.models.heads.span_layers import without_crossing
-from longspan.models.heads.span_network import bucket
 from longspan.models.pieces import cut
+from longspan.systems.coreference.ranking import bucket
+from longspan.systems.coreference.spans import without_crossing
 
 WORDS, WIDTH = 11, 3
 # Words of one to three tokens behind a first token that belongs to none; sentences of four, five and two words.
