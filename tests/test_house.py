@@ -67,27 +67,34 @@ def test_constraints_pin_what_the_project_needs() -> None:
     assert names - {"longspan"} <= pinned
 
 
-def test_every_folder_has_its_line_in_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_every_folder_has_its_line_on_the_front_page() -> None:
+    front = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     folders = [path for path in (ROOT / "src/longspan").iterdir() if path.is_dir() and list(path.glob("*.py"))]
-    folders += [ROOT / name for name in ("recipes", "benchmarks", "tests", "docs")]
+    folders += [ROOT / name for name in ("recipes", "benchmarks", "tests", "tools", "docs")]
     for folder in folders:
-        assert re.search(rf"^\s*{folder.name}/ +\S", readme, re.MULTILINE), f"README has no line for {folder.name}/"
-    for name in re.findall(r"^  (\w+)/ ", readme, re.MULTILINE):
-        assert (ROOT / "src/longspan" / name).is_dir(), f"README names {name}/, which is not there"
+        assert re.search(rf"^\s*{folder.name}/ +\S", front, re.MULTILINE), f"no line for {folder.name}/"
+    for name in re.findall(r"^  (\w+)/ ", front, re.MULTILINE):
+        assert (ROOT / "src/longspan" / name).is_dir(), f"docs/index.md names {name}/, which is not there"
 
 
-def test_readme_lists_every_guide_once() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = [line for line in readme.splitlines() if line.startswith("| ")]
-    linked = [name for row in rows for name in re.findall(r"\(docs/guides/([\w-]+\.md)\)", row)]
+def test_the_front_page_lists_every_guide_once() -> None:
+    front = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    rows = [line for line in front.splitlines() if line.startswith("| **")]
+    linked = [name for row in rows for name in re.findall(r"\(guides/([\w-]+\.md)\)", row)]
     assert sorted(linked) == sorted(file.name for file in (ROOT / "docs" / "guides").glob("*.md"))
 
 
-def test_readme_names_every_command() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_front_page_names_every_command() -> None:
+    front = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     for name in COMMANDS:
-        assert f"longspan {name}" in readme
+        assert f"longspan {name}" in front
+
+
+def test_the_readme_is_short_and_links_every_mechanism() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= 100
+    for name in MECHANISMS:
+        assert f"(docs/mechanisms/{name}.md)" in readme
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda page: str(page.relative_to(ROOT)))
@@ -116,11 +123,15 @@ def test_every_mechanism_has_a_page_with_its_options(name: str) -> None:
     assert f"mechanisms/{name}.md" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
-def test_log_is_dated() -> None:
-    headings = re.findall(r"^## (.+)$", (ROOT / "docs/log.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert headings
-    assert all(re.fullmatch(r"\d{4}-\d{2}-\d{2}", heading) for heading in headings)
-    assert headings == sorted(headings, reverse=True)
+def test_the_log_is_dated_by_month() -> None:
+    months = sorted((ROOT / "docs/log").glob("*.md"))
+    assert months
+    for month in months:
+        headings = re.findall(r"^## (.+)$", month.read_text(encoding="utf-8"), re.MULTILINE)
+        assert headings
+        assert all(re.fullmatch(rf"{month.stem}-\d{{2}}", heading) for heading in headings)
+        assert headings == sorted(headings, reverse=True)
+        assert f"(log/{month.name})" in (ROOT / "docs/log.md").read_text(encoding="utf-8")
 
 
 def test_no_pickle_is_ever_read() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from longspan import InputError
 from longspan.checkpoints import from_transformers, to_transformers
-from longspan.checkpoints.registry import ARCHITECTURES
+from longspan.checkpoints.architectures import ARCHITECTURES
 from longspan.models import LongspanPreTrainedModel
 
 GENERATION = "BigBirdPegasusForConditionalGeneration"

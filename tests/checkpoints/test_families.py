@@ -13,7 +13,7 @@ from transformers import PreTrainedConfig
 import longspan
 from longspan import InputError
 from longspan.checkpoints import from_transformers, to_transformers
-from longspan.checkpoints.registry import ARCHITECTURES
+from longspan.checkpoints.architectures import ARCHITECTURES
 
 KINDS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 FAMILIES = (

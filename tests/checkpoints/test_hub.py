@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from longspan.checkpoints.hub import PATIENCE, check_reachable
+from longspan.checkpoints.sources import PATIENCE, check_reachable
 from longspan.cli import main
 from longspan.errors import InputError
 

@@ -11,9 +11,9 @@ import torch
 from closeness import check_outputs, check_weights
 from longspan import InputError, LongspanConfig, LongspanForCausalLM
 from longspan.checkpoints import from_transformers, lengthen, to_transformers
+from longspan.checkpoints.architectures import ARCHITECTURES
 from longspan.checkpoints.loading import load_model
 from longspan.checkpoints.mapping import transfer
-from longspan.checkpoints.registry import ARCHITECTURES
 
 WRITER = "ReformerModelWithLMHead"
 CASES: dict[str, dict[str, Any]] = {

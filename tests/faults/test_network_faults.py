@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from longspan import DocumentIndex, InputError
-from longspan.checkpoints.hub import is_path
+from longspan.checkpoints.sources import is_path
 from longspan.cli import main
 from longspan.inference.indexing.store import Contents, read_contents
 from longspan.training.recipe_file import load_recipe

@@ -158,7 +158,7 @@ def test_relative_terms_err_no_more_than_their_dense_scores_in_pytorchs_kernel(d
         if name == "global_bias":  # in float32, where the reference is all but exact
             assert (our - true).norm() <= 4 * torch.finfo(dtype).eps * true.norm()
             continue
-        # The reference rounds only its results; PyTorch's kernel errs one to five times as much (see docs/log.md).
+        # The reference rounds only its results; PyTorch's kernel errs one to five times as much (log, 2026-11).
         assert (our - true).norm() <= 6 * (their - true).norm() + 1e-12
     assert (ours[0] - truth[0]).norm() <= 1.5 * 2 * torch.finfo(dtype).eps * truth[0].norm()
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from transformers import PreTrainedModel
 
-from longspan.checkpoints.incoming import carry_over, from_transformers
+from longspan.checkpoints.conversion import carry_over, from_transformers
 from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
 from longspan.models import LongspanPreTrainedModel

@@ -1,23 +1,112 @@
-"""Opening a published model: a transformers instance, a directory or a Hub name — safetensors only, no remote code."""
+"""Opening a published model: a transformers instance, a directory or a Hub name — safetensors only, no remote code.
+
+The Hub is asked only for a name that a user gave: on the command line, in Python, or in a recipe. A name that stands in
+a file which may come from anybody, such as an index, is looked up here and in the cache, see `local_folder`.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import re
+import ssl
+from functools import cache
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlparse
+from urllib.request import Request, build_opener
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from longspan.checkpoints.folder import AGAIN, check_model_folder
-from longspan.checkpoints.folder_fields import CONFIG, check_fields
-from longspan.checkpoints.hub import check_reachable
+from longspan.checkpoints.architectures import ARCHITECTURES, class_for
+from longspan.checkpoints.folder import AGAIN, CONFIG, check_fields, check_model_folder
 from longspan.checkpoints.plain_folders import is_plain_folder, read_plain_folder
-from longspan.checkpoints.registry import ARCHITECTURES, class_for
 from longspan.errors import InputError, one_sentence
 from longspan.progress import without_file_bars, without_loading_notes
 from longspan.settings import show
+
+PATIENCE = 4.0
+"""Seconds after which a host that does not answer counts as out of reach."""
+RUNS = "runs"
+"""The folder in which `longspan train` puts models: what begins with it is never a name on the Hub."""
+
+
+def is_path(source: str | Path) -> bool:
+    """Whether a source that is not there is a path, and so never looked up on the Hub.
+
+    A Hub name is `name` or `owner/name`. Anything else is a path: more than one slash or one at an end, a backslash, a
+    first character `.`, `/` or `~`, and a first part that is `runs` or a folder that is here.
+    """
+    text = str(source)
+    first, slash, _ = text.partition("/")
+    if not re.fullmatch(r"[^./~\\][^/\\]*(/[^/\\]+)?", text) or Path(text).is_absolute():
+        return True
+    return first == RUNS or bool(slash and os.path.isdir(first))
+
+
+def local_folder(source: str) -> Path | None:
+    """The folder of a model that a file names, without the network: itself, or what the cache has of a Hub name."""
+    import huggingface_hub
+
+    folder = Path(os.path.expanduser(source))
+    if folder.is_dir() or is_path(source):
+        return folder if folder.is_dir() else None
+    try:
+        cached = huggingface_hub.try_to_load_from_cache(source, "config.json")
+    except ValueError:  # the Hub has no such names
+        return None
+    return Path(cached).parent if isinstance(cached, str) else None
+
+
+def check_reachable(name: str, what: str = "model", file: str = "config.json") -> None:
+    """Raise `InputError` unless the cache has `file` of the repository `name`, or the Hub answers; always for a path.
+
+    `what` says in the sentence what the name, which is no folder, stands for.
+    """
+    import huggingface_hub
+
+    if is_path(name):
+        trained = (
+            f"`longspan train` puts models into {RUNS}/: train it first, or " if name.split("/")[0] == RUNS else ""
+        )
+        raise InputError(
+            f"{what} directory '{Path(os.path.expanduser(name))}' does not exist; {trained}give an existing directory "
+            "or a Hub name"
+        )
+    try:
+        cached = huggingface_hub.try_to_load_from_cache(name, file)
+    except ValueError as error:  # the Hub has no such names
+        raise InputError(f"{what} '{name}' is neither a directory nor a Hub name; give one of the two") from error
+    if isinstance(cached, str):
+        return
+    host = urlparse(huggingface_hub.constants.ENDPOINT).hostname or ""
+    reason = "HF_HUB_OFFLINE is set" if huggingface_hub.constants.HF_HUB_OFFLINE else _unreachable(host)
+    if reason is not None:
+        raise InputError(
+            f"{what} '{name}' is neither a directory nor a name that can be fetched: {host} cannot be reached and the "
+            f"cache has no such {what} ({reason}); give a directory, or fetch it where there is a network"
+        )
+
+
+def _unreachable(host: str) -> str | None:
+    """Why the Hub does not answer, through the proxy where there is one; None where it does."""
+    import huggingface_hub
+
+    request = Request(huggingface_hub.constants.ENDPOINT, method="HEAD")
+    try:
+        # Not `urlopen`, which remembers the proxies of its first call.
+        with build_opener().open(request, timeout=PATIENCE):
+            return None
+    except HTTPError:
+        return None  # an answer, whatever it says
+    except URLError as error:
+        # A certificate that Python's own store does not know may well be in the one that downloads use.
+        return None if isinstance(error.reason, ssl.SSLError) else " ".join(str(error.reason).split())
+    except (OSError, HTTPException) as error:
+        return " ".join(str(error).split()) or type(error).__name__
 
 
 def load_any(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
@@ -25,7 +114,7 @@ def load_any(model_or_path: PreTrainedModel | str | Path) -> PreTrainedModel:
 
     Args:
         model_or_path: an instance (returned as it is), a directory written by `save_pretrained`, or a Hub name; which
-            of the two a text is, where there is no such directory, says `longspan.checkpoints.hub.is_path`.
+            of the two a text is, where there is no such directory, says `longspan.checkpoints.sources.is_path`.
 
     Raises:
         InputError: the directory is missing, holds no safetensors, only a pickle, a damaged file, an unknown
@@ -154,13 +243,13 @@ def _check_loaded(name: str, info: dict[str, Any]) -> None:
         raise InputError(f"{problem}: {unknown[0]} has no place in the model{_others(unknown)}")
 
 
-HEADS = {"classification_head", "mask_predictions"} | {
-    theirs.split(".")[0]
-    for known in ARCHITECTURES.values()
-    for head in known.heads.values()
-    for theirs, _ in head.pairs
-}
-"""Where published files keep heads: those that we load, BART's for labels, and the one of DeBERTa's discriminator."""
+@cache
+def _published_heads() -> set[str]:
+    """Where published files have heads: those that we load, BART's for labels, and that of DeBERTa's discriminator."""
+    heads = [head for known in ARCHITECTURES.values() for head in known.heads.values()]
+    return {"classification_head", "mask_predictions"} | {
+        theirs.split(".")[0] for head in heads for theirs, _ in head.pairs
+    }
 
 
 def _others(names: list[str]) -> str:
@@ -170,4 +259,4 @@ def _others(names: list[str]) -> str:
 def _belongs_to_other_head(key: str) -> bool:
     """Published files often carry the pre-training heads and index buffers beside the weights of the model proper."""
     parts = key.split(".")
-    return parts[0] in HEADS or "pooler" in parts or parts[-1] in {"position_ids", "token_type_ids"}
+    return parts[0] in _published_heads() or "pooler" in parts or parts[-1] in {"position_ids", "token_type_ids"}

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from longspan.checkpoints.folder_fields import CONFIG
-from longspan.checkpoints.hub import RUNS, is_path
+from longspan.checkpoints.folder import CONFIG
+from longspan.checkpoints.sources import RUNS, is_path
 from longspan.errors import InputError, one_sentence
 from longspan.models.configuration import LongspanConfig
 from longspan.models.fields import as_meant

@@ -24,8 +24,8 @@ from typing import Any
 
 from transformers import set_seed
 
-from longspan.checkpoints.frozen import train_new_positions_only
 from longspan.checkpoints.loading import check_tokenizer, load_tokenizer
+from longspan.checkpoints.tuning import train_new_positions_only
 from longspan.errors import InputError, one_sentence, write_errors
 from longspan.files import remove_empty, whole_file, whole_folder, write_whole
 from longspan.models.card import NAME as CARD

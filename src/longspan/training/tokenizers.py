@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from longspan.checkpoints.word_lists import END, PADDING, UNKNOWN, line_ends, word_tokenizer
+from longspan.checkpoints.loading import END, PADDING, UNKNOWN, line_ends, word_tokenizer
 from longspan.errors import InputError
 from longspan.progress import progress_bar
 

@@ -14,7 +14,7 @@ from transformers import PrinterCallback, ProgressCallback, Trainer
 from transformers.trainer_utils import EvalLoopOutput
 
 from longspan.characters import counted
-from longspan.checkpoints.frozen import hold_old_rows
+from longspan.checkpoints.tuning import hold_old_rows
 from longspan.errors import InputError
 from longspan.models.carried import Carried
 from longspan.training.arguments import trainer_arguments

@@ -1,1 +1,97 @@
-"""One table per family of published models: how its names and fields become ours."""
+"""Which architectures are known, and which class loads a checkpoint; one module per family says how weights map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
+import transformers
+from transformers import PreTrainedModel
+
+import longspan.models
+from longspan.checkpoints.mapping import Architecture, Head
+from longspan.errors import InputError
+from longspan.imports import load_plugins
+from longspan.models import LongspanConfig, LongspanPreTrainedModel
+from longspan.settings import show
+
+_TABLES = {
+    "bart": ("bart", "BART"),
+    "bert": ("bert", "BERT"),
+    "big_bird": ("big_bird", "BIG_BIRD"),
+    "bigbird_pegasus": ("big_bird", "BIGBIRD_PEGASUS"),
+    "camembert": ("bert", "CAMEMBERT"),
+    "deberta": ("deberta", "DEBERTA"),
+    "deberta-v2": ("deberta_v2", "DEBERTA_V2"),
+    "distilbert": ("bert", "DISTILBERT"),
+    "electra": ("bert", "ELECTRA"),
+    "led": ("longformer", "LED"),
+    "longformer": ("longformer", "LONGFORMER"),
+    "mbart": ("bart", "MBART"),
+    "reformer": ("reformer", "REFORMER"),
+    "roberta": ("bert", "ROBERTA"),
+    "xlm-roberta": ("bert", "XLM_ROBERTA"),
+}
+"""`model_type` of `config.json` → the module of this folder that describes it, and the name there."""
+
+
+class _Architectures(Mapping[str, Architecture]):
+    """Imports the table of an architecture when it is asked for, so that no model waits for those of others."""
+
+    def __getitem__(self, model_type: str) -> Architecture:
+        module, name = _TABLES[model_type]
+        return getattr(import_module(f"{__name__}.{module}"), name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_TABLES)
+
+    def __len__(self) -> int:
+        return len(_TABLES)
+
+
+ARCHITECTURES: Mapping[str, Architecture] = _Architectures()
+"""`model_type` of `config.json` → what is known of it."""
+
+REFUSED = {
+    "transfo-xl": "transformers 5 has no class for it; give a directory with its config.json, its weights as "
+    "model.safetensors and its words as vocab.txt, which Longspan reads itself",
+    "modernbert": "its rotary positions, gated feed-forward layers and layers without biases have no place in "
+    "Longspan's blocks; it reads 8192 tokens as it is, in transformers",
+}
+"""`model_type` → why a neighbour of these is not among them."""
+
+
+def architecture(model_type: str) -> Architecture:
+    """The architecture of that name; `InputError` when Longspan does not know it."""
+    if model_type in REFUSED:
+        raise InputError(f"model_type={model_type!r} is not supported: {REFUSED[model_type]}")
+    if model_type not in ARCHITECTURES:
+        raise InputError(
+            f"model_type={show(model_type)} is not supported; choose one of {', '.join(sorted(ARCHITECTURES))}"
+        )
+    return ARCHITECTURES[model_type]
+
+
+def describe(source: PreTrainedModel) -> tuple[Architecture, Head]:
+    """The architecture and head of a transformers model; `InputError` when Longspan does not know it."""
+    known = architecture(source.config.model_type)
+    return known, known.head(type(source).__name__)
+
+
+def class_for(model_type: str, name: str | None) -> type[PreTrainedModel]:
+    """The class that loads a checkpoint: transformers' for a published one, ours for our own.
+
+    `name` is the first of its `architectures`; `None` means the model without a head.
+    """
+    if model_type == LongspanConfig.model_type:
+        ours = getattr(longspan.models, name or "LongspanModel", None)
+        if ours is None:
+            load_plugins()
+            ours = getattr(longspan.models, str(name), None)
+        if not (isinstance(ours, type) and issubclass(ours, LongspanPreTrainedModel)):
+            raise InputError(f"architecture {name!r} is not a Longspan model; see longspan.models for those that are")
+        return ours
+    known = architecture(model_type)
+    name = name or next(key for key in known.heads if key.endswith("Model"))
+    known.head(name)
+    return getattr(transformers, name)

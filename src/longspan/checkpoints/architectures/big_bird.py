@@ -1,7 +1,10 @@
-"""BigBird: BERT with block-sparse attention, a pooler of one layer, and classification by a dense layer of its own.
+"""BigBird and BigBird-Pegasus: random blocks, and what transformers calls their fields.
 
-Its embeddings have their dropout before the normalisation, ours behind it: outputs are equal, training is as BERT's.
-Its head for questions has a feed-forward layer and hides the question, which ours does not, so that it is not loaded.
+BigBird is BERT with block-sparse attention, a pooler of one layer, and classification by a dense layer of its own. Its
+embeddings have their dropout before the normalisation, ours behind it: outputs are equal, training is as BERT's. Its
+head for questions has a feed-forward layer and hides the question, which ours does not, so that it is not loaded.
+
+BigBird-Pegasus has mBART's order of layers without a norm of the embeddings, and BigBird's blocks in the encoder.
 """
 
 from __future__ import annotations
@@ -12,9 +15,9 @@ from typing import Any
 
 from torch import Tensor
 
-from longspan.checkpoints.architectures import encoder_tables as encoder
-from longspan.checkpoints.architectures.bert import BERT
-from longspan.checkpoints.mapping import Head, alike
+from longspan.checkpoints.architectures import bart
+from longspan.checkpoints.architectures import bert as encoder
+from longspan.checkpoints.mapping import Architecture, Head, Pairs, alike
 from longspan.errors import InputError
 
 
@@ -80,7 +83,7 @@ def with_biases(state: Mapping[str, Tensor], config: Any, projections: tuple[str
 
 
 BIG_BIRD = replace(
-    BERT,
+    encoder.BERT,
     model_type="big_bird",
     body=(*encoder.BODY[:-1], ("pooler", "pooler.dense")),
     heads={
@@ -94,4 +97,44 @@ BIG_BIRD = replace(
     read=_read,
     write=_write,
     unpack=lambda state, config: with_biases(state, config, ("self.query", "self.key", "self.value")),
+)
+
+
+_THEIRS, _OURS = "encoder.layers.{i}.self_attn", "encoder.layers.{i}.attention"
+# What its code calls the norm of the embeddings stands behind the last layer.
+_NORMS: Pairs = tuple((f"{side}.layernorm_embedding", f"{side}.final_norm") for side in ("encoder", "decoder"))
+PEGASUS_BODY: Pairs = (
+    *_NORMS,
+    *bart.stack_pairs("encoder"),
+    *((f"{_THEIRS}.self.{name}", f"{_OURS}.{name}") for name in ("query", "key", "value")),
+    (f"{_THEIRS}.output", f"{_OURS}.output"),
+    *bart.DECODER,
+    ("shared", "encoder.embeddings.token"),
+)
+PEGASUS_PROJECTIONS = (
+    *("self.query", "self.key", "self.value", "self_attn.output"),
+    *("q_proj", "k_proj", "v_proj", "out_proj"),
+)
+"""Their linear layers that have biases only with `use_bias`."""
+
+
+def _read_pegasus(config: Any) -> dict[str, Any]:
+    bart.warn_of_layerdrop(config)
+    return {
+        "max_decoder_position_embeddings": config.max_position_embeddings,
+        "attention": read_attention(config),
+    }
+
+
+BIGBIRD_PEGASUS = Architecture(
+    model_type="bigbird_pegasus",
+    prefix="model",
+    body=PEGASUS_BODY,
+    our_body="",
+    heads=bart.generation_heads("BigBirdPegasus"),
+    names=bart.NAMES + alike("max_position_embeddings", "scale_embedding"),
+    fixed={**bart.FIXED, "position_offset": 0, "normalization": "pre", "embedding_norm": False},
+    read=_read_pegasus,
+    write=lambda config: {"use_bias": True} | write_attention(config),
+    unpack=lambda state, config: with_biases(state, config, PEGASUS_PROJECTIONS),
 )

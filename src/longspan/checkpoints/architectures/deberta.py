@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longspan.checkpoints.architectures import encoder_tables as encoder
+from longspan.checkpoints.architectures import bert as encoder
 from longspan.checkpoints.mapping import Architecture, Head, Pairs
 from longspan.errors import InputError
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from longspan.checkpoints.architectures import bert as encoder
 from longspan.checkpoints.architectures import deberta
-from longspan.checkpoints.architectures import encoder_tables as encoder
 from longspan.checkpoints.mapping import Pairs
 from longspan.errors import InputError
 

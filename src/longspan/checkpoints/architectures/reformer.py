@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from longspan.checkpoints.architectures import encoder_tables as encoder
+from longspan.checkpoints.architectures import bert as encoder
 from longspan.checkpoints.mapping import Architecture, Head, Pairs, alike
 from longspan.errors import InputError
 from longspan.settings import show

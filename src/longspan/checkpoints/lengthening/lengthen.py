@@ -9,12 +9,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from longspan.checkpoints.incoming import carry_over, check_filled, from_transformers, start_extra_weights
-from longspan.checkpoints.lengthening.parity import measure_parity
-from longspan.checkpoints.lengthening.plan import plan_attention
-from longspan.checkpoints.lengthening.report import LengthenReport
-from longspan.checkpoints.lengthening.shared_tables import sharing_layer
-from longspan.checkpoints.registry import describe
+from longspan.checkpoints.architectures import describe
+from longspan.checkpoints.conversion import carry_over, check_filled, from_transformers, start_extra_weights
+from longspan.checkpoints.lengthening.parity import LengthenReport, measure_parity
+from longspan.checkpoints.lengthening.plan import plan_attention, sharing_layer
 from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel

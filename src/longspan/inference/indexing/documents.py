@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longspan.characters import on_one_line
-from longspan.checkpoints.hub import local_folder
+from longspan.checkpoints.sources import local_folder
 from longspan.data.text.blocks import Document
 from longspan.data.text.documents import documents_in
 from longspan.data.text.passages import Passage, passages_of

@@ -1,14 +1,17 @@
-"""Training a lengthened model's new positions alone ("frozen" RoBERTa, Beltagy et al. 2020, section 5)."""
+"""Training a part of a model's weights: its new positions alone, or what PEFT adapts."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from longspan.errors import InputError
+from longspan.imports import after_import
 from longspan.models import LongspanPreTrainedModel
+from longspan.models.configuration import LongspanConfig
 
 
 def train_new_positions_only(model: LongspanPreTrainedModel, trained_tokens: int | None = None) -> nn.Parameter:
@@ -79,3 +82,17 @@ def _table_and_old_rows(model: LongspanPreTrainedModel, trained_tokens: int | No
             "tokens; lengthen the model first"
         )
     return table, old
+
+
+TARGETS = ["query", "value"]
+"""The projections that Hu et al. 2021 (LoRA, arXiv 2106.09685, section 4.2) adapt; BERT's have the same names."""
+
+
+def _tell_peft() -> None:
+    """Put our models into every table of PEFT, one for each of its methods, in which BERT stands with these modules."""
+    for name, table in vars(import_module("peft.utils")).items():
+        if name.endswith("_TARGET_MODULES_MAPPING") and table.get("bert") == TARGETS:
+            table[LongspanConfig.model_type] = TARGETS
+
+
+after_import(("peft.utils",), _tell_peft)
