@@ -44,7 +44,7 @@ class CoreferenceOutput(ModelOutput):
 
 
 class LongspanForCoreference(RanksSpans, LongspanWithHead):
-    """Mentions and antecedents by span ranking, see `span_network`.
+    """Mentions and antecedents by span ranking, see `ranking`.
 
     The loss of a document is the mean over its kept mentions of `−log Σ P(j)` over those antecedents j in the same
     annotated cluster, or "none" where there is none such. With `singletons`, a binary cross-entropy of the mention
