@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from longspan.compare.plots import picture
+from longspan.compare.report import picture
 from longspan.pictures.patterns import COLOURS, INK, PAPER, QUIET
 
 MARKS = "osD^vP"

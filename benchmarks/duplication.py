@@ -27,7 +27,7 @@ from transformers import Trainer, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
 from longspan.compare.probes.base import HELD_OUT
-from longspan.compare.probes.symbols import Duplication
+from longspan.compare.probes.made_up import Duplication
 from longspan.compare.process import ProbeRows, loss_of
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.models.losses import IGNORED

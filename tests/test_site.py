@@ -216,6 +216,13 @@ def test_reference_has_every_public_name(site: Path) -> None:
     assert public <= found, sorted(public - found)
 
 
+def test_reference_has_plain_types(site: Path) -> None:
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html")}
+    assert not [name for name, page in pages.items() if "Annotated" in page]
+    shown = re.sub(r"<[^>]+>", "", pages["attention"])
+    assert re.search(r"left_tokens:\s*int = ", shown)
+
+
 def test_reference_has_every_command(site: Path) -> None:
     page = (site / "reference" / "commands.html").read_text(encoding="utf-8")
     for name in COMMANDS:

@@ -8,7 +8,7 @@ import pytest
 
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.cli import main
-from longspan.data.summaries.synthetic import synthetic_rows
+from longspan.data.summaries.rows import synthetic_rows
 from longspan.training.tokenizers import train_tokenizer
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from longspan.compare.budget import Clock
-from longspan.compare.cells import Cell, Result, write_result
 from longspan.compare.report import write_report
 from longspan.compare.run import Run, _record, compare, results_in
-from longspan.compare.settings import Comparison
+from longspan.compare.settings import Cell, Comparison, Result, write_result
 from longspan.settings import from_plain
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 from longspan.compare.probes import PROBES, Probe
 from longspan.compare.probes.base import HELD_OUT
 from longspan.compare.probes.documents import HELD_OUT_SHARE, Novels, write_documents
-from longspan.compare.probes.symbols import Duplication, ListOps, Recall, list_value
+from longspan.compare.probes.made_up import Duplication, ListOps, Recall, list_value
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 

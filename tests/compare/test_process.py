@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from longspan.compare.cells import Cell, Result, read_result, write_result
 from longspan.compare.machine import forget_peak, peak_memory, resident
 from longspan.compare.probes import PROBES
 from longspan.compare.process import Work, run
+from longspan.compare.settings import Cell, Result, read_result, write_result
 
 pytestmark = pytest.mark.slow
 

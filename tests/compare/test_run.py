@@ -62,7 +62,7 @@ def test_a_comparison_with_one_that_dies_and_one_that_refuses(
         held_out=3,
         options={"poolingformer": {"left_tokens": 8}},
     )
-    monkeypatch.setattr("longspan.compare.probes.symbols.Duplication.forms", ("causal",))
+    monkeypatch.setattr("longspan.compare.probes.made_up.Duplication.forms", ("causal",))
     folder = tmp_path / "run"
     record = compare(comparison, folder, said.append)
     assert record["steps"] == 2

@@ -6,8 +6,7 @@ import pytest
 
 from longspan.attention import MECHANISMS
 from longspan.compare.budget import Clock, expected_seconds, steps_within, training_seconds, work_of
-from longspan.compare.cells import Cell, Result
-from longspan.compare.settings import Comparison, lengths_of, names_of, options_of, seconds_of
+from longspan.compare.settings import Cell, Comparison, Result, lengths_of, names_of, options_of, seconds_of
 from longspan.compare.skeleton import Skeleton
 from longspan.errors import InputError
 

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from longspan.data.skipping import Skipped, check_on_error
+from longspan.data.fields import Skipped, check_on_error
 from longspan.errors import InputError
 
 

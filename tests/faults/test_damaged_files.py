@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.corpus.parts import part_texts
+from longspan.data.corpus.files import part_texts
 from longspan.data.dialogue.subtitles import read_subtitles
 from longspan.data.tables import read_records
 from longspan.data.text.reading import structured

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from longspan.cli import main
-from longspan.data.summaries.synthetic import synthetic_rows
+from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
 from longspan.tasks.summaries.base import texts_of
 from longspan.tasks.summaries.summarization import Summarization

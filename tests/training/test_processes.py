@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from longspan.data.summaries.synthetic import synthetic_rows
+from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
 from longspan.training.checkpoints import processes_of
 from longspan.training.recipe_file import load_recipe

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from longspan.cli import main
-from longspan.data.summaries.synthetic import synthetic_rows
+from longspan.data.summaries.rows import synthetic_rows
 from longspan.tasks.summaries.base import texts_of
 from longspan.training.models import published_model
 from longspan.training.random_checkpoints import write_random

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from longspan.checkpoints.loading import load_tokenizer
-from longspan.data.summaries.synthetic import synthetic_rows
+from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
 from longspan.tasks.summaries.base import texts_of
 from longspan.training.tokenizers import train_tokenizer, train_words

@@ -86,7 +86,7 @@ def _format(output: Path | None, asked: str | None) -> str:
 
 
 def _read(file: str, encoding: str | None, raw: bool) -> "Iterator[Document | CoreferenceRow]":
-    from longspan.data.skipping import without_remedy
+    from longspan.data.fields import without_remedy
     from longspan.systems.coreference.reading import FILES, read_coreference
 
     if FILES.search(file) and not raw:

@@ -78,7 +78,7 @@ def _read(file: str, number: int, encoding: str | None) -> "Dialogue":
 
     from longspan.data.dialogue.plain import document_dialogue
     from longspan.data.dialogue.readers import has_own_encoding, is_of_dialogues, read_dialogues
-    from longspan.data.skipping import without_remedy
+    from longspan.data.fields import without_remedy
     from longspan.data.text.reading import read
 
     if encoding is not None and has_own_encoding(file):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from longspan.attention import attention_config
-from longspan.compare.cells import Cell, Result
+from longspan.compare.settings import Cell, Result
 from longspan.compare.skeleton import spec_of
 
 START = 8.0

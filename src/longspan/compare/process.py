@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from longspan.compare.cells import Cell, Result, write_result
 from longspan.compare.machine import machine, peak_memory, stay_within_memory
 from longspan.compare.probes import PROBES, Probe
 from longspan.compare.probes.base import HELD_OUT, Form
+from longspan.compare.settings import Cell, Result, write_result
 from longspan.compare.skeleton import Built, build, form_of, refusal, spec_of, takes_globals
 from longspan.errors import InputError, is_out_of_memory, last_line
 from longspan.imports import load_plugins

@@ -32,11 +32,10 @@ from longspan.compare.budget import (
     steps_within,
     training_seconds,
 )
-from longspan.compare.cells import Cell, Result, read_result, write_result
 from longspan.compare.probes import PROBES
 from longspan.compare.process import work
 from longspan.compare.processes import how_it_died, processes, wait_until_ready
-from longspan.compare.settings import Comparison
+from longspan.compare.settings import Cell, Comparison, Result, read_result, write_result
 from longspan.compare.skeleton import form_of, refusal
 from longspan.errors import InputError
 from longspan.files import OWN, claimed, output_folder, write_whole

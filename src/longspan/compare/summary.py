@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from longspan.compare.cells import Result
 from longspan.compare.probes import PROBES
-from longspan.compare.settings import Comparison
+from longspan.compare.settings import Comparison, Result
 from longspan.compare.skeleton import NEAR
 
 COLUMNS = (

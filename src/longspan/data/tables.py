@@ -10,8 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from longspan.data.json_array import is_array, read_array
-from longspan.data.jsonl import LONGEST, UNREADABLE, check_regular, lines_of, open_bytes, read_jsonl, stop, unreadable
+from longspan.data.jsonl import (
+    LONGEST,
+    UNREADABLE,
+    check_regular,
+    is_array,
+    lines_of,
+    open_bytes,
+    read_array,
+    read_jsonl,
+    stop,
+    unreadable,
+)
 from longspan.errors import InputError, last_line
 from longspan.imports import require
 

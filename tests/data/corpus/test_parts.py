@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.corpus import parts
+from longspan.data.corpus import files
 from longspan.data.corpus.sources import Corpus
 from longspan.errors import InputError
 
@@ -24,7 +24,7 @@ def read(source: Path | str, split: str, text_split: str = "position") -> str:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A published file of twenty bytes."""
-    monkeypatch.setitem(parts.PUBLISHED, "text8", 20)
+    monkeypatch.setitem(files.PUBLISHED, "text8", 20)
 
 
 def pack(folder: Path, data: bytes, form: str) -> Path:
@@ -62,7 +62,7 @@ def test_another_size_is_cut_only_where_that_is_asked_for(tmp_path: Path) -> Non
 def test_characters_at_the_borders_belong_to_the_part_of_their_first_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "READ", 3)
+    monkeypatch.setattr(files, "READ", 3)
     for before in range(15, 20):
         text = "a" * before + "€" + "\r\n" + "𝄞" + "z" * 9
         (tmp_path / "novel.txt").write_bytes(text.encode())

@@ -13,7 +13,7 @@ import pytest
 
 from longspan.data.corpus.sources import Corpus
 from longspan.data.corpus.token_files import TOKENS, token_files
-from longspan.data.summaries.synthetic import synthetic_rows
+from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
 from longspan.training.tokenizers import train_tokenizer
 

@@ -156,7 +156,7 @@ def test_a_long_array_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
     talks = [{"id": f"é{number}", "dialogue": f"A: {'b ' * number}c."} for number in range(40)]
     text = json.dumps(talks, indent=1, ensure_ascii=False)
     for piece in (1, 7, 64):
-        monkeypatch.setattr("longspan.data.json_array.PIECE", piece)
+        monkeypatch.setattr("longspan.data.jsonl.PIECE", piece)
         assert [talk.id for talk in read_dialogues(written(tmp_path / "a.json", text))] == [
             talk["id"] for talk in talks
         ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.skipping import Skipped
+from longspan.data.fields import Skipped
 from longspan.errors import InputError
 from longspan.systems.coreference.conll import conll_text, read_conll
 from longspan.systems.coreference.rows import CoreferenceRow, crossing

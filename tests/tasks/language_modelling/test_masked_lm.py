@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from longspan.data.summaries.synthetic import synthetic_rows
+from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForMaskedLM
 from longspan.tasks.language_modelling.masked_lm import MaskedLM

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longspan.data.summaries.rows import SummaryRow
-from longspan.data.summaries.synthetic import synthetic_rows
+from longspan.data.summaries.rows import SummaryRow, synthetic_rows
 from longspan.data.text.words import split_words
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForSentenceScoring, segments

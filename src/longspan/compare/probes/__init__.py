@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from longspan.compare.probes.base import Probe, Row
 from longspan.compare.probes.documents import Bytes, Matching, Novels
-from longspan.compare.probes.drawings import Images, Paths
-from longspan.compare.probes.symbols import Duplication, ListOps, Recall
+from longspan.compare.probes.made_up import Duplication, Images, ListOps, Paths, Recall
 
 __all__ = ["PROBES", "Probe", "Row"]
 

@@ -24,9 +24,9 @@ from itertools import islice
 from pathlib import Path
 
 from longspan.data.corpus import files as corpus_files
-from longspan.data.corpus.parts import part_texts, published_file
+from longspan.data.corpus.files import part_texts, published_file
+from longspan.data.fields import Skipped, check_on_error
 from longspan.data.jsonl import check_regular
-from longspan.data.skipping import Skipped, check_on_error
 from longspan.data.sources import Kind, find_source, rows_without_files
 from longspan.data.summaries.readers import DATA_SETS, SUMMARIES
 from longspan.data.tables import RECORDS
@@ -66,7 +66,7 @@ class Corpus:
         text_field: the field of JSON, Parquet and Hugging Face records that holds the text; None recognises it.
         text_unit: what a document is in a text file: the whole "file", a "block" between blank lines, or a "line".
         text_split: "file" takes the files of a split, and of enwik8 and text8 as they are published the bytes;
-            "position" cuts every text file in the same proportions, see `longspan.data.corpus.parts`.
+            "position" cuts every text file in the same proportions, see `longspan.data.corpus.files`.
         on_error: "skip" passes over corrupt records and says how many there were; "raise" stops at the first.
     """
 

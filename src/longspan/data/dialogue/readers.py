@@ -23,7 +23,7 @@ from longspan.data.dialogue.records import dialogue_of
 from longspan.data.dialogue.subtitles import FILES, read_subtitles
 from longspan.data.dialogue.synthetic import synthetic_dialogues
 from longspan.data.dialogue.turns import Dialogue
-from longspan.data.skipping import Skipped, check_on_error
+from longspan.data.fields import Skipped, check_on_error
 from longspan.data.sources import DataSet, Kind, read, split_of
 from longspan.data.tables import RECORDS, holds_records, read_records, unit_of
 from longspan.data.text.reading import read as read_document

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from longspan.data.exercises.rows import Exercise
+from longspan.data.fields import Skipped, check_on_error
 from longspan.data.jsonl import UNREADABLE, lines_of, open_bytes, unreadable
-from longspan.data.skipping import Skipped, check_on_error
 from longspan.data.sources import ALIASES, Kind, read
 from longspan.errors import InputError
 

@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from longspan.characters import check_characters
-from longspan.data.fields import Record, kind_of, name_of
-from longspan.data.labelled.folders import folder_rows, is_labelled_folder
-from longspan.data.labelled.rows import PARTS, LabelledRow, is_in, synthetic_labelled
-from longspan.data.skipping import Skipped, check_on_error, parsed, without_remedy
+from longspan.data.fields import Record, Skipped, check_on_error, kind_of, name_of, parsed, without_remedy
+from longspan.data.labelled.rows import PARTS, LabelledRow, folder_rows, is_in, is_labelled_folder, synthetic_labelled
 from longspan.data.sources import ALIASES, DataSet, Kind, read
 from longspan.data.tables import RECORDS, read_records, unit_of
 from longspan.errors import InputError

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longspan.characters import counted
-from longspan.data.fields import Record, list_of, name_of, value_of
+from longspan.data.fields import Record, Skipped, check_on_error, list_of, name_of, parsed, value_of
 from longspan.data.jsonl import read_json, read_jsonl
 from longspan.data.questions.rows import check_text
 from longspan.data.questions.synthetic import made_up_words
-from longspan.data.skipping import Skipped, check_on_error, parsed
 from longspan.data.sources import DataSet, Kind, read
 from longspan.errors import InputError
 

@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from longspan.characters import check_characters, counted
-from longspan.data.fields import Record, kind_of, list_of, name_of, value_of
+from longspan.data.fields import Record, Skipped, check_on_error, kind_of, list_of, name_of, parsed, value_of
 from longspan.data.jsonl import read_json, read_jsonl
 from longspan.data.questions.hop_rows import Fact, HopRow, Paragraph
 from longspan.data.questions.rows import check_text
 from longspan.data.questions.two_facts import two_step_rows
-from longspan.data.skipping import Skipped, check_on_error, parsed
 from longspan.data.sources import DataSet, Kind, read
 from longspan.errors import InputError
 

@@ -12,13 +12,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from longspan.data.fields import Record
+from longspan.data.fields import Record, Skipped, check_on_error
 from longspan.data.jsonl import read_jsonl
 from longspan.data.questions.natural_questions import natural_question
 from longspan.data.questions.rows import QuestionRow
 from longspan.data.questions.synthetic import synthetic_questions
 from longspan.data.questions.tydiqa import tydi_question
-from longspan.data.skipping import Skipped, check_on_error
 from longspan.data.sources import DataSet, Kind, read
 from longspan.errors import InputError
 

@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from longspan.data.fields import Record, list_of, name_of, number_of, value_of
+from longspan.data.fields import Record, Skipped, check_on_error, list_of, name_of, number_of, parsed, value_of
 from longspan.data.jsonl import read_json, read_jsonl
 from longspan.data.questions import triviaqa
 from longspan.data.questions.rows import check_text
 from longspan.data.questions.synthetic import synthetic_questions
-from longspan.data.skipping import Skipped, check_on_error, parsed
 from longspan.data.sources import DataSet, Kind, read
 from longspan.errors import InputError
 

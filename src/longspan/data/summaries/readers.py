@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from longspan.characters import counted
-from longspan.data.skipping import Skipped, check_on_error
+from longspan.data.fields import Skipped, check_on_error
 from longspan.data.sources import DataSet, Kind, read
 from longspan.data.summaries.layouts import LAYOUTS, Choice, detect_layout, parse_record
-from longspan.data.summaries.rows import SummaryRow
-from longspan.data.summaries.synthetic import synthetic_rows
+from longspan.data.summaries.rows import SummaryRow, synthetic_rows
 from longspan.data.tables import read_records
 from longspan.errors import InputError
 

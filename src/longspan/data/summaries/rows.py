@@ -5,7 +5,7 @@ A `SummaryRow` is made by `longspan.data.summaries.readers.read_rows` (or by han
     row.id            "sumpubmed_20741"
     row.source        the whole document as one text
     row.sentences     the document as a tuple of sentences, in order
-    row.references    one or more reference summaries, one sentence per line ("\\n" between sentences)
+    row.references    one or more reference summaries, one sentence per line ("\n" between sentences)
     row.reference     the first of them (the training target)
     row.question      what the summary should answer, or None for a plain summary
 
@@ -16,6 +16,7 @@ reading for sequence-to-sequence training never pays for it. A sentence never cr
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -84,3 +85,20 @@ class SummaryRow:
         if not self.references:
             raise InputError(f"row {self.id!r} has no reference summary; training and scoring need at least one")
         return self.references[0]
+
+
+def synthetic_rows(count: int, *, seed: int, sentences: int = 40) -> list[SummaryRow]:
+    """Documents of made-up words whose summary is the sentences that begin with "notably", for smoke runs and tests.
+
+    The same `count` and `seed` give the same rows on every machine.
+    """
+    draw = random.Random(seed)
+    words = ["".join(draw.choice("bdfgklmnprst") + draw.choice("aeiou") for _ in range(2)) for _ in range(80)]
+    rows = []
+    for index in range(count):
+        pieces = [" ".join(draw.choices(words, k=draw.randint(6, 12))) + "." for _ in range(sentences + index % 7)]
+        for place in sorted(draw.sample(range(len(pieces)), k=3)):
+            pieces[place] = f"notably {pieces[place]}"
+        summary = "\n".join(piece for piece in pieces if piece.startswith("notably"))
+        rows.append(SummaryRow(id=f"synthetic-{seed}-{index}", pieces=tuple(pieces), references=(summary,)))
+    return rows

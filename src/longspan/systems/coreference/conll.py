@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from longspan.characters import counted
+from longspan.data.fields import Skipped
 from longspan.data.jsonl import UNREADABLE, lines_of, open_bytes, unreadable
-from longspan.data.skipping import Skipped
 from longspan.errors import InputError
 from longspan.settings import show
 from longspan.systems.coreference.rows import CoreferenceRow, Mention, crossing

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from longspan.data.fields import Record, kind_of, list_of, name_of
-from longspan.data.skipping import Skipped, check_on_error, parsed
+from longspan.data.fields import Record, Skipped, check_on_error, kind_of, list_of, name_of, parsed
 from longspan.data.sources import DataSet, Kind, read
 from longspan.data.tables import read_records, unit_of
 from longspan.errors import InputError

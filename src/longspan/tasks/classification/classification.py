@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from longspan.characters import counted
-from longspan.data.labelled.cleaning import clean
 from longspan.data.labelled.readers import read_labelled
-from longspan.data.labelled.rows import LabelledRow
+from longspan.data.labelled.rows import LabelledRow, clean
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Range, show
 from longspan.tasks.base import Outcome, Task, check_room, room_for

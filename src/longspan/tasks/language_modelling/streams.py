@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from longspan.data.corpus.columns import Columns
 from longspan.data.corpus.sources import Corpus
-from longspan.data.corpus.stream import Stream
+from longspan.data.corpus.stream import Columns, Stream
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.progress import progress_bar
