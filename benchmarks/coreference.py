@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from longspan.checkpoints.loading import load_pair
-from longspan.data.coreference.readers import read_coreference
-from longspan.data.coreference.rows import CoreferenceRow
-from longspan.tasks.metrics.coreference import KINDS, coreference_scores
+from longspan.systems.coreference.metric import KINDS, coreference_scores
+from longspan.systems.coreference.reading import read_coreference
+from longspan.systems.coreference.rows import CoreferenceRow
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 from measure import RESULTS, machine, table

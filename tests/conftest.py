@@ -57,6 +57,7 @@ def _repeatable() -> Iterator[None]:
     homes = {
         "longspan.patterns.text": "KINDS",
         "longspan.attention": "MECHANISMS",
+        "longspan.models.heads": "HEADS",
         "longspan.tasks": "TASKS",
         "longspan.data.sources": "READERS",
     }

@@ -134,6 +134,26 @@ def test_the_log_is_dated_by_month() -> None:
         assert f"(log/{month.name})" in (ROOT / "docs/log.md").read_text(encoding="utf-8")
 
 
+def test_no_test_returns_before_it_has_asserted() -> None:
+    """What returns counts as passed: a case that does not apply is not collected."""
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for test in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(test, ast.FunctionDef) and test.name.startswith("test_"):
+                for block in (getattr(node, "body", None) for node in ast.walk(test)):
+                    if isinstance(block, list) and any(is_bare_return(line) for line in block):
+                        assert "contract" not in path.parts, f"{path.name}: {test.name} returns"
+                        asserted = any(asserts(line) for line in [*test.body, *block])
+                        assert asserted, f"{path.name}: {test.name} returns"
+
+
+def asserts(line: ast.AST) -> bool:
+    return isinstance(line, ast.Assert | ast.With) or ast.unparse(line).startswith("torch.testing.assert_")
+
+
+def is_bare_return(line: ast.AST) -> bool:
+    return isinstance(line, ast.Return) and line.value is None
+
+
 def test_no_pickle_is_ever_read() -> None:
     for path in SOURCES:
         text = path.read_text(encoding="utf-8")

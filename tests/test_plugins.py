@@ -1,4 +1,4 @@
-"""Patterns, mechanisms, tasks and readers of one's own: registered here, or brought by an installed package."""
+"""Patterns, mechanisms, heads, tasks and readers of one's own: registered here, or brought by an installed package."""
 
 from __future__ import annotations
 
@@ -8,24 +8,32 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pytest
 import torch
 from torch import Tensor
+from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.utils import ModelOutput
 
 import longspan
 from closeness import check_outputs, check_weights
 from longspan import imports
 from longspan.attention import LongformerConfig
+from longspan.checkpoints.sources import load_any
 from longspan.cli import main
 from longspan.data.questions.readers import read_questions
 from longspan.data.questions.rows import plain_row
 from longspan.data.summaries.readers import read_rows
 from longspan.data.summaries.rows import SummaryRow
 from longspan.errors import InputError
+from longspan.models import model_with
+from longspan.models.heads import HEADS, HeadSpec
+from longspan.models.heads.base import LongspanWithHead
 from longspan.patterns import First, Pattern, PerHead, Window, parse
-from longspan.tasks import task_class
+from longspan.settings import Range
+from longspan.systems import ADDED
+from longspan.tasks import TASKS, task_class
 from longspan.tasks.base import Task
 from longspan.tasks.summaries.extraction import Extraction
 
@@ -51,6 +59,27 @@ class HalfConfig(LongformerConfig):
 @dataclass(frozen=True, kw_only=True)
 class Headline(Extraction):
     name: ClassVar[str] = "headline"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mood(HeadSpec):
+    """How a document feels, in so many degrees."""
+
+    head: ClassVar[str] = "mood"
+    model: ClassVar[str] = "LongspanForMood"
+    degrees: Annotated[int, Range(2, 100)] = 3
+
+
+class LongspanForMood(LongspanWithHead):
+    spec = Mood
+
+    def add_layers(self, config: Any) -> None:
+        self.mood = torch.nn.Linear(config.states_width, self.options.degrees)
+
+    def predict(self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None) -> ModelOutput:
+        logits = self.mood(encoded.last_hidden_state[:, 0])
+        loss = None if labels is None else torch.nn.functional.cross_entropy(logits, labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]
 
 
 def letters(split: str) -> Iterator[SummaryRow]:
@@ -129,6 +158,43 @@ def test_a_mechanism_is_saved_and_loaded_with_its_model(tmp_path: Path) -> None:
     check_outputs(again(ids).last_hidden_state, model(ids).last_hidden_state)
 
 
+def test_a_head_is_trained_saved_and_loaded(tmp_path: Path) -> None:
+    longspan.register(Mood)
+    sizes = {"hidden_size": 12, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16}
+    config = longspan.LongspanConfig(vocab_size=40, head={"head": "mood", "degrees": 5}, **sizes)
+    model = model_with("mood")(config)
+    assert type(model) is LongspanForMood
+    ids, labels = torch.randint(5, 40, (2, 17)), torch.tensor([1, 4])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model(ids, labels=labels).loss
+    before.backward()
+    optimizer.step()
+    assert model.eval()(ids, labels=labels).loss < before
+    model.save_pretrained(tmp_path)
+    for again in (load_any(tmp_path).eval(), LongspanForMood.from_pretrained(tmp_path).eval()):
+        assert type(again) is LongspanForMood
+        assert again.options == Mood(degrees=5)
+        check_weights(again, model)
+        check_outputs(again(ids).logits, model(ids).logits)
+    with pytest.raises(InputError, match="'moood', which is unknown; did you mean 'mood'"):
+        longspan.LongspanConfig(head="moood", **sizes)
+    with pytest.raises(InputError, match="degrees"):
+        longspan.LongspanConfig(head={"head": "mood", "degrees": 1}, **sizes)
+
+
+@pytest.mark.parametrize("table", ["heads", "tasks"])
+def test_what_a_system_adds_could_have_been_registered(table: str) -> None:
+    entered = {"heads": HEADS, "tasks": TASKS}[table]
+    for name in ADDED[table]:
+        assert longspan.register(entered[name]) is entered[name]
+
+
+def test_a_head_without_its_model_class_says_so() -> None:
+    longspan.register(_named("Lost", Mood, head="lost", model="LongspanForLost"))
+    with pytest.raises(InputError, match=r"LongspanForLost, which .*test_plugins does not have; define it there"):
+        model_with("lost")
+
+
 def test_tasks_and_readers_are_found_by_name() -> None:
     longspan.register(Headline)
     longspan.register(letters)
@@ -171,8 +237,8 @@ class Shouting(HalfConfig):
     mechanism: ClassVar[str] = "HALF!"
 
 
-def _named(name: str, base: type) -> type:
-    return dataclass(frozen=True)(type(name, (base,), {"__module__": __name__}))
+def _named(name: str, base: type, **values: Any) -> type:
+    return dataclass(frozen=True)(type(name, (base,), {"__module__": __name__, **values}))
 
 
 REFUSED = {
@@ -193,6 +259,19 @@ REFUSED = {
     "a taken mechanism": (
         lambda: longspan.register(type("Other", (LongformerConfig,), {})),
         "no frozen dataclass",
+    ),
+    "no head name": (lambda: longspan.register(_named("Plain", HeadSpec)), "head Plain has no 'head'"),
+    "a taken head": (
+        lambda: longspan.register(_named("Coref", Mood, head="coreference")),
+        "there is a head 'coreference' already",
+    ),
+    "a taken model class": (
+        lambda: longspan.register(_named("Twin", Mood, head="twin", model="LongspanForCoreference")),
+        "as has the head 'coreference'",
+    ),
+    "a taken Auto class": (
+        lambda: longspan.register(_named("Label", Mood, head="label", auto="AutoModelForSequenceClassification")),
+        "has auto = 'AutoModelForSequenceClassification', as has the head 'sequence_classification'",
     ),
     "a name for a pattern": (lambda: longspan.register(EveryThird, name="third"), "name='third' is for readers"),
     "a data set": (lambda: longspan.register(letters, name="patents"), "there is a reader 'patents' already"),

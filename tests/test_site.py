@@ -16,6 +16,8 @@ import pytest
 import longspan
 from longspan import attention, models, patterns
 from longspan.cli import COMMANDS
+from longspan.models.heads import HEADS
+from longspan.systems import ADDED
 from longspan.tasks import TASKS
 
 ROOT = Path(__file__).parents[1]
@@ -204,7 +206,12 @@ def test_reference_has_every_public_name(site: Path) -> None:
     public = {f"longspan.{name}" for name in longspan.__all__ if name not in own_page}
     for module in (patterns, attention, models):
         public |= {f"{module.__name__}.{name}" for name in module.__all__}
-    public |= {place.replace(":", ".") for place in TASKS.values()}
+    public |= {
+        f"{head.model_class().__module__}.{head.model}" for name, head in HEADS.items() if name in ADDED["heads"]
+    }
+    public |= {f"{head.__module__}.{head.__name__}" for name, head in HEADS.items() if name in ADDED["heads"]}
+    public |= {place.replace(":", ".") for place in ADDED["outputs"].values()}
+    public |= {f"{task.__module__}.{task.__qualname__}" for task in TASKS.values()}
     public |= {"longspan.training.optimisation.Optimisation", "longspan.checkpoints.train_new_positions_only"}
     assert public <= found, sorted(public - found)
 

@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from longspan.errors import InputError
-from longspan.imports import after_import
+from longspan.imports import after_import, announce
+from longspan.systems import ADDED
 from longspan.version import __version__
 
 if TYPE_CHECKING:
@@ -115,6 +116,10 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+for _table, _places in ADDED.items():
+    announce(_table, _places)
 
 
 def _tell_transformers() -> None:

@@ -1,6 +1,9 @@
-"""Importing what others bring: optional libraries, plugins, and actions that wait for a library.
+"""Importing what is brought: optional libraries, tables of names, plugins, and actions that wait for a library.
 
 `require` imports an optional library on first use, with one clear error where it is missing.
+
+A `Table` names what a room can be asked for and imports each when it is asked for. Higher rooms `announce` what they
+add to it, so that a lower one finds it without importing anything higher.
 
 `find` and `load_plugins` import the modules of packages that announce them in their metadata, which nobody needs to
 import by hand::
@@ -20,12 +23,13 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, ItemsView, Mapping, Sequence, ValuesView
 from importlib import import_module
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from longspan.errors import InputError
 
@@ -47,6 +51,48 @@ def require(module: str, *, extra: str, purpose: str) -> Any:
         raise InputError(
             f"{purpose} needs the {extra!r} extra; install it with: pip install 'longspan[{extra}]'"
         ) from error
+
+
+Value = TypeVar("Value")
+_announced: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+
+
+def announce(table: str, places: Mapping[str, str]) -> None:
+    """Add names to a table that is not made yet, each with its place as "module:attribute".
+
+    Args:
+        table: the table's own name, such as "tasks".
+        places: name → place.
+    """
+    _announced[table] |= places
+
+
+class Table(dict[str, Value]):
+    """Name → value; a value given as its place, "module:attribute", is imported when it is asked for.
+
+    Args:
+        name: by which higher rooms announce what they add.
+        own: of the room that the table stands in.
+    """
+
+    def __init__(self, name: str, own: Mapping[str, Any]) -> None:
+        super().__init__({**own, **_announced[name]})
+
+    def __getitem__(self, name: str) -> Value:
+        value: Any = super().__getitem__(name)
+        if isinstance(value, str):
+            module, _, attribute = value.partition(":")
+            value = self[name] = getattr(import_module(module), attribute)
+        return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return default if name not in self else self[name]  # noqa: SIM401 (that is this method)
+
+    def values(self) -> ValuesView[Value]:
+        return ValuesView(self)
+
+    def items(self) -> ItemsView[str, Value]:
+        return ItemsView(self)
 
 
 GROUP = "longspan.plugins"

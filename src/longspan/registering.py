@@ -1,9 +1,10 @@
-"""What others bring: `register` puts a pattern, mechanism, task or reader where its name is looked up."""
+"""What others bring: `register` puts a pattern, mechanism, head, task or reader where its name is looked up."""
 
 from __future__ import annotations
 
 import keyword
 import re
+import sys
 from collections.abc import MutableMapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 def register(thing: Thing, *, name: str | None = None) -> Thing:
-    """Make a pattern, mechanism, task or reader known by its name, everywhere that names are read.
+    """Make a pattern, mechanism, head, task or reader known by its name, everywhere that names are read.
 
     Works as a decorator too. What is registered is found by recipes, by every command, in pattern texts, and by saved
     models that are loaded again, as long as the code that registers it has run (a package has it run by itself with an
@@ -23,10 +24,11 @@ def register(thing: Thing, *, name: str | None = None) -> Thing:
 
     Args:
         thing: a frozen dataclass derived from `longspan.patterns.Pattern`, whose fields are whole numbers; one derived
-            from `longspan.attention.AttentionConfig`; one derived from `longspan.tasks.base.Task`; or a function
-            `read(split)` that gives rows (`SummaryRow` for summaries, `QuestionRow` for questions).
+            from `longspan.attention.AttentionConfig`; one derived from `longspan.models.heads.HeadSpec`, whose `model`
+            names the model class beside it; one derived from `longspan.tasks.base.Task`; or a function `read(split)`
+            that gives rows (`SummaryRow` for summaries, `QuestionRow` for questions).
         name: of a reader, the function's own by default, with "-" for "_". Classes have theirs: a pattern by its class
-            (`EveryThird` is `every_third`), a mechanism by `mechanism`, a task by `name`.
+            (`EveryThird` is `every_third`), a mechanism by `mechanism`, a head by `head`, a task by `name`.
 
     Returns:
         `thing` itself.
@@ -44,13 +46,18 @@ def register(thing: Thing, *, name: str | None = None) -> Thing:
         )
     if (chosen in table and table[chosen] is not thing) or (kind == "reader" and chosen in _data_sets()):
         raise InputError(f"there is a {kind} {chosen!r} already; give yours another name")
+    if kind == "head":
+        _check_head(thing)
     table[chosen] = thing
+    if kind == "head" and (told := sys.modules.get("longspan.models.registration")) is not None:
+        told.tell_transformers(thing)
     return thing
 
 
 def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
     """The table that a thing belongs into, its own name, and what kind of thing it is."""
     from longspan.attention import MECHANISMS, AttentionConfig
+    from longspan.models.heads import HEADS, HeadSpec
     from longspan.patterns import Pattern
     from longspan.patterns.text import KINDS
     from longspan.tasks import TASKS
@@ -67,6 +74,9 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
             thing, "mechanism", ("mechanism", "cost", "source"), ("build", "scores_per_token"), AttentionConfig
         )
         return MECHANISMS, thing.mechanism, "mechanism"
+    if HeadSpec in bases:
+        _check_class(thing, "head", ("head", "model"), (), HeadSpec)
+        return HEADS, thing.head, "head"
     if Task in bases:
         needed = (*(() if thing.head else ("model_class",)), "read", "corpus", "dataset", "collator", "evaluate")
         _check_class(thing, "task", ("name", "generates"), needed, Task)
@@ -76,9 +86,23 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
 
         return READERS, str(getattr(thing, "__name__", "")).replace("_", "-"), "reader"
     raise InputError(
-        f"register got {thing!r}; give a class derived from Pattern, AttentionConfig or Task, or a function that reads "
-        "rows"
+        f"register got {thing!r}; give a class derived from Pattern, AttentionConfig, HeadSpec or Task, or a function "
+        "that reads rows"
     )
+
+
+def _check_head(thing: Any) -> None:
+    """Raise `InputError` for a head whose model class, or Auto class, is that of another: loading could not choose."""
+    from longspan.models.heads import HEADS
+
+    for other in HEADS.values():
+        for what in ("model", "auto"):
+            value = getattr(thing, what)
+            if other.head != thing.head and value is not None and value == getattr(other, what):
+                raise InputError(
+                    f"head {thing.head!r} has {what} = {value!r}, as has the head {other.head!r}; give yours another "
+                    "one, or no Auto class"
+                )
 
 
 def _data_sets() -> set[str]:

@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from longspan.cli import main
-from longspan.data.coreference.conll import conll_text, read_conll
-from longspan.data.coreference.rows import CoreferenceRow
-from longspan.data.coreference.synthetic import synthetic_documents
-from longspan.inference.coreference import Resolved, Resolver
 from longspan.models import LongspanConfig, LongspanForCoreference, LongspanModel
-from longspan.tasks.coreference.coreference import Coreference
+from longspan.systems.coreference.conll import conll_text, read_conll
+from longspan.systems.coreference.resolving import Resolved, Resolver
+from longspan.systems.coreference.rows import CoreferenceRow, synthetic_documents
+from longspan.systems.coreference.task import Coreference
 from longspan.training.tokenizers import train_tokenizer
 
 TEXT = "Ada met Carl. She didn't see him.\n\nCarl's dog barked.\n"

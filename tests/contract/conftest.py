@@ -16,14 +16,24 @@ def over(forms: list[Form]):
     return pytest.fixture(scope="session", params=forms, ids=lambda form: form.name)(lambda request: request.param)
 
 
+PLAIN = [form for form in FORMS if form.name.removesuffix("-causal") == form.config.mechanism]
+STATEFUL = [form for form in FORMS if form.causal and form.config.incremental]
+
 form = over(FORMS)
 causal_form = over([form for form in FORMS if form.causal])
 strict_form = over([form for form in FORMS if form.causal and "future" not in form.config.exempt])
-stateful_form = over([form for form in FORMS if form.causal and form.config.incremental])
+stateful_form = over(STATEFUL)
 prefix_form = over([form for form in FORMS if form.causal and form.config.reads_prefix])
 linear_form = over([form for form in FORMS if "linear" not in form.config.exempt])
 two_way_form = over([form for form in FORMS if not form.causal])
-plain_form = over([form for form in FORMS if form.name.removesuffix("-causal") == form.config.mechanism])
+global_form = over([form for form in FORMS if len(form.globals) > 1])
+bounded_form = over([form for form in FORMS if not form.causal and form.config.reach is not None])
+unbounded_form = over([form for form in FORMS if not form.causal and form.config.reach is None])
+no_prefix_form = over([form for form in FORMS if not (form.causal and form.config.reads_prefix)])
+croppable_form = over([form for form in STATEFUL if form.build().new_state().is_croppable])
+uncroppable_form = over([form for form in STATEFUL if not form.build().new_state().is_croppable])
+plain_global_form = over([form for form in PLAIN if len(form.globals) > 1])
+plain_form = over(PLAIN)
 
 
 @pytest.fixture(scope="session", params=CONFIGS.values(), ids=CONFIGS)

@@ -34,11 +34,15 @@ def moved(form: Form, is_global: Tensor | None) -> Tensor:
     return differs.view(TRIALS, LENGTH, LENGTH).any(0).T
 
 
-@pytest.mark.parametrize("marked", [None, 7])
-def test_an_output_depends_on_what_it_says_and_on_nothing_else(form, marked):
-    if marked is not None and len(form.globals) == 1:
-        return
-    is_global = None if marked is None else one(marked)
+def test_an_output_depends_on_what_it_says_and_on_nothing_else(form):
+    check_dependence(form, None)
+
+
+def test_an_output_beside_a_global_token_depends_on_what_it_says(global_form):
+    check_dependence(global_form, one(7))
+
+
+def check_dependence(form, is_global):
     found = moved(form, is_global)
     for token in range(LENGTH):
         says = form.config.depends_on(one(token), is_global=is_global, causal=form.causal)
@@ -50,14 +54,15 @@ def test_an_output_depends_on_what_it_says_and_on_nothing_else(form, marked):
     assert not form.config.depends_on(nothing, is_global=is_global, causal=form.causal).any()
 
 
-def test_reach_is_the_furthest_of_all_places_and_repeats_with_the_period(two_way_form):
-    config, length, middle = two_way_form.config, 101, range(35, 65)
+def test_without_a_reach_the_other_end_of_a_text_is_seen_however_far_it_is(unbounded_form):
+    config, length = unbounded_form.config, 101
+    ends = [config.depends_on(one(token, length)).nonzero().flatten() - token for token in (0, length - 1)]
+    assert max(int(field.abs().max()) for field in ends) > length - 1 - config.period  # or what lies a period before it
+
+
+def test_reach_is_the_furthest_of_all_places_and_repeats_with_the_period(bounded_form):
+    config, length, middle = bounded_form.config, 101, range(35, 65)
     fields = {token: config.depends_on(one(token, length)).nonzero().flatten() - token for token in middle}
-    if config.reach is None:
-        # From an end of the text the other end is seen, however far it is, or what lies a period before it.
-        ends = [config.depends_on(one(token, length)).nonzero().flatten() - token for token in (0, length - 1)]
-        assert max(int(field.abs().max()) for field in ends) > length - 1 - config.period
-        return
     assert (-min(int(field.min()) for field in fields.values())) == config.reach[0]
     assert max(int(field.max()) for field in fields.values()) == config.reach[1]
     for token in middle[: -config.period]:

@@ -62,10 +62,8 @@ def test_an_exported_program_serves_every_length(form):
 
 
 @pytest.mark.parametrize("slots", [1, HEADS * WIDTH])
-def test_too_few_slots_of_a_compiled_graph_are_an_error_and_many_are_none(plain_form, slots):
-    if len(plain_form.globals) == 1:
-        return
-    layer, given = Layer(plain_form, slots), inputs(plain_form, 23)
+def test_too_few_slots_of_a_compiled_graph_are_an_error_and_many_are_none(plain_global_form, slots):
+    layer, given = Layer(plain_global_form, slots), inputs(plain_global_form, 23)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
     if slots == 1:
         with pytest.raises(Exception, match="max_globals"):

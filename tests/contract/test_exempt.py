@@ -12,7 +12,7 @@ from transformers.cache_utils import DynamicLayer
 from longspan.attention import Attention, AttentionConfig, Tokens
 from longspan.errors import InputError
 
-from .forms import HEADS, WIDTH
+from .forms import CONFIGS, HEADS, WIDTH
 
 
 def build(config: AttentionConfig, causal: bool | None = None) -> Attention:
@@ -37,17 +37,30 @@ LAWS: dict[str, Callable[[AttentionConfig], object]] = {
 """Law → what it allows."""
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_what_does_not_apply_is_refused_with_the_reason(config, law):
+def reason_of(config: AttentionConfig, law: str) -> str | None:
     reason = config.exempt.get(law)
-    if law == "globals" and "bidirectional" in config.exempt:
-        reason = reason or "would see the future"
-    if reason is None:
-        LAWS[law](config)
-        return
-    with pytest.raises(InputError, match=re.escape(reason)) as refusal:
+    return reason or ("would see the future" if law == "globals" and "bidirectional" in config.exempt else None)
+
+
+def cases(refused: bool) -> list[object]:
+    return [
+        pytest.param(config, law, id=f"{name}-{law}")
+        for name, config in CONFIGS.items()
+        for law in LAWS
+        if (reason_of(config, law) is not None) == refused
+    ]
+
+
+@pytest.mark.parametrize(("config", "law"), cases(refused=True))
+def test_what_does_not_apply_is_refused_with_the_reason(config, law):
+    with pytest.raises(InputError, match=re.escape(reason_of(config, law))) as refusal:
         LAWS[law](config)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("config", "law"), cases(refused=False))
+def test_what_applies_is_served(config, law):
+    LAWS[law](config)
 
 
 def test_exemptions_and_what_the_class_says_agree(config):

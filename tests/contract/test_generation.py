@@ -31,7 +31,13 @@ def build(kind, *mechanisms):
     return kind(LongspanConfig(max_position_embeddings=97, **sizes, **plan)).eval()
 
 
-@pytest.fixture(params=[LongspanForCausalLM, LongspanForConditionalGeneration], ids=["decoder", "encoder-decoder"])
+KINDS = [
+    pytest.param(LongspanForCausalLM, id="decoder"),
+    pytest.param(LongspanForConditionalGeneration, id="encoder-decoder"),
+]
+
+
+@pytest.fixture(params=KINDS)
 def writer(request, stateful_form):
     return build(request.param, stateful_form.config, stateful_form.config)
 
@@ -85,19 +91,31 @@ def test_streamed_tokens_are_those_returned(writer, prompt):
     assert heard.ended
 
 
-@pytest.mark.parametrize("draft", ["prompt", "model", "itself"])
-def test_assisted_decoding_writes_the_same_or_is_refused(writer, stateful_form, prompt, draft):
+def drafted(writer, form, prompt, draft):
+    """Ids with something to look up, and what proposes the next tokens."""
     if draft == "prompt" and writer.config.is_encoder_decoder and transformers.__version__ < "5.23":
         pytest.skip("transformers 5.17 then writes nothing at all, with its own BART neither")
-    short = build(type(writer), stateful_form.config)
+    short = build(type(writer), form.config)
     helps = {"prompt": {"prompt_lookup_num_tokens": 5}, "model": {"assistant_model": short}}
-    way = helps.get(draft) or {"assistant_model": build(type(writer), stateful_form.config, stateful_form.config)}
-    ids = prompt[:1].repeat(1, 2)  # something to look up
-    if not stateful_form.build().new_state().is_croppable:
-        with pytest.raises(ValueError, match="stateful"):
-            write(writer, ids, **way)
-        return
+    helps["itself"] = {"assistant_model": build(type(writer), form.config, form.config)}
+    return prompt[:1].repeat(1, 2), helps[draft]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("draft", ["prompt", "model", "itself"])
+def test_assisted_decoding_writes_the_same(kind, croppable_form, prompt, draft):
+    writer = build(kind, croppable_form.config, croppable_form.config)
+    ids, way = drafted(writer, croppable_form, prompt, draft)
     assert torch.equal(write(writer, ids, **way), write(writer, ids, use_cache=False))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("draft", ["prompt", "model", "itself"])
+def test_assisted_decoding_is_refused_where_a_state_cannot_go_back(kind, uncroppable_form, prompt, draft):
+    writer = build(kind, uncroppable_form.config, uncroppable_form.config)
+    ids, way = drafted(writer, uncroppable_form, prompt, draft)
+    with pytest.raises(ValueError, match="stateful"):
+        write(writer, ids, **way)
 
 
 def test_prompts_may_be_read_in_pieces_and_continued(stateful_form, prompt):

@@ -66,10 +66,8 @@ def test_masks_of_another_shape_are_named(form):
             module(hidden, Tokens(**{name: torch.ones(1, 4, dtype=torch.bool)}))
 
 
-def test_a_slot_counts_once_and_names_a_token(two_way_form):
-    if len(two_way_form.globals) == 1:
-        return
-    module, hidden = two_way_form.build(), torch.randn(2, 9, WIDTH, dtype=torch.float64)
+def test_a_slot_counts_once_and_names_a_token(global_form):
+    module, hidden = global_form.build(), torch.randn(2, 9, WIDTH, dtype=torch.float64)
     mask = torch.arange(9) < torch.tensor([[9], [5]])
     is_global = torch.arange(9) == torch.tensor([[4], [-1]])
     few = module(hidden, Tokens(mask=mask, is_global=is_global))

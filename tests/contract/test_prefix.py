@@ -50,8 +50,6 @@ def test_a_target_in_steps_behind_a_source_equals_the_whole(prefix_form):
     torch.testing.assert_close(torch.cat(pieces, 1), module(hidden, Tokens(prefix=Prefix(SOURCE))))
 
 
-def test_all_others_refuse_it(form):
-    if form.causal and form.config.reads_prefix:
-        return
+def test_all_others_refuse_it(no_prefix_form):
     with pytest.raises(InputError, match="reads no prefix both ways; pass prefix=None"):
-        form.build()(torch.randn(2, 4, WIDTH, dtype=torch.float64), Tokens(prefix=Prefix(2)))
+        no_prefix_form.build()(torch.randn(2, 4, WIDTH, dtype=torch.float64), Tokens(prefix=Prefix(2)))

@@ -127,9 +127,10 @@ import warnings
 import {first}
 import longspan, peft
 from longspan import models
+from longspan.models.heads import HEADS
 warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing")
 sizes = dict(vocab_size=61, hidden_size=24, num_hidden_layers=1, num_attention_heads=3, intermediate_size=40)
-for name in models.__all__:
+for name in dict.fromkeys([*models.__all__, *(spec.model for spec in HEADS.values())]):
     if not name.startswith("Longspan") or name in ("LongspanConfig", "LongspanPreTrainedModel"):
         continue
     kind = getattr(models, name)
@@ -144,4 +145,4 @@ for name in models.__all__:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "LongspanForCausalLM" in done.stdout
+    assert {"LongspanForCausalLM", "LongspanForCoreference"} <= set(done.stdout.split())

@@ -12,8 +12,8 @@ from longspan.cli.terminal import COLOURS, name_of, say, say_coloured, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
-    from longspan.data.coreference.rows import CoreferenceRow
     from longspan.data.text.blocks import Document
+    from longspan.systems.coreference.rows import CoreferenceRow
 
 
 def coref(
@@ -38,9 +38,9 @@ def coref(
     Examples: `longspan coref story.txt --model runs/coref-small`, `longspan coref book.epub --model DIR --output
     book.conll`, `longspan coref a.txt b.txt --model DIR --format json`.
     """
-    from longspan.data.coreference.conll import conll_text
     from longspan.files import output_file, write_whole
-    from longspan.inference.coreference import as_records, load_resolver
+    from longspan.systems.coreference.conll import conll_text
+    from longspan.systems.coreference.resolving import as_records, load_resolver
 
     kind = _format(output, format)
     target = None if output is None else output_file(output, reads=[*files, model])
@@ -86,8 +86,8 @@ def _format(output: Path | None, asked: str | None) -> str:
 
 
 def _read(file: str, encoding: str | None, raw: bool) -> "Iterator[Document | CoreferenceRow]":
-    from longspan.data.coreference.readers import FILES, read_coreference
     from longspan.data.fields import without_remedy
+    from longspan.systems.coreference.reading import FILES, read_coreference
 
     if FILES.search(file) and not raw:
         with without_remedy():

@@ -64,13 +64,14 @@ def _of_folder(folder: Path) -> Planned:
     from longspan import models
     from longspan.checkpoints.loading import load_model
     from longspan.models import LongspanConfig, LongspanModel
+    from longspan.models.heads import HEADS
 
     if '"longspan"' not in (folder / "config.json").read_text(encoding="utf-8"):
         model = load_model(folder)  # a published one becomes ours
         return Planned(name=str(folder), config=model.config, model_class=type(model))
     config = LongspanConfig.from_pretrained(folder)
     name = next(iter(config.architectures or ()), "")
-    known = name in models.__all__
+    known = name in models.__all__ or name in {spec.model for spec in HEADS.values()}
     return Planned(name=str(folder), config=config, model_class=getattr(models, name) if known else LongspanModel)
 
 

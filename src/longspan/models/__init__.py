@@ -13,14 +13,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from longspan.imports import Table
 from longspan.models.heads import HEADS
+from longspan.settings import entry
 
 if TYPE_CHECKING:
     from longspan.models.configuration import LongspanConfig
     from longspan.models.encoder import LongspanModel
     from longspan.models.encoder_decoder import LongspanForConditionalGeneration
     from longspan.models.heads.candidate_scoring import CandidateScoringOutput, LongspanForCandidateScoring
-    from longspan.models.heads.coreference import CoreferenceOutput, LongspanForCoreference
     from longspan.models.heads.masked_lm import LongspanForMaskedLM
     from longspan.models.heads.multi_hop import LongspanForMultiHop, MultiHopOutput
     from longspan.models.heads.multiple_choice import LongspanForMultipleChoice
@@ -38,12 +39,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CandidateScoringOutput",
-    "CoreferenceOutput",
     "LongspanConfig",
     "LongspanForCandidateScoring",
     "LongspanForCausalLM",
     "LongspanForConditionalGeneration",
-    "LongspanForCoreference",
     "LongspanForMaskedLM",
     "LongspanForMultiHop",
     "LongspanForMultipleChoice",
@@ -66,7 +65,6 @@ __all__ = [
 
 _HOMES = {
     "CandidateScoringOutput": "heads.candidate_scoring",
-    "CoreferenceOutput": "heads.coreference",
     "LongspanConfig": "configuration",
     "LongspanModel": "encoder",
     "LongspanForCausalLM": "language_model",
@@ -79,19 +77,24 @@ _HOMES = {
     "SentenceEmbeddingOutput": "heads.sentence_embedding",
     "SentenceScoringOutput": "heads.sentence_scoring",
 }
-_HOMES |= {spec.model: f"heads.{name}" for name, spec in HEADS.items()}
-"""Public name → module that defines it."""
+"""Public name → module that defines it; a model class with a head is known by the head's options."""
+_OUTPUTS: Table[Any] = Table("outputs", {})
+"""Further ones of heads that higher rooms bring."""
 
 
 def model_with(head: str) -> type[LongspanPreTrainedModel]:
     """The model class with the head of that name in `HEADS`."""
-    return __getattr__(HEADS[head].model)
+    return entry(HEADS, head, "head").model_class()
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    spec = next((spec for spec in HEADS.values() if spec.model == name), None)
+    if name in _HOMES:
+        value = getattr(import_module(f"longspan.models.{_HOMES[name]}"), name)
+    elif name in _OUTPUTS or spec is not None:
+        value = _OUTPUTS[name] if spec is None else spec.model_class()
+    else:
         raise AttributeError(f"module 'longspan.models' has no attribute {name!r}")
-    value = getattr(import_module(f"longspan.models.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -18,9 +18,14 @@ KINDS: dict[str, tuple[str | None, str | None]] = {
     "LongspanForConditionalGeneration": ("AutoModelForSeq2SeqLM", "summarization"),
     "LongspanForPrefixLM": (None, "summarization"),
     "LongspanTrunk": (None, "feature-extraction"),
-    **{spec.model: (spec.auto, spec.pipeline) for spec in HEADS.values()},
 }
-"""Our class → the Auto class that loads it, and the Hub's name for what it does."""
+"""Our class without a head → the Auto class that loads it, and the Hub's name for what it does."""
+
+
+def auto_and_pipeline(name: str) -> tuple[str | None, str | None]:
+    """The Auto class that loads one of our classes, and the Hub's name for what it does, where there are such."""
+    heads = {spec.model: (spec.auto, spec.pipeline) for spec in HEADS.values()}
+    return {**KINDS, **heads}.get(name, (None, None))
 
 
 def write_card(model: Any, folder: Path) -> None:
@@ -41,7 +46,7 @@ def model_card(model: Any) -> str:
     """The card of a model, with the front matter that the Hub reads; what is not known is left out."""
     config = model.config
     name = type(model).__name__
-    auto, task = KINDS.get(name, (None, None))
+    auto, task = auto_and_pipeline(name)
     stack = stack_config(config.stack)
     mechanisms = [
         stack.stack if stack.brings_attention else config.layer_attention(layer).mechanism

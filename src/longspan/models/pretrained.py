@@ -16,7 +16,7 @@ from longspan.attention.parts.length_tables import LengthTables
 from longspan.attention.parts.sinusoidal_relative import RelativeBiases
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding, Projections
-from longspan.models.card import KINDS, write_card
+from longspan.models.card import auto_and_pipeline, write_card
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import AxialPositions, Embeddings
 from longspan.stacks.block import Block
@@ -61,7 +61,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
         if holds not in (None, cls.__name__) and names and names <= set(report["missing_keys"]):
             raise InputError(
                 f"{str(pretrained_model_name_or_path)!r} holds {holds}, and none of the weights of "
-                f"{cls.__name__}; load it with {KINDS.get(holds, (None,))[0] or holds}, whose "
+                f"{cls.__name__}; load it with {auto_and_pipeline(holds)[0] or holds}, whose "
                 "base_model is the model without its head"
             )
         return (model, report) if output_loading_info else model

@@ -6,49 +6,47 @@ task needs.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from longspan.changes import stages_of
 from longspan.errors import InputError
+from longspan.imports import Table
 from longspan.plain_yaml import read_yaml_file
 from longspan.settings import entry, from_plain, show
 
 RECIPE = "recipe.yaml"
 """The recipe that a run keeps beside its model."""
 
-TASKS: dict[str, Any] = {
-    "summarization": "longspan.tasks.summaries.summarization:Summarization",
-    "importance": "longspan.tasks.summaries.importance:Importance",
-    "extraction": "longspan.tasks.summaries.extraction:Extraction",
-    "language_model": "longspan.tasks.language_modelling.language_model:LanguageModel",
-    "language_stream": "longspan.tasks.language_modelling.streams:LanguageStream",
-    "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
-    "distillation": "longspan.tasks.embeddings.distillation:Distillation",
-    "span_answers": "longspan.tasks.questions.spans:SpanAnswers",
-    "pair_labels": "longspan.tasks.classification.pairs:PairLabels",
-    "classification": "longspan.tasks.classification.classification:Classification",
-    "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
-    "candidate_choice": "longspan.tasks.questions.choice:CandidateChoice",
-    "multi_hop": "longspan.tasks.questions.hops.multi_hop:MultiHop",
-    "algorithmic": "longspan.tasks.exercises.algorithmic:Algorithmic",
-    "stories": "longspan.tasks.exercises.stories:Stories",
-    "dialogue_denoising": "longspan.tasks.dialogue.denoising:DialogueDenoising",
-    "topic_segmentation": "longspan.tasks.dialogue.topics:TopicSegmentation",
-    "coreference": "longspan.tasks.coreference.coreference:Coreference",
-}
-"""Name → where the task's dataclass lies, or the class itself where `longspan.register` added it."""
+TASKS: Table[Any] = Table(
+    "tasks",
+    {
+        "summarization": "longspan.tasks.summaries.summarization:Summarization",
+        "importance": "longspan.tasks.summaries.importance:Importance",
+        "extraction": "longspan.tasks.summaries.extraction:Extraction",
+        "language_model": "longspan.tasks.language_modelling.language_model:LanguageModel",
+        "language_stream": "longspan.tasks.language_modelling.streams:LanguageStream",
+        "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
+        "distillation": "longspan.tasks.embeddings.distillation:Distillation",
+        "span_answers": "longspan.tasks.questions.spans:SpanAnswers",
+        "pair_labels": "longspan.tasks.classification.pairs:PairLabels",
+        "classification": "longspan.tasks.classification.classification:Classification",
+        "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
+        "candidate_choice": "longspan.tasks.questions.choice:CandidateChoice",
+        "multi_hop": "longspan.tasks.questions.hops.multi_hop:MultiHop",
+        "algorithmic": "longspan.tasks.exercises.algorithmic:Algorithmic",
+        "stories": "longspan.tasks.exercises.stories:Stories",
+        "dialogue_denoising": "longspan.tasks.dialogue.denoising:DialogueDenoising",
+        "topic_segmentation": "longspan.tasks.dialogue.topics:TopicSegmentation",
+    },
+)
+"""Name → the task's dataclass; `longspan.register` adds to them."""
 
 
 def task_class(name: str) -> Any:
     """The dataclass of the task called `name`; an unknown name raises `InputError` with the near match."""
-    found = entry(TASKS, name, "task.name")
-    if not isinstance(found, str):
-        return found
-    module, _, attribute = found.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return entry(TASKS, name, "task.name")
 
 
 def build_task(options: Mapping[str, Any]) -> Any:

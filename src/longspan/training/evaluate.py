@@ -16,6 +16,7 @@ from longspan.changes import assign
 from longspan.checkpoints.loading import check_tokenizer, load_model, load_tokenizer
 from longspan.errors import InputError
 from longspan.files import output_folder, write_whole
+from longspan.models.heads import HEADS
 from longspan.settings import (
     BatchSize,
     Beams,
@@ -36,20 +37,12 @@ from longspan.training.recipe_file import read_recipe
 from longspan.training.runs import environment
 from longspan.training.stages import stage_recipes
 
-TASK_OF_MODEL = {
+WRITERS = {
     "LongspanForConditionalGeneration": "summarization",
     "LongspanForPrefixLM": "summarization",
-    "LongspanForSentenceScoring": "extraction",
-    "LongspanForSentenceEmbedding": "distillation",
-    "LongspanForSequenceClassification": "classification",
-    "LongspanForMaskedLM": "masked_lm",
     "LongspanForCausalLM": "language_model",
-    "LongspanForNaturalQuestions": "natural_questions",
-    "LongspanForCandidateScoring": "candidate_choice",
-    "LongspanForMultiHop": "multi_hop",
-    "LongspanForCoreference": "coreference",
 }
-"""What a model is scored on when no recipe lies beside it."""
+"""What a model with a decoder is scored on when no recipe lies beside it; of others their head says it."""
 
 
 ENDING = re.compile(r"\.(jsonl|ndjson|json|txt|csv|tsv|parquet|conll)(\.gz|\.xz)?$", re.IGNORECASE)
@@ -167,11 +160,10 @@ def _open(folder: Path, options: Mapping[str, Any]) -> tuple[Any, Any, Generatio
         return task, model, recipe.generation
     model = load_model(folder)
     kind = type(model).__name__
-    if kind not in TASK_OF_MODEL:
-        raise InputError(
-            f"model {str(folder)!r} is a {kind}, which belongs to no task; give one of {', '.join(TASK_OF_MODEL)}"
-        )
-    name = TASK_OF_MODEL[kind]
+    tasks = {**WRITERS, **{spec.model: spec.task for spec in HEADS.values() if spec.task is not None}}
+    if kind not in tasks:
+        raise InputError(f"model {str(folder)!r} is a {kind}, which belongs to no task; give one of {', '.join(tasks)}")
+    name = tasks[kind]
     if name == "language_model" and stack_config(model.config.stack).carries:
         name = "language_stream"
     # No recipe says how much it reads, so as much as it has positions for.

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 import longspan.models
 from longspan.checkpoints.mapping import Architecture, Head
 from longspan.errors import InputError
+from longspan.imports import load_plugins
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
 from longspan.settings import show
 
@@ -84,6 +85,9 @@ def class_for(model_type: str, name: str | None) -> type[PreTrainedModel]:
     """
     if model_type == LongspanConfig.model_type:
         ours = getattr(longspan.models, name or "LongspanModel", None)
+        if ours is None:
+            load_plugins()
+            ours = getattr(longspan.models, str(name), None)
         if not (isinstance(ours, type) and issubclass(ours, LongspanPreTrainedModel)):
             raise InputError(f"architecture {name!r} is not a Longspan model; see longspan.models for those that are")
         return ours

@@ -3,7 +3,6 @@
 `question_network` and `sentence_network` are what two of them have in plain PyTorch, without transformers.
 """
 
-from longspan.models.heads.spec_base import HeadSpec
-from longspan.models.heads.specs import HEADS, head_spec
+from longspan.models.heads.specs import HEADS, HeadSpec, head_spec
 
 __all__ = ["HEADS", "HeadSpec", "head_spec"]

@@ -1,16 +1,66 @@
-"""What each head can be told: its options as plain data, with their checks, before anything of it is built.
+"""What each head can be told, and which model class has it: options as plain data, with their checks, before
+anything of it is built.
 
 Nothing heavy is imported here: recipes, folders of models and the networks that run without transformers read this.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal
 
 from longspan.errors import InputError
-from longspan.models.heads.spec_base import HeadSpec
-from longspan.settings import Count, Dropout, Range, from_spec, show
+from longspan.imports import Table
+from longspan.settings import Count, Dropout, Range, check, from_spec, show
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadSpec:
+    """Base of every head's options: frozen, keyword-only, every field with a default."""
+
+    head: ClassVar[str]
+    """The key under which `HEADS` lists it."""
+    model: ClassVar[str]
+    """The name of the model class."""
+    module: ClassVar[str] = ""
+    """Where that class stands, from the package of these options on (".head"); where they stand themselves if empty."""
+    auto: ClassVar[str | None] = None
+    """The Auto class of transformers that loads it."""
+    pipeline: ClassVar[str | None] = None
+    """The Hub's name for what it does."""
+    task: ClassVar[str | None] = None
+    """The task that such a model is scored on when no recipe lies beside it."""
+    earlier_defaults: ClassVar[Mapping[str, Any]] = {}
+    """As in `AttentionConfig`: what options left out of a folder stood for up to version 0.2."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is not of its field's type, or outside its limits."""
+        check(self)
+
+    @classmethod
+    def model_class(cls) -> Any:
+        """The class that `model` names, imported when it is asked for; `InputError` where it is not there."""
+        home = next(base for base in cls.__mro__ if "model" in vars(base))
+        own = sys.modules[home.__module__]
+        module = import_module(vars(home)["module"], own.__package__) if "module" in vars(home) else own
+        if not hasattr(module, cls.model):
+            raise InputError(
+                f"head {cls.head!r} names the model class {cls.model}, which {module.__name__} does not have; define "
+                "it there, or say in `module` where it is"
+            )
+        return getattr(module, cls.model)
+
+    def check_model(self, config: Any) -> None:
+        """Raise `InputError` where a model of `config` cannot carry this head."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON data with the head's name first; `head_spec` reverses it."""
+        return {"head": self.head, **json.loads(json.dumps(asdict(self)))}
+
 
 Weight = Annotated[float, Range(0, 1e6)]
 """Of one of several losses."""
@@ -28,8 +78,10 @@ class MaskedLM(HeadSpec):
 
     head: ClassVar[str] = "masked_lm"
     model: ClassVar[str] = "LongspanForMaskedLM"
+    module: ClassVar[str] = ".masked_lm"
     auto: ClassVar[str | None] = "AutoModelForMaskedLM"
     pipeline: ClassVar[str | None] = "fill-mask"
+    task: ClassVar[str | None] = "masked_lm"
 
     layers: Literal["dense", "single"] = "dense"
     activation: str | None = None
@@ -50,6 +102,7 @@ class ReplacedTokens(HeadSpec):
 
     head: ClassVar[str] = "replaced_tokens"
     model: ClassVar[str] = "LongspanForReplacedTokens"
+    module: ClassVar[str] = ".replaced_tokens"
     auto: ClassVar[str | None] = "AutoModelForPreTraining"
 
 
@@ -67,8 +120,10 @@ class SequenceClassification(HeadSpec):
 
     head: ClassVar[str] = "sequence_classification"
     model: ClassVar[str] = "LongspanForSequenceClassification"
+    module: ClassVar[str] = ".sequence_classification"
     auto: ClassVar[str | None] = "AutoModelForSequenceClassification"
     pipeline: ClassVar[str | None] = "text-classification"
+    task: ClassVar[str | None] = "classification"
 
     layers: Literal["dense", "pooler"] = "dense"
     activation: str = "tanh"
@@ -95,8 +150,10 @@ class MultipleChoice(SequenceClassification):
 
     head: ClassVar[str] = "multiple_choice"
     model: ClassVar[str] = "LongspanForMultipleChoice"
+    module: ClassVar[str] = ".multiple_choice"
     auto: ClassVar[str | None] = "AutoModelForMultipleChoice"
     pipeline: ClassVar[str | None] = None
+    task: ClassVar[str | None] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +166,7 @@ class TokenClassification(HeadSpec):
 
     head: ClassVar[str] = "token_classification"
     model: ClassVar[str] = "LongspanForTokenClassification"
+    module: ClassVar[str] = ".token_classification"
     auto: ClassVar[str | None] = "AutoModelForTokenClassification"
     pipeline: ClassVar[str | None] = "token-classification"
 
@@ -125,6 +183,7 @@ class QuestionAnswering(HeadSpec):
 
     head: ClassVar[str] = "question_answering"
     model: ClassVar[str] = "LongspanForQuestionAnswering"
+    module: ClassVar[str] = ".question_answering"
     auto: ClassVar[str | None] = "AutoModelForQuestionAnswering"
     pipeline: ClassVar[str | None] = "question-answering"
 
@@ -145,7 +204,9 @@ class NaturalQuestions(HeadSpec):
 
     head: ClassVar[str] = "natural_questions"
     model: ClassVar[str] = "LongspanForNaturalQuestions"
+    module: ClassVar[str] = ".natural_questions"
     pipeline: ClassVar[str | None] = "question-answering"
+    task: ClassVar[str | None] = "natural_questions"
 
     answer_types: Literal[2, 5] = 2
     null_paragraph: bool = False
@@ -168,7 +229,9 @@ class CandidateScoring(HeadSpec):
 
     head: ClassVar[str] = "candidate_scoring"
     model: ClassVar[str] = "LongspanForCandidateScoring"
+    module: ClassVar[str] = ".candidate_scoring"
     pipeline: ClassVar[str | None] = "question-answering"
+    task: ClassVar[str | None] = "candidate_choice"
 
     pieces_at_once: Count | None = 1
 
@@ -185,7 +248,9 @@ class SentenceScoring(HeadSpec):
 
     head: ClassVar[str] = "sentence_scoring"
     model: ClassVar[str] = "LongspanForSentenceScoring"
+    module: ClassVar[str] = ".sentence_scoring"
     pipeline: ClassVar[str | None] = "summarization"
+    task: ClassVar[str | None] = "extraction"
 
     layers: Annotated[int, Range(0, 1000)] = 0
     attention: Any = "longformer"
@@ -209,46 +274,11 @@ class SentenceEmbedding(HeadSpec):
 
     head: ClassVar[str] = "sentence_embedding"
     model: ClassVar[str] = "LongspanForSentenceEmbedding"
+    module: ClassVar[str] = ".sentence_embedding"
     pipeline: ClassVar[str | None] = "sentence-similarity"
+    task: ClassVar[str | None] = "distillation"
 
     dimensions: Annotated[int, Range(1, 65_536)] = 384
-
-
-@dataclass(frozen=True, kw_only=True)
-class Coreference(HeadSpec):
-    """Which spans of a document mean the same, by coarse-to-fine span ranking (Lee et al. 2017, 2018).
-
-    Attributes:
-        span_width: longest mention, in words.
-        spans_per_word: λ: so many spans are kept as mentions for each word of a document, rounded up.
-        antecedents: of each mention, how many earlier ones are compared closely.
-        crossing: whether mentions may cross; False takes them greedily, best first, on the processor.
-        refinements: rounds in which mentions learn of their antecedents before they are compared again.
-        singletons: what is in a cluster of its own is annotated too: mentions are trained as such, and those with a
-            score above 0 are a cluster even alone.
-        segment_tokens: the encoder reads segments of at most so many tokens, which do not see each other; `None` reads
-            a document whole, as far as the model has positions.
-        hidden_width: of the feed-forward networks.
-        hidden_layers: of them.
-        feature_width: of the vectors of span widths, distances and speakers.
-        dropout: of the feed-forward networks and the vectors of spans.
-    """
-
-    head: ClassVar[str] = "coreference"
-    model: ClassVar[str] = "LongspanForCoreference"
-    pipeline: ClassVar[str | None] = "token-classification"
-
-    span_width: Annotated[int, Range(1, 1000)] = 30
-    spans_per_word: Annotated[float, Range(above=0, maximum=30)] = 0.4
-    antecedents: Annotated[int, Range(1, 65_536)] = 50
-    crossing: bool = True
-    refinements: Annotated[int, Range(0, 16)] = 0
-    singletons: bool = False
-    segment_tokens: Count | None = None
-    hidden_width: Annotated[int, Range(1, 65_536)] = 1000
-    hidden_layers: Annotated[int, Range(1, 16)] = 1
-    feature_width: Annotated[int, Range(1, 4096)] = 20
-    dropout: Dropout = 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +292,9 @@ class MultiHop(HeadSpec):
 
     head: ClassVar[str] = "multi_hop"
     model: ClassVar[str] = "LongspanForMultiHop"
+    module: ClassVar[str] = ".multi_hop"
     pipeline: ClassVar[str | None] = "question-answering"
+    task: ClassVar[str | None] = "multi_hop"
 
     loss_weights: tuple[Weight, ...] = (1.0, 1.0, 1.0, 1.0)
     dropout: Dropout | None = None
@@ -279,24 +311,26 @@ def _four(weights: Any, names: str) -> None:
         raise InputError(f"loss_weights is {show(weights)}; give four: {names}")
 
 
-HEADS: dict[str, type[HeadSpec]] = {
-    spec.head: spec
-    for spec in (
-        MaskedLM,
-        ReplacedTokens,
-        SequenceClassification,
-        MultipleChoice,
-        TokenClassification,
-        QuestionAnswering,
-        NaturalQuestions,
-        CandidateScoring,
-        SentenceScoring,
-        SentenceEmbedding,
-        Coreference,
-        MultiHop,
-    )
-}
-"""Name → options, whose `model` names the class that has such a head."""
+HEADS: Table[type[HeadSpec]] = Table(
+    "heads",
+    {
+        spec.head: spec
+        for spec in (
+            MaskedLM,
+            ReplacedTokens,
+            SequenceClassification,
+            MultipleChoice,
+            TokenClassification,
+            QuestionAnswering,
+            NaturalQuestions,
+            CandidateScoring,
+            SentenceScoring,
+            SentenceEmbedding,
+            MultiHop,
+        )
+    },
+)
+"""Name → options, whose `model_class` has such a head; `longspan.register` adds to them."""
 
 
 def head_spec(spec: Any) -> HeadSpec:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from longspan.data.coreference.readers import read_coreference, record_of, row_of
-from longspan.data.coreference.synthetic import synthetic_documents
 from longspan.errors import InputError
+from longspan.systems.coreference.reading import read_coreference, record_of, row_of
+from longspan.systems.coreference.rows import synthetic_documents
 
 
 def test_json_lines_and_back(tmp_path: Path) -> None:

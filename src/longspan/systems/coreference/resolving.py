@@ -10,8 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from longspan.data.coreference.rows import CoreferenceRow
 from longspan.errors import InputError
+from longspan.systems.coreference.rows import CoreferenceRow
 
 if TYPE_CHECKING:
     from longspan.data.text.blocks import Document
@@ -98,8 +98,8 @@ def load_resolver(source: str | Path) -> Resolver:
     """
     from longspan.checkpoints.loading import load_pair
     from longspan.models import LongspanForCoreference
+    from longspan.systems.coreference.task import Coreference
     from longspan.tasks import task_beside
-    from longspan.tasks.coreference.coreference import Coreference
 
     model, tokenizer = load_pair(source)
     if not isinstance(model, LongspanForCoreference):
@@ -145,7 +145,7 @@ def _joined(row: CoreferenceRow) -> tuple[str, CoreferenceRow, tuple[tuple[int, 
 def as_records(documents: Sequence[Resolved]) -> list[dict[str, Any]]:
     """Documents as JSON data: the words with the clusters in them, as most programs write them, and the places of the
     mentions in the text."""
-    from longspan.data.coreference.readers import record_of
+    from longspan.systems.coreference.reading import record_of
 
     return [
         {

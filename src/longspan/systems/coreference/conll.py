@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from longspan.characters import counted
-from longspan.data.coreference.rows import CoreferenceRow, Mention, crossing
 from longspan.data.fields import Skipped
 from longspan.data.jsonl import UNREADABLE, lines_of, open_bytes, unreadable
 from longspan.errors import InputError
 from longspan.settings import show
+from longspan.systems.coreference.rows import CoreferenceRow, Mention, crossing
 
 _BEGIN = re.compile(r"#\s*begin document(.*)$")
 _PART = re.compile(r"\s*part\s*(\d{1,9})\s*")

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from longspan.tasks.metrics.assignment import best_assignment
-from longspan.tasks.metrics.coreference import KINDS, coreference_scores
+from longspan.systems.coreference.metric import KINDS, best_assignment, coreference_scores
 
 
 def clusters(*groups: str):

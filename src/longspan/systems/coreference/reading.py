@@ -1,7 +1,7 @@
 """Coreference data sets, by name, file or directory: a stream of `CoreferenceRow`, whatever the format.
 
 - `read_coreference("litbank", "validation")`: one of `COREFERENCE_DATA_SETS`, or any folder of LONGSPAN_DATA
-- `read_coreference("dev.english.v4_gold_conll")`: CoNLL, see `longspan.data.coreference.conll`
+- `read_coreference("dev.english.v4_gold_conll")`: CoNLL, see `longspan.systems.coreference.conll`
 - `read_coreference("train.jsonl")`: JSON Lines with `doc_key`, `sentences`, `clusters` and perhaps `speakers`; or, in
   a `.json` file, an array of such records, as `longspan coref` writes it
 - `read_coreference("synthetic", limit=8)`: made up in code
@@ -14,13 +14,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from longspan.data.coreference.conll import read_conll
-from longspan.data.coreference.rows import CoreferenceRow
-from longspan.data.coreference.synthetic import synthetic_documents
 from longspan.data.fields import Record, Skipped, check_on_error, kind_of, list_of, name_of, parsed
 from longspan.data.sources import DataSet, Kind, read
 from longspan.data.tables import read_records, unit_of
 from longspan.errors import InputError
+from longspan.systems.coreference.conll import read_conll
+from longspan.systems.coreference.rows import CoreferenceRow, synthetic_documents
 
 
 def _folder(name: str) -> DataSet:

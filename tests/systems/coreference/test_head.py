@@ -11,10 +11,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCoreference
-from longspan.models.heads import span_layers, span_network
-from longspan.models.heads.span_layers import without_crossing
-from longspan.models.heads.span_network import bucket
 from longspan.models.pieces import cut
+from longspan.systems.coreference import ranking
+from longspan.systems.coreference import spans as span_vectors
+from longspan.systems.coreference.ranking import bucket
+from longspan.systems.coreference.spans import without_crossing
 
 WORDS, WIDTH = 11, 3
 # Words of one to three tokens behind a first token that belongs to none; sentences of four, five and two words.
@@ -158,15 +159,15 @@ def test_pieces_of_spans_and_mentions_change_nothing(monkeypatch: pytest.MonkeyP
         return dict(output), torch.autograd.grad(output.loss, [*model.parameters()], allow_unused=True)
 
     whole, gradients = run()
-    monkeypatch.setattr(span_network, "MENTIONS_AT_ONCE", 3)
-    monkeypatch.setattr(span_network, "WORDS_AT_ONCE", 4)
+    monkeypatch.setattr(ranking, "MENTIONS_AT_ONCE", 3)
+    monkeypatch.setattr(ranking, "WORDS_AT_ONCE", 4)
     pieces, others = run()
     for name, value in whole.items():
         torch.testing.assert_close(pieces[name], value, atol=1e-5, rtol=1e-5)
     for one, other in zip(gradients, others, strict=True):
         if one is not None:
             torch.testing.assert_close(other, one, atol=1e-5, rtol=1e-4)
-    assert span_layers.WORDS_AT_ONCE == 256
+    assert span_vectors.WORDS_AT_ONCE == 256
 
 
 def test_a_batch_is_the_mean_of_its_documents() -> None:
@@ -267,7 +268,7 @@ class Largest(TorchDispatchMode):
 
 
 def test_memory_grows_with_the_mentions_kept_and_not_with_their_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(span_network, "MENTIONS_AT_ONCE", 4)
+    monkeypatch.setattr(ranking, "MENTIONS_AT_ONCE", 4)
     model = make(antecedents=2).float()
     sizes = []
     for words in (149, 298):

@@ -22,7 +22,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from longspan.models.heads.span_layers import (
+from longspan.systems.coreference import CoreferenceHead
+from longspan.systems.coreference.spans import (
     WORDS_AT_ONCE,
     FeedForward,
     Spans,
@@ -31,7 +32,6 @@ from longspan.models.heads.span_layers import (
     possible,
     without_crossing,
 )
-from longspan.models.heads.specs import Coreference
 
 MENTIONS_AT_ONCE = 128
 DISTANCES = 10
@@ -74,7 +74,7 @@ class PairScorer(nn.Module):
     Its first layer is a sum of four, so that the parts of i and j are computed once for each mention, not each pair.
     """
 
-    def __init__(self, width: int, options: Coreference) -> None:
+    def __init__(self, width: int, options: CoreferenceHead) -> None:
         super().__init__()
         hidden = options.hidden_width
         self.left = nn.Linear(width, hidden)
@@ -103,7 +103,7 @@ class RanksSpans(nn.Module):
 
     def add_layers(self, config: Any) -> None:
         """Make the layers above the encoder."""
-        options = self.spans_of = config.head_options(Coreference)
+        options = self.spans_of = config.head_options(CoreferenceHead)
         self.spans = Spans(config.states_width, options.span_width, options.feature_width)
         width = self.spans.width
         self.span_dropout = nn.Dropout(options.dropout)

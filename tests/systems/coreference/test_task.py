@@ -8,13 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from longspan.data.coreference.conll import read_conll
-from longspan.data.coreference.rows import CoreferenceRow
-from longspan.data.coreference.synthetic import synthetic_documents
 from longspan.models import LongspanConfig, LongspanForCoreference
-from longspan.tasks.coreference.coreference import Coreference
-from longspan.tasks.coreference.decoding import clusters_of
-from longspan.tasks.coreference.features import collate, document_features
+from longspan.systems.coreference.conll import read_conll
+from longspan.systems.coreference.rows import CoreferenceRow, synthetic_documents
+from longspan.systems.coreference.task import Coreference, clusters_of, collate, document_features
 from longspan.training.tokenizers import train_tokenizer
 
 ROW = CoreferenceRow(

@@ -13,10 +13,10 @@ from transformers.utils import ModelOutput
 from longspan.errors import InputError
 from longspan.models.heads.base import LongspanWithHead
 from longspan.models.heads.sentence_network import checked_ids
-from longspan.models.heads.span_layers import Words, gather, possible, words_of
-from longspan.models.heads.span_network import Ranked, RanksSpans
-from longspan.models.heads.specs import Coreference
 from longspan.models.pieces import in_pieces
+from longspan.systems.coreference import CoreferenceHead
+from longspan.systems.coreference.ranking import Ranked, RanksSpans
+from longspan.systems.coreference.spans import Words, gather, possible, words_of
 
 
 @dataclass
@@ -44,7 +44,7 @@ class CoreferenceOutput(ModelOutput):
 
 
 class LongspanForCoreference(RanksSpans, LongspanWithHead):
-    """Mentions and antecedents by span ranking, see `span_network`.
+    """Mentions and antecedents by span ranking, see `ranking`.
 
     The loss of a document is the mean over its kept mentions of `−log Σ P(j)` over those antecedents j in the same
     annotated cluster, or "none" where there is none such. With `singletons`, a binary cross-entropy of the mention
@@ -52,7 +52,7 @@ class LongspanForCoreference(RanksSpans, LongspanWithHead):
     those of its documents.
     """
 
-    spec = Coreference
+    spec = CoreferenceHead
 
     def encode(self, inputs: dict[str, Any], own: dict[str, Any]) -> Any:
         """As the base; what is longer than the encoder's segments, or its positions, is read in several pieces that do

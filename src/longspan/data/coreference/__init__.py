@@ -1,1 +1,0 @@
-"""Coreference data: documents of words with clusters of mentions; CoNLL files in and out, and made-up documents."""

@@ -1,0 +1,19 @@
+"""Published systems that are closed in themselves: a folder each, from rows and features to head, task and metric.
+
+`ADDED` says by name and place what a system adds to the tables of lower rooms, as `longspan.register` enters what
+others bring: so a plain `import longspan` loads every saved head and runs every task, none is imported before it is
+asked for, and no room below imports one of these. A new system is a folder beside these, and its lines here.
+"""
+
+ADDED: dict[str, dict[str, str]] = {
+    "tasks": {
+        "coreference": "longspan.systems.coreference.task:Coreference",
+    },
+    "heads": {
+        "coreference": "longspan.systems.coreference:CoreferenceHead",
+    },
+    "outputs": {
+        "CoreferenceOutput": "longspan.systems.coreference.head:CoreferenceOutput",
+    },
+}
+"""Table → name → "module:attribute"; `outputs` are those of heads that `longspan.models` shows beside their models."""

@@ -1,1 +1,0 @@
-"""Coreference: features of documents, clusters out of antecedents, and the training task."""
