@@ -19,7 +19,9 @@ from transformers.utils import ModelOutput
 import longspan
 from closeness import check_outputs, check_weights
 from longspan import imports
-from longspan.attention import LongformerConfig
+from longspan.attention import Attention, AttentionConfig, LongformerConfig, ProjectedAttention
+from longspan.attention.answers import Reach
+from longspan.attention.parts.reach import receptive_field
 from longspan.checkpoints.sources import load_any
 from longspan.cli import main
 from longspan.data.questions.readers import read_questions
@@ -54,6 +56,29 @@ class HalfConfig(LongformerConfig):
 
     mechanism: ClassVar[str] = "half"
     right_tokens: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BesidesConfig(AttentionConfig):
+    """The five answers that make a mechanism, and that it has a causal form."""
+
+    mechanism: ClassVar[str] = "besides"
+    source: ClassVar[str] = "ours"
+    causal: ClassVar[bool] = True
+    side: int = 2
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        return 1.0 + self.side * (1 if causal else 2)
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        place = torch.arange(len(needed))
+        offset = place - place[:, None]
+        return (((offset.abs() <= self.side) & ((offset <= 0) | (not causal))) & needed[:, None]).any(0)
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> Attention:
+        module = ProjectedAttention(self, width=width, heads=heads, causal=causal)
+        module.pattern = Window(self.side, 0 if causal else self.side)
+        return module
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +181,35 @@ def test_a_mechanism_is_saved_and_loaded_with_its_model(tmp_path: Path) -> None:
     ids = torch.randint(5, 40, (2, 17))
     check_weights(again, model)
     check_outputs(again(ids).last_hidden_state, model(ids).last_hidden_state)
+
+
+def test_five_answers_make_a_mechanism_of_encoders_and_decoders(capsys: pytest.CaptureFixture[str]) -> None:
+    longspan.register(BesidesConfig)
+    sizes = {"hidden_size": 12, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 16}
+    config = longspan.LongspanConfig(vocab_size=40, attention={"mechanism": "besides"}, **sizes)
+    ids = torch.randint(5, 40, (2, 17))
+    changed = ids.clone()
+    changed[:, 11] = 4
+    with torch.no_grad():
+        encoder = longspan.LongspanModel(config).eval()
+        before, after = (encoder(each).last_hidden_state for each in (ids, changed))
+        moved = (before != after).any(-1).any(0).nonzero().flatten().tolist()
+        assert moved == [7, 8, 9, 10, 11, 12, 13, 14, 15]  # two layers, two tokens to each side
+        decoder = longspan.LongspanForCausalLM(
+            longspan.LongspanConfig(vocab_size=40, attention="besides", **sizes)
+        ).eval()
+        before, after = (decoder(each, use_cache=False).logits for each in (ids, changed))
+    assert (before != after).any(-1).any(0).nonzero().flatten().tolist() == [11, 12, 13, 14, 15]
+    layer = config.layer_attention(0)
+    assert layer.costs(length=10, width=12, heads=2).scores == 50
+    assert layer.reach() == Reach()
+    assert layer.lengthening().widened == layer
+    assert layer.shared_tables() is None
+    assert not layer.reads_prefix
+    assert "besides" in layer.describe()
+    assert receptive_field([layer], length=7, token=3)[1].tolist() == [False, True, True, True, True, True, False]
+    main(["mechanisms"])
+    assert "besides" in capsys.readouterr().out
 
 
 def test_a_head_is_trained_saved_and_loaded(tmp_path: Path) -> None:
@@ -306,7 +360,9 @@ from typing import ClassVar
 
 import longspan
 from longspan import imports
-from longspan.attention import LongformerConfig
+from longspan.attention import Attention, AttentionConfig, LongformerConfig, ProjectedAttention
+from longspan.attention.answers import Reach
+from longspan.attention.parts.reach import receptive_field
 from longspan.data.summaries.rows import SummaryRow
 from longspan.patterns import Pattern
 from longspan.tasks.summaries.extraction import Extraction

@@ -70,9 +70,7 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
         _check_pattern(thing)
         return KINDS, text_name(thing), "pattern"
     if AttentionConfig in bases:
-        _check_class(
-            thing, "mechanism", ("mechanism", "cost", "source"), ("build", "scores_per_token"), AttentionConfig
-        )
+        _check_class(thing, "mechanism", ("mechanism", "source"), ("build", "scores_per_token"), AttentionConfig)
         return MECHANISMS, thing.mechanism, "mechanism"
     if HeadSpec in bases:
         _check_class(thing, "head", ("head", "model"), (), HeadSpec)

@@ -37,7 +37,7 @@ def test_a_text_of_one_chunk_has_full_attention():
     full.double().load_state_dict({name: each for name, each in module.state_dict().items() if "centroids" not in name})
     for length, equal in ((22, True), (23, False)):
         hidden = torch.randn(2, length, WIDTH, dtype=torch.float64)
-        assert torch.allclose(module(hidden), full(hidden)) == equal == module.config.covers(length)
+        assert torch.allclose(module(hidden), full(hidden)) == equal == module.config.lengthening(length).covers
 
 
 def test_one_cluster_leaves_blocks_of_the_text():

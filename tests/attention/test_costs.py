@@ -91,6 +91,6 @@ def test_a_mechanism_that_says_nothing_of_its_field_is_refused() -> None:
 
     with pytest.raises(InputError, match="'other' has no known receptive field; define its depends_on"):
         Other().depends_on(torch.ones(3, dtype=torch.bool))
-    assert Other().reach is None
-    assert Other().covers(1)
-    assert not Other().covers(2)
+    assert Other().reach().left is None
+    assert Other().lengthening(1).covers
+    assert not Other().lengthening(2).covers

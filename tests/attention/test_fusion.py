@@ -252,9 +252,9 @@ def test_an_encoder_shares_its_tables():
 
 
 def test_only_fusion_has_tables_to_share():
-    assert LongformerConfig().build_positions(6) is None
+    assert LongformerConfig().shared_tables() is None
     PoolingformerConfig().build(width=WIDTH, heads=HEADS).share_positions()
-    tables = FusionConfig(relative_span=128, global_buckets=5).build_positions(6)()
+    tables = FusionConfig(relative_span=128, global_buckets=5).make_tables(6)()
     assert (tables.near.shape, tables.far.shape) == ((256, 6), (10, 6))
 
 

@@ -96,7 +96,7 @@ def test_reach_of_the_published_sizes() -> None:
 )
 def test_reach_of_the_published_layouts(layers: int, two_level: range, whole: int) -> None:
     both = replace(PoolingformerConfig(), windows="per_query")
-    stack = [both if layer in two_level else both.first_level() for layer in range(layers)]
+    stack = [both if layer in two_level else both.lengthening().first_level for layer in range(layers)]
     assert reach(stack, length=2 * whole + 11, token=whole + 5)[-1] == (whole, whole)
 
 

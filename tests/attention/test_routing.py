@@ -174,7 +174,7 @@ def test_shares_of_heads_are_whole_and_leave_a_local_one():
     local = RoutingConfig(routing_share=0.0, left_tokens=2, right_tokens=2).build(width=12, heads=3)
     local(torch.randn(1, 9, 12)).sum().backward()
     local.after_step(1)
-    assert RoutingConfig(routing_share=0.0, left_tokens=9, right_tokens=9).covers(10)
+    assert RoutingConfig(routing_share=0.0, left_tokens=9, right_tokens=9).lengthening(10).covers
 
 
 def test_options_of_balanced_clusters_survive_plain_data():

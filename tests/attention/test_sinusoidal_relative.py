@@ -207,8 +207,8 @@ def test_a_source_without_positions_starts_without_any():
     output = module(hidden).square().sum()
     output.backward()
     assert module.position.weight.grad.any()
-    biases = FULL.build_positions(WIDTH, HEADS)
-    assert FULL.start_positions(biases, {"content_bias"}) == set()
+    biases = FULL.shared_tables().build(WIDTH, HEADS)
+    assert FULL.shared_tables().start(biases, {"content_bias"}) == set()
     assert not biases.content_bias.any()
     assert biases.position_bias.any()
 

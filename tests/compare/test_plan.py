@@ -39,7 +39,7 @@ def test_by_hand() -> None:
     assert memory.optimizer == 8 * found.total
     # Two states and two inputs of linear layers, q, k, v and what they gather, the widest; then the input of
     # the last norm.
-    attention = model.config.layer_attention(0).kept(length=1000, width=64, heads=2) // 1000
+    attention = model.config.layer_attention(0).costs(length=1000, width=64, heads=2).saved_activations // 1000
     assert memory.activations == 3000 * 4 * (4 * 64 + attention + 256 + 64)
     assert memory.peak == memory.weights + memory.optimizer + memory.activations + memory.working
 
@@ -112,7 +112,7 @@ def test_what_a_stack_needs_besides_its_blocks() -> None:
         memory_of(planned(stack=stack), choice).activations
         for stack in ("sequential", {"stack": "top_down"}, {"stack": "top_down", "top_down": "none"})
     )
-    above = attention_config("full").kept(length=4, width=64, heads=2) + 4 * (4 * 64 + 256)
+    above = attention_config("full").costs(length=4, width=64, heads=2).saved_activations + 4 * (4 * 64 + 256)
     assert ours - plain == 4 * (2 * above + 5 * 96 * 64 + 2 * 4 * 64)
     assert apart == plain
     # Of one memory of 32 positions in each of two layers: its states, itself and the 96 as one tensor, keys and values.

@@ -57,39 +57,42 @@ def check_dependence(form, is_global):
 def test_without_a_reach_the_other_end_of_a_text_is_seen_however_far_it_is(unbounded_form):
     config, length = unbounded_form.config, 101
     ends = [config.depends_on(one(token, length)).nonzero().flatten() - token for token in (0, length - 1)]
-    assert max(int(field.abs().max()) for field in ends) > length - 1 - config.period  # or what lies a period before it
+    furthest = max(int(field.abs().max()) for field in ends)
+    assert furthest > length - 1 - config.reach().period  # or what lies a period before it
 
 
 def test_reach_is_the_furthest_of_all_places_and_repeats_with_the_period(bounded_form):
     config, length, middle = bounded_form.config, 101, range(35, 65)
+    reach = config.reach()
     fields = {token: config.depends_on(one(token, length)).nonzero().flatten() - token for token in middle}
-    assert (-min(int(field.min()) for field in fields.values())) == config.reach[0]
-    assert max(int(field.max()) for field in fields.values()) == config.reach[1]
-    for token in middle[: -config.period]:
-        assert torch.equal(fields[token], fields[token + config.period])
+    assert (-min(int(field.min()) for field in fields.values())) == reach.left
+    assert max(int(field.max()) for field in fields.values()) == reach.right
+    for token in middle[: -reach.period]:
+        assert torch.equal(fields[token], fields[token + reach.period])
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 6, 11])
 def test_a_covered_text_comes_out_as_under_wider_windows(two_way_form, length):
     config = two_way_form.config
-    assert config.covers(length) or not config.covers(length + 1)
-    wide = config.widened(length)
+    covers = config.lengthening(length).covers
+    assert covers or not config.lengthening(length + 1).covers
+    wide = config.lengthening(length).widened
     module = two_way_form.build()
     other = wide.build(width=WIDTH, heads=HEADS).double()
     other.load_state_dict(module.state_dict())
     hidden = torch.randn(2, length, WIDTH, dtype=torch.float64)
     with torch.no_grad():
         narrow, covered = module(hidden), other(hidden)
-    if config.covers(length):
+    if covers:
         torch.testing.assert_close(narrow, covered, rtol=0, atol=1e-12)
-    if wide.covers(length):  # then still wider ones change nothing
-        assert wide.widened(length) == wide
+    if wide.lengthening(length).covers:  # then still wider ones change nothing
+        assert wide.lengthening(length).widened == wide
 
 
 def test_the_first_level_has_some_of_the_weights_and_is_how_new_levels_start(two_way_form):
     config = two_way_form.config
-    first = config.first_level()
-    assert first.first_level() == first
+    first = config.lengthening().first_level
+    assert first.lengthening().first_level == first
     whole = config.build(width=WIDTH, heads=HEADS).double()
     part = first.build(width=WIDTH, heads=HEADS).double()
     state = whole.state_dict()
@@ -97,7 +100,7 @@ def test_the_first_level_has_some_of_the_weights_and_is_how_new_levels_start(two
     hidden = torch.randn(2, 13, WIDTH, dtype=torch.float64)
     with torch.no_grad():
         same = torch.allclose(whole(hidden), part(hidden), rtol=0, atol=1e-12)
-    assert same != config.starts_active
+    assert same != config.lengthening().starts_active
 
 
 @pytest.mark.parametrize("length", [1, 5, 17])

@@ -16,7 +16,7 @@ def test_what_is_kept_is_what_autograd_saves(name):
     kind = MECHANISMS[name]
     config = kind()
     # Longer than what one dense mask may have, pooled keys included, where tiles begin.
-    length = min(4099, config.longest or 4099)
+    length = min(4099, config.reach().longest or 4099)
     module = config.build(width=WIDTH, heads=HEADS, causal=not kind.bidirectional)
     given = torch.randn(1, length, WIDTH, requires_grad=True) * 1.0
     own = {part.untyped_storage().data_ptr() for part in (given, *module.parameters(), *module.buffers())}
@@ -31,5 +31,6 @@ def test_what_is_kept_is_what_autograd_saves(name):
     with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
         out = module(given)
     assert out.requires_grad
-    says = 4 * config.kept(length=length, width=WIDTH, heads=HEADS, causal=not kind.bidirectional)
+    cost = config.costs(length=length, width=WIDTH, heads=HEADS, causal=not kind.bidirectional)
+    says = 4 * cost.saved_activations
     assert says == pytest.approx(sum(saved.values()), rel=0.25)

@@ -31,7 +31,14 @@ def test_the_settings_are_those_of_the_thesis(kind: str) -> None:
     assert new is not None
     assert [new[key] for key in ("num_hidden_layers", "hidden_size", "num_attention_heads")] == [24, 1024, 16]
     layers = [attention_config(spec) for spec in layer_specs(recipe.model.attention, 24)]
-    assert [layer for layer, spec in enumerate(layers) if spec.first_level() != spec] == [15, 16, 17, 18, 19, 20]
+    assert [layer for layer, spec in enumerate(layers) if spec.lengthening().first_level != spec] == [
+        15,
+        16,
+        17,
+        18,
+        19,
+        20,
+    ]
     assert {spec.left_tokens for spec in layers} == {128}
     attention = layers[15].to_dict()
     assert attention["mechanism"] == kind

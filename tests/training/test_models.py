@@ -36,7 +36,7 @@ SIZES: dict[str, Any] = {
 @pytest.mark.parametrize("kind", ["poolingformer", "fusion"])
 def test_layers_without_the_second_level_keep_the_first(kind: str) -> None:
     two_level = attention_config({"mechanism": kind, "left_tokens": 5, "right_tokens": 7, "pooled_left_tokens": 20})
-    layers = [two_level.first_level(), two_level, two_level.first_level()]
+    layers = [two_level.lengthening().first_level, two_level, two_level.lengthening().first_level]
     config = LongspanConfig(**{**SIZES, "attention": layers})
     assert [config.layer_attention(layer) for layer in range(3)] == layers
     # The levels are there in the weights, and nowhere else.

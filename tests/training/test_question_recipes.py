@@ -40,7 +40,14 @@ def test_each_starts_from_the_pre_training_of_its_kind(name: str) -> None:
     kind = name.removesuffix("-nq")
     assert before.task["name"] == "masked_lm"
     layers = [attention_config(spec) for spec in layer_specs(before.model.attention, 24)]
-    assert [layer for layer, spec in enumerate(layers) if spec.first_level() != spec] == [15, 16, 17, 18, 19, 20]
+    assert [layer for layer, spec in enumerate(layers) if spec.lengthening().first_level != spec] == [
+        15,
+        16,
+        17,
+        18,
+        19,
+        20,
+    ]
     assert layers[15].mechanism == kind
     assert before.model.new is not None
     sizes = [before.model.new[key] for key in ("num_hidden_layers", "hidden_size", "num_attention_heads")]

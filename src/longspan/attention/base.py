@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.parts.costs import AttentionCost
+from longspan.attention.answers import Activations, AttentionCost, Lengthening, Reach, SharedTables
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.errors import InputError
 from longspan.ops.attend.slots import check_slots
@@ -26,10 +26,18 @@ Start = Literal["from_local", "new"]
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionConfig:
-    """Base of every mechanism's configuration: frozen, keyword-only, every field with a default."""
+    """Base of every mechanism's configuration: frozen, keyword-only, every field with a default.
+
+    A new mechanism says five things: its key and fields, `build`, what it sees (`sees_everything` or `depends_on`),
+    `scores_per_token`, and its `source`. Everything else has a default and is said where that is not right.
+    """
 
     mechanism: ClassVar[str]
     """The key under which `MECHANISMS` lists it."""
+    source: ClassVar[str]
+    """Paper and equation."""
+    cost: ClassVar[str] = "see scores_per_token"
+    """Scores per token, as a formula over the fields."""
     bidirectional: ClassVar[bool] = True
     causal: ClassVar[bool] = False
     incremental: ClassVar[bool] = False
@@ -38,23 +46,13 @@ class AttentionConfig:
     """Whether every token sees every token, or in the causal form all up to itself."""
     chooses: ClassVar[bool] = False
     """Whether the states decide what a query sees: `depends_on` is then an upper bound, and rounding can decide too."""
-    cost: ClassVar[str]
-    """Scores per token, as a formula over the fields."""
-    source: ClassVar[str]
-    """Paper and equation."""
-    shared: ClassVar[tuple[str, ...]] = ()
-    """Options on which all layers of an encoder must agree, because they share the tables of `build_positions`."""
-    tables: ClassVar[str] = "relative positions"
-    """What these tables are, in words."""
-    trained: ClassVar[tuple[str, ...]] = ()
-    """Options that trained weights decide, so that a longer model made from them cannot choose others."""
-    prefix_options: ClassVar[Mapping[str, Any]] = {}
-    """Options beside which the causal form reads a source both ways, where it does not by default."""
+    prefix_options: ClassVar[Mapping[str, Any] | None] = None
+    """Options, with the values beside which the causal form reads a source both ways before it writes, by
+    `Tokens.prefix`; `None` where it never does."""
     exempt: ClassVar[Mapping[str, str]] = {}
     """Laws of `tests/contract` that do not apply, each with the reason, which stands in the refusal: `"bidirectional"`,
     `"causal"`, `"state"`, `"globals"`; one of which only the cost speaks, `"linear"`; and `"future"`, of a causal form
     that is what was published and not causal to the bit."""
-
     earlier_defaults: ClassVar[Mapping[str, Any]] = {}
     """Option → what it was, or stood for, up to version 0.2, where that is not its default today: read into folders of
     models that leave it out and were written then."""
@@ -66,50 +64,16 @@ class AttentionConfig:
         """Refuse what is not of its field's type, or outside its limits."""
         check(self)
 
+    # What every mechanism says, besides its key, its fields and its paper: `build`, the scores, and what it sees, by
+    # `sees_everything` or `depends_on`.
+
+    def build(self, *, width: int, heads: int, causal: bool = False) -> Attention:
+        """Make the module: `width` is the model width E, `heads` the number of heads H (E = H·D)."""
+        raise NotImplementedError
+
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         """Mean attention scores per token of `length` real tokens, `global_tokens` of them global: `cost`, counted."""
         raise NotImplementedError
-
-    @property
-    def own_head_width(self) -> int | None:
-        """Width D of a head that is not the model's width over the number of heads: projections are then `(E, H·D)`."""
-        return None
-
-    @property
-    def projections(self) -> tuple[str, ...]:
-        """The linear maps `(E, E)` through which every token passes, one name for each time that it does."""
-        return ("query", "key", "value", "output")
-
-    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """Count the cost of a layer, model width E and H heads, on a text of T tokens.
-
-        A projection costs E² per token and a score 2E in all heads: D each for the product and for the sum over values.
-        """
-        own = self.own_head_width
-        inner = width if own is None else heads * own
-        scores = round(self.scores_per_token(length, causal=causal) * length)
-        return AttentionCost(
-            tokens=length,
-            scores=scores,
-            projections=len(self.projections) * width * inner * length,
-            mixing=2 * inner * scores,
-            pooling=0,
-            weights=heads * scores,
-        )
-
-    @property
-    def copies(self) -> int:
-        """Tensors as large as a projection's output that training keeps besides one for each of `projections`."""
-        return 0
-
-    def kept(self, *, length: int, width: int, heads: int, causal: bool = False) -> int:
-        """Numbers that a layer keeps for the backward pass over a text of T tokens, its input not counted.
-
-        Here queries, keys and values of every level and what they gather; attention weights are computed again.
-        """
-        own = self.own_head_width
-        inner = width if own is None else heads * own
-        return (len(self.projections) + self.copies) * inner * length
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         """The inputs of one layer, with its residual connection, that the `needed` ones of its outputs depend on.
@@ -124,56 +88,52 @@ class AttentionConfig:
             return needed.flip(0).cumsum(0).flip(0) > 0 if causal else needed.any().expand(needed.shape)
         raise InputError(f"attention {self.mechanism!r} has no known receptive field; define its depends_on()")
 
+    # What a mechanism may say besides.
+
     @property
-    def longest(self) -> int | None:
-        """The most real tokens that a text may have; `None` where nothing bounds them."""
+    def own_head_width(self) -> int | None:
+        """Width D of a head that is not the model's width over the number of heads: projections are then `(E, H·D)`."""
         return None
 
-    @property
-    def reach(self) -> tuple[int, int] | None:
-        """How far to the left and to the right one output of one layer depends on its input, without global tokens,
-        wherever it stands; `None` where nothing bounds it."""
+    def activations(self) -> Activations:
+        """What a layer computes for every token."""
+        return Activations()
+
+    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
+        """Count the cost of a layer, model width E and H heads, on a text of T tokens.
+
+        A projection costs E² per token and a score 2E in all heads: D each for the product and for the sum over values.
+        """
+        inner = width if self.own_head_width is None else heads * self.own_head_width
+        scores = round(self.scores_per_token(length, causal=causal) * length)
+        activations = self.activations()
+        return AttentionCost(
+            tokens=length,
+            scores=scores,
+            projections=len(activations.projections) * width * inner * length,
+            mixing=2 * inner * scores,
+            pooling=0,
+            weights=heads * scores,
+            saved_activations=(len(activations.projections) + activations.copies) * inner * length,
+        )
+
+    def reach(self) -> Reach:
+        """How far an output depends on its input, and how long a text may be."""
+        return Reach()
+
+    def lengthening(self, tokens: int = 1) -> Lengthening:
+        """How it relates to mechanisms with the same weights, on texts of so many tokens, which only `covers` and
+        `widened` ask for."""
+        covers = self.sees_everything or tokens <= 1
+        return Lengthening(covers=covers, widened=self, first_level=self, exact=self)
+
+    def shared_tables(self) -> SharedTables | None:
+        """The tables that all layers of an encoder share, `None` if there are none."""
         return None
-
-    @property
-    def dilations(self) -> tuple[int, ...]:
-        """Distance between neighbours of a window, one for all heads or one per head."""
-        return (1,)
-
-    @property
-    def period(self) -> int:
-        """Shifting a text by so many tokens shifts the outputs with it (where `reach` is bounded)."""
-        return 1
-
-    def covers(self, tokens: int) -> bool:
-        """Whether no window ends inside a text of so many tokens, so that wider ones would give the same."""
-        return self.sees_everything or tokens <= 1
-
-    def widened(self, tokens: int) -> Self:
-        """The same mechanism, for the same weights, with windows that cover a text of so many tokens if they can."""
-        return self
-
-    def first_level(self) -> AttentionConfig:
-        """The mechanism without further levels, whose weights are some of its own; itself where it has one level."""
-        return self
-
-    def exact(self) -> AttentionConfig:
-        """What the mechanism approximates, for the same weights; itself where it approximates nothing."""
-        return self
-
-    @property
-    def reads_prefix(self) -> bool:
-        """Whether the causal form can read a source both ways before it writes, by `Tokens.prefix`."""
-        return False
-
-    @property
-    def starts_active(self) -> bool:
-        """Whether further levels, when their weights are new, change the output of the first."""
-        return False
 
     @property
     def idle(self) -> frozenset[str]:
-        """Options that mean nothing beside the values of the others."""
+        """Options that mean nothing beside the values of the others, which `describe` leaves out."""
         return frozenset()
 
     @classmethod
@@ -181,32 +141,13 @@ class AttentionConfig:
         """Options whose default follows the longest input of a model, where `given` ones leave them open."""
         return {}
 
-    def handed_on(self) -> dict[str, Any]:
-        """Options that a layer with trained weights hands on to the one that takes its place in a longer model."""
-        return {}
+    # What follows from these answers.
 
-    def build(self, *, width: int, heads: int, causal: bool = False) -> Attention:
-        """Make the module: `width` is the model width E, `heads` the number of heads H (E = H·D)."""
-        raise NotImplementedError
-
-    def build_positions(self, width: int, heads: int = 1) -> nn.Module | None:
-        """Tables, of relative positions or others, that an encoder of `width` and so many `heads` can share between its
-        layers, `None` if there are none: it calls `share_positions` of each layer's attention, and passes what the
-        module gives, a tuple of tensors, in `Tokens(relative=…)`."""
-        return None
-
-    def start_positions(self, positions: Any, missing: Collection[str]) -> set[str]:
-        """Start those tensors of the shared tables that are `missing` in a source, in place; the names of those that
-        start from others.
-
-        Raises:
-            InputError: they could not start without disturbing what the source has learned.
-        """
-        return set()
-
-    def carry_positions(self, name: str, table: Tensor, source: AttentionConfig) -> Tensor:
-        """A tensor of the shared tables of `source` as the tables of this configuration have it."""
-        return table
+    @property
+    def reads_prefix(self) -> bool:
+        """Whether the causal form can read a source both ways before it writes, by `Tokens.prefix`."""
+        options = self.prefix_options
+        return options is not None and all(getattr(self, name) == value for name, value in options.items())
 
     def describe(self) -> str:
         """The mechanism with the options that differ from its defaults, and its windows."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.attention.answers import AttentionCost, Lengthening
 from longspan.attention.base import Attention, AttentionConfig, State
-from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.counted import CountedAttention
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, real_first
@@ -122,12 +122,10 @@ class BigBirdConfig(AttentionConfig):
         """How many tokens are global by their place."""
         return self.extra_tokens + 2 * self.global_blocks * self.block_tokens
 
-    def covers(self, tokens: int) -> bool:
+    def lengthening(self, tokens: int = 1) -> Lengthening:
         blocks = 1 + self.side_blocks if self.random == "paper" else 5 + 2 * self.random_blocks
-        return tokens <= blocks * self.block_tokens
-
-    def widened(self, tokens: int) -> Self:
-        return replace(self, block_tokens=max(self.block_tokens, tokens))
+        wide = replace(self, block_tokens=max(self.block_tokens, tokens))
+        return replace(super().lengthening(tokens), covers=tokens <= blocks * self.block_tokens, widened=wide)
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from longspan.attention.answers import Activations, Lengthening
 from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, real_first
@@ -65,16 +66,13 @@ class BlockwiseConfig(AttentionConfig):
         pairs = sum(int((sizes * sizes.roll(-shift)).sum()) for shift in shifts)
         return min(float(length), pairs / len(shifts) / length + 2 * global_tokens)
 
-    @property
-    def copies(self) -> int:
-        """Queries, keys, values and what they gather, in the order of the blocks."""
-        return 4
+    def activations(self) -> Activations:
+        """Queries, keys, values and what they gather also in the order of the blocks."""
+        return Activations(copies=4)
 
-    def covers(self, tokens: int) -> bool:
-        return self.blocks_of(tokens) <= 1
-
-    def widened(self, tokens: int) -> Self:
-        return replace(self, block_tokens=max(self.block_tokens, tokens), least_blocks=1)
+    def lengthening(self, tokens: int = 1) -> Lengthening:
+        wide = replace(self, block_tokens=max(self.block_tokens, tokens), least_blocks=1)
+        return replace(super().lengthening(tokens), covers=self.blocks_of(tokens) <= 1, widened=wide)
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         if not needed.any() or (is_global is not None and bool((needed & is_global).any())):

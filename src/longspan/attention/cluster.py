@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from longspan.attention.answers import Activations, AttentionCost, Lengthening
 from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.centroids import CentroidAttention, normal
-from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.tokens import Tokens, in_order, rearranged
 from longspan.attention.parts.windows import pairs_within
 from longspan.ops.attend import attend
@@ -63,16 +63,17 @@ class ClusterConfig(AttentionConfig):
             pairs += (2 * sides * size + last + size) * (last - size)
         return min(float(length), pairs / max(length, 1) + 2 * global_tokens)
 
-    @property
-    def copies(self) -> int:
-        """The sorted states, and what is gathered in their order."""
-        return 2
+    def activations(self) -> Activations:
+        """The sorted states, and what is gathered in their order, besides."""
+        return Activations(copies=2)
 
     def covers(self, tokens: int) -> bool:
+        """Whether a chunk and its neighbours on one side hold a text of so many tokens."""
         return tokens <= self.chunk_tokens * (1 + self.side_chunks)
 
-    def widened(self, tokens: int) -> Self:
-        return replace(self, chunk_tokens=max(self.chunk_tokens, tokens))
+    def lengthening(self, tokens: int = 1) -> Lengthening:
+        wide = replace(self, chunk_tokens=max(self.chunk_tokens, tokens))
+        return replace(super().lengthening(tokens), covers=self.covers(tokens), widened=wide)
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
         """The products of states and centroids are part of `mixing`."""

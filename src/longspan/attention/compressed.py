@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longspan.attention.answers import AttentionCost, Lengthening
 from longspan.attention.base import AttentionConfig, State
-from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, in_order, real_first, undone
 from longspan.ops.attend import attend
@@ -70,8 +70,8 @@ class CompressedConfig(AttentionConfig):
         complete = (last + 1) // self.stride * self.stride
         return needed | (torch.arange(len(needed)) < complete)
 
-    def covers(self, tokens: int) -> bool:
-        return True
+    def lengthening(self, tokens: int = 1) -> Lengthening:
+        return replace(super().lengthening(tokens), covers=True)
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> CompressedAttention:
         return CompressedAttention(self, width=width, heads=heads, causal=causal)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from torch import Tensor
 
+from longspan.attention.answers import Lengthening
 from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
@@ -51,11 +52,10 @@ class ExplicitSparseConfig(AttentionConfig):
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         return (length + 1) / 2 if causal else float(length)
 
-    def covers(self, tokens: int) -> bool:
-        return tokens <= max(1, self.top_k) or self.top_fraction == 1
-
-    def widened(self, tokens: int) -> Self:
-        return replace(self, top_k=max(self.top_k, tokens))
+    def lengthening(self, tokens: int = 1) -> Lengthening:
+        covers = tokens <= max(1, self.top_k) or self.top_fraction == 1
+        wide = replace(self, top_k=max(self.top_k, tokens))
+        return replace(super().lengthening(tokens), covers=covers, widened=wide)
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         """All that may be kept: which keys are, their scores decide."""

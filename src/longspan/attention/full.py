@@ -31,11 +31,8 @@ class FullConfig(RelativeConfig):
     cost: ClassVar[str] = "T (causal: (T + 1) / 2)"
     source: ClassVar[str] = "Vaswani et al. 2017, arXiv 1706.03762, equation 1"
     exempt: ClassVar[Mapping[str, str]] = {"linear": "every token sees every token"}
-
-    @property
-    def reads_prefix(self) -> bool:
-        """Relative positions of the causal form know only the distances to what came before."""
-        return self.positions == "none"
+    # Relative positions of the causal form know only the distances to what came before.
+    prefix_options: ClassVar[Mapping[str, Any] | None] = {"positions": "none"}
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         return (length + 1) / 2 if causal else float(length)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longspan.attention.answers import AttentionCost, Lengthening, SharedTables
 from longspan.attention.base import AttentionConfig, Start
-from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, bucket_middles, near_row
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
@@ -47,9 +47,6 @@ class FusionConfig(PoolingformerConfig):
 
     mechanism: ClassVar[str] = "fusion"
     source: ClassVar[str] = "He et al. 2020, DeBERTa, arXiv 2006.03654, equation 4; level 2: Poolingformer"
-
-    shared: ClassVar[tuple[str, ...]] = (*_OF_THE_TABLE, "global_buckets", "global_span")
-    trained: ClassVar[tuple[str, ...]] = (*_OF_THE_TABLE, "tie_position_projections")
 
     separate_global_projections: bool = False
     two_level: bool = True
@@ -103,8 +100,8 @@ class FusionConfig(PoolingformerConfig):
         rows = min(offsets, 2 * self.near_rows)
         return replace(cost, projections=cost.projections + 2 * rows * width**2, mixing=cost.mixing + 2 * width * pairs)
 
-    def first_level(self) -> AttentionConfig:
-        return replace(self, two_level=False)
+    def lengthening(self, tokens: int = 1) -> Lengthening:
+        return replace(super().lengthening(tokens), first_level=replace(self, two_level=False))
 
     @classmethod
     def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -112,14 +109,22 @@ class FusionConfig(PoolingformerConfig):
         buckets = given.get("global_buckets", cls.global_buckets)
         return {"global_span": max(tokens, buckets) if isinstance(buckets, int) else tokens}
 
-    def handed_on(self) -> dict[str, Any]:
-        """What belongs to the table, and default windows that it can serve."""
+    def shared_tables(self) -> SharedTables:
+        """What is handed on belongs to the table of the window, with default windows that it can serve."""
         most = self.widest_window
         sides = {name: getattr(type(self), name) for name in ("left_tokens", "right_tokens")}
         sides = {name: side if most is None else min(side, most) for name, side in sides.items()}
-        return {name: getattr(self, name) for name in (*self.trained, "p2c_index", "position_dropout")} | sides
+        trained = (*_OF_THE_TABLE, "tie_position_projections")
+        return SharedTables(
+            build=self.make_tables,
+            agreed=(*_OF_THE_TABLE, "global_buckets", "global_span"),
+            trained=trained,
+            handed_on={name: getattr(self, name) for name in (*trained, "p2c_index", "position_dropout")} | sides,
+            start=self._start_tables,
+            carry=self._carry_tables,
+        )
 
-    def start_positions(self, positions: RelativePositions, missing: Collection[str]) -> set[str]:
+    def _start_tables(self, positions: RelativePositions, missing: Collection[str]) -> set[str]:
         """The table of global pairs starts from that of the window, each row at the middle of its bucket."""
         if "near.weight" in missing and self.tie_position_projections:
             raise InputError(
@@ -131,7 +136,7 @@ class FusionConfig(PoolingformerConfig):
         positions.copy_to_buckets(self.global_span)
         return {"far.weight"}
 
-    def carry_positions(self, name: str, table: Tensor, source: AttentionConfig) -> Tensor:
+    def _carry_tables(self, name: str, table: Tensor, source: AttentionConfig) -> Tensor:
         """Other buckets of global pairs take over what the old ones had learned at the middles of their distances."""
         assert isinstance(source, FusionConfig)
         same = (source.global_buckets, source.global_span) == (self.global_buckets, self.global_span)
@@ -140,7 +145,7 @@ class FusionConfig(PoolingformerConfig):
         middles = bucket_middles(self.global_buckets, self.global_span).to(table.device)
         return table[bucket(middles, source.global_buckets, source.global_span)]
 
-    def build_positions(self, width: int, heads: int = 1) -> RelativePositions:
+    def make_tables(self, width: int, heads: int = 1) -> RelativePositions:
         return RelativePositions(
             self.relative_span,
             width,
@@ -168,7 +173,7 @@ class FusionAttention(PoolingformerAttention):
     def add_weights(self) -> None:
         super().add_weights()
         width, self.scale = self.width, (3 * self.head_width) ** -0.5
-        self.positions = self.config.build_positions(width)
+        self.positions = self.config.make_tables(width)
         if not self.config.tie_position_projections:
             self.position_key = nn.Linear(width, width, bias=False)
             self.position_query = nn.Linear(width, width)

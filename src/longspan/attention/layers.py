@@ -123,24 +123,26 @@ def parse_layers(given: Any, layers: int) -> list[int]:
 
 def check_shared_tables(configs: Sequence[AttentionConfig]) -> None:
     """Raise `InputError` where layers that share tables ask for different ones."""
-    sharing = [(layer, config) for layer, config in enumerate(configs) if config.shared]
-    for layer, config in sharing[1:]:
-        first_layer, first = sharing[0]
-        for name in ("mechanism", *first.shared):
+    shared = [(layer, config, config.shared_tables()) for layer, config in enumerate(configs)]
+    sharing = [(layer, config, tables) for layer, config, tables in shared if tables is not None]
+    for layer, config, _ in sharing[1:]:
+        first_layer, first, tables = sharing[0]
+        for name in ("mechanism", *tables.agreed):
             asked, has = getattr(config, name, None), getattr(first, name)
             if asked != has:
                 raise InputError(
                     f"attention of layer {layer} has {name}={asked}, that of layer {first_layer} has {has}; all "
-                    f"{first.mechanism} layers share one table of {first.tables}, so give them the same"
+                    f"{first.mechanism} layers share one table of {tables.what}, so give them the same"
                 )
 
 
 def check_longest(configs: Sequence[AttentionConfig], tokens: int) -> None:
     """Raise `InputError` where a layer cannot take the `tokens` of the longest input of its model."""
     for layer, config in enumerate(configs):
-        if config.longest is not None and config.longest < tokens:
+        longest = config.reach().longest
+        if longest is not None and longest < tokens:
             raise InputError(
-                f"attention of layer {layer} takes at most {config.longest} tokens, fewer than "
+                f"attention of layer {layer} takes at most {longest} tokens, fewer than "
                 f"max_position_embeddings={tokens}; give {config.describe()} a longer maximum, or the model a shorter "
                 "one"
             )

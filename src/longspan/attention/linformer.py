@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from longspan.attention.answers import Activations, AttentionCost, Reach, SharedTables
 from longspan.attention.base import AttentionConfig, State
-from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.length_tables import LengthTables
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, in_order, real_first
@@ -21,6 +21,9 @@ from longspan.ops.attend.reference import dense_weights
 from longspan.ops.tiles.block_pools import block_mask, block_shares, pool_blocks
 from longspan.patterns import Full
 from longspan.settings import Count, Seed
+
+TRAINED = ("slots", "max_tokens", "projection", "seed")
+"""Options that trained tables decide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +55,6 @@ class LinformerConfig(AttentionConfig):
         "causal": "a slot holds tokens of the whole text, later ones too",
         "state": "it has no causal form",
     }
-    tables: ClassVar[str] = "projections along the length"
-    trained: ClassVar[tuple[str, ...]] = ("slots", "max_tokens", "projection", "seed")
 
     slots: Count = 256
     max_tokens: Count = 4096
@@ -99,13 +100,11 @@ class LinformerConfig(AttentionConfig):
     def shared(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return (*self.trained, "sharing") if self.sharing == "layerwise" and self.has_tables else ()
 
-    @property
-    def longest(self) -> int:
-        return self.max_tokens
+    def reach(self) -> Reach:
+        return Reach(longest=self.max_tokens)
 
-    @property
-    def projections(self) -> tuple[str, ...]:
-        return ("query", "output") if self.compress_input else super().projections
+    def activations(self) -> Activations:
+        return Activations(projections=("query", "output")) if self.compress_input else Activations()
 
     @property
     def idle(self) -> frozenset[str]:
@@ -115,9 +114,6 @@ class LinformerConfig(AttentionConfig):
     @classmethod
     def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:
         return {"max_tokens": tokens}
-
-    def handed_on(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in (*self.trained, "sharing", "compress_input")}
 
     def slots_of(self, length: int) -> int:
         """Slots of a text of so many tokens."""
@@ -133,15 +129,23 @@ class LinformerConfig(AttentionConfig):
         each = (length if self.pools else slots * length) * width
         projected = 2 * slots * width**2 if self.compress_input else 0
         times = 1 if self.compresses_once else 2
-        return replace(cost, pooling=times * each, projections=cost.projections + projected)
+        return replace(
+            cost,
+            pooling=times * each,
+            projections=cost.projections + projected,
+            saved_activations=cost.saved_activations + cost.weights,  # few, so that they are saved too
+        )
 
-    def kept(self, *, length: int, width: int, heads: int, causal: bool = False) -> int:
-        """The weights too: they are few."""
-        kept = super().kept(length=length, width=width, heads=heads, causal=causal)
-        return kept + self.costs(length=length, width=width, heads=heads, causal=causal).weights
-
-    def build_positions(self, width: int, heads: int = 1) -> LengthTables | None:
-        return self.make_tables(heads=1) if self.shared else None
+    def shared_tables(self) -> SharedTables | None:
+        if self.sharing != "layerwise" or not self.has_tables:
+            return None
+        return SharedTables(
+            build=lambda width, heads: self.make_tables(heads=1),
+            agreed=(*TRAINED, "sharing"),
+            trained=TRAINED,
+            handed_on={name: getattr(self, name) for name in (*TRAINED, "sharing", "compress_input")},
+            what="projections along the length",
+        )
 
     def make_tables(self, *, heads: int, head_width: int = 1) -> LengthTables:
         """What is learned or drawn for one layer, or for all."""
@@ -177,7 +181,7 @@ class LinformerAttention(ProjectedAttention):
 
     def share_positions(self) -> None:
         """Give up the module's own tables, if it is one of those that share them."""
-        if self.config.shared:
+        if self.config.shared_tables() is not None:
             self.tables = None
 
     def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
@@ -260,7 +264,7 @@ class LinformerAttention(ProjectedAttention):
         config = self.config
         if not config.has_tables:
             return None, None
-        if not config.shared or tokens.relative is None:
+        if config.shared_tables() is None or tokens.relative is None:
             if self.tables is None:
                 raise InputError(
                     "relative=None of Tokens leaves this layer without the projection along the length, which its "

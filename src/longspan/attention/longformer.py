@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar
 
+from longspan.attention.answers import Lengthening
 from longspan.attention.parts.sinusoidal_relative import RelativeAttention, RelativeConfig
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.attention.parts.windows import WindowedConfig
@@ -48,8 +49,9 @@ class LongformerConfig(RelativeConfig, WindowedConfig):  # pyright: ignore[repor
     def dilations(self) -> tuple[int, ...]:
         return self.dilation if isinstance(self.dilation, tuple) else (self.dilation,)
 
-    def widened(self, tokens: int) -> Self:
-        return replace(super().widened(tokens), dilation=1)
+    def lengthening(self, tokens: int = 1) -> Lengthening:
+        answer = super().lengthening(tokens)
+        return replace(answer, widened=replace(answer.widened, dilation=1))
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> LongformerAttention:
         return LongformerAttention(self, width=width, heads=heads, causal=causal)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from longspan.attention.base import AttentionConfig
+from longspan.attention.answers import Lengthening
 from longspan.attention.full import FullConfig
 from longspan.attention.parts.kernel import KernelAttention, KernelConfig
 from longspan.errors import InputError
@@ -75,8 +75,9 @@ class PerformerConfig(KernelConfig):
     def feature_cost(self, head_width: int) -> int:
         return self.feature_count(head_width) * head_width
 
-    def exact(self) -> AttentionConfig:
-        return FullConfig(dropout=self.dropout) if self.kernel == "softmax" else self
+    def lengthening(self, tokens: int = 1) -> Lengthening:
+        exact = FullConfig(dropout=self.dropout) if self.kernel == "softmax" else self
+        return replace(super().lengthening(tokens), exact=exact)
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> PerformerAttention:
         return PerformerAttention(self, width=width, heads=heads, causal=causal)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import AttentionConfig, State
+from longspan.attention.answers import Activations, AttentionCost, Lengthening, Reach
+from longspan.attention.base import State
 from longspan.attention.longformer import LongformerConfig
-from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.tokens import Tokens, in_order, undone
 from longspan.attention.parts.windowed import WindowedAttention
 from longspan.attention.parts.windows import WindowedConfig, pairs_within, shifted
@@ -80,18 +80,14 @@ class PoolingformerConfig(WindowedConfig):
                 f"{self.pooled_right_tokens} tokens; widen the window or shorten the kernel"
             )
 
-    @property
-    def projections(self) -> tuple[str, ...]:
+    def activations(self) -> Activations:
+        """With a second level, its projections, what it gathers, and the sum of both besides."""
+        first = super().activations()
         if not self.has_pools:
-            return super().projections
+            return first
         # Tied ones save weights, but no work.
         second = tuple(f"{'' if self.tie_levels else 'pooled_'}{name}" for name in ("query", "key", "value"))
-        return super().projections + second
-
-    @property
-    def copies(self) -> int:
-        """What the second level gathers, and the sum of both."""
-        return 2 if self.has_pools else 0
+        return Activations(projections=first.projections + second, copies=2)
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         return sum(self.level_scores(length, global_tokens=global_tokens))
@@ -148,37 +144,33 @@ class PoolingformerConfig(WindowedConfig):
         before = self.kernel // 2
         return shifted(centres, -before, self.kernel - 1 - before)
 
-    @property
-    def reach(self) -> tuple[int, int] | None:
+    def reach(self) -> Reach:
         if not self.has_pools:
-            return super().reach
+            return super().reach()
         (left, right), after = self.centre_reach, self.kernel - 1 - self.kernel // 2
         if self.windows == "per_query":  # the last centre need not lie at the window's end
             right -= (left + right) % self.stride
-        return self.left_tokens + self.pooled_left_tokens, self.right_tokens + max(0, right + after)
+        return Reach(
+            left=self.left_tokens + self.pooled_left_tokens,
+            right=self.right_tokens + max(0, right + after),
+            period=self.stride if self.windows == "shared" else 1,
+        )
 
-    @property
-    def period(self) -> int:
-        return self.stride if self.has_pools and self.windows == "shared" else 1
-
-    def covers(self, tokens: int) -> bool:
-        return super().covers(tokens) and (not self.has_pools or min(self.centre_reach) >= tokens - 1)
-
-    def widened(self, tokens: int) -> Self:
-        side = tokens + self.kernel
-        wide = super().widened(tokens)
-        if not self.has_pools or min(self.centre_reach) >= tokens - 1:
-            return wide
-        sides = {name: max(getattr(self, name), side) for name in ("pooled_left_tokens", "pooled_right_tokens")}
-        return replace(wide, **sides)
-
-    def first_level(self) -> AttentionConfig:
+    def lengthening(self, tokens: int = 1) -> Lengthening:
+        answer = super().lengthening(tokens)
+        pools_cover = not self.has_pools or min(self.centre_reach) >= tokens - 1
+        wide = answer.widened
+        if not pools_cover:
+            names = ("pooled_left_tokens", "pooled_right_tokens")
+            wide = replace(wide, **{name: max(getattr(self, name), tokens + self.kernel) for name in names})
         names = ("left_tokens", "right_tokens", "separate_global_projections", "dropout")
-        return LongformerConfig(**{name: getattr(self, name) for name in names})
-
-    @property
-    def starts_active(self) -> bool:
-        return self.has_pools and (self.init != "zero_value" or self.tie_levels)
+        return replace(
+            answer,
+            covers=answer.covers and pools_cover,
+            widened=wide,
+            first_level=LongformerConfig(**{name: getattr(self, name) for name in names}),
+            starts_active=self.has_pools and (self.init != "zero_value" or self.tie_levels),
+        )
 
     @property
     def idle(self) -> frozenset[str]:

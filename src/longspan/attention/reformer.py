@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import lcm, prod
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from longspan.attention.answers import Activations, AttentionCost, Lengthening
 from longspan.attention.base import AttentionConfig, State
-from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.hashed import HashedAttention, Vectors
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
@@ -149,10 +149,9 @@ class ReformerConfig(AttentionConfig):
         """Those of full chunks, of which a bucket's last one is not."""
         return min(float(length), self.hashes * self.seen_chunks(causal) * float(self.chunk_tokens))
 
-    @property
-    def projections(self) -> tuple[str, ...]:
-        """No key: the query is one."""
-        return ("query", "key", "value", "output") if self.local else ("query", "value", "output")
+    def activations(self) -> Activations:
+        """No key where tokens are hashed: the query is one."""
+        return Activations() if self.local else Activations(projections=("query", "value", "output"))
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
         """Hashing multiplies every query by the directions of each round: half as many as there are buckets, or about
@@ -194,17 +193,15 @@ class ReformerConfig(AttentionConfig):
             return needed.flip(0).cumsum(0).flip(0) > 0
         return needed.any().expand(needed.shape)
 
-    def covers(self, tokens: int) -> bool:
+    def lengthening(self, tokens: int = 1) -> Lengthening:
         if self.chunks == "published":
-            return tokens <= 1 or self.padded(tokens) <= self.chunk_tokens
-        one = self.local or self.buckets == 1 or (self.buckets is None and tokens <= self.bucket_tokens)
-        return tokens <= 1 or (one and tokens <= self.chunk_tokens)
-
-    def widened(self, tokens: int) -> Self:
-        if self.covers(tokens):
-            return self
+            covers = tokens <= 1 or self.padded(tokens) <= self.chunk_tokens
+        else:
+            one = self.local or self.buckets == 1 or (self.buckets is None and tokens <= self.bucket_tokens)
+            covers = tokens <= 1 or (one and tokens <= self.chunk_tokens)
         sizes = {name: max(getattr(self, name), tokens) for name in ("chunk_tokens", "bucket_tokens")}
-        return replace(self, **sizes, buckets=None if self.buckets is None else 1, beside_tokens=None)
+        wide = replace(self, **sizes, buckets=None if self.buckets is None else 1, beside_tokens=None)
+        return replace(super().lengthening(tokens), covers=covers, widened=self if covers else wide)
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> ReformerAttention:
         return ReformerAttention(self, width=width, heads=heads, causal=causal)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from longspan.attention.answers import AttentionCost, Lengthening
 from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.centroids import CentroidAttention, normal
-from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windows import pairs_within
 from longspan.errors import InputError
@@ -93,15 +93,13 @@ class RoutingConfig(AttentionConfig):
     def idle(self) -> frozenset[str]:
         return frozenset({"cluster_tokens"} if self.selection == "balanced" else ())
 
-    def covers(self, tokens: int) -> bool:
+    def lengthening(self, tokens: int = 1) -> Lengthening:
         sides = [self.left_tokens, self.right_tokens]
         if self.selection == "nearest" and self.routing_share:
             sides.append(self.cluster_tokens)
-        return tokens <= 1 or min(sides) >= tokens - 1
-
-    def widened(self, tokens: int) -> Self:
+        covers = tokens <= 1 or min(sides) >= tokens - 1
         wide = {name: max(getattr(self, name), tokens) for name in ("left_tokens", "right_tokens", "cluster_tokens")}
-        return replace(self, **wide)
+        return replace(super().lengthening(tokens), covers=covers, widened=replace(self, **wide))
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         """Counted for clusters of equal size; those with centroids are not among them."""
@@ -127,12 +125,8 @@ class RoutingConfig(AttentionConfig):
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         times = 2 if self.selection == "balanced" and not causal else 1
         products = times * round(self.routing_share * heads) * (width // heads) * self.clusters * length
-        return replace(cost, mixing=cost.mixing + products)
-
-    def kept(self, *, length: int, width: int, heads: int, causal: bool = False) -> int:
-        """Scores and weights within the clusters too."""
-        kept = super().kept(length=length, width=width, heads=heads, causal=causal)
-        return kept + 2 * self.costs(length=length, width=width, heads=heads, causal=causal).weights
+        saved = cost.saved_activations + 2 * cost.weights  # scores and weights within the clusters too
+        return replace(cost, mixing=cost.mixing + products, saved_activations=saved)
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         if not causal or self.causal_form == "published":

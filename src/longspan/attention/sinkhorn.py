@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longspan.attention.answers import AttentionCost, Lengthening
 from longspan.attention.base import AttentionConfig, State
-from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, real_first, undone
 from longspan.errors import InputError
@@ -70,7 +70,7 @@ class SinkhornConfig(AttentionConfig):
     }
 
     earlier_defaults: ClassVar[Mapping[str, Any]] = {"first_normalized": "columns"}
-    prefix_options: ClassVar[Mapping[str, Any]] = {"target_attention": "full"}
+    prefix_options: ClassVar[Mapping[str, Any] | None] = {"target_attention": "full"}
 
     block_tokens: Count = 64
     sort_net: Literal["bilinear", "linear", "mlp"] = "bilinear"
@@ -81,10 +81,6 @@ class SinkhornConfig(AttentionConfig):
     noise: Annotated[float, Range(0, 1000)] = 1.0
     hard_sort: bool = False
     target_attention: Literal["sorted", "full"] = "sorted"
-
-    @property
-    def reads_prefix(self) -> bool:
-        return self.target_attention == "full"
 
     @property
     def idle(self) -> frozenset[str]:
@@ -120,11 +116,9 @@ class SinkhornConfig(AttentionConfig):
             return needed.any().expand(needed.shape)
         return needed.flip(0).cumsum(0).flip(0) > 0
 
-    def covers(self, tokens: int) -> bool:
-        return tokens <= self.block_tokens
-
-    def widened(self, tokens: int) -> Self:
-        return replace(self, block_tokens=max(self.block_tokens, tokens))
+    def lengthening(self, tokens: int = 1) -> Lengthening:
+        wide = replace(self, block_tokens=max(self.block_tokens, tokens))
+        return replace(super().lengthening(tokens), covers=tokens <= self.block_tokens, widened=wide)
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> SinkhornAttention:
         return SinkhornAttention(self, width=width, heads=heads, causal=causal)

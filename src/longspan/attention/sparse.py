@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from longspan.attention.answers import Activations, Lengthening, Reach
 from longspan.attention.base import AttentionConfig
 from longspan.attention.parts.counted import CountedAttention
 from longspan.attention.parts.windows import pairs_within, shifted
@@ -66,19 +67,17 @@ class SparseConfig(AttentionConfig):
                 f"stride={self.stride}; give at most {self.stride // self.summary_tokens}"
             )
 
-    @property
-    def copies(self) -> int:
-        """What the second set of keys gives."""
-        return 1 if self.heads == "merged" else 0
+    def activations(self) -> Activations:
+        """What the second set of keys gives, besides."""
+        return Activations(copies=1 if self.heads == "merged" else 0)
 
     @property
     def parts(self) -> int:
         """How many patterns heads take in turns."""
         return 1 if self.heads == "merged" else 2 if self.kind == "strided" else self.sub_blocks
 
-    @property
-    def period(self) -> int:
-        return self.stride
+    def reach(self) -> Reach:
+        return Reach(period=self.stride)
 
     @property
     def idle(self) -> frozenset[str]:
@@ -91,11 +90,10 @@ class SparseConfig(AttentionConfig):
         stride = 1 << max(0, round(tokens**0.5).bit_length() - 1)
         return {"stride": stride} if stride > cls.stride else {}
 
-    def covers(self, tokens: int) -> bool:
-        return tokens <= (1 if self.kind == "strided" and self.heads == "per_head" else self.stride)
-
-    def widened(self, tokens: int) -> Self:
-        return replace(self, stride=max(self.stride, tokens))
+    def lengthening(self, tokens: int = 1) -> Lengthening:
+        covers = tokens <= (1 if self.kind == "strided" and self.heads == "per_head" else self.stride)
+        wide = replace(self, stride=max(self.stride, tokens))
+        return replace(super().lengthening(tokens), covers=covers, widened=wide)
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         """Edges are counted. With globals, every query sees them and they see every key; a global that is seen anyway

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longspan.attention.answers import Activations, AttentionCost, Reach
 from longspan.attention.base import AttentionConfig, State
 from longspan.attention.full import EveryToken
-from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.places import Places
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
@@ -65,10 +65,8 @@ class SynthesizerConfig(AttentionConfig):
         if not self.members or len(set(self.members)) < len(self.members):
             raise InputError(f"members={self.members} must name at least one source of scores, and each of them once")
 
-    @property
-    def longest(self) -> int:
-        """The most real tokens of a text."""
-        return self.max_tokens
+    def reach(self) -> Reach:
+        return Reach(longest=self.max_tokens)
 
     @property
     def factors(self) -> tuple[int, int]:
@@ -81,10 +79,11 @@ class SynthesizerConfig(AttentionConfig):
         belongs = {"rank": "factorised_random", "tile_tokens": "factorised_dense", "seed": "fixed_random"}
         return frozenset(name for name, member in belongs.items() if member not in self.members)
 
-    @property
-    def projections(self) -> tuple[str, ...]:
+    def activations(self) -> Activations:
+        """Predicted scores have a hidden layer, before and behind its activation, and its product."""
         own = {"vanilla": ("query", "key"), "dense": ("dense",), "factorised_dense": ("tiled", "repeated")}
-        return ("value", "output", *(name for member in self.members for name in own.get(member, ())))
+        names = ("value", "output", *(name for member in self.members for name in own.get(member, ())))
+        return Activations(projections=names, copies=3 if "dense" in self.members else 0)
 
     @classmethod
     def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,11 +102,6 @@ class SynthesizerConfig(AttentionConfig):
         if "factorised_dense" in self.members:
             mixing += width * sum(self.factors) * length
         return replace(cost, mixing=mixing)
-
-    @property
-    def copies(self) -> int:
-        """The hidden layer of predicted scores, before and behind its activation, and its product."""
-        return 3 if "dense" in self.members else 0
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> SynthesizerAttention:
         return SynthesizerAttention(self, width=width, heads=heads, causal=causal)
@@ -132,7 +126,7 @@ class SynthesizerAttention(EveryToken):
         super().__init__(config, width=width, heads=heads, causal=causal)
         if "vanilla" not in config.members:
             del self.query, self.key
-        for name in config.projections:
+        for name in config.activations().projections:
             if not hasattr(self, name):
                 self.add_module(name, nn.Linear(width, width))
         for name, shape in self._shapes().items():
@@ -164,7 +158,7 @@ class SynthesizerAttention(EveryToken):
     def init_extra_weights(self, std: float = 0.02) -> None:
         """Predicted scores start near 0, as the model's matrices do, those of tables with variance 1, shares equal."""
         super().init_extra_weights(std)
-        for name in set(self.config.projections) & {"dense", "tiled", "repeated"}:
+        for name in set(self.config.activations().projections) & {"dense", "tiled", "repeated"}:
             nn.init.normal_(getattr(self, name).weight, std=std)
             nn.init.zeros_(getattr(self, name).bias)
         for name in self._shapes():

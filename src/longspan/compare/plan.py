@@ -2,7 +2,7 @@
 
 Weights, gradients and the two states of AdamW are counted on a model without storage; what training keeps of each
 block is its residual states, the inputs of its linear layers, the widest tensor of its feed-forward layer, and what its
-attention says of itself (`AttentionConfig.kept`).
+attention says of itself (`AttentionConfig.costs`).
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class _Layers:
     def attention(self, spec: Any, length: int) -> int:
         """Of one layer of a mechanism over a text of so many tokens."""
         sizes = {"width": self.width, "heads": self.config.num_attention_heads}
-        return self.number * self.choice.batch * spec.kept(length=length, **sizes)
+        return self.number * self.choice.batch * spec.costs(length=length, **sizes).saved_activations
 
     def block(self, spec: Any, length: int) -> int:
         """Kept of a block: two residual states, the inputs of attention and feed-forward layer, its widest tensor."""

@@ -55,7 +55,7 @@ class Stopwatch:
         """Seconds per multiply-add of a block, measured once for each kind of block."""
         key = (spec, config.hidden_size, config.intermediate_size, choice.precision, train)
         if key not in self.rates:
-            length = min(choice.tokens, SAMPLE, spec.longest or SAMPLE)
+            length = min(choice.tokens, SAMPLE, spec.reach().longest or SAMPLE)
             self.rates[key] = self._block(config, spec, choice, length, train) / block_work(config, spec, length)
         return self.rates[key]
 

@@ -132,10 +132,12 @@ def _shared_positions(layers: nn.Module) -> nn.Module | None:
     layers. The configuration has checked that they ask for equal tables."""
     shared = None
     for attention in (module for module in layers.modules() if isinstance(module, Attention)):
-        tables = attention.config.build_positions(attention.width, attention.heads)
+        tables = attention.config.shared_tables()
         if tables is not None:
             attention.share_positions()
-            shared = shared or tables
+            # For every layer, though one is enough: weights that are drawn later depend on it.
+            built = tables.build(attention.width, attention.heads)
+            shared = shared or built
     return shared
 
 

@@ -57,7 +57,7 @@ class LongspanForPrefixLM(DecoderOnly):
         for layer in range(config.num_hidden_layers):
             mechanism = config.layer_attention(layer)
             if not mechanism.reads_prefix:
-                able = [kind(**kind.prefix_options) for kind in MECHANISMS.values()]
+                able = [kind(**(kind.prefix_options or {})) for kind in MECHANISMS.values()]
                 raise InputError(
                     f"attention of layer {layer} is {mechanism.describe()}, which does not read a source both ways "
                     "before it writes; choose one that does, with such options: "

@@ -34,11 +34,11 @@ def reach_of(config: ModelFields) -> tuple[int, int] | None:
         return None
     reach, step = 0, 1
     for layer in range(config.num_hidden_layers):
-        attention = config.layer_attention(layer)
-        if attention.reach is None:
+        own = config.layer_attention(layer).reach()
+        if own.left is None or own.right is None:
             return None
-        reach += max(attention.reach)
-        step = math.lcm(step, attention.period)
+        reach += max(own.left, own.right)
+        step = math.lcm(step, own.period)
     return reach, step
 
 

@@ -117,17 +117,19 @@ def _shapes(task: Any, config: Any) -> dict[str, tuple[int, ...]]:
 
 def _check_reach(stage: str, layer: int, attention: Any, before: Any, length: int) -> None:
     """Refuse dilation that leaves only a token itself, and wider windows that show nothing more of such a text."""
-    if max(attention.dilations) >= length > 1:
+    reach = attention.reach()
+    if max(reach.dilations) >= length > 1:
         raise InputError(
-            f"{stage} has dilation={max(attention.dilations)} in layer {layer}, so that some heads see no token but "
+            f"{stage} has dilation={max(reach.dilations)} in layer {layer}, so that some heads see no token but "
             f"their own in task.max_tokens={length}; lower it, or raise task.max_tokens"
         )
-    if before is None or before.reach is None or attention.reach is None or attention.reach[0] <= before.reach[0]:
+    earlier = None if before is None else before.reach()
+    if earlier is None or earlier.left is None or reach.left is None or reach.left <= earlier.left:
         return
     pairs = [each.scores_per_token(length, causal=True) for each in (before, attention)]
     if pairs[0] == pairs[1]:
         raise InputError(
-            f"{stage} widens the window of layer {layer} from {before.reach[0]} to {attention.reach[0]} tokens, but a "
+            f"{stage} widens the window of layer {layer} from {earlier.left} to {reach.left} tokens, but a "
             f"text of task.max_tokens={length} has no more to show; raise task.max_tokens in the same stage, or leave "
             "the window"
         )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
+from longspan.attention.answers import AttentionCost
 from longspan.attention.base import AttentionConfig, State
-from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.kernels.linear import attend_linear, linear_weights
@@ -40,12 +40,8 @@ class KernelConfig(AttentionConfig):
         cost = super().costs(length=length, width=width, heads=heads, causal=causal)
         head_width = width // heads
         each = self.feature_count(head_width) * (2 * head_width + 1) + 2 * self.feature_cost(head_width)
-        return replace(cost, mixing=heads * each * length)
-
-    def kept(self, *, length: int, width: int, heads: int, causal: bool = False) -> int:
-        """The features of queries and keys too."""
-        kept = super().kept(length=length, width=width, heads=heads, causal=causal)
-        return kept + 2 * heads * self.feature_count(width // heads) * length
+        features = 2 * heads * self.feature_count(head_width) * length  # of queries and keys, saved too
+        return replace(cost, mixing=heads * each * length, saved_activations=cost.saved_activations + features)
 
     def feature_count(self, head_width: int) -> int:
         """Features of one query or key, F."""

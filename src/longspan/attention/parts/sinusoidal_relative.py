@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from longspan.attention.answers import AttentionCost, SharedTables
 from longspan.attention.base import AttentionConfig, Start, State
-from longspan.attention.parts.costs import AttentionCost
 from longspan.attention.parts.offsets import ANY, OffsetAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
@@ -38,26 +38,30 @@ class RelativeConfig(AttentionConfig):
         bias: whether the projections of tokens have biases, which Transformer-XL's do not.
     """
 
-    trained: ClassVar[tuple[str, ...]] = ("positions", "share_biases", "bias")
-
     positions: Literal["none", "relative"] = "none"
     share_biases: bool = True
     clamp_tokens: Count | None = None
     position_dropout: Dropout = 0.0
     bias: bool = True
 
-    @property
-    def shared(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return ("positions", "share_biases") if self.positions == "relative" and self.share_biases else ()
+    def shared_tables(self) -> SharedTables | None:
+        """The two biases, where layers share them. A source without relative positions starts without any: see
+        `RelativeAttention.warm_start`."""
+        if self.positions == "none" or not self.share_biases:
+            return super().shared_tables()
+        trained = ("positions", "share_biases", "bias")
+        return SharedTables(
+            build=RelativeBiases,
+            agreed=("positions", "share_biases"),
+            trained=trained,
+            handed_on={name: getattr(self, name) for name in (*trained, "clamp_tokens", "position_dropout")},
+            start=_start_at_zero,
+        )
 
     @property
     def idle(self) -> frozenset[str]:
         without = {"share_biases", "clamp_tokens", "position_dropout"} if self.positions == "none" else set[str]()
         return super().idle | without | ({"clamp_tokens"} if self.clamp_tokens is None else set())
-
-    def handed_on(self) -> dict[str, Any]:
-        own = {name: getattr(self, name) for name in (*self.trained, "clamp_tokens", "position_dropout")}
-        return super().handed_on() | own if self.shared else super().handed_on()
 
     def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
         """Each pair has a product more, and each head projects each distance that it can see once."""
@@ -65,24 +69,23 @@ class RelativeConfig(AttentionConfig):
         if self.positions == "none" or not length:
             return cost
         most = length - 1 if self.clamp_tokens is None else min(self.clamp_tokens, length - 1)
-        sides = (self.reach or (most, most))[: 1 if causal else 2]
+        reach = self.reach()
+        left, right = (most, most) if reach.left is None or reach.right is None else (reach.left, reach.right)
+        sides = (left,) if causal else (left, right)
         if self.clamp_tokens is None:  # else a row may be read from anywhere
-            furthest, steps = max(self.dilations), self.dilations
+            furthest, steps = max(reach.dilations), reach.dilations
         else:
             furthest, steps = 1, (1,)
         rows = sum(1 + sum(min(side // furthest, most // step) for side in sides) for step in steps) / len(steps)
         positions = round(rows * width**2)
         return replace(cost, projections=cost.projections + positions, mixing=cost.mixing + width * cost.scores)
 
-    def build_positions(self, width: int, heads: int = 1) -> nn.Module | None:
-        return RelativeBiases(width, heads) if self.shared else super().build_positions(width, heads)
 
-    def start_positions(self, positions: Any, missing: Collection[str]) -> set[str]:
-        """A source without relative positions starts without any: see `RelativeAttention.warm_start`."""
-        with torch.no_grad():
-            for name in missing:
-                getattr(positions, name).zero_()
-        return set()
+@torch.no_grad()
+def _start_at_zero(positions: Any, missing: Collection[str]) -> set[str]:
+    for name in missing:
+        getattr(positions, name).zero_()
+    return set()
 
 
 class RelativeBiases(nn.Module):
@@ -143,7 +146,7 @@ class RelativeAttention(OffsetAttention):
 
     def share_positions(self) -> None:
         """Give up the module's own biases: from now on they come in `Tokens(relative=…)`."""
-        if self.config.shared:
+        if self.config.shared_tables() is not None:
             self.content_bias = self.position_bias = None
 
     def biases(self, tokens: Tokens) -> tuple[Tensor, Tensor]:

@@ -63,7 +63,7 @@ class WindowedAttention(ProjectedAttention):
             return super().new_state()
         from longspan.attention.parts.state import WindowLayer
 
-        return WindowLayer(self.config.reach[0])
+        return WindowLayer(self.config.reach().left)
 
     def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
         return self.window_context(hidden, tokens, state)

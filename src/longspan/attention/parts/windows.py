@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from longspan.attention.answers import Lengthening, Reach
 from longspan.attention.base import AttentionConfig
 from longspan.settings import Whole
 
@@ -32,16 +32,21 @@ class WindowedConfig(AttentionConfig):
         return None
 
     @property
-    def reach(self) -> tuple[int, int] | None:
-        return self.left_tokens * max(self.dilations), self.right_tokens * max(self.dilations)
+    def dilations(self) -> tuple[int, ...]:
+        """Distance between neighbours of the window, one for all heads or one per head."""
+        return (1,)
 
-    def covers(self, tokens: int) -> bool:
+    def reach(self) -> Reach:
+        furthest = max(self.dilations)
+        left, right = self.left_tokens * furthest, self.right_tokens * furthest
+        return Reach(left=left, right=right, dilations=self.dilations)
+
+    def lengthening(self, tokens: int = 1) -> Lengthening:
         dense = tokens <= 1 or set(self.dilations) == {1}
-        return dense and min(self.left_tokens, self.right_tokens) >= tokens - 1
-
-    def widened(self, tokens: int) -> Self:
+        covers = dense and min(self.left_tokens, self.right_tokens) >= tokens - 1
         side = tokens if self.widest_window is None else min(tokens, self.widest_window)
-        return replace(self, left_tokens=max(self.left_tokens, side), right_tokens=max(self.right_tokens, side))
+        wide = replace(self, left_tokens=max(self.left_tokens, side), right_tokens=max(self.right_tokens, side))
+        return replace(super().lengthening(tokens), covers=covers, widened=wide)
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         """Edges are counted. With globals, every query sees them and they see every key; a global inside a window

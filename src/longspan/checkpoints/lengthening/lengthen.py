@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from longspan.checkpoints.architectures import describe
 from longspan.checkpoints.conversion import carry_over, check_filled, from_transformers, start_extra_weights
 from longspan.checkpoints.lengthening.parity import LengthenReport, measure_parity
-from longspan.checkpoints.lengthening.plan import plan_attention, sharing_layer
+from longspan.checkpoints.lengthening.plan import plan_attention, sharing_layer, tables_of
 from longspan.checkpoints.sources import load_any
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
@@ -148,7 +148,7 @@ def _fill(
     for name, tensor in new.items():
         _, shared, part = name.rpartition("encoder.relative.")
         if name in old and shared:
-            tensor.copy_(sharing_layer(model).carry_positions(part, old[name], sharing_layer(base)))
+            tensor.copy_(tables_of(sharing_layer(model)).carry(part, old[name], sharing_layer(base)))
             how[name] = "copied" if tensor.equal(old[name]) else "bucketed"
         elif name in old and old[name].shape == tensor.shape:
             tensor.copy_(old[name])

@@ -174,7 +174,10 @@ def _comparable_tokens(before: LongspanConfig, after: LongspanConfig) -> int:
     there, windows of any width are equal. Layers that stay as they are set no limit."""
     changed = [(old, new) for old, new in _pairs(before, after) if old != new]
     tokens = min(before.max_position_embeddings, LONGEST)
-    while tokens > 1 and not all(old.covers(tokens) and new.widened(tokens).covers(tokens) for old, new in changed):
+    while tokens > 1 and not all(
+        old.lengthening(tokens).covers and new.lengthening(tokens).widened.lengthening(tokens).covers
+        for old, new in changed
+    ):
         tokens -= 1
     return tokens
 
@@ -187,7 +190,7 @@ def _pairs(before: LongspanConfig, after: LongspanConfig) -> list[tuple[Attentio
 
 def _is_approximate(old: AttentionConfig, new: AttentionConfig) -> bool:
     """Whether a layer now approximates what it computed exactly before."""
-    return old.exact() == old and new.exact() != new
+    return old.lengthening().exact == old and new.lengthening().exact != new
 
 
 def _random_inputs(model: LongspanPreTrainedModel, tokens: int) -> dict[str, Tensor]:
@@ -252,10 +255,11 @@ def _probing(model: nn.Module, base: LongspanPreTrainedModel, tokens: int) -> It
         if place is None or attention.config == before[int(place[1])]:
             continue
         config, old = attention.config, before[int(place[1])]
-        active = config.starts_active and old.first_level() == old
+        active = config.lengthening().starts_active and old.lengthening().first_level == old
         muted = muted or active
-        config = config.first_level() if active else config
-        config = (config.exact() if _is_approximate(old, config) else config).widened(tokens)
+        config = config.lengthening().first_level if active else config
+        config = config.lengthening().exact if _is_approximate(old, config) else config
+        config = config.lengthening(tokens).widened
         if config != attention.config:
             replaced.append((layer, attention))
             layer.attention = _sharing(attention, config)

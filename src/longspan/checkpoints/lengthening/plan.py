@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from longspan.attention import AttentionConfig, attention_config
+from longspan.attention.answers import SharedTables
 from longspan.attention.layers import layer_specs, plain_spec, spread
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel
@@ -37,10 +38,10 @@ def _with_own_options(attention: Any, present: AttentionConfig) -> Any:
     if spec.get("mechanism") != present.mechanism:
         attention_config({"mechanism": spec.get("mechanism")})  # a misspelt name comes first
         raise InputError(
-            f"attention={spec['mechanism']!r} has no {present.tables}, with which this source was trained; "
+            f"attention={spec['mechanism']!r} has no {tables_of(present).what}, with which this source was trained; "
             f"choose attention={present.mechanism!r}"
         )
-    spec = spec if isinstance(attention, AttentionConfig) else present.handed_on() | spec
+    spec = spec if isinstance(attention, AttentionConfig) else {**tables_of(present).handed_on, **spec}
     check_trained(spec, present)
     return spec
 
@@ -54,7 +55,15 @@ def as_spec(attention: Any) -> Spec:
 
 def first_sharing(specs: Any, layers: int) -> AttentionConfig | None:
     """The first layer that shares tables with others, which all ask for the same; `None` where none does."""
-    return next((config for config in map(attention_config, layer_specs(specs, layers)) if config.shared), None)
+    configs = map(attention_config, layer_specs(specs, layers))
+    return next((config for config in configs if config.shared_tables() is not None), None)
+
+
+def tables_of(config: AttentionConfig) -> SharedTables:
+    """What a mechanism says of the tables that its layers share, where they do."""
+    tables = config.shared_tables()
+    assert tables is not None
+    return tables
 
 
 def sharing_layer(model: LongspanPreTrainedModel | Encoder) -> AttentionConfig:
@@ -66,12 +75,12 @@ def sharing_layer(model: LongspanPreTrainedModel | Encoder) -> AttentionConfig:
 
 def check_trained(wanted: Spec, present: AttentionConfig) -> None:
     """Raise `InputError` where trained weights would have to change their size or their meaning."""
-    for name in present.trained:
+    tables = tables_of(present)
+    for name in tables.trained:
         asked, has = wanted.get(name, getattr(type(present), name)), getattr(present, name)
         if asked != has:
             raise InputError(
-                f"{name}={asked} does not fit the source, whose table of {present.tables} has {name}={has}; leave "
-                "it out"
+                f"{name}={asked} does not fit the source, whose table of {tables.what} has {name}={has}; leave it out"
             )
 
 
@@ -82,7 +91,7 @@ def start_shared_tables(model: LongspanPreTrainedModel, unfilled: Collection[str
         if isinstance(module, Encoder) and module.relative is not None:
             prefix = f"{name}.relative."
             missing = {key for key in module.relative.state_dict() if prefix + key in unfilled}
-            derived = sharing_layer(module).start_positions(module.relative, missing)
+            derived = tables_of(sharing_layer(module)).start(module.relative, missing)
             started |= {prefix + key: "bucketed" if key in derived else "new" for key in missing}
     return started
 
@@ -107,10 +116,10 @@ def plan_attention(config: LongspanConfig, attention: Any, max_tokens: int, opti
     for layer, (before, after) in enumerate(zip(own, plan, strict=True)):
         if present is not None and after["mechanism"] == present.mechanism:
             check_trained(attention_config(after).to_dict(), present)
-        elif attention_config(before).shared:
+        elif (tables := attention_config(before).shared_tables()) is not None:
             given = attention if isinstance(attention, str) else after["mechanism"]
             raise InputError(
-                f"attention={given!r} leaves layer {layer} without the {attention_config(before).tables} with which "
+                f"attention={given!r} leaves layer {layer} without the {tables.what} with which "
                 f"this source was trained; choose attention={before['mechanism']!r}"
             )
     return plan
@@ -128,7 +137,7 @@ def _plan(config: LongspanConfig, own: list[Spec], attention: Any, max_tokens: i
     ]
     if not isinstance(asked, dict) or "layers" in asked or any(isinstance(value, Mapping) for value in asked.values()):
         return given
-    firsts = [attention_config(spec).first_level() for spec in given]
+    firsts = [attention_config(spec).lengthening().first_level for spec in given]
     kinds = set() if _sees_everything(config, own) else {present["mechanism"] for present in own}
     if isinstance(attention, str) and attention in kinds and kinds <= {attention, firsts[-1].mechanism}:
         return [_updated(present, attention, options) for present in own]
@@ -146,15 +155,20 @@ def _plan(config: LongspanConfig, own: list[Spec], attention: Any, max_tokens: i
 def _sees_everything(config: LongspanConfig, own: list[Spec]) -> bool:
     """Whether no window of layers with trained tables ends within the input: full attention, which now gets windows."""
     layers, most = [attention_config(present) for present in own], config.max_position_embeddings
-    return all(layer.shared and layer.first_level() == layer and layer.covers(most) for layer in layers)
+    return all(
+        layer.shared_tables() is not None and answer.first_level == layer and answer.covers
+        for layer, answer in ((layer, layer.lengthening(most)) for layer in layers)
+    )
 
 
 def _complete(spec: Spec, own: list[Spec], max_tokens: int) -> Spec:
     """A spec with what else belongs to it here: options of the source's weights, and those that follow the length."""
     kind = type(attention_config({"mechanism": spec.get("mechanism")}))
     present = first_sharing(own, len(own))
-    handed_on = present.handed_on() if present is not None and present.mechanism == spec["mechanism"] else {}
-    return kind.defaults_for(max_tokens, spec) | handed_on | spec
+    handed_on: Mapping[str, Any] = {}
+    if present is not None and present.mechanism == spec["mechanism"]:
+        handed_on = tables_of(present).handed_on
+    return {**kind.defaults_for(max_tokens, spec), **handed_on, **spec}
 
 
 def _updated(present: Spec, attention: str, options: Spec) -> Spec:
