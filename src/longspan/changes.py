@@ -47,7 +47,7 @@ def stages_of(recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
         InputError: a change that cannot be made, with the number of its stage, counted from 0 as in a path.
     """
     current = {key: value for key, value in recipe.items() if key not in (STAGES, "smoke")}
-    found = []
+    resolved = []
     stages: list[dict[str, Any]] = recipe.get(STAGES) or []
     for number, changes in enumerate(stages):
         current = deepcopy(current)
@@ -56,8 +56,8 @@ def stages_of(recipe: Mapping[str, Any]) -> list[dict[str, Any]]:
                 (_multiply if is_factor(value) else assign)(current, key, value)
             except InputError as error:
                 raise InputError(f"{STAGES}[{number}].{show_key(key)} cannot be changed: {error}") from None
-        found.append(current)
-    return found or [current]
+        resolved.append(current)
+    return resolved or [current]
 
 
 def _places(data: dict[str, Any], key: str) -> list[tuple[dict[str, Any], str]]:
@@ -72,11 +72,11 @@ def _places(data: dict[str, Any], key: str) -> list[tuple[dict[str, Any], str]]:
 def _inner(holder: dict[str, Any], section: str, key: str, path: list[str]) -> list[dict[str, Any]]:
     if holder.get(section) is None:
         holder[section] = {}
-    found = holder[section]
-    entries = found if isinstance(found, list) else [found]
+    value = holder[section]
+    entries = value if isinstance(value, list) else [value]
     if not all(isinstance(entry, dict) for entry in entries):
         raise InputError(
-            f"{show(key)} cannot be set, because {'.'.join(path)!r} is {show(found)} and not a mapping; give a mapping "
+            f"{show(key)} cannot be set, because {'.'.join(path)!r} is {show(value)} and not a mapping; give a mapping "
             "in its place"
         )
     return entries
@@ -102,9 +102,9 @@ def _scaled(given: Any, factor: float, shown: str) -> Any:
         return [_scaled(each, factor, shown) for each in given]
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise InputError(f"{shown!r} is a factor, but {show(given)} is no number; give the new value itself")
-    found = given * factor
+    scaled = given * factor
     if isinstance(given, float):
-        return found
-    if abs(found - round(found)) > 1e-9 * max(1.0, abs(found)):
-        raise InputError(f"{shown} of {given} is {found:g}, which is no whole number; give the new value itself")
-    return round(found)
+        return scaled
+    if abs(scaled - round(scaled)) > 1e-9 * max(1.0, abs(scaled)):
+        raise InputError(f"{shown} of {given} is {scaled:g}, which is no whole number; give the new value itself")
+    return round(scaled)

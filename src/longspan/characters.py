@@ -48,7 +48,7 @@ def mended_note(count: int) -> str:
 
 def shown(text: str) -> str:
     """The text as a terminal may have it: line ends and tabs stay, all that would steer the terminal is U+FFFD."""
-    lines = _SPACES.sub(lambda found: "\n" if found[0][0] == "\r" else " ", text)
+    lines = _SPACES.sub(lambda match: "\n" if match[0][0] == "\r" else " ", text)
     return _CONTROL.sub(UNKNOWN, lines)
 
 
@@ -59,18 +59,18 @@ def on_one_line(text: str) -> str:
 
 def escaped(json_text: str) -> str:
     """A JSON text with escapes (`\\u009b`) for what `shown` replaces: the same values, for any program to read."""
-    return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", json_text)
+    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", json_text)
 
 
 def without_half_entities(markup: str) -> tuple[str, int]:
     """HTML or Markdown with U+FFFD for entities that name half a character (`&#xD83D;`), and how many there were."""
     count = 0
 
-    def mended(found: re.Match[str]) -> str:
+    def mended(match: re.Match[str]) -> str:
         nonlocal count
-        code = int(found[2], 16 if found[1] else 10) if len(found[2]) < 12 else 0
+        code = int(match[2], 16 if match[1] else 10) if len(match[2]) < 12 else 0
         if not 0xD800 <= code < 0xE000:
-            return found[0]
+            return match[0]
         count += 1
         return UNKNOWN
 

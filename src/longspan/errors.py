@@ -111,8 +111,8 @@ def _reason(error: BaseException | None) -> str | None:
     while error is not None:
         # safetensors and tokenizers, written in Rust, give the number in words.
         number: Any = error.errno if isinstance(error, OSError) else None
-        if number is None and (found := re.search(r"\(os error (\d+)\)", str(error))):
-            number = int(found[1])
+        if number is None and (match := re.search(r"\(os error (\d+)\)", str(error))):
+            number = int(match[1])
         if number in REASONS:
             return REASONS[number]
         if any(words in str(error) for words in NO_NUMBER):

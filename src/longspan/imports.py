@@ -168,8 +168,8 @@ class _Watch(MetaPathFinder):
         # Those before it have been asked, and of two watches the first asks the second, not each the other.
         finders = list(sys.meta_path)
         others = finders[finders.index(self) + 1 :] if self in finders else finders
-        found = (finder.find_spec(name, path, target) for finder in others if hasattr(finder, "find_spec"))
-        spec = next((spec for spec in found if spec is not None), None)
+        specs = (finder.find_spec(name, path, target) for finder in others if hasattr(finder, "find_spec"))
+        spec = next((spec for spec in specs if spec is not None), None)
         if spec is not None and hasattr(spec.loader, "exec_module"):
             self._wrap(spec)
         return spec

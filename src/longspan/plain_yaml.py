@@ -84,7 +84,7 @@ def _core(base: Any, resolvers: dict[Any, Any]) -> Any:
     """A loader or a dumper of PyYAML whose scalars are those of `resolvers` and of `_SCALARS`."""
 
     class Core(base):
-        yaml_implicit_resolvers = {first: list(found) for first, found in resolvers.items()}  # noqa: RUF012
+        yaml_implicit_resolvers = {first: list(rules) for first, rules in resolvers.items()}  # noqa: RUF012
 
     for kind, pattern in _SCALARS.items():
         Core.add_implicit_resolver(_TAG + kind, re.compile(rf"(?:{pattern})\Z"), None)
@@ -117,8 +117,8 @@ class _Reader:
         merged: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if key_node.id == "scalar" and key_node.value == _FOLDED and not key_node.style:
-                found = self.value(value_node, depth + 1)
-                for mapping in reversed(found if isinstance(found, list) else [found]):
+                value = self.value(value_node, depth + 1)
+                for mapping in reversed(value if isinstance(value, list) else [value]):
                     if not isinstance(mapping, dict):
                         raise self._wrong(value_node, f"{_FOLDED} merges {show(mapping)}; it must be a mapping")
                     merged |= mapping

@@ -199,10 +199,10 @@ def earlier_forms() -> Iterator[None]:
 
 def entry(table: Mapping[str, Entry], name: str, path: str) -> Entry:
     """What a table holds under a name, plugins' included; an unknown one raises `InputError` with the near one."""
-    found = find(table, name)
-    if found is None:
+    value = find(table, name)
+    if value is None:
         raise InputError(f"{path} is {show(name)}, which is unknown; {near(name, list(table))}")
-    return found
+    return value
 
 
 def check(settings: Any) -> None:
@@ -308,10 +308,10 @@ def convert(hint: Any, value: Any, path: str) -> Any:
 
 def near(key: str, known: list[str]) -> str:
     """The remedy for an unknown key: the known one that is like it, or all of them."""
-    found = get_close_matches(key[:SHOWN], known, n=1)
-    if not found and len(known) > MOST_NAMED:
+    matches = get_close_matches(key[:SHOWN], known, n=1)
+    if not matches and len(known) > MOST_NAMED:
         return f"none of the {len(known)} known ones is like it"
-    return f"did you mean {found[0]!r}?" if found else f"choose one of {', '.join(known)}"
+    return f"did you mean {matches[0]!r}?" if matches else f"choose one of {', '.join(known)}"
 
 
 _WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
@@ -341,14 +341,16 @@ def _items(item: Any, value: Any, path: str) -> Iterator[Any]:
 
 
 def _scalar(hint: Any, value: Any, path: str) -> Any:
-    found: Any = value
+    converted: Any = value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         with suppress(OverflowError):
-            found = float(value)
-    if not isinstance(found, hint) or (isinstance(found, bool) and hint is not bool):
+            converted = float(value)
+    if not isinstance(converted, hint) or (isinstance(converted, bool) and hint is not bool):
         raise InputError(f"{path} is {show(value)}; it must be {_WORDS[hint]}")
-    if hint is float and not math.isfinite(found):
+    if hint is float and not math.isfinite(converted):
         raise InputError(f"{path} is {show(value)}; it must be a finite number")
-    if isinstance(found, str) and any(character == "\0" or "\ud800" <= character <= "\udfff" for character in found):
+    if isinstance(converted, str) and any(
+        character == "\0" or "\ud800" <= character <= "\udfff" for character in converted
+    ):
         raise InputError(f"{path} is {show(value)}; it must be a text without NUL or surrogate characters")
-    return found
+    return converted

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-from longspan.checkpoints.causal_attention import attend_causal, place_mask
+from longspan.checkpoints.causal_attention import attend_causal, position_mask
 from longspan.errors import InputError, one_sentence
 from longspan.models.tokens import check_mask
 from longspan.ops.attend import attend
@@ -141,7 +141,7 @@ def longspan_mask(
 ) -> Tensor | None:
     """transformers' mask interface, never a `(T, S)` mask.
 
-    An encoder's is the padding mask `(B, S)` as bool, a decoder's the places of its tokens (`place_mask`).
+    An encoder's is the padding mask `(B, S)` as bool, a decoder's the positions of its tokens (`position_mask`).
 
     Raises:
         InputError: the model asks for a mask that is neither full nor causal with or without a window.
@@ -149,7 +149,7 @@ def longspan_mask(
     queries, keys = (q_offset, q_length), (kv_offset, kv_length)
     asked = mask_function if q_length and kv_length else None
     if asked is not None and _asks_for_causal(asked, batch_size, queries, keys, local_size):
-        return place_mask(attention_mask, queries, keys, local_size, device)
+        return position_mask(attention_mask, queries, keys, local_size, device)
     return None if attention_mask is None else attention_mask.to(torch.bool)
 
 

@@ -1,6 +1,6 @@
 """Causal patterns inside unmodified transformers decoders: where each token stands, and attention over cached keys.
 
-transformers hands the attention of a layer nothing but tensors, so the places travel in what stands for its mask:
+transformers hands the attention of a layer nothing but tensors, so the positions travel in what stands for its mask:
 `(B or 1, 1, 1, S + T + 1)` int64, the positions of the keys, those of the queries, and the model's own sliding window.
 A position counts the real tokens before a token, −1 stands for padding: a row that is padded on the left, on the right
 or in holes gives what it gives alone.
@@ -28,7 +28,7 @@ MOST_PAIRS = 1 << 22
 """Query–key pairs whose visibility is found at once, where queries follow keys of which the first are gone."""
 
 
-def place_mask(
+def position_mask(
     attention_mask: Tensor | None,
     queries: tuple[int | Tensor, int],
     keys: tuple[int, int],
@@ -75,7 +75,7 @@ Seen = tuple[Columns, Tensor | None, Tensor | None]
 
 
 @dataclass
-class Places:
+class TokenPositions:
     """Where queries and keys stand, read once for all layers that share a mask.
 
     Attributes:
@@ -90,14 +90,14 @@ class Places:
     _seen: dict[tuple[Pattern, int, int], Seen] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, mask: Tensor, queries: int, keys: int) -> Places:
-        """The places in a mask made by `place_mask`, kept beside it."""
-        found = getattr(mask, "_longspan_places", None)
-        if found is None:
+    def of(cls, mask: Tensor, queries: int, keys: int) -> TokenPositions:
+        """The places in a mask made by `position_mask`, kept beside it."""
+        positions = getattr(mask, "_longspan_positions", None)
+        if positions is None:
             position = mask[:, 0, 0]
-            found = cls(position[:, :keys], position[:, keys : keys + queries], int(position[0, -1]))
-            mask._longspan_places = found  # type: ignore[attr-defined]
-        return found
+            positions = cls(position[:, :keys], position[:, keys : keys + queries], int(position[0, -1]))
+            mask._longspan_positions = positions  # type: ignore[attr-defined]
+        return positions
 
     @cached_property
     def from_start(self) -> bool:
@@ -134,14 +134,14 @@ class Places:
         if name in self._seen:
             return self._seen[name]
         query, key = self.queries[:, first:last, None], self.keys[:, None, :]
-        seen = pattern.visible(query.clamp(min=0), key.clamp(min=0))
+        visible = pattern.visible(query.clamp(min=0), key.clamp(min=0))
         real = ((query >= 0) & (key >= 0))[:, None]
-        columns, seen = _selected((seen.movedim(0, 1) if pattern.heads else seen[:, None]) & real)
-        blind = ~seen.any(-1, keepdim=True)
-        found = columns, None if bool(seen.all()) else seen | blind, blind if bool(blind.any()) else None
+        columns, visible = _selected((visible.movedim(0, 1) if pattern.heads else visible[:, None]) & real)
+        blind = ~visible.any(-1, keepdim=True)
+        result = columns, None if bool(visible.all()) else visible | blind, blind if bool(blind.any()) else None
         if self.queries.shape[1] <= FEW_QUERIES:
-            self._seen[name] = found
-        return found
+            self._seen[name] = result
+        return result
 
 
 def _order(positions: Tensor, start: Tensor) -> Tensor | None:
@@ -152,19 +152,19 @@ def _order(positions: Tensor, start: Tensor) -> Tensor | None:
     return torch.argsort((positions < 0).to(torch.int8), dim=1, stable=True)
 
 
-def _selected(seen: Tensor) -> tuple[Columns, Tensor]:
+def _selected(visible: Tensor) -> tuple[Columns, Tensor]:
     """The columns in which something is visible, and the mask of these."""
-    index = seen.flatten(0, 2).any(0).nonzero()[:, 0]
-    if 2 * len(index) > seen.shape[-1]:
-        return None, seen
+    index = visible.flatten(0, 2).any(0).nonzero()[:, 0]
+    if 2 * len(index) > visible.shape[-1]:
+        return None, visible
     if len(index) == 0:  # something must be read: it is masked
-        return [slice(0, 1)], seen[..., :1]
+        return [slice(0, 1)], visible[..., :1]
     last = F.pad((index.diff() > 1).nonzero()[:, 0], (0, 1), value=len(index) - 1)
     if len(last) > MOST_RANGES:
-        return index, seen[..., index]
+        return index, visible[..., index]
     firsts = [0, *(last[:-1] + 1).tolist()]
     ranges = [slice(int(index[a]), int(index[b]) + 1) for a, b in zip(firsts, last.tolist(), strict=True)]
-    return ranges, _taken(seen, ranges, -1)
+    return ranges, _taken(visible, ranges, -1)
 
 
 def _taken(tensor: Tensor, columns: Columns, dim: int) -> Tensor:
@@ -187,7 +187,7 @@ def attend_causal(
         query: `(B, H, T, D)`.
         key, value: `(B, K, S, D)` and `(B, K, S, Dv)`, each head for `H / K` heads of the queries.
         pattern: what a token sees of what comes before it; what it shows of the future stays hidden.
-        places: what `place_mask` gave.
+        places: what `position_mask` gave.
         scale: factor on the scores, `D ** -0.5` by default.
         dropout: probability of dropping an attention weight.
 
@@ -213,60 +213,69 @@ def attend_causal(
             f"pattern '{shortened(str(pattern))}' depends on the length of the text, which grows while a decoder "
             "writes; take random_blocks instead of drawn_blocks, or give the number of blocks"
         )
-    found = Places.of(places, queries, keys)
+    positions = TokenPositions.of(places, queries, keys)
     options = {"scale": query.shape[-1] ** -0.5 if scale is None else scale, "dropout": dropout}
-    seen = found.causal(pattern)
-    if queries > FEW_QUERIES and found.from_start:
-        return _attend_tiles(query, key, value, seen, found, **options)
-    step = max(1, MOST_PAIRS // max(1, keys * found.queries.shape[0]))
+    causal = positions.causal(pattern)
+    if queries > FEW_QUERIES and positions.from_start:
+        return _attend_tiles(query, key, value, causal, positions, **options)
+    step = max(1, MOST_PAIRS // max(1, keys * positions.queries.shape[0]))
     parts = [
-        _attend_seen(query[:, :, first : first + step], key, value, found.seen(seen, first, first + step), **options)
+        _attend_seen(
+            query[:, :, first : first + step], key, value, positions.seen(causal, first, first + step), **options
+        )
         for first in range(0, queries, step)
     ]
     return torch.cat(parts, dim=2) if parts else query.new_zeros(*query.shape[:3], value.shape[-1])
 
 
-def _attend_seen(query: Tensor, key: Tensor, value: Tensor, seen: Seen, *, scale: float, dropout: float) -> Tensor:
+def _attend_seen(query: Tensor, key: Tensor, value: Tensor, visible: Seen, *, scale: float, dropout: float) -> Tensor:
     """Few queries over the keys that they see; the heads that share a key stand below each other as queries."""
-    columns, mask, blind = seen
+    columns, mask, blind = visible
     key, value = _taken(key, columns, 2), _taken(value, columns, 2)
     batch, heads, queries, _ = query.shape
     group = heads // key.shape[1]
     if mask is not None:
         mask = mask.expand(-1, heads if mask.shape[1] > 1 else group, -1, -1)
         mask = mask.reshape(mask.shape[0], -1, group * queries, mask.shape[-1])
-    found = F.scaled_dot_product_attention(
+    output = F.scaled_dot_product_attention(
         query.reshape(batch, -1, group * queries, query.shape[-1]), key, value, mask, dropout_p=dropout, scale=scale
     )
-    found = found.reshape(batch, heads, queries, -1)
-    return found if blind is None else found.masked_fill(blind, 0.0)
+    output = output.reshape(batch, heads, queries, -1)
+    return output if blind is None else output.masked_fill(blind, 0.0)
 
 
 def _attend_tiles(
-    query: Tensor, key: Tensor, value: Tensor, pattern: Pattern, places: Places, *, scale: float, dropout: float
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    pattern: Pattern,
+    positions: TokenPositions,
+    *,
+    scale: float,
+    dropout: float,
 ) -> Tensor:
     """Many queries by `attend`: real tokens first, rows that start at one position together.
 
     Padding then lies ahead of every real query, where nobody looks, so that no mask of it is needed.
     """
-    key, value = (_reordered(tensor, places.key_order) for tensor in (key, value))
-    ordered = _reordered(query, places.query_order)
+    key, value = (_reordered(tensor, positions.key_order) for tensor in (key, value))
+    ordered = _reordered(query, positions.query_order)
     if _shows_the_past(pattern, key.shape[2]):
         pattern = Causal()
-    offsets = places.offsets.expand(query.shape[0])
+    offsets = positions.offsets.expand(query.shape[0])
     parts, rows = [], []
     for offset in offsets.unique().tolist():
         chosen = (offsets == offset).nonzero()[:, 0]
         rows.append(chosen)
         one = slice(None) if len(chosen) == len(query) else chosen
         grouped = _grouped(ordered[one], key[one], value[one], pattern)
-        found = attend(*grouped, pattern=pattern, scale=scale, dropout_prob=dropout, query_offset=offset)
-        parts.append(found.reshape(-1, *query.shape[1:3], value.shape[-1]))
-    found = parts[0] if len(parts) == 1 else torch.cat(parts)[torch.argsort(torch.cat(rows))]
-    if places.query_order is not None:
-        found = _reordered(found, torch.argsort(places.query_order, dim=1))
-    padding = places.queries < 0
-    return found.masked_fill(padding[:, None, :, None], 0.0) if bool(padding.any()) else found
+        output = attend(*grouped, pattern=pattern, scale=scale, dropout_prob=dropout, query_offset=offset)
+        parts.append(output.reshape(-1, *query.shape[1:3], value.shape[-1]))
+    output = parts[0] if len(parts) == 1 else torch.cat(parts)[torch.argsort(torch.cat(rows))]
+    if positions.query_order is not None:
+        output = _reordered(output, torch.argsort(positions.query_order, dim=1))
+    padding = positions.queries < 0
+    return output.masked_fill(padding[:, None, :, None], 0.0) if bool(padding.any()) else output
 
 
 def _reordered(tensor: Tensor, order: Tensor | None) -> Tensor:

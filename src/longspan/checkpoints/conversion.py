@@ -228,9 +228,9 @@ def _exported(model: LongspanPreTrainedModel, architecture: str | None) -> tuple
             return _exported(model, source)
     known = architectures.architecture(natural)
     name, head = _class_with(known, type(model).__name__)
-    kept = (model.config.source_fields or {}) if known.model_type == source else {}
+    source_fields = (model.config.source_fields or {}) if known.model_type == source else {}
     config = getattr(transformers, name).config_class(
-        **{**kept, **known.export(model.config), **head.export(model.config)}
+        **{**source_fields, **known.export(model.config), **head.export(model.config)}
     )
     _check_says_everything(model.config, known, head, config)
     return known, name, head, config

@@ -106,8 +106,8 @@ class StackReport:
         parts, copied = Counter[str](), 0
         for name, parameter in model.named_parameters():
             if name in new:
-                found = re.search(r"layers\.(?:\d+\.)?([a-z_]+)", name)
-                parts[name if found is None else found[1]] += parameter.numel()
+                match = re.search(r"layers\.(?:\d+\.)?([a-z_]+)", name)
+                parts[name if match is None else match[1]] += parameter.numel()
             else:
                 copied += parameter.numel()
         return cls(stack=stack, copied=copied, new=dict(parts))

@@ -313,7 +313,7 @@ def read_header(file: Path) -> dict[str, tuple[int, ...]]:
         raise InputError(f"{damaged} (its header is no object); {AGAIN}")
     header.pop("__metadata__", None)
     end = 0
-    for start, stop, name in sorted(_places(file, header)):
+    for start, stop, name in sorted(_tensor_ranges(file, header)):
         if start != end:
             raise InputError(f"{damaged} (tensor {show(name)} is not where it should be); {AGAIN}")
         end = stop
@@ -322,7 +322,7 @@ def read_header(file: Path) -> dict[str, tuple[int, ...]]:
     return {name: tuple(entry["shape"]) for name, entry in header.items()}
 
 
-def _places(file: Path, header: dict[str, Any]) -> Iterator[tuple[int, int, str]]:
+def _tensor_ranges(file: Path, header: dict[str, Any]) -> Iterator[tuple[int, int, str]]:
     """First byte, byte after the last, and name of each tensor, once its entry makes sense."""
     for name, entry in header.items():
         entry = entry if isinstance(entry, dict) else {}

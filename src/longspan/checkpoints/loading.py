@@ -99,16 +99,16 @@ def _entries(file: Path) -> list[str]:
     if check_file(file) > LARGEST_JSON:
         raise InputError(f"'{file}' is too large for a list of words; give a list or a mapping of words to ids")
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        entries = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"'{file}' is damaged: it is not valid JSON; write the words again") from error
-    if isinstance(found, dict):
-        if sorted(found.values(), key=str) != sorted(range(len(found)), key=str):
-            raise InputError(f"'{file}' does not give its words the ids 0 to {len(found) - 1}; give each id once")
-        found = sorted(found, key=lambda word: found[word])
-    if not isinstance(found, list) or not all(isinstance(word, str) and word for word in found):
+    if isinstance(entries, dict):
+        if sorted(entries.values(), key=str) != sorted(range(len(entries)), key=str):
+            raise InputError(f"'{file}' does not give its words the ids 0 to {len(entries) - 1}; give each id once")
+        entries = sorted(entries, key=lambda word: entries[word])
+    if not isinstance(entries, list) or not all(isinstance(word, str) and word for word in entries):
         raise InputError(f"'{file}' is no list of words; give a list or a mapping of words to ids")
-    return found
+    return entries
 
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt", "*.model", *PICKLES)

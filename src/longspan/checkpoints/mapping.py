@@ -145,10 +145,10 @@ def transfer(
     used: set[str] = set()
     reached = set()
     for name, wanted in target.items():
-        found = [other for other in _translations(name, rules) if other in source]
-        used.update(found)
-        if found:
-            wanted.copy_(_fit(name, source[found[0]], wanted, reserved))
+        candidates = [other for other in _translations(name, rules) if other in source]
+        used.update(candidates)
+        if candidates:
+            wanted.copy_(_fit(name, source[candidates[0]], wanted, reserved))
             reached.add(_place(wanted))
     copied = {_place(source[name]) for name in used}
     lost = [name for name, tensor in source.items() if not name.startswith(ignored) and _place(tensor) not in copied]

@@ -164,10 +164,10 @@ def _compare(model: LongspanPreTrainedModel, file: Path) -> None:
         given = dict(zip(("input_ids", "attention_mask"), (tensor.cpu().numpy() for tensor in inputs), strict=True))
         with torch.no_grad():
             wanted = plain(*inputs)
-        for name, ours, found in zip(session.get_outputs(), wanted, session.run(None, given), strict=True):
+        for name, ours, exported in zip(session.get_outputs(), wanted, session.run(None, given), strict=True):
             real = inputs[1].bool().cpu() if ours.shape[:2] == inputs[1].shape else slice(None)
-            ours, found = ours.cpu()[real], torch.from_numpy(found)[real]
-            difference = float((ours - found).abs().max() / ours.abs().max().clamp(min=1e-6))
+            ours, exported = ours.cpu()[real], torch.from_numpy(exported)[real]
+            difference = float((ours - exported).abs().max() / ours.abs().max().clamp(min=1e-6))
             if not difference <= TOLERANCE:
                 raise InputError(
                     f"{name.name} of the ONNX file differs from the model by {difference:.1e} of its largest value at "

@@ -90,16 +90,16 @@ def _modules(file: Path) -> list[dict[str, Any]]:
     """The modules that are listed; their folders stand beside the list."""
     check_file(file)
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        modules = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"'{file}' is damaged: it is not valid JSON; fetch the checkpoint again") from error
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    if not isinstance(modules, list) or not all(isinstance(one, dict) for one in modules):
         raise InputError(f"'{file}' is damaged: it holds no list of modules; fetch the checkpoint again")
-    for one in found:
+    for one in modules:
         place = one.get("path", "")
         if not isinstance(place, str) or Path(place).name != place or place == "..":
             raise InputError(f"'{file}' names the folder {place!r}, which is not beside it; fetch the checkpoint again")
-    return found
+    return modules
 
 
 def _file(source: str | Path, name: str) -> Path | None:

@@ -233,8 +233,8 @@ def _check_loaded(name: str, info: dict[str, Any]) -> None:
     problem = f"the weights of model '{name}' do not fit its config.json"
     mismatched = sorted(info["mismatched_keys"], key=str)
     if mismatched:
-        key, found, wanted = mismatched[0]
-        raise InputError(f"{problem}: {key} has shape {tuple(found)}, but the configuration asks for {tuple(wanted)}")
+        key, shape, wanted = mismatched[0]
+        raise InputError(f"{problem}: {key} has shape {tuple(shape)}, but the configuration asks for {tuple(wanted)}")
     missing = sorted(info["missing_keys"])
     if missing:
         raise InputError(f"{problem}: {missing[0]} is missing{_others(missing)}")

@@ -55,11 +55,11 @@ def hold_old_rows(
         model, trained_tokens: as there.
     """
     table, old = _table_and_old_rows(model, trained_tokens)
-    kept = table.detach()[:old].clone()
+    old_rows = table.detach()[:old].clone()
 
     def put_back(*_: Any) -> None:
         with torch.no_grad():
-            table[:old] = kept
+            table[:old] = old_rows
 
     optimizer.register_step_post_hook(put_back)
 

@@ -53,22 +53,22 @@ def peak_memory(device: str) -> Iterator[Peak]:
     On CUDA what torch has allocated; else the resident memory of this process, as Linux counts it, which is the block's
     own only in a process that has done nothing larger before.
     """
-    found = Peak()
+    peak = Peak()
     if device == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        yield found
+        yield peak
         torch.cuda.synchronize()
-        found.bytes = torch.cuda.max_memory_allocated() - before
+        peak.bytes = torch.cuda.max_memory_allocated() - before
         return
     if not STATUS.exists():
-        yield found
+        yield peak
         return
     forget_peak()
     before = resident("VmRSS")
-    yield found
-    found.bytes = max(resident("VmHWM") - before, 0)
+    yield peak
+    peak.bytes = max(resident("VmHWM") - before, 0)
 
 
 def forget_peak() -> None:

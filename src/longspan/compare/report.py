@@ -138,17 +138,17 @@ def _curve(
     """A number against the length of a single row."""
 
     def points(line: Line) -> list[tuple[int, float]]:
-        found = ((length, result.numbers.get(number)) for length, result in sorted(line.curve.items()))
-        return [(length, value / divisor) for length, value in found if value]
+        curve = ((length, result.numbers.get(number)) for length, result in sorted(line.curve.items()))
+        return [(length, value / divisor) for length, value in curve if value]
 
     shown = [(line, points(line)) for line in lines]
-    shown = [(line, found) for line, found in shown if found]
-    lengths = sorted({length for _, found in shown for length, _ in found})
+    shown = [(line, curve) for line, curve in shown if curve]
+    lengths = sorted({length for _, curve in shown for length, _ in curve})
     if len(lengths) < 2:
         return None
     figure, axes = _new_figure(f"{title}, {unit}", legend=len(shown))
-    for line, found in shown:
-        axes.plot(*zip(*found, strict=True), label=line.mechanism, **looks[line.mechanism])
+    for line, curve in shown:
+        axes.plot(*zip(*curve, strict=True), label=line.mechanism, **looks[line.mechanism])
     axes.set_yscale("log")
     axes.minorticks_off()
     axes.set_xlabel("tokens in a row", fontsize=9, color=QUIET)
@@ -273,7 +273,7 @@ def _settings(comparison: Comparison, record: dict[str, Any], lines: Sequence[Li
     chance = kind(comparison.tokens, folder).chance
     clock = measured[0].words["clock"] if measured else "seconds"
     memory = "torch.cuda.max_memory_allocated" if comparison.device == "cuda" else "resident memory"
-    found = {
+    settings = {
         "task": f"{kind.name}: {kind.about()}",
         "rows": f"{comparison.tokens:,} tokens each at most, {comparison.rows} in a batch",
         "training": f"{record.get('steps') or 0:,} steps, the same for all, of AdamW at {comparison.learning_rate:g} "
@@ -291,12 +291,12 @@ def _settings(comparison: Comparison, record: dict[str, Any], lines: Sequence[Li
         "machine": measured[0].words["machine"] if measured else "–",
         "version": f"longspan {__version__}",
     }
-    found |= record.get("documents", {})
+    settings |= record.get("documents", {})
     for line in lines:
         if line.as_trained is not None and line.as_trained.words:
             words = line.as_trained.words
-            found[line.mechanism] = f"{words['mechanism']}; {words['form']}; global tokens: {words['global_tokens']}"
-    return found
+            settings[line.mechanism] = f"{words['mechanism']}; {words['form']}; global tokens: {words['global_tokens']}"
+    return settings
 
 
 # The page -------------------------------------------------------------------------------------------------------------
@@ -335,8 +335,8 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 def _notes(rows: list[list[str]]) -> str:
     """What went otherwise than with the others, each on a line."""
-    found = "".join(f"<li><b>{as_line(row[0])}</b>: {as_line(row[-1])}</li>\n" for row in rows if row[-1])
-    return f"<ul>\n{found}</ul>\n" if found else ""
+    items = "".join(f"<li><b>{as_line(row[0])}</b>: {as_line(row[-1])}</li>\n" for row in rows if row[-1])
+    return f"<ul>\n{items}</ul>\n" if items else ""
 
 
 def _best(name: str, cells: list[str]) -> str | None:

@@ -84,14 +84,14 @@ def compare(
 def read_record(folder: Path) -> dict[str, Any]:
     """What `comparison.json` says."""
     try:
-        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(
             f"{str(folder / RECORD)!r} cannot be read; remove the folder, or give another output"
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(record, dict):
         raise InputError(f"{str(folder / RECORD)!r} is damaged; remove the folder, or give another output")
-    return found
+    return record
 
 
 def results_in(folder: Path, comparison: Comparison, steps: int | None) -> list[Result]:
@@ -99,8 +99,8 @@ def results_in(folder: Path, comparison: Comparison, steps: int | None) -> list[
     cells = [*_speed_cells(comparison), *_curve_cells(comparison)]
     if steps is not None:
         cells += _quality_cells(comparison, steps)
-    found = (read_result(folder / "cells" / f"{cell.name}.json") for cell in cells)
-    return [result for result, cell in zip(found, cells, strict=True) if result is not None and result.cell == cell]
+    results = (read_result(folder / "cells" / f"{cell.name}.json") for cell in cells)
+    return [result for result, cell in zip(results, cells, strict=True) if result is not None and result.cell == cell]
 
 
 class Run:
@@ -218,8 +218,8 @@ class Run:
 
     def has(self, cell: Cell) -> Result | None:
         """Its result, if it was run with the same settings and did not fail."""
-        found = read_result(self.file(cell))
-        return found if found is not None and found.cell == cell and found.status in ("done", "refused") else None
+        result = read_result(self.file(cell))
+        return result if result is not None and result.cell == cell and result.status in ("done", "refused") else None
 
     def keep(self, result: Result) -> Result:
         """Write a result, and tell it."""
@@ -234,9 +234,9 @@ class Run:
 
     def cell(self, cell: Cell, expected: float | None) -> Result:
         """The result of a cell, from its file or from a process of its own."""
-        found = self.has(cell)
-        if found is not None:
-            return found
+        known = self.has(cell)
+        if known is not None:
+            return known
         kind = PROBES[cell.task]
         if form_of(cell.mechanism, kind) is None:
             reason = f"attention {cell.mechanism!r} {refusal(cell.mechanism, kind)}"
@@ -320,12 +320,12 @@ def _curve_cells(comparison: Comparison) -> list[Cell]:
 
 def in_gaps(lengths: list[int]) -> list[int]:
     """Rising lengths, each next one as far as can be, on a logarithmic scale, from those before."""
-    found, left = lengths[:1], lengths[1:]
+    ordered, left = lengths[:1], lengths[1:]
     while left:
-        farthest = max(left, key=lambda length: min(abs(math.log(length / near)) for near in found))
-        found.append(farthest)
+        farthest = max(left, key=lambda length: min(abs(math.log(length / near)) for near in ordered))
+        ordered.append(farthest)
         left.remove(farthest)
-    return found
+    return ordered
 
 
 def _quality_cells(comparison: Comparison, steps: int) -> list[Cell]:
@@ -352,6 +352,6 @@ def _check_folder(folder: Path, comparison: Comparison) -> None:
 def _record(folder: Path, comparison: Comparison, steps: int | None, documents: dict[str, str]) -> None:
     before = read_record(folder) if (folder / RECORD).is_file() else {}
     same = before.get("comparison", {}).get("budget") == comparison.budget
-    kept = before.get("steps") if same else None
-    found = {"comparison": to_plain(comparison), "steps": steps or kept, "documents": documents}
-    write_whole({folder / RECORD: json.dumps(found, indent=1)})
+    steps_before = before.get("steps") if same else None
+    record = {"comparison": to_plain(comparison), "steps": steps or steps_before, "documents": documents}
+    write_whole({folder / RECORD: json.dumps(record, indent=1)})

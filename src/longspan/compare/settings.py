@@ -218,8 +218,8 @@ def seconds_of(budget: str) -> float:
     Raises:
         InputError: something else, or no time at all.
     """
-    found = _TIME.fullmatch(budget.strip().lower())
-    parts = [float(part) if part else 0.0 for part in found.groups()] if found else []
+    match = _TIME.fullmatch(budget.strip().lower())
+    parts = [float(part) if part else 0.0 for part in match.groups()] if match else []
     seconds = sum(part * unit for part, unit in zip(parts, _SECONDS, strict=False))
     if not 1 <= seconds <= 1e8:
         raise InputError(f"budget is {show(budget)}; give a time such as 90s, 5m or 1h30m")
@@ -244,7 +244,7 @@ def lengths_of(text: str) -> tuple[int, ...]:
     Raises:
         InputError: something else.
     """
-    found: list[int] = []
+    lengths: list[int] = []
     for part in names_of(text, "lengths"):
         first, dash, last = (piece.strip() for piece in part.partition("-"))
         if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 20 or not int(first):
@@ -255,10 +255,10 @@ def lengths_of(text: str) -> tuple[int, ...]:
         if end > MOST_TOKENS:
             raise InputError(f"lengths is {show(text)}; {end} is more than {MOST_TOKENS:,} tokens; give a lower number")
         while length < end:
-            found.append(length)
+            lengths.append(length)
             length *= 2
-        found.append(end)
-    return tuple(found)
+        lengths.append(end)
+    return tuple(lengths)
 
 
 def options_of(changes: list[str]) -> dict[str, dict[str, Any]]:
@@ -267,11 +267,11 @@ def options_of(changes: list[str]) -> dict[str, dict[str, Any]]:
     Raises:
         InputError: another form.
     """
-    found: dict[str, dict[str, Any]] = {}
+    options: dict[str, dict[str, Any]] = {}
     for change in changes:
         key, equals, text = change.partition("=")
         mechanism, dot, option = key.partition(".")
         if not (equals and dot and mechanism and option):
             raise InputError(f"option {show(change)} is not of the form MECHANISM.OPTION=VALUE")
-        found.setdefault(mechanism, {})[option] = read_yaml(text, f"the value of {show_key(key)}")
-    return found
+        options.setdefault(mechanism, {})[option] = read_yaml(text, f"the value of {show_key(key)}")
+    return options

@@ -102,21 +102,21 @@ def _add(line: Line, result: Result, comparison: Comparison) -> None:
 
 def _note(line: Line, form: str) -> None:
     """Add what the reader must know of a line that was run."""
-    found = line.as_trained
+    trained = line.as_trained
     line.notes = list(dict.fromkeys(line.notes))
-    if found is not None and found.status == "left out" and not line.scores:
+    if trained is not None and trained.status == "left out" and not line.scores:
         line.untrained = line.untrained or [1]
     if line.untrained:
         seeds = f" with seed {', '.join(map(str, line.untrained))}" if line.scores else ""
         line.notes.append(f"not trained{seeds}, for want of time")
-    if found is None or found.status != "done":
+    if trained is None or trained.status != "done":
         return
-    numbers = found.numbers
+    numbers = trained.numbers
     more = numbers["parameters"] / numbers["target_parameters"] - 1
     if abs(more) > NEAR:
         line.notes.append(f"{more:+.0%} weights, as its own are too many for the feed-forward layers to make up for")
-    if found.words["form"] != form:
-        line.notes.append(f"run in its {found.words['form']} form, as it has no other")
+    if trained.words["form"] != form:
+        line.notes.append(f"run in its {trained.words['form']} form, as it has no other")
     out = [length for length, result in line.curve.items() if result.status == "left out"]
     if out:
         line.notes.append(f"{', '.join(f'{length:,}' for length in out)} tokens left out, for want of time")
@@ -184,7 +184,7 @@ def as_csv(results: Sequence[Result]) -> str:
     for result in results:
         cell: dict[str, Any] = dict(result.cell.__dict__)
         options = " ".join(f"{name}={value}" for name, value in cell["options"].items())
-        found = {**result.numbers, "form": result.words.get("form", "")}
-        found |= {"global_tokens": result.words.get("global_tokens", ""), "wall": round(result.wall, 3)}
-        writer.writerow({**cell, **found, "options": options, "status": result.status, "reason": result.reason})
+        values = {**result.numbers, "form": result.words.get("form", "")}
+        values |= {"global_tokens": result.words.get("global_tokens", ""), "wall": round(result.wall, 3)}
+        writer.writerow({**cell, **values, "options": options, "status": result.status, "reason": result.reason})
     return written.getvalue()

@@ -153,8 +153,8 @@ def read_index(folder: Path) -> dict[str, Any]:
     """
     try:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        found = index["fingerprint"] is not None and _sizes(folder)
-        if index.get("files", found) == found:
+        is_whole = index["fingerprint"] is not None and _sizes(folder)
+        if index.get("files", is_whole) == is_whole:
             return index
         reason = "the files in it are not as long as they were"
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

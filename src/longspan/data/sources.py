@@ -151,10 +151,10 @@ def find_source(data: str | Path, split: str, kind: Kind[Any]) -> Source:
     if path.exists():
         return Source(name=name, files=_files(path, split, kind))
     if glob.has_magic(name):
-        found = sorted(Path(one) for one in glob.glob(name, recursive=True) if Path(one).is_file())
-        if not found:
+        paths = sorted(Path(one) for one in glob.glob(name, recursive=True) if Path(one).is_file())
+        if not paths:
             raise InputError(f"no file matches {name!r}; check the pattern")
-        return Source(name=name, files=tuple(found))
+        return Source(name=name, files=tuple(paths))
     if name in kind.named:
         return Source(name=name, files=_named_files(name, kind.named[name], split), choice=kind.named[name].choice)
     if (reader := find(READERS, name)) is not None:
@@ -191,10 +191,10 @@ def _named_files(name: str, known: DataSet, split: str) -> tuple[Path, ...]:
             f"data={name!r} names a data set, but the environment variable LONGSPAN_DATA is not set; "
             "set it to the folder of data sets, or give a file or directory"
         )
-    found = split_of(known.splits, split)
-    if found is None:
+    names = split_of(known.splits, split)
+    if names is None:
         raise InputError(f"split={split!r} is not in data set {name!r}; it has {', '.join(known.splits)}")
-    files = tuple(Path(root) / file for file in known.splits[found])
+    files = tuple(Path(root) / file for file in known.splits[names])
     for file in files:
         if not file.is_file():
             raise missing(name, f"lacks {file.relative_to(root)}") or InputError(
@@ -227,8 +227,8 @@ def _listed(folder: Path, kind: Kind[Any]) -> list[Path]:
     """The files in a folder that can be read, in the order of their names."""
     wanted = re.compile(rf"[^.].*\.({'|'.join(kind.suffixes)})(\.gz|\.xz)?", re.IGNORECASE)
     try:
-        found = folder.rglob("*") if kind.deep else folder.iterdir()
-        files = sorted(file for file in found if wanted.fullmatch(file.name) and file.is_file())
+        paths = folder.rglob("*") if kind.deep else folder.iterdir()
+        files = sorted(file for file in paths if wanted.fullmatch(file.name) and file.is_file())
     except OSError as error:
         reason = f"{error.filename}: {(error.strerror or str(error)).lower()}"
         raise InputError(f"{folder} cannot be searched ({reason}); name the folder that has the data") from None

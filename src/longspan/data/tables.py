@@ -63,12 +63,12 @@ def unit_of(path: Path) -> str:
 
 def _kind_of(path: Path) -> str:
     """ "csv", "tsv", "parquet", "array" or "lines": a `.json` file may hold either of the last two."""
-    found = _KIND.search(path.name)
-    if found is None or path.is_dir():
+    match = _KIND.search(path.name)
+    if match is None or path.is_dir():
         return "lines"
-    if found[1].lower() == "json":
+    if match[1].lower() == "json":
         return "array" if is_array(path) else "lines"
-    return found[1].lower()
+    return match[1].lower()
 
 
 def _csv(

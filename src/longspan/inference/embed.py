@@ -108,8 +108,8 @@ def save_vectors(
     if sentences:
         for index, document in enumerate(documents):
             tensors[f"sentences.{index}"] = document.vectors
-            places = [(sentence.start, sentence.end) for sentence in document.sentences]
-            tensors[f"places.{index}"] = np.array(places, np.int64).reshape(-1, 2)
+            spans = [(sentence.start, sentence.end) for sentence in document.sentences]
+            tensors[f"places.{index}"] = np.array(spans, np.int64).reshape(-1, 2)
     with whole_file(path) as file:
         file.write_bytes(save(tensors, {"names": json.dumps(list(names))}))
 

@@ -116,11 +116,11 @@ class Encoder:
         encoded = encode_sentences([mend(text)[0] for text in sentences], self.tokenizer)
         lengths = torch.tensor([len(ids) for ids in encoded], dtype=torch.long)
         tokens = torch.tensor([token for ids in encoded for token in ids], dtype=torch.long)
-        places = torch.arange(len(encoded)).repeat_interleave(lengths)
+        sentence_ids = torch.arange(len(encoded)).repeat_interleave(lengths)
         owners = None
         if len(firsts):
             owners = torch.searchsorted(torch.tensor(firsts), torch.arange(len(encoded)), right=True) - 1
-        return self.model.embed_document(tokens, places, owners).float().numpy(), len(tokens)
+        return self.model.embed_document(tokens, sentence_ids, owners).float().numpy(), len(tokens)
 
 
 class PooledEncoder:

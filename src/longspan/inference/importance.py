@@ -79,17 +79,17 @@ def importance(
         )
     document, by, note = as_document(document), "reference", None
     text = document.words
-    places = [(start, end) for start, end, _ in placed_words(text)]
+    spans = [(start, end) for start, end, _ in placed_words(text)]
     if model is not None:
-        by, weights = "tagger", _tagged(text, places, model)
+        by, weights = "tagger", _tagged(text, spans, model)
     else:
         if reference is None:
             by, (reference, note) = "summary", _summary(document, language)
         else:
             check_reference(reference)
         named = set(important_words(text, reference, language))
-        weights = [float(place in named) for place in places]
-    words = zip(places, weights, strict=True)
+        weights = [float(place in named) for place in spans]
+    words = zip(spans, weights, strict=True)
     return Weighed(
         text=text,
         words=tuple(WeighedWord(start=start, end=end, importance=weight) for (start, end), weight in words),
@@ -109,7 +109,7 @@ def _summary(document: Document, language: str | None) -> tuple[str, str | None]
     return summary.text, summary.note
 
 
-def _tagged(text: str, places: list[tuple[int, int]], model: str) -> list[float]:
+def _tagged(text: str, word_spans: list[tuple[int, int]], model: str) -> list[float]:
     """The greatest probability of the tokens of each word."""
     from longspan.tasks.summaries.importance import load_tagger
     from longspan.tasks.tokenizers import encode_placed
@@ -119,7 +119,7 @@ def _tagged(text: str, places: list[tuple[int, int]], model: str) -> list[float]
     tokens = [(*span, chance) for span, chance in zip(spans, tagger.probabilities(ids, spans), strict=True)]
     tokens = [token for token in tokens if token[1] > token[0]]
     weights, first = [], 0
-    for start, end in places:
+    for start, end in word_spans:
         while first < len(tokens) and tokens[first][1] <= start:
             first += 1
         inside, at = [0.0], first

@@ -81,6 +81,6 @@ def ponder_times(model: Any, text: str, tokenizer: Any = None) -> Pondered:
             f"model has the stack {model.config.stack['stack']!r}, in which every token takes every step; give one "
             "with the stack 'universal' and halting='adaptive'"
         )
-    places = zip(encoded["offset_mapping"][0].tolist(), output.ponder_times[0].tolist(), strict=True)
-    pieces = tuple(Piece(start=start, end=end, steps=int(steps)) for (start, end), steps in places if end > start)
+    spans = zip(encoded["offset_mapping"][0].tolist(), output.ponder_times[0].tolist(), strict=True)
+    pieces = tuple(Piece(start=start, end=end, steps=int(steps)) for (start, end), steps in spans if end > start)
     return Pondered(text=text, pieces=pieces, most=model.config.num_hidden_layers)

@@ -110,8 +110,8 @@ def gather(document: Document, sentences: Sequence[DocumentSentence], encoder: E
     """
     texts = [sentence.text for sentence in sentences]
     vectors, tokens = encoder.read_document(texts)
-    places = [index for index, block in enumerate(document.blocks) if block.kind == "heading"]
-    headings = [document.blocks[index].text for index in places]
+    headed = [index for index, block in enumerate(document.blocks) if block.kind == "heading"]
+    headings = [document.blocks[index].text for index in headed]
     title = document.title or ""
     loose = encoder.embed([*headings, title])
     blocks = np.array([sentence.block for sentence in sentences], dtype=int)
@@ -120,7 +120,7 @@ def gather(document: Document, sentences: Sequence[DocumentSentence], encoder: E
         contents=[contents_of(text) for text in texts],
         vectors=vectors,
         paragraphs=blocks,
-        sections=np.searchsorted(places, blocks) if places else np.zeros(len(sentences), int),
+        sections=np.searchsorted(headed, blocks) if headed else np.zeros(len(sentences), int),
         headings=headings,
         heading_vectors=loose[:-1],
         title=title,

@@ -213,15 +213,15 @@ class _Layout:
         blocks, scored = self.document.blocks, self.summary.document
         spoken = [index for index, block in enumerate(blocks) if block.kind in SPOKEN and block.text]
         starts = [blocks[index].body.start for index in spoken]
-        places = [_place(sentence) for sentence in scored]
-        if places and (not starts or places[0][0] < starts[0] or places[-1][1] > blocks[spoken[-1]].body.end):
+        spans = [_place(sentence) for sentence in scored]
+        if spans and (not starts or spans[0][0] < starts[0] or spans[-1][1] > blocks[spoken[-1]].body.end):
             raise InputError(f"the summary is not of {self.document.name}; give the document that was summarised")
         self.numbers = {s.start: number for number, s in enumerate(self.summary.sentences, 1) if s.start is not None}
         self.linked = {sentence.start for section in self.sections for sentence in section.sentences}
         scores = [sentence.score or 0.0 for sentence in scored] or [0.0]
         self.lowest, self.best = min(scores), max(scores)
         self.sentences = defaultdict(list)
-        for sentence, (start, _) in zip(scored, places, strict=True):
+        for sentence, (start, _) in zip(scored, spans, strict=True):
             self.sentences[spoken[bisect_right(starts, start) - 1]].append(sentence)
         self.pages = defaultdict(list)
         ends = [block.body.end for block in blocks]

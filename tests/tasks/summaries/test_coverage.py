@@ -14,7 +14,7 @@ def table(*sentences: str) -> tuple[WordTable, np.ndarray]:
         for word in sentence.split():
             places.setdefault(word, []).append(index)
     arrays = tuple(np.array(found) for found in places.values())
-    found = WordTable(words=tuple(places), places=arrays, numbers=np.zeros((len(places), 1), np.float32))
+    found = WordTable(words=tuple(places), sentences=arrays, numbers=np.zeros((len(places), 1), np.float32))
     return found, np.array([len(sentence.split()) for sentence in sentences], float)
 
 

@@ -94,10 +94,10 @@ class LengthenReport:
             return f"{self.tokens_after:,} tokens, as before"
         if not self.table:
             return f"{self.tokens_before:,} → {self.tokens_after:,} tokens (there is no table of absolute positions)"
-        kept = f"; {self.reserved_rows} reserved rows kept" if self.reserved_rows else ""
+        reserved = f"; {self.reserved_rows} reserved rows kept" if self.reserved_rows else ""
         how = f"position rows repeated {self.tokens_after / self.tokens_before:.4g} times"
         how = "new position rows drawn at random" if self.new_positions == "random" else how
-        return f"{self.tokens_before:,} → {self.tokens_after:,} tokens ({how}{kept})"
+        return f"{self.tokens_before:,} → {self.tokens_after:,} tokens ({how}{reserved})"
 
     def _attention(self) -> str:
         groups, first = [], 0
@@ -214,9 +214,9 @@ def _outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Ten
     run: Any = model.base_model if type(model).__name__ in READS_MORE else model
     output: Any = run(**inputs, output_hidden_states=True, return_dict=True)
     hidden = output.encoder_last_hidden_state if "decoder_input_ids" in inputs else output.hidden_states[-1]
-    found = {"hidden": hidden, "logits": output.get("prediction_logits")}
-    found |= {name: output[name] for name in ("logits", "start_logits", "end_logits") if name in output}
-    return {name: tensor for name, tensor in found.items() if tensor is not None}
+    tensors = {"hidden": hidden, "logits": output.get("prediction_logits")}
+    tensors |= {name: output[name] for name in ("logits", "start_logits", "end_logits") if name in output}
+    return {name: tensor for name, tensor in tensors.items() if tensor is not None}
 
 
 def _relative(reference: Tensor, other: Tensor) -> float:

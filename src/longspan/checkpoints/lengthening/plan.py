@@ -59,9 +59,9 @@ def first_sharing(specs: Any, layers: int) -> AttentionConfig | None:
 
 def sharing_layer(model: LongspanPreTrainedModel | Encoder) -> AttentionConfig:
     """The configuration of a layer that shares tables, in a model that has some."""
-    found = first_sharing(model.config.attention, model.config.num_hidden_layers)
-    assert found is not None
-    return found
+    config = first_sharing(model.config.attention, model.config.num_hidden_layers)
+    assert config is not None
+    return config
 
 
 def check_trained(wanted: Spec, present: AttentionConfig) -> None:
@@ -153,8 +153,8 @@ def _complete(spec: Spec, own: list[Spec], max_tokens: int) -> Spec:
     """A spec with what else belongs to it here: options of the source's weights, and those that follow the length."""
     kind = type(attention_config({"mechanism": spec.get("mechanism")}))
     present = first_sharing(own, len(own))
-    kept = present.handed_on() if present is not None and present.mechanism == spec["mechanism"] else {}
-    return kind.defaults_for(max_tokens, spec) | kept | spec
+    handed_on = present.handed_on() if present is not None and present.mechanism == spec["mechanism"] else {}
+    return kind.defaults_for(max_tokens, spec) | handed_on | spec
 
 
 def _updated(present: Spec, attention: str, options: Spec) -> Spec:

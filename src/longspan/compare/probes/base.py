@@ -97,10 +97,10 @@ class Probe:
         raise NotImplementedError
 
 
-def asked(ids: np.ndarray, places: np.ndarray, answers: np.ndarray, distances: np.ndarray | int = 0) -> Row:
+def asked(ids: np.ndarray, positions: np.ndarray, answers: np.ndarray, distances: np.ndarray | int = 0) -> Row:
     """A row that asks at these places."""
     labels, far = np.full(len(ids), IGNORED, np.int64), np.zeros(len(ids), np.int64)
-    labels[places], far[places] = answers, distances
+    labels[positions], far[positions] = answers, distances
     return Row(ids=ids.astype(np.int64), labels=labels, is_global=labels != IGNORED, distances=far)
 
 

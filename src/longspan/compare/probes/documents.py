@@ -204,7 +204,7 @@ def write_documents(place: Path, sources: Iterator[tuple[str, Iterator[bytes]]])
     Raises:
         InputError: there are none.
     """
-    found: dict[str, list[bytes]] = {}
+    by_source: dict[str, list[bytes]] = {}
     for name, texts in sources:
         documents, total = [], 0
         try:
@@ -215,14 +215,16 @@ def write_documents(place: Path, sources: Iterator[tuple[str, Iterator[bytes]]])
                     break
         except InputError:
             documents = []  # its records hold no text, such as tables of coreference
-        if len(documents) >= FEWEST and len(found) < Bytes.answers:
-            found[name] = documents
-    if not found:
+        if len(documents) >= FEWEST and len(by_source) < Bytes.answers:
+            by_source[name] = documents
+    if not by_source:
         raise InputError(f"LONGSPAN_DATA={os.environ.get('LONGSPAN_DATA')!r} holds no documents; point it at some")
-    ends = np.cumsum([0, *(len(text) for texts in found.values() for text in texts)])
-    source = np.repeat(np.arange(len(found)), [len(texts) for texts in found.values()])
+    ends = np.cumsum([0, *(len(text) for texts in by_source.values() for text in texts)])
+    source = np.repeat(np.arange(len(by_source)), [len(texts) for texts in by_source.values()])
     with whole_folder(place) as partial:
-        np.save(partial / "bytes.npy", np.frombuffer(b"".join(b"".join(texts) for texts in found.values()), np.uint8))
+        np.save(
+            partial / "bytes.npy", np.frombuffer(b"".join(b"".join(texts) for texts in by_source.values()), np.uint8)
+        )
         np.save(partial / "documents.npy", np.stack([ends[:-1], ends[1:], source], axis=1))
-        counts = {name: len(texts) for name, texts in found.items()}
+        counts = {name: len(texts) for name, texts in by_source.items()}
         (partial / "sources.json").write_text(json.dumps(counts), encoding="utf-8")

@@ -33,16 +33,16 @@ class Recall(Probe):
         order, answers = random.permutation(keys), random.integers(values, size=keys)
         asking = np.arange(self.tokens - keys, self.tokens)
         ids[asking] = values + self.fillers + order
-        places = self.tokens - keys - 1 - self._far(random, self.tokens - keys)
-        ids[places] = values + self.fillers + keys + order * values + answers
-        return asked(ids, asking, answers, asking - places)
+        positions = self.tokens - keys - 1 - self._far(random, self.tokens - keys)
+        ids[positions] = values + self.fillers + keys + order * values + answers
+        return asked(ids, asking, answers, asking - positions)
 
     def _far(self, random: np.random.Generator, room: int) -> np.ndarray:
         """Different places for the facts, counted back from the first question, in random order."""
         drawn = np.exp(random.uniform(0, np.log(room), size=8 * self.keys)).astype(np.int64) - 1
         others = random.permutation(room)  # for rows so short that too few of those drawn differ
-        found = list(dict.fromkeys([*drawn.tolist(), *others.tolist()]))[: self.keys]
-        return random.permutation(np.array(found))
+        distances = list(dict.fromkeys([*drawn.tolist(), *others.tolist()]))[: self.keys]
+        return random.permutation(np.array(distances))
 
 
 class Duplication(Probe):
@@ -70,8 +70,8 @@ class Duplication(Probe):
         word = random.integers(self.symbols, size=self.tokens // 2 - 1)
         sign, hidden = [self.symbols], np.full(len(word), self.symbols + 1)
         ids = np.concatenate([sign, word, sign, word if form == "causal" else hidden])
-        places = np.arange(len(word) + 2, len(ids)) - (form == "causal")
-        row = asked(ids, places, word, len(word) + 1)
+        positions = np.arange(len(word) + 2, len(ids)) - (form == "causal")
+        row = asked(ids, positions, word, len(word) + 1)
         # Half of all tokens ask: making them global would be full attention under another name.
         return Row(ids=row.ids, labels=row.labels, is_global=np.zeros(len(ids), bool), distances=row.distances)
 
@@ -215,16 +215,16 @@ class Paths(Drawing):
 
     def _line(self, random: np.random.Generator) -> np.ndarray:
         """`(length, 2)` pixels of a line that turns slowly and turns back at the border."""
-        place, angle, found = random.uniform(2, self.side - 3, size=2), random.uniform(0, 2 * np.pi), []
+        place, angle, points = random.uniform(2, self.side - 3, size=2), random.uniform(0, 2 * np.pi), []
         for _ in range(int(1.2 * self.side)):
-            found.append(place.round().astype(int))
+            points.append(place.round().astype(int))
             angle += random.normal(0, 0.3)
             ahead = place + _step(angle)
             if (ahead < 1).any() or (ahead > self.side - 2).any():
                 angle += np.pi / 2
                 ahead = (place + _step(angle)).clip(1, self.side - 2)
             place = ahead
-        return np.array(found)
+        return np.array(points)
 
 
 def _step(angle: float) -> np.ndarray:

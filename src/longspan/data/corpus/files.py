@@ -184,9 +184,9 @@ def published_file(source: str) -> Path | None:
     for path in (given, *([Path(root) / given] if root and not given.is_absolute() else [])):
         name = path.name.removesuffix(".zip")
         if name in PUBLISHED:
-            for found in (path, path.with_name(f"{name}.zip"), path / name, path / f"{name}.zip"):
-                if found.is_file():
-                    return found
+            for candidate in (path, path.with_name(f"{name}.zip"), path / name, path / f"{name}.zip"):
+                if candidate.is_file():
+                    return candidate
     return None
 
 

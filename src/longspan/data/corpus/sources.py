@@ -121,8 +121,8 @@ class Corpus:
         if self.source.startswith(HUB):
             name, _, configuration = self.source.removeprefix(HUB).partition("@")
             skipped = Skipped(self.source, self.on_error)
-            found = corpus_files.hub_documents(name, configuration or None, self.split, self.text_field, skipped)
-            yield from (iter((text,)) for text in found)
+            documents = corpus_files.hub_documents(name, configuration or None, self.split, self.text_field, skipped)
+            yield from (iter((text,)) for text in documents)
             skipped.report()
             return
         if (published := published_file(self.source)) is not None:
@@ -136,7 +136,7 @@ class Corpus:
             suffix = ending[1].lower() if ending else "txt"
             skipped = Skipped(str(path), self.on_error)
             if path.is_dir():
-                found = corpus_files.disk_documents(path, self.split, self.text_field, skipped)
+                documents = corpus_files.disk_documents(path, self.split, self.text_field, skipped)
             elif suffix in ("txt", "text") and self.text_split == "position":
                 yield part_texts(path, self.split, any_size=True)
                 continue
@@ -145,8 +145,8 @@ class Corpus:
                 continue
             else:
                 read = corpus_files.parquet_documents if suffix == "parquet" else corpus_files.json_documents
-                found = read(path, self.text_field, skipped)
-            yield from (iter((text,)) for text in found)
+                documents = read(path, self.text_field, skipped)
+            yield from (iter((text,)) for text in documents)
             skipped.report()
 
     def fingerprint(self) -> list[object]:
@@ -155,11 +155,11 @@ class Corpus:
         options += [self.text_split] if self.text_split != "file" else []
         if self.source.startswith(HUB):
             return [self.source, *options]
-        found: list[object] = []
+        parts: list[object] = []
         for path in self.files():
             inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-            found += [[file.name, file.stat().st_size, _ends(file)] for file in inside]
-        return [*options, *found]
+            parts += [[file.name, file.stat().st_size, _ends(file)] for file in inside]
+        return [*options, *parts]
 
 
 def chain_documents(documents: Iterator[Iterator[str]]) -> Iterator[tuple[str, bool]]:

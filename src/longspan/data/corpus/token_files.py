@@ -71,8 +71,8 @@ def _encoded(pieces: Iterable[tuple[str, bool]], tokenizer: Any) -> Iterator[tup
     """The ids of each piece, the piece, and whether a document ends there."""
     for batch in _batches(pieces):
         texts = [piece for piece, _ in batch]
-        found = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
-        yield from ((ids, *piece) for ids, piece in zip(found, batch, strict=True))
+        encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+        yield from ((ids, *piece) for ids, piece in zip(encoded, batch, strict=True))
 
 
 def _batches(pieces: Iterable[tuple[str, bool]]) -> Iterator[list[tuple[str, bool]]]:

@@ -138,12 +138,12 @@ def _text(record: Record, chosen: str | None, option: str = "task.text_field") -
 
 def _field(record: Record, chosen: str | None, usual: tuple[str, ...], option: str) -> str:
     """The field that holds the text or the label; `InputError` where there is none, which names the option for it."""
-    found = next((name for name in ([chosen] if chosen else usual) if name in record), None)
-    if found is None:
+    field_name = next((name for name in ([chosen] if chosen else usual) if name in record), None)
+    if field_name is None:
         there = ", ".join(sorted(map(str, record))) or "none"
         wanted = repr(chosen) if chosen else f"{', '.join(usual[:-1])} or {usual[-1]}"
         raise InputError(f"no column {wanted}; there is {there}; name the one of the {usual[0]}s in {option}")
-    return found
+    return field_name
 
 
 def _label(value: Any) -> str:

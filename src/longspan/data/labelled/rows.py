@@ -112,19 +112,19 @@ def folder_rows(folder: Path, split: str, skipped: Skipped) -> Iterator[Labelled
         yield from (row for row in _folder_rows(folder, skipped) if is_in(row.text, part))
         return
     names = ALIASES.get(split, (split,))
-    found = next((there[name] for name in names if name in there), None)
+    folder_of_split = next((there[name] for name in names if name in there), None)
     held_out = "train" in there and not any(name in there for name in ALIASES["validation"])
-    if found is None and not (held_out and "validation" in names):
+    if folder_of_split is None and not (held_out and "validation" in names):
         _check_split(folder, split, [*there, *(["validation"] if held_out else [])])
-    if held_out and found in (None, there["train"]):
+    if held_out and folder_of_split in (None, there["train"]):
         _note(
             folder, "has no validation split, so a tenth of the training texts, by a hash of each, is held out for it"
         )
         for row in _folder_rows(there["train"], skipped):
-            if (percent_of(row.text) < 10) == (found is None):
+            if (percent_of(row.text) < 10) == (folder_of_split is None):
                 yield row
-    elif found is not None:
-        yield from _folder_rows(found, skipped)
+    elif folder_of_split is not None:
+        yield from _folder_rows(folder_of_split, skipped)
 
 
 def _check_split(folder: Path, split: str, known: list[str]) -> None:

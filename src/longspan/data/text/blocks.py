@@ -74,10 +74,10 @@ class Traced:
         anchors: list[tuple[int, int]] = []
         length = done = 0
 
-        def put(text: str, places: Iterable[tuple[int, int]]) -> None:
+        def put(text: str, new_anchors: Iterable[tuple[int, int]]) -> None:
             nonlocal length
             if text:
-                anchors.extend((length + here, there) for here, there in places)
+                anchors.extend((length + here, there) for here, there in new_anchors)
                 pieces.append(text)
                 length += len(text)
 

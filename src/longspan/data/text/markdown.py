@@ -60,12 +60,12 @@ def _rendered(source: str) -> str:
     breaks = [match.start() for match in _DEFINED.finditer(source)]  # a footnote begins a paragraph
     spaced = _DEFINED.sub("\n", source)
     moved = [place + number for number, place in enumerate(breaks)]
-    places = [place - bisect_left(moved, place) for place in _line_starts(spaced)]
+    offsets = [place - bisect_left(moved, place) for place in _line_starts(spaced)]
     parser, notes = _parser(), {}
     tokens = parser.parse(spaced, notes)
     for token in tokens:
         if token.map and token.nesting >= 0 and token.type not in {"inline", "html_block"}:
-            first, last = (places[min(line, len(places) - 1)] for line in token.map)
+            first, last = (offsets[min(line, len(offsets) - 1)] for line in token.map)
             token.attrSet(PLACE, f"{first} {last}")
     return without_half_entities(parser.renderer.render(tokens, parser.options, notes))[0]
 
@@ -89,30 +89,30 @@ def _seen(source: str) -> str:
     return _UNSEEN.sub(lambda match: " " * len(match[0]), "".join([*pieces, source[done:]]))
 
 
-def _bodies(pieces: list[Piece], seen: str) -> Iterator[Traced]:
+def _bodies(pieces: list[Piece], rendered: str) -> Iterator[Traced]:
     done = 0
     for piece in pieces:
-        places = [tuple(map(int, line.state.place.split())) for line in piece.lines if line.state.place]
-        start = max(done, places[0][0]) if places else done
-        end = min(max(places[-1][1], start), len(seen)) if places else len(seen)
+        offsets = [tuple(map(int, line.state.place.split())) for line in piece.lines if line.state.place]
+        start = max(done, offsets[0][0]) if offsets else done
+        end = min(max(offsets[-1][1], start), len(rendered)) if offsets else len(rendered)
         start = min(start, end)
-        body = _found_again(piece.text, seen, start, end)
+        body = _found_again(piece.text, rendered, start, end)
         done = max(done, body.end)
         yield body
 
 
-def _found_again(text: str, seen: str, start: int, end: int) -> Traced:
+def _found_again(text: str, rendered: str, start: int, end: int) -> Traced:
     """A text whose words stand between two places of a source, in order, with marks among them."""
     anchors: list[tuple[int, int]] = []
     done = start
     for word in re.finditer(r"\S+", text):
-        place = seen.find(word[0], done, min(end, done + REACH))
+        place = rendered.find(word[0], done, min(end, done + REACH))
         if place >= 0:
             anchors.append((word.start(), place))
             done = place + len(word[0])
             continue
         for index, character in enumerate(word[0], word.start()):  # an entity, an escape, a mark inside the word
-            place = seen.find(character, done, min(end, done + NEAR))
+            place = rendered.find(character, done, min(end, done + NEAR))
             anchors.append((index, max(place, done)))
             done = max(place + 1, done)
     first = anchors[0][1] if anchors else start

@@ -171,21 +171,21 @@ def _document(about: Any, path: str, first: int) -> Held:
     text, pages = own["text"], own["pages"]
     if any(before > after for before, after in pairwise([0, *pages, len(text)])):
         raise InputError(f"{path}.pages does not rise, or beyond the {len(text):,} characters of the text")
-    kept, ranges = [], []
+    checked, ranges = [], []
     for number, said in enumerate(passages):
         place = f"{path}.passages[{number}]"
         fields, sentences = _split(said, "sentences", place)
         from_plain(KeptPassage, fields, place)
         passage = _passage(fields, tuple(_sentences(sentences, f"{place}.sentences", len(text))))
-        if kept and passage.start <= kept[-1].start:
+        if checked and passage.start <= checked[-1].start:
             raise InputError(f"{place} does not begin behind the passage before it")
         if passage.page is not None and passage.page > len(pages):
             raise InputError(f"{place}.page is {passage.page} of {len(pages)} pages")
-        kept.append(passage)
+        checked.append(passage)
         ranges.append(range(first, first + fields["pieces"]))
         first = ranges[-1].stop
     document = Document(text=text, blocks=(), pages=tuple(pages), title=own["title"], name=own["name"])
-    return document, tuple(kept), ranges
+    return document, tuple(checked), ranges
 
 
 def _passage(fields: dict[str, Any], sentences: tuple[DocumentSentence, ...]) -> Passage:

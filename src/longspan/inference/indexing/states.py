@@ -111,15 +111,15 @@ class StateReader:
             for window in self._windows(text):
                 ids.append(window["ids"])
                 types.append(window["types"])
-                places = torch.tensor(window["spans"], dtype=torch.int32).reshape(-1, 2)
-                spans.append(torch.where(places < 0, -1, places + passage.start))
+                offsets = torch.tensor(window["spans"], dtype=torch.int32).reshape(-1, 2)
+                spans.append(torch.where(offsets < 0, -1, offsets + passage.start))
                 owners.append(owner)
         pieces: list[list[Piece]] = [[] for _ in passages]
         for first in range(0, len(ids), TOGETHER):
             group = slice(first, first + TOGETHER)
             states = self._states(ids[group], types[group])
-            for owner, hidden, places in zip(owners[group], states, spans[group], strict=True):
-                pieces[owner].append(Piece(hidden, places))
+            for owner, hidden, offsets in zip(owners[group], states, spans[group], strict=True):
+                pieces[owner].append(Piece(hidden, offsets))
         return [tuple(each) for each in pieces]
 
     def _states(self, ids: list[list[int]], types: list[list[int] | None]) -> list[Tensor]:

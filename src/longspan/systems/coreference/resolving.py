@@ -82,11 +82,11 @@ class Resolver:
         from longspan.data.text.reading import as_document
 
         if isinstance(document, CoreferenceRow):
-            text, row, places = _joined(document)
+            text, row, spans = _joined(document)
         else:
-            text, row, places = _cut(as_document(document))
+            text, row, spans = _cut(as_document(document))
         (clusters,) = self.task.predict(self.model, self.tokenizer, [row])
-        return Resolved(text=text, row=replace(row, clusters=clusters), places=places)
+        return Resolved(text=text, row=replace(row, clusters=clusters), places=spans)
 
 
 @lru_cache(maxsize=2)
@@ -118,28 +118,28 @@ def _cut(document: Document) -> tuple[str, CoreferenceRow, tuple[tuple[int, int]
 
     sentences: list[tuple[str, ...]] = []
     speakers: list[tuple[str, ...]] = []
-    places: list[tuple[int, int]] = []
+    cuts: list[tuple[int, int]] = []
     for sentence in sentences_of(document):
         spans = [match.span() for match in _WORD.finditer(document.text, sentence.start, sentence.end)]
         if spans:
             sentences.append(tuple(document.text[start:end] for start, end in spans))
             speakers.append((sentence.speaker or "",) * len(spans))
-            places += spans
+            cuts += spans
     said = tuple(speakers) if any(chain.from_iterable(speakers)) else None
     row = CoreferenceRow(id=document.name, sentences=tuple(sentences), speakers=said)
-    return document.text, row, tuple(places)
+    return document.text, row, tuple(cuts)
 
 
 def _joined(row: CoreferenceRow) -> tuple[str, CoreferenceRow, tuple[tuple[int, int], ...]]:
     """A document of words as a text: a line for each sentence, spaces between words."""
-    text, places = "", []
+    text, spans = "", []
     for sentence in row.sentences:
         for index, word in enumerate(sentence):
             text += " " if index else ""
-            places.append((len(text), len(text) + len(word)))
+            spans.append((len(text), len(text) + len(word)))
             text += word
         text += "\n"
-    return text, row, tuple(places)
+    return text, row, tuple(spans)
 
 
 def as_records(documents: Sequence[Resolved]) -> list[dict[str, Any]]:

@@ -60,8 +60,8 @@ class SummaryTask(Task):
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
         """Summarise every row, and compare the summaries with the references by ROUGE."""
         dataset = FeatureRows(rows, partial(self.features, tokenizer=tokenizer))
-        found = predict(model, dataset, self.collator(tokenizer), batch_size=batch_size, generate=self.generates)
-        texts = self.texts(found, rows, tokenizer)
+        predictions = predict(model, dataset, self.collator(tokenizer), batch_size=batch_size, generate=self.generates)
+        texts = self.texts(predictions, rows, tokenizer)
         lines = [
             {"id": row.id, "prediction": text, "references": list(row.references)}
             for row, text in zip(rows, texts, strict=True)

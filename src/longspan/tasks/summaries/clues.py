@@ -112,14 +112,14 @@ def is_fragment(sentence: str) -> bool:
 
 def antecedents(sentences: Sequence[str]) -> list[tuple[int, ...] | None]:
     """For each sentence those before it that it needs: none, up to `REACH` in order, or None for too many."""
-    found: list[tuple[int, ...] | None] = []
+    needed: list[tuple[int, ...] | None] = []
     for index, sentence in enumerate(sentences):
         if index == 0 or not hangs(sentence):
-            found.append(())
+            needed.append(())
             continue
-        before = found[-1]
-        found.append(None if before is None or len(before) >= REACH else (*before, index - 1))
-    return found
+        before = needed[-1]
+        needed.append(None if before is None or len(before) >= REACH else (*before, index - 1))
+    return needed
 
 
 ANCHORS = 2048
@@ -220,8 +220,8 @@ def word_centrality(contents: Sequence[Sequence[str]]) -> np.ndarray:
         norm = math.sqrt(sum(value**2 for value in row.values())) or 1.0
         rows.append({word: value / norm for word, value in row.items()})
         total.update(rows[-1])
-    found = [sum(value * total[word] for word, value in row.items()) for row in rows]
-    return np.sqrt(np.maximum(np.array(found) - 1, 0))
+    sums = [sum(value * total[word] for word, value in row.items()) for row in rows]
+    return np.sqrt(np.maximum(np.array(sums) - 1, 0))
 
 
 def clues(document: Sentences, worth: np.ndarray) -> np.ndarray:
@@ -286,8 +286,8 @@ def _vector_clues(document: Sentences) -> list[np.ndarray]:
     headings = mean if named is None or not len(named) else named.mean(0)
     beside = (vectors[1:] * vectors[:-1]).sum(1)
     near = np.maximum(np.r_[0, beside], np.r_[beside, 0])
-    found = [vectors @ mean, *document.centrality, (vectors * sections[document.sections]).sum(1), vectors @ lead]
-    return [standardised(values) for values in (*found, vectors @ title, vectors @ headings, near)]
+    cosines = [vectors @ mean, *document.centrality, (vectors * sections[document.sections]).sum(1), vectors @ lead]
+    return [standardised(values) for values in (*cosines, vectors @ title, vectors @ headings, near)]
 
 
 def _wording_clues(document: Sentences) -> list[np.ndarray]:

@@ -110,16 +110,16 @@ class Extraction(SummaryTask):
         """Token ids, the sentence of each token, and a soft label per sentence where the row has references."""
         sentences = row.sentences
         encoded = encode_sentences(sentences, tokenizer)
-        kept = len(encoded)
+        count = len(encoded)
         if self.max_source_tokens is not None:
-            kept = max(bisect_right(list(accumulate(map(len, encoded))), self.max_source_tokens), 1)
+            count = max(bisect_right(list(accumulate(map(len, encoded))), self.max_source_tokens), 1)
         features: dict[str, Any] = {
-            "input_ids": list(chain.from_iterable(encoded[:kept])),
-            "sentence_ids": [index for index, ids in enumerate(encoded[:kept]) for _ in ids],
+            "input_ids": list(chain.from_iterable(encoded[:count])),
+            "sentence_ids": [index for index, ids in enumerate(encoded[:count]) for _ in ids],
         }
         if row.references:
             values = salience([words_of(text) for text in sentences], [words_of(text) for text in row.references])
-            features["labels"] = soft_labels(values)[:kept].tolist()
+            features["labels"] = soft_labels(values)[:count].tolist()
         return features
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:

@@ -30,14 +30,14 @@ from longspan.tasks.tokenizers import encode_placed, padding_id
 UPPER_BOUND = "importance of tokens from the references themselves (oracle): an upper bound, and no result"
 """What an evaluation says that was shown what only the references tell."""
 
-Places = Sequence[tuple[int, int]]
+Offsets = Sequence[tuple[int, int]]
 """Where tokens stand in a text, in characters; special tokens have no width."""
 
 
-def labels_of(places: Places, text: str, reference: str, language: str | None = None) -> list[int]:
+def labels_of(offsets: Offsets, text: str, reference: str, language: str | None = None) -> list[int]:
     """1 for each token that has a part in an important word of the text, 0 for others, −100 for special tokens."""
     labels, words, at = [], important_words(text, reference, language), 0
-    for start, end in places:
+    for start, end in offsets:
         while at < len(words) and words[at][1] <= start:
             at += 1
         inside = at < len(words) and words[at][0] < end
@@ -67,7 +67,7 @@ class Tagger:
             )
 
     @torch.no_grad()
-    def probabilities(self, ids: Sequence[int], places: Places) -> list[float]:
+    def probabilities(self, ids: Sequence[int], offsets: Offsets) -> list[float]:
         """How likely each token is important; 0 for special tokens.
 
         Raises:
@@ -80,8 +80,8 @@ class Tagger:
                 f"{config.max_position_embeddings}; shorten it, or train a tagger that reads more"
             )
         given = torch.tensor([list(ids)], device=self.model.device)
-        found = self.model(given).logits[0, :, 0].float().sigmoid().tolist()
-        return [value if end > start else 0.0 for value, (start, end) in zip(found, places, strict=True)]
+        probabilities = self.model(given).logits[0, :, 0].float().sigmoid().tolist()
+        return [value if end > start else 0.0 for value, (start, end) in zip(probabilities, offsets, strict=True)]
 
 
 @lru_cache(maxsize=2)
@@ -138,9 +138,9 @@ class Importance(SummaryTask):
 
     def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
         """`input_ids`, and `labels`: 1, 0, or −100 for special tokens; a question is not read."""
-        ids, places = encode_placed(tokenizer, row.source, max_tokens=self.max_tokens)
+        ids, offsets = encode_placed(tokenizer, row.source, max_tokens=self.max_tokens)
         language = row.language if self.language is None else self.language
-        return {"input_ids": ids, "labels": labels_of(places, row.source, row.reference, language)}
+        return {"input_ids": ids, "labels": labels_of(offsets, row.source, row.reference, language)}
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads B rows to `input_ids` and `labels` `(B, T)` with the mask."""
@@ -149,12 +149,12 @@ class Importance(SummaryTask):
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
         """How well the model tells important tokens, over the tokens of all rows together."""
         features = [self.features(row, tokenizer) for row in rows]  # lemmas take long: once, for model and scores
-        found = predict(model, features, self.collator(tokenizer), batch_size=batch_size)
+        logits = predict(model, features, self.collator(tokenizer), batch_size=batch_size)
         lines, labels, scores = [], [], []
         for index, row in enumerate(rows):
             gold = np.array(features[index]["labels"])
             real = gold != IGNORED
-            chances = 1 / (1 + np.exp(-found[index, : len(gold), 0][real].astype(np.float64)))
+            chances = 1 / (1 + np.exp(-logits[index, : len(gold), 0][real].astype(np.float64)))
             lines.append({"id": row.id, "probabilities": [round(float(each), 4) for each in chances]})
             labels.append(gold[real] == 1)
             scores.append(chances)

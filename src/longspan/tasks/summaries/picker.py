@@ -95,15 +95,15 @@ def _numbers(
 
 def _stretches(texts: Sequence[str]) -> list[list[int]]:
     """Sentences in runs of about `STRETCH` words."""
-    found: list[list[int]] = [[]]
+    stretches: list[list[int]] = [[]]
     words = 0
     for index, text in enumerate(texts):
-        found[-1].append(index)
+        stretches[-1].append(index)
         words += len(text.split())
         if words >= STRETCH:
-            found.append([])
+            stretches.append([])
             words = 0
-    return found[:-1]
+    return stretches[:-1]
 
 
 def end_of_opening(texts: Sequence[str], paragraphs: np.ndarray, sections: np.ndarray) -> int:
@@ -199,13 +199,13 @@ class Picker:
         logits = known @ of["words.weight"][:-1] + of["words.weight"][-1]
         return 1 / (1 + np.exp(-np.clip(logits, -30, 30)))
 
-    def scores(self, found: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    def scores(self, values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         """Clues `(N, C)` and vectors `(N, D)` → scores `(N,)`, in standard deviations of the document's."""
         import torch
         from torch.nn.functional import gelu, linear
 
         of: dict[str, Tensor] = {name: torch.from_numpy(np.asarray(value)) for name, value in self.weights.items()}
-        known = ((torch.from_numpy(found) - of["clues.mean"]) / of["clues.spread"]).clamp(-BOUND, BOUND)
+        known = ((torch.from_numpy(values) - of["clues.mean"]) / of["clues.spread"]).clamp(-BOUND, BOUND)
         meaning = linear(torch.from_numpy(vectors), of["vector.weight"], of["vector.bias"])
         hidden = gelu(linear(torch.cat([known, meaning], -1), of["hidden.weight"], of["hidden.bias"]))
         return standardised((hidden @ of["score.weight"] + of["score.bias"]).numpy())
@@ -247,8 +247,8 @@ class Picker:
             return Order([], np.zeros(0), 0)
         table = word_table(document)
         chances = self.chances(with_length(table, words))
-        found = clues(document, worth_of_sentences(document, table, chances[:, 0]))
-        own, mix = self.scores(found, document.vectors), self.weights["mix"].item()
+        values = clues(document, worth_of_sentences(document, table, chances[:, 0]))
+        own, mix = self.scores(values, document.vectors), self.weights["mix"].item()
         if asked is not None:
             own, mix = own + QUERY * asked.near, QUERY_MIX
             chances = chances_about(table, chances, asked)

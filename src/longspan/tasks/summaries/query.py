@@ -70,14 +70,16 @@ def asked_of(document: Sentences, query: str, vector: np.ndarray) -> Asked:
         vector: `(D,)` of length 1, of the query.
     """
     words = _asked_words(query, ())
-    found = signs(document, query, vector)
-    place = weighted(found, PLACE)
-    return Asked(standardised(place + weighted(found, SENTENCE)), place, words)
+    values = signs(document, query, vector)
+    place = weighted(values, PLACE)
+    return Asked(standardised(place + weighted(values, SENTENCE)), place, words)
 
 
-def weighted(found: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> np.ndarray:
+def weighted(values: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> np.ndarray:
     """The weighted sum of some signs, `(N,)`, in standard deviations."""
-    return standardised(sum((weight * found[name] for name, weight in weights.items()), np.zeros(len(found["words"]))))
+    return standardised(
+        sum((weight * values[name] for name, weight in weights.items()), np.zeros(len(values["words"])))
+    )
 
 
 def signs(document: Sentences, query: str, vector: np.ndarray) -> dict[str, np.ndarray]:
@@ -150,7 +152,7 @@ def word_signs(table: WordTable, chances: np.ndarray, asked: Asked) -> np.ndarra
     """
     share = np.exp(asked.place - asked.place.max())
     share *= PLACES / share.sum()
-    inside = np.array([share[places].sum() for places in table.places])
+    inside = np.array([share[indices].sum() for indices in table.sentences])
     logits = logit(chances)
     stands = [word in asked.words for word in table.words]
     return np.stack([logits, logits**2, stands, np.log(inside + 0.1), np.ones(len(logits))], axis=1)
@@ -167,5 +169,5 @@ def chances_about(table: WordTable, chances: np.ndarray, asked: Asked) -> np.nda
 
 def logit(chances: np.ndarray) -> np.ndarray:
     """Log odds of chances, which are kept a millionth from 0 and 1."""
-    kept = np.clip(chances, 1e-6, 1 - 1e-6)
-    return np.log(kept / (1 - kept))
+    clipped = np.clip(chances, 1e-6, 1 - 1e-6)
+    return np.log(clipped / (1 - clipped))

@@ -121,12 +121,12 @@ class WordTable:
 
     Attributes:
         words: W different ones.
-        places: for each, the indices of the sentences that have it, rising.
+        sentences: for each, the indices of the sentences that have it, rising.
         numbers: `(W, F)` float32, what is known of each.
     """
 
     words: tuple[str, ...]
-    places: tuple[np.ndarray, ...]
+    sentences: tuple[np.ndarray, ...]
     numbers: np.ndarray
 
 
@@ -136,29 +136,29 @@ def word_table(document: Sentences) -> WordTable:
     near = standardised(document.vectors @ document.vectors.mean(0))
     sections = document.sections if document.headings else np.arange(count) * PARTS // max(count, 1)
     several = max(len(np.unique(sections)), 1)
-    places: dict[str, list[int]] = {}
+    sentences_of: dict[str, list[int]] = {}
     times: Counter[str] = Counter()
     for index, words in enumerate(document.contents):
         times.update(words)
         for word in dict.fromkeys(words):
-            places.setdefault(word, []).append(index)
+            sentences_of.setdefault(word, []).append(index)
     in_headings = {word for heading in document.headings for word in contents_of(heading)}
     in_title = set(contents_of(document.title))
     rows = []
-    for word, found in places.items():
-        holders = len(found)
-        log, central = math.log1p(holders), near[found]
+    for word, indices in sentences_of.items():
+        holders = len(indices)
+        log, central = math.log1p(holders), near[indices]
         row = [
             *(log, log**2, holders / count, math.sqrt(holders / count), holders == 1, holders == 2),
-            *(math.log(times[word] / holders), found[0] / count, 1 / (1 + found[0] / 5)),
-            *(float(central.mean()), float(central.max()), len(np.unique(sections[found])) / several),
+            *(math.log(times[word] / holders), indices[0] / count, 1 / (1 + indices[0] / 5)),
+            *(float(central.mean()), float(central.max()), len(np.unique(sections[indices])) / several),
             *(word in in_headings, word in in_title, len(word) / 10, len(word) <= 3),
-            *(math.log1p(sum(place < EARLY * count for place in found)), math.log1p(count)),
+            *(math.log1p(sum(index < EARLY * count for index in indices)), math.log1p(count)),
         ]
         rows.append(row)
     return WordTable(
-        words=tuple(places),
-        places=tuple(np.array(found) for found in places.values()),
+        words=tuple(sentences_of),
+        sentences=tuple(np.array(indices) for indices in sentences_of.values()),
         numbers=np.array(rows, np.float32).reshape(len(rows), 18),
     )
 
@@ -174,10 +174,10 @@ def with_length(table: WordTable, words: int) -> np.ndarray:
 def worth_of_sentences(document: Sentences, table: WordTable, chances: np.ndarray) -> np.ndarray:
     """Mean, sum and largest chance of each sentence's words to be named, `(N, 3)`; `chances` `(W,)`."""
     total, most, kinds = (np.zeros(len(document)) for _ in range(3))
-    for places, chance in zip(table.places, chances, strict=True):
-        total[places] += chance
-        kinds[places] += 1
-        most[places] = np.maximum(most[places], chance)
+    for indices, chance in zip(table.sentences, chances, strict=True):
+        total[indices] += chance
+        kinds[indices] += 1
+        most[indices] = np.maximum(most[indices], chance)
     return np.stack([total / np.maximum(kinds, 1), total, most], axis=1)
 
 
@@ -259,21 +259,21 @@ class _Said:
     def __init__(self, table: WordTable, chances: np.ndarray, sentences: int) -> None:
         # What it adds to name a word for the first, second … fifth time.
         self.steps = np.stack([*chances[:, :3].T, chances[:, 2:].mean(1), chances[:, 3]], axis=1)
-        self.places = table.places
+        self.sentences_of = table.sentences
         self.times = np.zeros(len(table.words), int)
         self.words: list[list[int]] = [[] for _ in range(sentences)]
         self.worth = np.zeros(sentences)
-        for word, places in enumerate(table.places):
-            self.worth[places] += self.steps[word, 0]
-            for place in places:
-                self.words[place].append(word)
+        for word, indices in enumerate(table.sentences):
+            self.worth[indices] += self.steps[word, 0]
+            for index in indices:
+                self.words[index].append(word)
 
     def say(self, sentence: int) -> None:
         """Take a sentence into the summary."""
         for word in self.words[sentence]:
             before = self._step(word)
             self.times[word] += 1
-            self.worth[self.places[word]] -= before - self._step(word)
+            self.worth[self.sentences_of[word]] -= before - self._step(word)
 
     def _step(self, word: int) -> float:
         """What it adds to name a word once more."""

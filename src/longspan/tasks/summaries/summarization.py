@@ -134,15 +134,15 @@ class Summarization(WritingTask, SummaryTask):
         """How important each token is, by the reference or else by the tagger; a question is 0."""
         first, pair = (self.prefix + row.source, None) if row.question is None else (row.question, row.source)
         first = first if pair is None else self.prefix + first
-        again, places = encode_placed(tokenizer, first, pair=pair, max_tokens=self.max_source_tokens)
+        again, offsets = encode_placed(tokenizer, first, pair=pair, max_tokens=self.max_source_tokens)
         assert again == ids
         if oracle:
             text = first if pair is None else pair
-            return weights_of_labels(labels_of(places, text, row.reference, row.language))
+            return weights_of_labels(labels_of(offsets, text, row.reference, row.language))
         assert self.tagger is not None
         tagger = load_tagger(self.tagger)
         tagger.check_tokenizer(tokenizer)
-        return tagger.probabilities(ids, places)
+        return tagger.probabilities(ids, offsets)
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:
         """As of every summary; where the model was shown what the references name, the flavour says so."""
