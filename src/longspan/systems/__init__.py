@@ -12,6 +12,8 @@ ADDED: dict[str, dict[str, str]] = {
         "multi_hop": "longspan.systems.hotpotqa.task:MultiHop",
         "algorithmic": "longspan.systems.exercises.task:Algorithmic",
         "stories": "longspan.systems.exercises.task:Stories",
+        "dialogue_denoising": "longspan.systems.dialogue.denoising:DialogueDenoising",
+        "topic_segmentation": "longspan.systems.dialogue.topics:TopicSegmentation",
         "distillation": "longspan.systems.distillation.task:Distillation",
     },
     "heads": {

@@ -32,8 +32,6 @@ TASKS: Table[Any] = Table(
         "pair_labels": "longspan.tasks.classification.pairs:PairLabels",
         "classification": "longspan.tasks.classification.classification:Classification",
         "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
-        "dialogue_denoising": "longspan.tasks.dialogue.denoising:DialogueDenoising",
-        "topic_segmentation": "longspan.tasks.dialogue.topics:TopicSegmentation",
     },
 )
 """Name → the task's dataclass; `longspan.register` adds to them."""

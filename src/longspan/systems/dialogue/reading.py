@@ -1,9 +1,9 @@
 """Dialogues, by name, file or directory: a stream of `Dialogue`, whatever the format.
 
 - `read_dialogues("qmsum", "validation")`: one of `DIALOGUE_DATA_SETS`, or any folder of LONGSPAN_DATA
-- `read_dialogues("talks.jsonl")`: records, see `longspan.data.dialogue.records`
+- `read_dialogues("talks.jsonl")`: records, see `formats`
 - `read_dialogues("MediaSum/", "train")`: as published, `news_dialogue.json` beside `train_val_test_split.json`
-- `read_dialogues("subtitles/")`: a film in each file, see `longspan.data.dialogue.subtitles`
+- `read_dialogues("subtitles/")`: a film in each file, see `formats`
 - `read_dialogues("meeting.txt")`: a document that `longspan.data.text.reading.read` reads, lines of "Speaker: text"
 - `read_dialogues("synthetic", limit=8)`: made up in code
 """
@@ -12,22 +12,20 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from longspan.characters import counted
-from longspan.data.dialogue.plain import document_dialogue
-from longspan.data.dialogue.records import dialogue_of
-from longspan.data.dialogue.subtitles import FILES, read_subtitles
-from longspan.data.dialogue.synthetic import synthetic_dialogues
-from longspan.data.dialogue.turns import Dialogue
 from longspan.data.fields import Skipped, check_on_error
 from longspan.data.sources import DataSet, Kind, read, split_of
 from longspan.data.tables import RECORDS, holds_records, read_records, unit_of
 from longspan.data.text.reading import read as read_document
+from longspan.data.turns import Dialogue, Turn
 from longspan.errors import InputError, last_line
+from longspan.systems.dialogue.formats import FILES, dialogue_of, document_dialogue, read_subtitles
 
 logger = logging.getLogger(__name__)
 
@@ -141,3 +139,30 @@ def _of_split(path: Path, split: str, skipped: Skipped) -> Iterator[Dialogue]:
         raise InputError(f"split={split!r} is not in {path}; it has {', '.join(lists)}")
     everything = path.with_name(MEDIASUM)
     return (dialogue for dialogue in _records(everything, skipped) if dialogue.id in wanted)
+
+
+NAMES = ("Ada", "Carl", "Emmy", "Hugo", "Rosa")
+TOPICS = 3
+
+
+def synthetic_dialogues(count: int, *, seed: int, turns: int = 24) -> list[Dialogue]:
+    """Talks of two to four people about three topics, each with words of its own.
+
+    Same arguments, same dialogues.
+    """
+    draw = random.Random(seed)
+    return [_dialogue(f"synthetic-{seed}-{number}", turns + number % 5, draw) for number in range(count)]
+
+
+def _dialogue(name: str, count: int, draw: random.Random) -> Dialogue:
+    people = draw.sample(NAMES, k=draw.randint(2, 4))
+    borders = tuple(count * topic // TOPICS for topic in range(1, TOPICS))
+    turns: list[Turn] = []
+    words: list[str] = []
+    for index in range(count):
+        if index == 0 or index in borders:
+            words = ["".join(draw.choice("bdfgklmnprst") + draw.choice("aeiou") for _ in range(2)) for _ in range(12)]
+        sentences = (" ".join(draw.choices(words, k=draw.randint(3, 8))) for _ in range(draw.randint(1, 3)))
+        speaker = draw.choice([one for one in people if not turns or one != turns[-1].speaker])
+        turns.append(Turn(speaker, " ".join(f"{sentence.capitalize()}." for sentence in sentences)))
+    return Dialogue(id=name, turns=tuple(turns), topics=borders)

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from longspan.data.dialogue.plain import read_text
-from longspan.data.dialogue.readers import read_dialogues
-from longspan.data.dialogue.records import dialogue_of
-from longspan.data.dialogue.turns import Dialogue, Turn
+from longspan.data.turns import Dialogue, Turn
 from longspan.errors import InputError
+from longspan.systems.dialogue.formats import dialogue_of, read_text
+from longspan.systems.dialogue.reading import read_dialogues
 
 
 def lines(dialogue: Dialogue) -> list[str]:

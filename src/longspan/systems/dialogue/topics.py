@@ -1,28 +1,69 @@
-"""Where topics begin in a dialogue: a label on a token before each turn, scored by P_k and WindowDiff."""
+"""Where topics begin in a dialogue: a label on a token before each turn, scored by P_k and WindowDiff.
+
+P_k (Beeferman et al. 1999) and WindowDiff (Pevzner and Hearst 2002) both slide two probes, k places apart, over a text
+of n places, and count where the found segmentation tells another thing of what lies between them than the true one:
+P_k, whether there is a border at all; WindowDiff, how many there are. 0 is perfect; k is half of a true segment's mean
+length.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
 
-from longspan.data.dialogue.readers import read_dialogues
-from longspan.data.dialogue.turns import Dialogue
+from longspan.data.turns import Dialogue
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.settings import LARGEST, Count, Range
+from longspan.systems.dialogue.reading import read_dialogues
 from longspan.tasks.base import Outcome, Task, check_room, room_for
 from longspan.tasks.language_modelling.masked_lm import around
-from longspan.tasks.metrics.segmentation import MEASURES, pk, window_diff
 from longspan.tasks.predicting import FeatureRows, batches, pad
 from longspan.tasks.tokenizers import padding_id
+
+MEASURES = ("pk", "window_diff")
+
+
+def half_segment(places: int, borders: Sequence[int]) -> int:
+    """k: half of the mean length of the segments that `borders` make of so many places, rounded, and at least 1."""
+    return max(1, math.floor(places / (2 * (len(set(borders)) + 1)) + 0.5))
+
+
+def pk(places: int, true: Sequence[int], found: Sequence[int], k: int | None = None) -> float:
+    """P_k of borders, the places at which a segment begins other than 0, as a share of the probes."""
+    return _share(places, true, found, k, lambda here, there: (here == 0) != (there == 0))
+
+
+def window_diff(places: int, true: Sequence[int], found: Sequence[int], k: int | None = None) -> float:
+    """WindowDiff of borders, likewise."""
+    return _share(places, true, found, k, lambda here, there: here != there)
+
+
+def _share(
+    places: int, true: Sequence[int], found: Sequence[int], k: int | None, differ: Callable[[int, int], bool]
+) -> float:
+    """The share of the pairs of probes between which the numbers of borders differ."""
+    for name, borders in (("true", true), ("found", found)):
+        if outside := [border for border in borders if not 0 < border < places]:
+            raise InputError(f"{name} holds {outside[0]}, which is no border between {places} places; leave it out")
+    if k is not None and k < 1:
+        raise InputError(f"k={k} is no distance between two probes; give 1 or more")
+    k = min(half_segment(places, true) if k is None else k, places - 1)
+    if k < 1:
+        return 0.0
+    counts = [list(accumulate(int(place in known) for place in range(places))) for known in (set(true), set(found))]
+    wrong = sum(differ(*(count[place + k] - count[place] for count in counts)) for place in range(places - k))
+    return wrong / (places - k)
+
 
 TURN = "[TURN]"
 """Stands before every turn."""

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from longspan.data.dialogue.synthetic import synthetic_dialogues
-from longspan.data.dialogue.turns import Dialogue, Turn
+from longspan.data.turns import Dialogue, Turn
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
-from longspan.tasks.dialogue.topics import TURN, TopicSegmentation
+from longspan.systems.dialogue.reading import synthetic_dialogues
+from longspan.systems.dialogue.topics import TURN, TopicSegmentation
 from longspan.training.tokenizers import train_tokenizer
 
 

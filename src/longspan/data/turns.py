@@ -1,14 +1,21 @@
-"""What a dialogue is, whatever file it came from: turns of speakers, in order."""
+"""What a dialogue is, whatever file it came from: turns of speakers, in order; and those of two corpora.
+
+QMSum and CRD3 are read as dialogues (`longspan.systems.dialogue`) and as documents with summaries.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from longspan.characters import check_characters
-from longspan.data.fields import kind_of
+from longspan.data.fields import Record, kind_of, objects_in, texts_in
 from longspan.errors import InputError
+
+_TAG = re.compile(r"\{[a-z]+\}")
+_SPACED_MARK = re.compile(r"\s+([.,?!;:]|'\w{1,2}\b)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +100,27 @@ class Dialogue:
 def text_of(turns: Iterable[Turn]) -> str:
     """One line for each turn."""
     return "\n".join(turn.line for turn in turns)
+
+
+def qmsum_turns(record: Record, *, silent: bool = False) -> list[Turn]:
+    """The turns of a meeting of QMSum that hold words, or all of them with those that are silent."""
+    turns = [
+        Turn(
+            "".join(texts_in(turn, "speaker")), without_spaced_marks(_TAG.sub(" ", "".join(texts_in(turn, "content"))))
+        )
+        for turn in objects_in(record, "meeting_transcripts")
+    ]
+    return [turn for turn in turns if silent or turn.is_spoken]
+
+
+def crd3_turns(record: Record) -> list[Turn]:
+    """The turns of an episode of CRD3; several may speak at once."""
+    return [
+        Turn(" and ".join(texts_in(turn, "NAMES")), " ".join(texts_in(turn, "UTTERANCES")))
+        for turn in objects_in(record, "TURNS")
+    ]
+
+
+def without_spaced_marks(text: str) -> str:
+    """A text whose punctuation stands apart ("we 're , yes") as people write it."""
+    return _SPACED_MARK.sub(r"\1", " ".join(text.split()))

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from longspan.data.dialogue.synthetic import synthetic_dialogues
-from longspan.data.dialogue.turns import Turn
+from longspan.data.turns import Turn
 from longspan.errors import InputError
 from longspan.models import LongspanConfig
 from longspan.models.losses import IGNORED
-from longspan.tasks.dialogue.chunks import pieces_of, token_counter
-from longspan.tasks.dialogue.denoising import DialogueDenoising
+from longspan.systems.dialogue.denoising import DialogueDenoising
+from longspan.systems.dialogue.pieces import pieces_of, token_counter
+from longspan.systems.dialogue.reading import synthetic_dialogues
 from longspan.training.tokenizers import train_tokenizer
 
 

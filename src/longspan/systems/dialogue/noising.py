@@ -8,18 +8,18 @@ from itertools import accumulate
 from random import Random
 from typing import NamedTuple
 
-from longspan.data.dialogue.noising.draws import below
-from longspan.data.dialogue.noising.noises import (
+from longspan.data.turns import Turn, text_of
+from longspan.errors import InputError
+from longspan.systems.dialogue.noises import (
+    NoiseConfig,
     Spot,
+    below,
     infill,
     mask_speakers,
     merge_turns,
     permute_turns,
     split_turn,
 )
-from longspan.data.dialogue.noising.settings import NoiseConfig
-from longspan.data.dialogue.turns import Turn, text_of
-from longspan.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longspan.data.dialogue.noising.denoising import Noised, choose_window, disturb, noise, words_of_line
-from longspan.data.dialogue.noising.noises import infill, mask_speakers, merge_turns, permute_turns, split_turn
-from longspan.data.dialogue.noising.settings import NOISES, NoiseConfig
-from longspan.data.dialogue.turns import Turn, text_of
+from longspan.data.turns import Turn, text_of
 from longspan.errors import InputError
+from longspan.systems.dialogue.noises import (
+    NOISES,
+    NoiseConfig,
+    infill,
+    mask_speakers,
+    merge_turns,
+    permute_turns,
+    split_turn,
+)
+from longspan.systems.dialogue.noising import Noised, choose_window, disturb, noise, words_of_line
 
 OFF = dict.fromkeys(NOISES.values(), 0.0)
 SENTENCES = (

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from longspan.data.dialogue.turns import Dialogue, Turn
 from longspan.data.ragged import Ragged, Writer, make_once
 from longspan.data.text.sentences import split_sentences
+from longspan.data.turns import Dialogue, Turn
 from longspan.errors import InputError
 from longspan.progress import progress_bar
 

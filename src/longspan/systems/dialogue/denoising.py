@@ -19,16 +19,16 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
-from longspan.data.dialogue.noising.denoising import Trace, noise
-from longspan.data.dialogue.noising.settings import NoiseConfig
-from longspan.data.dialogue.readers import DIALOGUES, read_dialogues
-from longspan.data.dialogue.turns import Dialogue
 from longspan.data.ragged import Ragged, fingerprint_of
+from longspan.data.turns import Dialogue
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.settings import Count, check_keys, show
+from longspan.systems.dialogue.noises import NoiseConfig
+from longspan.systems.dialogue.noising import Trace, noise
+from longspan.systems.dialogue.pieces import read_piece, token_counter, write_dialogues
+from longspan.systems.dialogue.reading import DIALOGUES, read_dialogues
 from longspan.tasks.chance import example_key
-from longspan.tasks.dialogue.chunks import read_piece, token_counter, write_dialogues
 from longspan.tasks.guessing import GuessingTask
 from longspan.tasks.row_sources import RowSource, identities_of, rows_of
 from longspan.tasks.tokenizers import encode, encode_target, padding_id
