@@ -19,9 +19,9 @@ from typing import Any
 
 from coreference import spread
 from longspan.checkpoints.loading import load_pair
-from longspan.data.dialogue.noising.settings import NOISES
-from longspan.data.dialogue.readers import read_dialogues
 from longspan.files import whole_folder
+from longspan.systems.dialogue.noises import NOISES
+from longspan.systems.dialogue.reading import read_dialogues
 from longspan.training.evaluate import evaluate
 from longspan.training.recipe_file import load_recipe
 from longspan.training.tokenizers import train_tokenizer

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from summary_weights import Taught, document_of_row, labels_of, logistic
 
-from longspan.data.dialogue.records import qmsum_turns
 from longspan.data.jsonl import read_jsonl
 from longspan.data.summaries.readers import read_rows
 from longspan.data.text.blocks import Document
 from longspan.data.text.reading import DocumentSentence, sentences_of
 from longspan.data.text.words import contents_of, split_words
+from longspan.data.turns import qmsum_turns
 from longspan.inference.embed import Encoder
 from longspan.inference.encoders import load_encoder
 from longspan.inference.scoring import WEIGHTS, gather

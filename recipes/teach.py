@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from longspan.data.taught import BODY, texts_of
 from longspan.data.text.sentences import split_sentences
 from longspan.progress import progress_bar
+from longspan.systems.distillation.rows import BODY, texts_of
 
 PERMITTED = ("permissive", "qmsum", "squality", "scitldr_a", "pg_novels")
 SHARD = 40

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from longspan.attention import MECHANISMS, Tokens
     from longspan.checkpoints import decompose, from_transformers, lengthen, to_onnx, to_transformers, use_attention
     from longspan.inference.answer import answer
-    from longspan.inference.choose import Choice, choose
     from longspan.inference.classify import DocumentLabel, classify
     from longspan.inference.embed import embed, embed_document
     from longspan.inference.generate import generate
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from longspan.ops.attend import attend
     from longspan.pictures.shaded import ponder
     from longspan.registering import register
+    from longspan.systems.wikihop.choosing import Choice, choose
 
 __all__ = [
     "MECHANISMS",
@@ -89,7 +89,7 @@ _MODULES = {
     "attention": ("MECHANISMS", "Tokens"),
     "checkpoints": ("decompose", "from_transformers", "lengthen", "to_onnx", "to_transformers", "use_attention"),
     "inference.answer": ("answer",),
-    "inference.choose": ("Choice", "choose"),
+    "systems.wikihop.choosing": ("Choice", "choose"),
     "inference.classify": ("DocumentLabel", "classify"),
     "inference.embed": ("embed", "embed_document"),
     "inference.generate": ("generate",),

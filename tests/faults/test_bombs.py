@@ -12,12 +12,12 @@ from random import Random
 import pytest
 
 from longspan.data.corpus.files import text_documents
-from longspan.data.dialogue.noising.noises import _Ranks
 from longspan.data.jsonl import read_bytes, read_jsonl
 from longspan.data.tables import read_records
 from longspan.data.text.pdf import reader
 from longspan.data.text.pdf.blocks import _LEADERS
 from longspan.errors import InputError
+from longspan.systems.dialogue.noises import _Ranks
 
 MEGABYTES = 300
 

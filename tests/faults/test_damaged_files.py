@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from longspan.data.corpus.files import part_texts
-from longspan.data.dialogue.subtitles import read_subtitles
 from longspan.data.tables import read_records
 from longspan.data.text.reading import structured
 from longspan.errors import InputError
 from longspan.systems.coreference.conll import conll_text, read_conll
 from longspan.systems.coreference.rows import CoreferenceRow
+from longspan.systems.dialogue.formats import read_subtitles
 
 WORDS = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 RELATIONS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/"

@@ -11,8 +11,8 @@ import pytest
 from longspan.attention.layers import spread
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.cli import main
-from longspan.data.dialogue.readers import read_dialogues
 from longspan.models import LongspanConfig, LongspanForPrefixLM
+from longspan.systems.dialogue.reading import read_dialogues
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 

@@ -19,7 +19,7 @@ from longspan.models import (
     LongspanModel,
 )
 from longspan.patterns import Prefix
-from longspan.tasks.dialogue.denoising import DialogueDenoising
+from longspan.systems.dialogue.denoising import DialogueDenoising
 from longspan.tasks.language_modelling.masked_lm import MaskedLM
 from longspan.tasks.summaries.extraction import Extraction
 from longspan.training.models import for_task

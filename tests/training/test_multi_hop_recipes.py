@@ -10,7 +10,7 @@ import pytest
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.cli import main
 from longspan.models import LongspanForMultiHop
-from longspan.tasks.questions.hops.features import MARKS
+from longspan.systems.hotpotqa.features import MARKS
 from longspan.training.recipe_file import load_recipe
 
 BASE, LARGE = {"joint_f1": 64.4}, {"answer_f1": 81.3, "evidence_f1": 88.3, "joint_f1": 73.2}

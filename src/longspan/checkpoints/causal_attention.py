@@ -117,7 +117,7 @@ class TokenPositions:
 
     @cached_property
     def query_order(self) -> Tensor | None:
-        """The same of the queries."""
+        """Indices `(B, T)` that bring the real queries of each row to its front; `None` where they stand there."""
         return _order(self.queries, self.offsets[:, None])
 
     def causal(self, pattern: Pattern) -> Pattern:

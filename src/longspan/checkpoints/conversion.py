@@ -135,15 +135,11 @@ def _origin(config: PreTrainedConfig, known: Container[str], model_type: str) ->
     shared = {name: getattr(config, name) for name in ("task_specific_params", "prefix") if getattr(config, name, None)}
     said = config.to_diff_dict()
     rest = {name: value for name, value in said.items() if name not in NOT_KEPT and name not in known}
-    origin = {"source_model_type": model_type, "source_name": _hub_name(config), "source_fields": rest or None}
-    return shared | origin
-
-
-def _hub_name(config: PreTrainedConfig) -> str | None:
-    """The name by which a model was loaded, unless that was a place on this machine."""
+    # The name by which the model was loaded, unless that was a place on this machine.
     name = str(getattr(config, "name_or_path", "") or "")
-    named = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) is not None and not name.startswith(".")
-    return name if named and not Path(name).exists() else None
+    is_hub_name = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) is not None and not name.startswith(".")
+    hub_name = name if is_hub_name and not Path(name).exists() else None
+    return shared | {"source_model_type": model_type, "source_name": hub_name, "source_fields": rest or None}
 
 
 def natural_architecture(config: Any) -> str:
@@ -227,21 +223,17 @@ def _exported(model: LongspanPreTrainedModel, architecture: str | None) -> tuple
         with suppress(InputError):
             return _exported(model, source)
     known = architectures.architecture(natural)
-    name, head = _class_with(known, type(model).__name__)
+    ours = type(model).__name__
+    entry = next(((name, head) for name, head in known.heads.items() if head.longspan == ours), None)
+    if entry is None:
+        raise InputError(f"{ours} has no counterpart among the {known.model_type} classes of transformers")
+    name, head = entry
     source_fields = (model.config.source_fields or {}) if known.model_type == source else {}
     config = getattr(transformers, name).config_class(
         **{**source_fields, **known.export(model.config), **head.export(model.config)}
     )
     _check_says_everything(model.config, known, head, config)
     return known, name, head, config
-
-
-def _class_with(known: Architecture, ours: str) -> tuple[str, Head]:
-    """The first transformers class that becomes our class `ours`."""
-    for name, head in known.heads.items():
-        if head.longspan == ours:
-            return name, head
-    raise InputError(f"{ours} has no counterpart among the {known.model_type} classes of transformers")
 
 
 def _check_says_everything(config: LongspanConfig, known: Architecture, head: Head, exported: Any) -> None:

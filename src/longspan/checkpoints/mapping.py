@@ -148,7 +148,14 @@ def transfer(
         candidates = [other for other in _translations(name, rules) if other in source]
         used.update(candidates)
         if candidates:
-            wanted.copy_(_fit(name, source[candidates[0]], wanted, reserved))
+            tensor = source[candidates[0]]
+            rows = tensor[reserved:] if tensor.shape != wanted.shape and "position" in name else tensor
+            if rows.shape != wanted.shape:
+                raise InputError(
+                    f"the weights do not fit the configuration: {name} needs {tuple(wanted.shape)}, found "
+                    f"{tuple(tensor.shape)}"
+                )
+            wanted.copy_(rows)
             reached.add(_place(wanted))
     copied = {_place(source[name]) for name in used}
     lost = [name for name, tensor in source.items() if not name.startswith(ignored) and _place(tensor) not in copied]
@@ -159,15 +166,6 @@ def transfer(
             + "; the checkpoint has parts that this conversion does not know"
         )
     return [name for name, wanted in target.items() if _place(wanted) not in reached]
-
-
-def _fit(name: str, tensor: Tensor, wanted: Tensor, reserved: int) -> Tensor:
-    rows = tensor[reserved:] if tensor.shape != wanted.shape and "position" in name else tensor
-    if rows.shape != wanted.shape:
-        raise InputError(
-            f"the weights do not fit the configuration: {name} needs {tuple(wanted.shape)}, found {tuple(tensor.shape)}"
-        )
-    return rows
 
 
 def _compile(template: str) -> re.Pattern[str]:
@@ -194,7 +192,7 @@ def _place(tensor: Tensor) -> tuple[int, tuple[int, ...], str]:
 
 
 def alike(*names: str) -> Pairs:
-    """What both call the same."""
+    """Pairs of fields or tensors that have the same name on both sides."""
     return tuple((name, name) for name in names)
 
 

@@ -35,7 +35,7 @@ def choose(
     Example: `longspan choose ships/ "country sms posen" -c japan -c "german empire" --model runs/longformer-wikihop`.
     """
     from longspan.inference.answer import open_documents
-    from longspan.inference.choose import load_chooser
+    from longspan.systems.wikihop.choosing import load_chooser
 
     *sources, question = words
     if not sources:

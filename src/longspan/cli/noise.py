@@ -13,9 +13,9 @@ from longspan.cli.terminal import COLOURS, say, say_coloured, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
-    from longspan.data.dialogue.noising.denoising import Noised, Trace
-    from longspan.data.dialogue.noising.settings import NoiseConfig
-    from longspan.data.dialogue.turns import Dialogue, Turn
+    from longspan.data.turns import Dialogue, Turn
+    from longspan.systems.dialogue.noises import NoiseConfig
+    from longspan.systems.dialogue.noising import Noised, Trace
 
 Pieces = Iterator[tuple[str, str]]
 
@@ -45,8 +45,8 @@ def noise(
     """
     from random import Random
 
-    from longspan.data.dialogue.noising.denoising import noise as disturbed
-    from longspan.data.dialogue.noising.settings import NOISES, NoiseConfig
+    from longspan.systems.dialogue.noises import NOISES, NoiseConfig
+    from longspan.systems.dialogue.noising import noise as disturbed
 
     config = NoiseConfig.published(setting)
     config.without(*(only or ()), *(without or ()))  # which refuses what is no noise
@@ -76,10 +76,10 @@ def _read(file: str, number: int, encoding: str | None) -> "Dialogue":
     """The dialogue number `number` of a file."""
     from itertools import islice
 
-    from longspan.data.dialogue.plain import document_dialogue
-    from longspan.data.dialogue.readers import has_own_encoding, is_of_dialogues, read_dialogues
     from longspan.data.fields import without_remedy
     from longspan.data.text.reading import read
+    from longspan.systems.dialogue.formats import document_dialogue
+    from longspan.systems.dialogue.reading import has_own_encoding, is_of_dialogues, read_dialogues
 
     if encoding is not None and has_own_encoding(file):
         raise InputError(

@@ -60,13 +60,13 @@ class Clock:
 
     @property
     def spent(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the budget began."""
         assert self.begun is not None
         return self.now() - self.begun
 
     @property
     def left(self) -> float:
-        """Seconds that are left for cells."""
+        """Seconds of the budget that are left for cells, without those that writing the report takes."""
         if self.budget is None:
             return float("inf")
         return max(self.budget - min(REPORT, REPORT_SHARE * self.budget) - self.spent, 0.0)

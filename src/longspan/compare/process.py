@@ -121,7 +121,10 @@ def measure(cell: Cell, folder: Path) -> Result:
     work = Work(cell, folder)
     built = work.build()
     model = built.model
-    batch = _on(work.collate([work.rows(cell.seed, cell.rows)[number] for number in range(cell.rows)]), cell.device)
+    rows = work.rows(cell.seed, cell.rows)
+    batch = {
+        name: value.to(cell.device) for name, value in work.collate([rows[row] for row in range(cell.rows)]).items()
+    }
     small = {name: value[:, :WARM_TOKENS] for name, value in batch.items()}
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
 
@@ -143,21 +146,16 @@ def measure(cell: Cell, folder: Path) -> Result:
     tokens = int(batch["attention_mask"].sum())
     for name, run in (("inference", infer), ("train", train)):
         with peak_memory(cell.device) as peak:
-            first = _seconds(lambda run=run: run(batch), cell.device)
-        seconds, wall = _median_seconds(lambda run=run: run(batch), cell.device, first)
+            seconds, wall = _seconds(lambda run=run: run(batch), cell.device)
+        # Medians; the first run, which also warms up, counts where another would take too long.
+        if seconds <= 20 * TIMED:
+            count = min(int(TIMED / max(seconds, 1e-9)) + 1, MOST_RUNS)
+            timed = [_seconds(lambda run=run: run(batch), cell.device) for _ in range(count)]
+            seconds, wall = (statistics.median(values) for values in zip(*timed, strict=True))
         numbers |= {f"{name}_seconds": seconds, f"{name}_wall": wall, f"{name}_tokens_per_second": tokens / seconds}
         if peak.bytes is not None:
             numbers[f"{name}_bytes"] = peak.bytes
     return Result(cell=cell, status="done", numbers=numbers, words=work.words(built))
-
-
-def _median_seconds(run: Callable[[], None], device: str, first: tuple[float, float]) -> tuple[float, float]:
-    """Medians of `_seconds`; the first run, which also warms up, counts where another would take too long."""
-    runs = min(int(TIMED / max(first[0], 1e-9)) + 1, MOST_RUNS)
-    if first[0] > 20 * TIMED:
-        return first
-    seconds, walls = zip(*(_seconds(run, device) for _ in range(runs)), strict=True)
-    return statistics.median(seconds), statistics.median(walls)
 
 
 def _seconds(run: Callable[[], None], device: str) -> tuple[float, float]:
@@ -173,10 +171,6 @@ def _seconds(run: Callable[[], None], device: str) -> tuple[float, float]:
 def _clock(device: str) -> Callable[[], float]:
     """With one thread, what the processor did for this process alone, whoever else is at it; else time on the wall."""
     return time.process_time if device == "cpu" and torch.get_num_threads() == 1 else time.perf_counter
-
-
-def _on(batch: dict[str, Tensor], device: str) -> dict[str, Tensor]:
-    return {name: value.to(device) for name, value in batch.items()}
 
 
 # Quality --------------------------------------------------------------------------------------------------------------

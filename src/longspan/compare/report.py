@@ -6,7 +6,7 @@ The plots show one thing each, readable at the width of a phone. They need the '
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -240,7 +240,9 @@ def write_report(folder: str | Path) -> Report:
     """
     folder = Path(folder)
     record = read_record(folder)
-    comparison = from_plain(Comparison, _given(record["comparison"]))
+    # As it was asked for: steps and a budget are not given together.
+    given = {name: value for name, value in record["comparison"].items() if value is not None}
+    comparison = from_plain(Comparison, given)
     results = results_in(folder, comparison, record.get("steps"))
     lines = lines_of(comparison, results)
     header, rows = table_of(lines, PROBES[comparison.task].score)
@@ -259,11 +261,6 @@ def write_report(folder: str | Path) -> Report:
     )
     data = {**record, "results": [to_plain(result) for result in results]}
     return Report(folder=folder, text=plain(header, rows), data=data)
-
-
-def _given(comparison: dict[str, Any]) -> dict[str, Any]:
-    """The comparison as it was asked for: steps and a budget are not given together."""
-    return {name: value for name, value in comparison.items() if value is not None}
 
 
 def _settings(comparison: Comparison, record: dict[str, Any], lines: Sequence[Line], folder: Path) -> dict[str, str]:
@@ -307,15 +304,26 @@ def _page(
 ) -> str:
     title = f"{len(rows)} attention mechanisms on {comparison.task}"
     style = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
+    # What went otherwise than with the others, each on a line.
+    notes = "".join(f"<li><b>{as_line(row[0])}</b>: {as_line(row[-1])}</li>\n" for row in rows if row[-1])
+    figures = []
+    for name, svg in plots.items():
+        alt = ALT.get(name, f"{name.replace('-', ', ')} of each mechanism by length")
+        data = base64.b64encode(svg).decode()
+        figures.append(f'<figure><img alt="{as_text(alt)}" src="data:image/svg+xml;base64,{data}"></figure>\n')
+    setting_rows = "".join(
+        f'<tr><th scope="row">{as_line(key)}</th><td>{as_line(text)}</td></tr>\n' for key, text in settings.items()
+    )
+    setting_table = f'<table class="settings">\n<tbody>\n{setting_rows}</tbody>\n</table>\n'
     body = [
         f"<header>\n<h1>{as_line(title)}</h1>\n<p>{as_line(settings['task'].partition(': ')[2])}</p>\n",
         f'<p class="quiet">{as_line(settings["training"])} · {as_line(settings["machine"])}</p>\n</header>\n<main>\n',
         '<h2>Table</h2>\n<div class="wide" tabindex="0" role="region" aria-label="Table">\n',
         f"{_table(header[:-1], [row[:-1] for row in rows])}</div>\n",
         '<p class="quiet">Best first. Speed and memory are those of the batches of training.</p>\n',
-        f"{_notes(rows)}",
-        f'<h2>Plots</h2>\n<div class="plots">\n{"".join(_figures(plots))}</div>\n',
-        f'<h2>Settings</h2>\n<div class="wide">\n{_setting_table(settings)}</div>\n</main>\n',
+        f"<ul>\n{notes}</ul>\n" if notes else "",
+        f'<h2>Plots</h2>\n<div class="plots">\n{"".join(figures)}</div>\n',
+        f'<h2>Settings</h2>\n<div class="wide">\n{setting_table}</div>\n</main>\n',
     ]
     return page_frame(title, style, body, pictures=True)
 
@@ -333,12 +341,6 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
     return f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{''.join(lines)}</tbody>\n</table>\n"
 
 
-def _notes(rows: list[list[str]]) -> str:
-    """What went otherwise than with the others, each on a line."""
-    items = "".join(f"<li><b>{as_line(row[0])}</b>: {as_line(row[-1])}</li>\n" for row in rows if row[-1])
-    return f"<ul>\n{items}</ul>\n" if items else ""
-
-
 def _best(name: str, cells: list[str]) -> str | None:
     """The best cell of a column, where that has a meaning."""
     numbers = {cell: float(cell.replace(",", "")) for cell in cells if cell != "–"}
@@ -346,17 +348,3 @@ def _best(name: str, cells: list[str]) -> str | None:
         return None
     higher = name == "accuracy" or name.startswith("tokens/s")
     return (max if higher else min)(numbers, key=numbers.__getitem__)
-
-
-def _figures(plots: dict[str, bytes]) -> Iterator[str]:
-    for name, svg in plots.items():
-        alt = ALT.get(name, f"{name.replace('-', ', ')} of each mechanism by length")
-        data = base64.b64encode(svg).decode()
-        yield f'<figure><img alt="{as_text(alt)}" src="data:image/svg+xml;base64,{data}"></figure>\n'
-
-
-def _setting_table(settings: dict[str, str]) -> str:
-    rows = "".join(
-        f'<tr><th scope="row">{as_line(key)}</th><td>{as_line(text)}</td></tr>\n' for key, text in settings.items()
-    )
-    return f'<table class="settings">\n<tbody>\n{rows}</tbody>\n</table>\n'

@@ -82,7 +82,11 @@ def compare(
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """What `comparison.json` says."""
+    """What `comparison.json` of an output folder says.
+
+    Raises:
+        InputError: there is none, or it is damaged.
+    """
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -213,7 +217,7 @@ class Run:
     # One cell ---------------------------------------------------------------------------------------------------------
 
     def file(self, cell: Cell) -> Path:
-        """Where its result is."""
+        """The file of a cell's result."""
         return self.folder / "cells" / f"{cell.name}.json"
 
     def has(self, cell: Cell) -> Result | None:

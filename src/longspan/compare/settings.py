@@ -190,7 +190,7 @@ class Comparison:
         return Cell(kind="speed", tokens=tokens, rows=rows, **self._shared(mechanism))
 
     def quality(self, mechanism: str, seed: int, steps: int) -> Cell:
-        """The cell that trains a mechanism."""
+        """The cell that trains and scores a mechanism with one seed for so many steps."""
         return Cell(
             kind="quality",
             tokens=self.tokens,

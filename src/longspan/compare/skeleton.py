@@ -144,7 +144,7 @@ def _model(skeleton: Skeleton, spec: dict[str, Any], probe: Probe, form: Form, t
 
 
 def count_weights(module: nn.Module) -> int:
-    """Trained weights, shared ones once."""
+    """How many numbers the weights of a model have; those that several modules share count once."""
     return sum(weight.numel() for weight in module.parameters())
 
 

@@ -37,7 +37,7 @@ MEBI = 2**20
 
 @dataclass
 class Line:
-    """What was found of one mechanism."""
+    """The results of one mechanism, a row of the table."""
 
     mechanism: str
     scores: list[float] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Line:
 
     @property
     def score(self) -> float | None:
-        """The mean over the seeds."""
+        """The mean of the scores over the seeds; `None` where nothing was trained."""
         return statistics.fmean(self.scores) if self.scores else None
 
     @property

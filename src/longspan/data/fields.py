@@ -25,7 +25,7 @@ def kind_of(value: Any) -> str:
 
 
 def value_of(record: Any, field: str, where: str = "the record") -> Any:
-    """A field that must be there."""
+    """The value of a field; `InputError` where the record lacks it."""
     if not isinstance(record, dict):
         raise InputError(f"{where} is {kind_of(record)} instead of an object")
     if field not in record:
@@ -34,7 +34,7 @@ def value_of(record: Any, field: str, where: str = "the record") -> Any:
 
 
 def list_of(record: Any, field: str, where: str = "the record") -> list[Any]:
-    """A field that holds a list."""
+    """The list in a field; `InputError` where it is missing or holds something else."""
     value = value_of(record, field, where)
     if not isinstance(value, list):
         raise InputError(f"field {field!r} of {where} holds {kind_of(value)} instead of a list")

@@ -110,7 +110,7 @@ class Writer:
         self.values += count
 
     def end_row(self, **numbers: int) -> None:
-        """The row is whole."""
+        """End the row that `write` has put values into."""
         line = [self.values, *(numbers[name] for name in self.numbers)]
         self._files["rows"].write(np.asarray(line, dtype="<i8").tobytes())
         self.rows += 1

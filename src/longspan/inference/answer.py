@@ -223,7 +223,7 @@ def _encoder() -> Encoder:
 
 
 def check_question(question: str) -> None:
-    """Refuse a question without words."""
+    """Raise `InputError` for a question without a word in it."""
     if not isinstance(question, str) or not any(map(str.isalnum, question)):
         raise InputError(f"question={question!r} asks nothing; give a question with words in it")
     check_characters(question, "the question")

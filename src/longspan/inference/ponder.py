@@ -41,7 +41,7 @@ class Pondered:
 
     @property
     def mean(self) -> float:
-        """Mean steps of a token."""
+        """How many steps the model took over a token, in the mean."""
         return sum(piece.steps for piece in self.pieces) / max(len(self.pieces), 1)
 
 

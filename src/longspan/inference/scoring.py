@@ -37,7 +37,7 @@ class Scores(NamedTuple):
 
 
 class SentenceScorer(Protocol):
-    """Scores the sentences of a document."""
+    """What `summarize` asks for scores: the package's own, or those of a model."""
 
     def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
         """Score the sentences of a document.

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from longspan.models.configuration import LongspanConfig
     from longspan.models.encoder import LongspanModel
     from longspan.models.encoder_decoder import LongspanForConditionalGeneration
-    from longspan.models.heads.candidate_scoring import CandidateScoringOutput, LongspanForCandidateScoring
     from longspan.models.heads.masked_lm import LongspanForMaskedLM
-    from longspan.models.heads.multi_hop import LongspanForMultiHop, MultiHopOutput
     from longspan.models.heads.multiple_choice import LongspanForMultipleChoice
     from longspan.models.heads.natural_questions import LongspanForNaturalQuestions, NaturalQuestionsOutput
     from longspan.models.heads.question_answering import LongspanForQuestionAnswering
@@ -38,13 +36,10 @@ if TYPE_CHECKING:
     from longspan.models.trunk import LongspanTrunk
 
 __all__ = [
-    "CandidateScoringOutput",
     "LongspanConfig",
-    "LongspanForCandidateScoring",
     "LongspanForCausalLM",
     "LongspanForConditionalGeneration",
     "LongspanForMaskedLM",
-    "LongspanForMultiHop",
     "LongspanForMultipleChoice",
     "LongspanForNaturalQuestions",
     "LongspanForPrefixLM",
@@ -57,14 +52,12 @@ __all__ = [
     "LongspanModel",
     "LongspanPreTrainedModel",
     "LongspanTrunk",
-    "MultiHopOutput",
     "NaturalQuestionsOutput",
     "SentenceEmbeddingOutput",
     "SentenceScoringOutput",
 ]
 
 _HOMES = {
-    "CandidateScoringOutput": "heads.candidate_scoring",
     "LongspanConfig": "configuration",
     "LongspanModel": "encoder",
     "LongspanForCausalLM": "language_model",
@@ -72,7 +65,6 @@ _HOMES = {
     "LongspanForPrefixLM": "prefix_language_model",
     "LongspanPreTrainedModel": "pretrained",
     "LongspanTrunk": "trunk",
-    "MultiHopOutput": "heads.multi_hop",
     "NaturalQuestionsOutput": "heads.natural_questions",
     "SentenceEmbeddingOutput": "heads.sentence_embedding",
     "SentenceScoringOutput": "heads.sentence_scoring",

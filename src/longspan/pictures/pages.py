@@ -65,7 +65,7 @@ def as_text(text: str) -> str:
 
 
 def as_line(text: str) -> str:
-    """The same on one line."""
+    """A text for HTML as `as_text` gives it, on one line."""
     return as_text(" ".join(text.split()))
 
 

@@ -112,7 +112,7 @@ def importance_page(weighed: Weighed, title: str = "Importance") -> str:
 
 
 def shade_of_importance(importance: float) -> int:
-    """From 0 to `SHADES`."""
+    """The shade, 0 to `SHADES`, of an importance between 0 and 1."""
     return round(SHADES * importance)
 
 

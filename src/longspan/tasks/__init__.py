@@ -28,17 +28,10 @@ TASKS: Table[Any] = Table(
         "language_model": "longspan.tasks.language_modelling.language_model:LanguageModel",
         "language_stream": "longspan.tasks.language_modelling.streams:LanguageStream",
         "masked_lm": "longspan.tasks.language_modelling.masked_lm:MaskedLM",
-        "distillation": "longspan.tasks.embeddings.distillation:Distillation",
         "span_answers": "longspan.tasks.questions.spans:SpanAnswers",
         "pair_labels": "longspan.tasks.classification.pairs:PairLabels",
         "classification": "longspan.tasks.classification.classification:Classification",
         "natural_questions": "longspan.tasks.questions.natural_questions:NaturalQuestions",
-        "candidate_choice": "longspan.tasks.questions.choice:CandidateChoice",
-        "multi_hop": "longspan.tasks.questions.hops.multi_hop:MultiHop",
-        "algorithmic": "longspan.tasks.exercises.algorithmic:Algorithmic",
-        "stories": "longspan.tasks.exercises.stories:Stories",
-        "dialogue_denoising": "longspan.tasks.dialogue.denoising:DialogueDenoising",
-        "topic_segmentation": "longspan.tasks.dialogue.topics:TopicSegmentation",
     },
 )
 """Name → the task's dataclass; `longspan.register` adds to them."""

@@ -151,7 +151,9 @@ def measure_parity(
     with _in_float32(source) as before, _in_float32(model) as after:
         reference = _outputs(before, inputs)
         if any(_is_approximate(*pair) for pair in _pairs(base.config, model.config)):
-            report.approximation = _relative(reference["hidden"], _outputs(after, inputs)["hidden"])
+            exact, approximated = reference["hidden"], _outputs(after, inputs)["hidden"]
+            # The mean difference, measured by the reference.
+            report.approximation = float((approximated.to(exact.device) - exact).norm() / exact.norm())
         with _probing(after, base, tokens) as muted:
             changed = _outputs(after, inputs)
     report.parity_tokens, report.parity_first_level = tokens, muted
@@ -220,11 +222,6 @@ def _outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Ten
     tensors = {"hidden": hidden, "logits": output.get("prediction_logits")}
     tensors |= {name: output[name] for name in ("logits", "start_logits", "end_logits") if name in output}
     return {name: tensor for name, tensor in tensors.items() if tensor is not None}
-
-
-def _relative(reference: Tensor, other: Tensor) -> float:
-    """How large the difference is on average, measured by the reference."""
-    return float((other.to(reference.device) - reference).norm() / reference.norm())
 
 
 def _difference(left: Tensor, right: Tensor) -> float:

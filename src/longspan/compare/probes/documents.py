@@ -61,7 +61,7 @@ class Documents(Probe):
 
     @property
     def ask(self) -> int:
-        """The token that asks."""
+        """The id of the token that asks, behind those of bytes and answers."""
         return BYTES + self.answers
 
     @cached_property

@@ -85,7 +85,7 @@ class Columns:
 
     @property
     def segments(self) -> int:
-        """How many segments a column has."""
+        """How many segments a column of the stream has; the last may be shorter."""
         return -(-self.tokens // self.segment_tokens)
 
     def read(self, segment: int, column: int) -> np.ndarray:

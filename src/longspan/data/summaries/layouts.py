@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from longspan.data.dialogue.records import crd3_turns, qmsum_turns
 from longspan.data.fields import Record, id_of, objects_in, texts_in
 from longspan.data.summaries.rows import SummaryRow
 from longspan.data.text.sentences import split_sentences
+from longspan.data.turns import crd3_turns, qmsum_turns
 from longspan.errors import InputError
 
 SOURCE_FIELDS = ("source", "document", "text", "article", "input", "dialogue", "transcript", "report", "body", "src")

@@ -121,7 +121,7 @@ def opened(path: str | Path) -> tuple[bytes, str, str]:
 
 
 def check_words(text: str, name: str) -> None:
-    """Refuse a document without text."""
+    """Raise `InputError` for a document that holds nothing but white space."""
     if not text.strip():
         raise InputError(f"{name} holds no text, only white space or markup; give a document with text")
 

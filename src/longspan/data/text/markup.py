@@ -83,7 +83,7 @@ def text_of_tree(root: Any, skip: Callable[[Any], bool] | None = None) -> str:
 
 
 def text_of_lines(blocks: list[list[Line]]) -> str:
-    """Blocks separated by blank lines."""
+    """The text that laid out lines make: blocks separated by blank lines."""
     return "\n\n".join("\n".join(line.text for line in block) for block in blocks)
 
 

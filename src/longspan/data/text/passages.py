@@ -54,7 +54,7 @@ class Passage:
 
     @property
     def speakers(self) -> tuple[str, ...]:
-        """Who speaks, each once, in order."""
+        """The names of those who speak in it, each once, in the order of their first turns."""
         return tuple(dict.fromkeys(one.speaker for one in self.sentences if one.speaker))
 
     @property

@@ -195,7 +195,7 @@ class DocumentIndex:
 
     @property
     def bytes(self) -> int:
-        """What its files take."""
+        """Bytes that the files of the index take."""
         return sum(said["bytes"] for said in self.contents.shards)
 
     def _pieces(self, number: int, start: int) -> list[Piece]:

@@ -141,7 +141,7 @@ def _checksum_of(body: dict[str, Any]) -> str:
 
 
 def checksum_of(file: Path) -> str:
-    """Of all bytes of a file."""
+    """The BLAKE2b checksum of a file, 20 bytes in hexadecimal digits."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
 

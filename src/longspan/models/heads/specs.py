@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from longspan.errors import InputError
 from longspan.imports import Table
-from longspan.settings import Count, Dropout, Range, check, from_spec, show
+from longspan.settings import Dropout, Range, check, from_spec, show
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,25 +215,7 @@ class NaturalQuestions(HeadSpec):
     def __post_init__(self) -> None:
         """Refuse other than four weights."""
         super().__post_init__()
-        _four(self.loss_weights, "start, end, paragraph, type")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CandidateScoring(HeadSpec):
-    """Which of some candidates answers a question over documents that are read in pieces.
-
-    Attributes:
-        pieces_at_once: so many pieces are in memory at once; while training, each is computed a second time when its
-            gradient is. `None` keeps all of them, which is faster and gives the same.
-    """
-
-    head: ClassVar[str] = "candidate_scoring"
-    model: ClassVar[str] = "LongspanForCandidateScoring"
-    module: ClassVar[str] = ".candidate_scoring"
-    pipeline: ClassVar[str | None] = "question-answering"
-    task: ClassVar[str | None] = "candidate_choice"
-
-    pieces_at_once: Count | None = 1
+        four_weights(self.loss_weights, "start, end, paragraph, type")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,31 +263,7 @@ class SentenceEmbedding(HeadSpec):
     dimensions: Annotated[int, Range(1, 65_536)] = 384
 
 
-@dataclass(frozen=True, kw_only=True)
-class MultiHop(HeadSpec):
-    """Paragraphs, sentences and words that answer a question together (HotpotQA).
-
-    Attributes:
-        loss_weights: of the losses of paragraphs, sentences, words and answer type.
-        dropout: before the last layers of the first two; None means the model's.
-    """
-
-    head: ClassVar[str] = "multi_hop"
-    model: ClassVar[str] = "LongspanForMultiHop"
-    module: ClassVar[str] = ".multi_hop"
-    pipeline: ClassVar[str | None] = "question-answering"
-    task: ClassVar[str | None] = "multi_hop"
-
-    loss_weights: tuple[Weight, ...] = (1.0, 1.0, 1.0, 1.0)
-    dropout: Dropout | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse other than four weights."""
-        super().__post_init__()
-        _four(self.loss_weights, "paragraphs, sentences, words, type")
-
-
-def _four(weights: Any, names: str) -> None:
+def four_weights(weights: Any, names: str) -> None:
     """Raise `InputError` for other than four weights of losses."""
     if not isinstance(weights, tuple | list) or len(weights) != 4:
         raise InputError(f"loss_weights is {show(weights)}; give four: {names}")
@@ -323,10 +281,8 @@ HEADS: Table[type[HeadSpec]] = Table(
             TokenClassification,
             QuestionAnswering,
             NaturalQuestions,
-            CandidateScoring,
             SentenceScoring,
             SentenceEmbedding,
-            MultiHop,
         )
     },
 )

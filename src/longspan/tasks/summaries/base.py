@@ -41,20 +41,20 @@ class SummaryTask(Task):
         raise NotImplementedError
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[SummaryRow]:
-        """Rows that have a reference summary."""
+        """The rows of a source that have a reference summary, at most `limit` of them; errors as in `read_rows`."""
         limit = None if limit is None else max(limit, 0)
         # Made-up rows all have one, and are as many as are asked for.
         rows = read_rows(source, split, on_error=on_error, limit=limit if source == SYNTHETIC else None)
         return list(islice((row for row in rows if row.references), limit))
 
     def corpus(self, rows: Sequence[SummaryRow]) -> Iterator[str]:
-        """Every document and reference summary."""
+        """Every document and reference summary, for training a tokenizer."""
         return texts_of(rows)
 
     def dataset(
         self, rows: Sequence[SummaryRow], tokenizer: Any, *, training: bool, seed: int, folder: Path
     ) -> FeatureRows:
-        """`features` of each row."""
+        """The rows with their features, which are made on access."""
         return FeatureRows(rows, partial(self.training_features if training else self.features, tokenizer=tokenizer))
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SummaryRow], *, batch_size: int) -> Outcome:

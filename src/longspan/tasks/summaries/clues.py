@@ -178,12 +178,12 @@ class Sentences:
 
     @cached_property
     def centrality(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of the vectors, see `centrality`."""
+        """`centrality` of the vectors, computed once."""
         return centrality(self.vectors)
 
     @cached_property
     def kind(self) -> np.ndarray:
-        """See `kind_of_text`."""
+        """`kind_of_text` of this document, `(13,)`, computed once."""
         return kind_of_text(self)
 
 

@@ -72,7 +72,7 @@ class Summarization(WritingTask, SummaryTask):
 
     @property
     def rouge(self) -> Rouge:
-        """As the options say."""
+        """ROUGE with the options `stemmer`, `references` and `rouge_tokens`."""
         return Rouge(stemmer=self.stemmer, references=self.references, tokens=self.rouge_tokens)
 
     def check_model(self, config: Any) -> None:

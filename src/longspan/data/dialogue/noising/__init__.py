@@ -1,1 +1,0 @@
-"""The noise of DialogLM: a window of a dialogue, and five ways to disturb it."""

@@ -1,1 +1,0 @@
-"""Exercises: short texts with one right answer each, made up or read."""

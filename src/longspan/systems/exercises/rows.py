@@ -1,0 +1,209 @@
+"""Exercises, each a text with one right answer: algorithms over digits, made up, and questions about stories, read.
+
+Algorithms, at any length, from a number and a seed: copy, reverse and add (Kaiser and Sutskever 2016, "Neural GPUs
+learn algorithms", arXiv 1511.08228), which Dehghani et al. 2019, arXiv 1807.03819, section 3.3, train at length 40 and
+test at length 400.
+
+Stories, in the text format of bAbI (Weston et al. 2015, arXiv 1502.05698)::
+
+    1 Mary moved to the bathroom.
+    2 John went to the hallway.
+    3 Where is Mary? 	bathroom	1
+
+Every line has a number, which begins again with each story. A question has its answer behind a tab, and behind another
+the numbers of the facts that it needs. A question is asked about all facts before it in its story.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, overload
+
+import numpy as np
+
+from longspan.data.fields import Skipped, check_on_error
+from longspan.data.jsonl import UNREADABLE, lines_of, open_bytes, unreadable
+from longspan.data.sources import ALIASES, Kind, read
+from longspan.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exercise:
+    """A text and the one right answer.
+
+    Attributes:
+        id: name of the row.
+        text: what is read.
+        answer: what is to be written.
+        group: what kind of exercise it is, where a data set has several that are scored apart.
+    """
+
+    id: str
+    text: str
+    answer: str
+    group: str = ""
+
+
+Algorithm = Literal["copy", "reverse", "addition"]
+SHORTEST = 3
+"""What an addition needs: two digits and the sign between them."""
+
+
+def copied(digits: str) -> str:
+    """The digits themselves."""
+    return digits
+
+
+def mirrored(digits: str) -> str:
+    """The last digit first."""
+    return digits[::-1]
+
+
+def added(terms: str) -> str:
+    """The sum of two numbers, all of them with the lowest digit first, as published."""
+    first, second = (int(term[::-1]) for term in terms.split("+"))
+    return str(first + second)[::-1]
+
+
+ANSWERS: dict[Algorithm, Callable[[str], str]] = {"copy": copied, "reverse": mirrored, "addition": added}
+
+
+class Exercises(Sequence[Exercise]):
+    """Rows of one algorithm, made when they are asked for; the same on every machine.
+
+    Args:
+        algorithm: which one.
+        count: how many rows.
+        length: characters of a text, at most.
+        exact: whether every text has that length; otherwise all lengths come up equally often.
+        seed: of what is drawn.
+    """
+
+    def __init__(self, algorithm: Algorithm, count: int, *, length: int, exact: bool, seed: int) -> None:
+        self.algorithm: Algorithm = algorithm
+        self.rows, self.length, self.exact, self.seed = count, length, exact, seed
+
+    def __len__(self) -> int:
+        return self.rows
+
+    @overload
+    def __getitem__(self, index: int) -> Exercise: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Exercise]: ...
+
+    def __getitem__(self, index: int | slice) -> Exercise | list[Exercise]:
+        if isinstance(index, slice):
+            return [self._row(number) for number in range(*index.indices(self.rows))]
+        if not -self.rows <= index < self.rows:
+            raise IndexError(index)
+        return self._row(index % self.rows)
+
+    def _row(self, number: int) -> Exercise:
+        random = np.random.Generator(np.random.Philox(key=[self.seed, number]))
+        shortest = SHORTEST if self.algorithm == "addition" else 1
+        length = self.length if self.exact else int(random.integers(shortest, self.length + 1))
+        digits = "".join(map(str, random.integers(10, size=length)))
+        if self.algorithm == "addition":
+            middle = length // 2
+            digits = f"{digits[:middle]}+{digits[middle + 1 :]}"
+        return Exercise(id=f"{self.algorithm}-{number}", text=digits, answer=ANSWERS[self.algorithm](digits))
+
+
+_LINE = re.compile(r"(\d+) +(\S.*)")
+_TASK = re.compile(r"qa\d+")
+
+
+def read_stories(data: str, split: str, limit: int | None = None, *, on_error: str = "raise") -> Iterator[Exercise]:
+    """The questions of a file, of the files of a split in a folder (`qa1_…_train.txt`), or made-up ones.
+
+    Raises:
+        InputError: nothing is found; a line that is not of the format, unless `on_error` is "skip".
+    """
+    check_on_error(on_error)
+    return read(_files(data, split), split, STORIES, lambda path, _: _in_file(path, on_error), limit)
+
+
+def _files(data: str, split: str) -> str | list[str | Path]:
+    """The files of a folder that have the split at the end of their names; anything else as it is."""
+    for folder in (Path(data), Path(os.environ.get("LONGSPAN_DATA") or data) / data):
+        if not folder.is_dir():
+            continue
+        files = sorted(folder.glob("*.txt*"))
+        for name in ALIASES.get(split, (split,)):
+            if found := [file for file in files if re.search(rf"(^|[_-]){name}\.txt(\.gz|\.xz)?$", file.name)]:
+                return list(found)
+        there = ", ".join(file.name for file in files[:10]) or "no .txt file"
+        raise InputError(
+            f"{folder} has no file of split={split!r}, which is named …_{split}.txt; it has {there}; set "
+            "data.train_split and data.validation_split to what there is"
+        )
+    return data
+
+
+def _in_file(path: Path, on_error: str) -> Iterator[Exercise]:
+    """The questions of one file; the first line that cannot be read stops it, or is passed over."""
+    skipped, facts, expected = Skipped(str(path), on_error), list[str](), 1
+    found = _TASK.match(path.name)
+    group = found[0] if found else path.name.split(".")[0]
+    try:
+        with open_bytes(path) as file:
+            for place, line in enumerate(lines_of(file, path), 1):
+                text = line.decode("utf-8-sig" if place == 1 else "utf-8").strip("\r\n ")
+                if not text:
+                    continue
+                try:
+                    number, words, answer = _parsed(text)
+                    if number not in (1, expected):
+                        raise InputError(f"its number is {number} instead of {expected}, or 1 for a new story")
+                except InputError as error:
+                    told = f"{path}, line {place}: {error}"
+                    skipped.add(place, InputError(skipped.with_remedy(told)))
+                    continue
+                facts, expected = [] if number == 1 else facts, number + 1
+                if answer is None:
+                    facts.append(words)
+                else:
+                    yield Exercise(id=f"{group}:{place}", text=" ".join([*facts, words]), answer=answer, group=group)
+    except UNREADABLE as error:
+        raise unreadable(path, error) from None
+    finally:
+        skipped.report()
+
+
+def _parsed(line: str) -> tuple[int, str, str | None]:
+    """Number, words and answer of a line; facts have no answer."""
+    words, *rest = line.split("\t")
+    found = _LINE.fullmatch(words.strip())
+    if found is None:
+        raise InputError("a number and a sentence are missing; write lines such as '1 Mary moved to the bathroom.'")
+    if rest and not rest[0].strip():
+        raise InputError("the question has no answer behind its tab; write 'Where is Mary?', a tab and the answer")
+    return int(found[1]), found[2], rest[0].strip() if rest else None
+
+
+PEOPLE, ROOMS = ("Mary", "John", "Sandra", "Daniel"), ("bathroom", "hallway", "garden", "kitchen", "office", "bedroom")
+MOVES = ("moved to", "went to", "travelled to", "journeyed to")
+
+
+def made_up_stories(count: int | None, seed: int) -> Iterator[Exercise]:
+    """Who went where, as in the first of bAbI's tasks: where the one asked for went last answers the question."""
+    draw = random.Random(seed)
+    for number in range(64 if count is None else count):
+        facts, where = [], dict[str, str]()
+        for _ in range(draw.randint(2, 8)):
+            who, room = draw.choice(PEOPLE), draw.choice(ROOMS)
+            facts.append(f"{who} {draw.choice(MOVES)} the {room}.")
+            where[who] = room
+        asked = draw.choice(sorted(where))
+        text = " ".join([*facts, f"Where is {asked}?"])
+        yield Exercise(id=f"synthetic-{seed}-{number}", text=text, answer=where[asked], group="synthetic")
+
+
+STORIES = Kind(row=Exercise, named={}, made_up=made_up_stories, suffixes=("txt",))
+"""Where stories come from."""

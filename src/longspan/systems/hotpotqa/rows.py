@@ -1,0 +1,238 @@
+"""What one question over several titled paragraphs is, whatever file it came from; and made-up ones.
+
+Only two facts in two paragraphs answer a made-up question, among paragraphs with the same kinds of facts. Every
+paragraph is about one person and says whom they like, where they sleep and whether they are at home: "Bado likes
+Kifu .", "Bado sleeps in Mura .", "Bado is out .", among sentences of made-up words. As in HotpotQA there are two kinds:
+
+- **bridge**: "Where does someone sleep , the friend of Bado ?" Whom Bado likes stands in Bado's paragraph, where that
+  person sleeps in theirs.
+- **comparison**: "Are Bado and Kifu both in ?" Half of the answers are yes; for no, one of the two is out.
+
+Nothing else tells: all places differ, half of all persons are in, and each of them but the one asked about, and one
+more who has no paragraph, is liked by exactly one other.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+Fact = tuple[str, int]
+"""Title of a paragraph and index of a sentence in it, from 0."""
+
+YES_NO = ("yes", "no")
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A title and the sentences under it, as they are in the file; joined without anything they are the text."""
+
+    title: str
+    sentences: tuple[str, ...]
+
+
+class Occurrence(NamedTuple):
+    """Characters `start … end − 1` of a sentence, or of the title where `sentence` is −1, of a paragraph."""
+
+    paragraph: int
+    sentence: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HopRow:
+    """A question, the paragraphs that may answer it, and what annotators said.
+
+    Attributes:
+        id: names the row in predictions.
+        question: in words.
+        paragraphs: in the order of the file; every one has a sentence, which may be empty.
+        answer: words of a paragraph, "yes" or "no"; None where the file does not say.
+        facts: the sentences that are needed, some of which may not be there.
+    """
+
+    id: str
+    question: str
+    paragraphs: tuple[Paragraph, ...]
+    answer: str | None = None
+    facts: tuple[Fact, ...] = ()
+
+    @property
+    def answer_type(self) -> str:
+        """`words`, `yes` or `no`."""
+        said = (self.answer or "").strip().lower()
+        return said if said in YES_NO else "words"
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """Titles of the paragraphs that hold a supporting fact."""
+        return frozenset(title for title, _ in self.facts)
+
+    def holds(self, fact: Fact) -> bool:
+        """Whether there is such a sentence."""
+        return any(one.title == fact[0] and 0 <= fact[1] < len(one.sentences) for one in self.paragraphs)
+
+    def occurrences(self) -> list[Occurrence]:
+        """Every place of the answer's words, as whole words, in a title or a sentence of a needed paragraph.
+
+        Annotators marked the words in no place: any of these is right. Other paragraphs are left out, where the same
+        words mostly stand by chance.
+        """
+        if self.answer is None or self.answer_type != "words":
+            return []
+        words = self.answer.strip()
+        # No word goes on before or behind, where the answer itself begins and ends with one.
+        before, behind = (r"(?<!\w)" if words[0].isalnum() else "", r"(?!\w)" if words[-1].isalnum() else "")
+        wanted = re.compile(before + re.escape(words) + behind)
+        return [
+            Occurrence(number, sentence, *match.span())
+            for number, paragraph in enumerate(self.paragraphs)
+            if paragraph.title in self.needed
+            for sentence, text in enumerate((paragraph.title, *paragraph.sentences), -1)
+            for match in wanted.finditer(text)
+        ]
+
+    def text(self, place: Occurrence) -> str:
+        """The words of a place."""
+        return self.text_of(place.paragraph, place.sentence)[place.start : place.end]
+
+    def text_of(self, paragraph: int, sentence: int) -> str:
+        """A sentence of a paragraph, or its title where `sentence` is −1."""
+        found = self.paragraphs[paragraph]
+        return found.title if sentence < 0 else found.sentences[sentence]
+
+
+MOST_PARAGRAPHS = 24
+"""A row has at most so many, since there is a name for each and one more."""
+
+APART = 8
+"""From so many paragraphs on, the two that are needed are never neighbours; among fewer, that would tell too much."""
+
+FILLER_WORDS = (4, 10)
+"""Fewest and most words of a sentence that says nothing."""
+
+LIKES, SLEEPS, IS = range(3)
+"""The facts of a paragraph."""
+
+
+def two_step_rows(
+    count: int,
+    *,
+    seed: int,
+    paragraphs: int = 10,
+    fillers: int = 6,
+    names: int | None = None,
+    comparisons: float = 0.5,
+    told: float = 0.0,
+) -> list[HopRow]:
+    """Rows of made-up words; the same arguments give the same rows on every machine, all seeds share one vocabulary.
+
+    Args:
+        count: number of rows.
+        seed: of everything that is drawn.
+        paragraphs: in a row, 3 to `MOST_PARAGRAPHS`.
+        fillers: sentences without a fact in each paragraph, about 10 tokens each; one more or fewer by chance.
+        names: draw persons and places from the first so many of each; None takes all.
+        comparisons: share of the questions that compare; the others need a bridge.
+        told: share of the bridge questions that name the friend in the place of "someone". Such questions need one
+            step; they teach a model that begins to find a name, before it has to find out which one.
+    """
+    people, places, words = _words(random.Random(11))
+    names = MOST_PARAGRAPHS + 1 if names is None else names
+    assert 3 <= paragraphs < names <= len(people)
+    draw = random.Random(seed)
+    rows = []
+    for number in range(count):
+        world = _world(draw, people[:names], places[:names], paragraphs)
+        compares = draw.random() < comparisons
+        question, answer, needed = _comparison(world, draw) if compares else _bridge(world, draw.random() < told)
+        found, facts = _paragraphs(world, draw, words, fillers)
+        rows.append(
+            HopRow(
+                id=f"{'comparison' if compares else 'bridge'}-{seed}-{number}",
+                question=question,
+                paragraphs=found,
+                answer=answer,
+                facts=tuple((world.persons[who], facts[who][fact]) for who, fact in needed),
+            )
+        )
+    return rows
+
+
+def _words(draw: random.Random) -> tuple[list[str], list[str], list[str]]:
+    """Persons, places and words for filling, all different."""
+    syllables = ["".join(pair) for pair in product("bdfgklmnprst", "aeiou")]
+    named = 2 * MOST_PARAGRAPHS + 2
+    made = draw.sample(["".join(pair) for pair in product(syllables, syllables)], named + 24)
+    capitals = [word.capitalize() for word in made[:named]]
+    return capitals[::2], capitals[1::2], made[named:]
+
+
+@dataclass
+class _World:
+    """P persons with whom they like, where they sleep and whether they are in; and two of them, whom a row is about."""
+
+    persons: list[str]
+    friends: list[str]
+    places: list[str]
+    is_in: list[bool]
+    asked: int
+    other: int
+
+
+def _world(draw: random.Random, people: list[str], places: list[str], count: int) -> _World:
+    *persons, stranger = draw.sample(people, count + 1)
+    asked = draw.randrange(count)
+    near = 1 if count >= APART else 0
+    other = draw.choice([number for number in range(count) if abs(number - asked) > near])
+    friends = _friends(persons, asked, persons[other], stranger, draw)
+    return _World(persons, friends, draw.sample(places, count), draw.choices((True, False), k=count), asked, other)
+
+
+def _friends(persons: list[str], asked: int, friend: str, stranger: str, draw: random.Random) -> list[str]:
+    """Whom each likes: the one asked about their friend; nobody themselves, or the one asked about."""
+    left = [person for person in (*persons, stranger) if person not in (persons[asked], friend)]
+    while True:
+        draw.shuffle(left)
+        friends = [*left[:asked], friend, *left[asked:]]
+        if all(map(str.__ne__, friends, persons)):
+            return friends
+
+
+def _bridge(world: _World, told: bool) -> tuple[str, str, list[tuple[int, int]]]:
+    """Question, answer, and the facts that are needed, as person and fact."""
+    who = world.persons[world.other] if told else "someone"
+    question = f"Where does {who} sleep , the friend of {world.persons[world.asked]} ?"
+    return question, world.places[world.other], [(world.asked, LIKES), (world.other, SLEEPS)]
+
+
+def _comparison(world: _World, draw: random.Random) -> tuple[str, str, list[tuple[int, int]]]:
+    """As `_bridge`; whether the two are in is drawn anew, so that yes is as frequent as no."""
+    both = draw.random() < 0.5
+    world.is_in[world.asked] = both or draw.random() < 0.5
+    world.is_in[world.other] = both or not world.is_in[world.asked]
+    question = f"Are {world.persons[world.asked]} and {world.persons[world.other]} both in ?"
+    return question, "yes" if both else "no", [(world.asked, IS), (world.other, IS)]
+
+
+def _paragraphs(
+    world: _World, draw: random.Random, words: list[str], fillers: int
+) -> tuple[tuple[Paragraph, ...], list[list[int]]]:
+    """The paragraphs, and of each the places of its facts among its sentences."""
+    found, facts = [], []
+    for person, friend, place, is_in in zip(world.persons, world.friends, world.places, world.is_in, strict=True):
+        needed = [
+            f"{person} likes {friend} .",
+            f"{person} sleeps in {place} .",
+            f"{person} is {'in' if is_in else 'out'} .",
+        ]
+        count = draw.randint(max(0, fillers - 1), fillers + 1)
+        others = [" ".join(["one", *draw.choices(words, k=draw.randint(*FILLER_WORDS)), "."]) for _ in range(count)]
+        sentences = draw.sample(needed + others, len(needed) + count)
+        facts.append([sentences.index(sentence) for sentence in needed])
+        found.append(Paragraph(person, tuple(" " * (index > 0) + text for index, text in enumerate(sentences))))
+    return tuple(found), facts

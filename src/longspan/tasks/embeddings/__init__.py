@@ -1,1 +1,0 @@
-"""Vectors of sentences and documents: what a small model learns from a larger one."""
