@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from longspan.attention.base import AttentionConfig
+Config = Any
+"""An `AttentionConfig`, which returns what stands here and so comes after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +90,9 @@ class Lengthening:
     """
 
     covers: bool
-    widened: AttentionConfig
-    first_level: AttentionConfig
-    exact: AttentionConfig
+    widened: Config
+    first_level: Config
+    exact: Config
     starts_active: bool = False
 
 
@@ -100,7 +100,7 @@ def _starts_by_itself(tables: Any, missing: Collection[str]) -> set[str]:
     return set()
 
 
-def _as_it_is(name: str, table: Tensor, source: AttentionConfig) -> Tensor:
+def _as_it_is(name: str, table: Tensor, source: Config) -> Tensor:
     return table
 
 
@@ -130,4 +130,4 @@ class SharedTables:
     handed_on: Mapping[str, Any] = field(default_factory=dict)
     what: str = "relative positions"
     start: Callable[[Any, Collection[str]], set[str]] = _starts_by_itself
-    carry: Callable[[str, Tensor, AttentionConfig], Tensor] = _as_it_is
+    carry: Callable[[str, Tensor, Config], Tensor] = _as_it_is
