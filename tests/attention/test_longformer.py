@@ -75,7 +75,7 @@ def test_equals_the_definition(length, left, right, dilation, padding, globals_,
     mask, is_global = ~flags(length, padding), flags(length, "none" if causal else globals_)
     tokens = Tokens(mask=mask, is_global=None if causal else is_global)
     expected = naive_window(module, hidden, mask, is_global)
-    torch.testing.assert_close(module.window_context(hidden, tokens), expected)
+    torch.testing.assert_close(module.context(hidden, tokens), expected)
     weights = module.weights(hidden, tokens)
     assert weights.shape == (2, HEADS, length, length)
     if not (separate and is_global.any()):
@@ -117,7 +117,7 @@ def test_equals_the_layer_of_transformers(globals_, padding):
         is_index_global_attn=is_global,
         is_global_attn=bool(is_global.any()),
     )[:1]
-    context = ours.window_context(hidden, Tokens(mask=mask, is_global=is_global))
+    context = ours.context(hidden, Tokens(mask=mask, is_global=is_global))
     torch.testing.assert_close(context[mask], expected[mask], rtol=1e-5, atol=1e-5)
     assert not context[~mask].any()
 

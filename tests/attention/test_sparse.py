@@ -94,7 +94,7 @@ def test_options_that_do_not_fit_are_named(options, says):
 @pytest.mark.parametrize("steps", [1, 7])
 def test_padded_rows_continue_at_places_of_their_own(steps, monkeypatch):
     """Few pairs at a time, as long texts are computed."""
-    monkeypatch.setattr("longspan.attention.parts.counted.PAIRS", 50)
+    monkeypatch.setattr("longspan.attention.parts.windowed.PAIRS", 50)
     module = SparseConfig(stride=5, summary_tokens=2).build(width=6, heads=2, causal=True).double()
     hidden, mask = torch.randn(2, 29, 6, dtype=torch.float64), torch.rand(2, 29) < 0.7
     state, outputs = module.new_state(), []

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from longspan.attention.answers import AttentionCost, Lengthening
 from longspan.attention.base import Attention, AttentionConfig, State
-from longspan.attention.parts.counted import CountedAttention
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, real_first
-from longspan.attention.parts.windows import shifted
+from longspan.attention.parts.windowed import CountedAttention, shifted
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.patterns import Blocks, DrawnBlocks, Full, Pattern, PerHead, PlannedBlocks, RandomBlocks

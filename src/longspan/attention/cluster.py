@@ -13,7 +13,7 @@ from longspan.attention.answers import Activations, AttentionCost, Lengthening
 from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.centroids import CentroidAttention, normal
 from longspan.attention.parts.tokens import Tokens, in_order, rearranged
-from longspan.attention.parts.windows import pairs_within
+from longspan.attention.parts.windowed import pairs_within
 from longspan.ops.attend import attend
 from longspan.ops.sorted.clusters import sorted_by_cluster
 from longspan.patterns import Blocks, Full

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longspan.attention.answers import AttentionCost, Lengthening, SharedTables
-from longspan.attention.base import AttentionConfig, Start
+from longspan.attention.base import AttentionConfig, Start, State
 from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, bucket_middles, near_row
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
@@ -169,6 +169,7 @@ class FusionAttention(PoolingformerAttention):
 
     config: FusionConfig  # pyright: ignore[reportIncompatibleVariableOverride]
     positions: RelativePositions | None
+    has_positions = True
 
     def add_weights(self) -> None:
         super().add_weights()
@@ -235,9 +236,9 @@ class FusionAttention(PoolingformerAttention):
                 )
         return tables
 
-    def window_terms(
-        self, query: Tensor, key: Tensor, tokens: Tokens, slots: Tensor | None
-    ) -> tuple[Pattern, list[Term], Any]:
+    def position_terms(
+        self, query: Tensor, key: Tensor, tokens: Tokens, state: State | None, slots: Tensor | None = None
+    ) -> tuple[Tensor, Pattern, list[Term], Any]:
         tables = self.tables(tokens)
         left, right = self.config.left_tokens, self.config.right_tokens
         if not torch.compiler.is_compiling():  # whose graph serves every length
@@ -256,7 +257,7 @@ class FusionAttention(PoolingformerAttention):
             place = torch.arange(query.shape[2], device=query.device)[None]
             columns = self._far_scores(query, gather_slots(key, slots), place, slots.clamp(min=0), far)
             terms.append(GlobalKeyBias(columns))
-        return Window(left, right), terms, far
+        return query, Window(left, right), terms, far
 
     def _near(self, table: Tensor, left: int, right: int) -> tuple[Tensor, Tensor]:
         """K^r and Q^r by offset j − i, from −left to right, `(H, left + 1 + right, D)`; no other row is projected."""

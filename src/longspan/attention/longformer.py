@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from longspan.attention.answers import Lengthening
 from longspan.attention.parts.sinusoidal_relative import RelativeAttention, RelativeConfig
-from longspan.attention.parts.windowed import WindowedAttention
-from longspan.attention.parts.windows import WindowedConfig
+from longspan.attention.parts.windowed import WindowedAttention, WindowedConfig
 from longspan.errors import InputError
 from longspan.patterns import Pattern
 from longspan.settings import Count

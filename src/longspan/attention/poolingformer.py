@@ -14,8 +14,7 @@ from longspan.attention.answers import Activations, AttentionCost, Lengthening, 
 from longspan.attention.base import State
 from longspan.attention.longformer import LongformerConfig
 from longspan.attention.parts.tokens import Tokens, in_order, undone
-from longspan.attention.parts.windowed import WindowedAttention
-from longspan.attention.parts.windows import WindowedConfig, pairs_within, shifted
+from longspan.attention.parts.windowed import WindowedAttention, WindowedConfig, pairs_within, shifted
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.tiles.pooling import pool, pool_shares, slot_mask
@@ -226,6 +225,8 @@ class PoolingformerAttention(WindowedAttention):
     def second_level(self, name: str) -> nn.Linear:
         """The second level's `query`, `key` or `value` projection."""
         return getattr(self, name if self.config.tie_levels else f"pooled_{name}")
+
+    window_context = WindowedAttention.context
 
     def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
         first = self.window_context(hidden, tokens, state)

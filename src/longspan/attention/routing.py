@@ -12,7 +12,7 @@ from longspan.attention.answers import AttentionCost, Lengthening
 from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.centroids import CentroidAttention, normal
 from longspan.attention.parts.tokens import Tokens
-from longspan.attention.parts.windows import pairs_within
+from longspan.attention.parts.windowed import pairs_within
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.reference import dense_mask, dense_weights

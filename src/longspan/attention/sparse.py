@@ -11,8 +11,7 @@ from torch import Tensor
 
 from longspan.attention.answers import Activations, Lengthening, Reach
 from longspan.attention.base import AttentionConfig
-from longspan.attention.parts.counted import CountedAttention
-from longspan.attention.parts.windows import pairs_within, shifted
+from longspan.attention.parts.windowed import CountedAttention, pairs_within, shifted
 from longspan.errors import InputError
 from longspan.patterns import Causal, Fixed, Pattern, PerHead, Strided, Window
 from longspan.settings import Count

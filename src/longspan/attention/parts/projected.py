@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -26,6 +26,8 @@ class ProjectedAttention(Attention):
     inherits: ClassVar[tuple[str, ...]] = ("query", "key", "value", "output")
     pattern: Pattern
     """What a query sees."""
+    has_positions: bool = False
+    """Whether scores know how far apart two tokens are, by `position_terms`."""
 
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool, bias: bool = True) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
@@ -49,12 +51,15 @@ class ProjectedAttention(Attention):
     def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
         """What each token gathers, before the output projection: `(B, T, E)` → `(B, T, E)`. Here: by `pattern`."""
         query, key, value, key_mask, offset = self.remember(hidden, tokens, state)
+        pattern, terms = self.shown(tokens), []
+        if self.has_positions:
+            query, pattern, terms, _ = self.position_terms(query, key, tokens, state)
         context = attend(
             query,
             key,
             value,
-            pattern=self.shown(tokens),
-            terms=self.score_terms(query, key, tokens, state),
+            pattern=pattern,
+            terms=terms,
             key_mask=key_mask,
             dropout_prob=self.dropout_prob,
             query_offset=offset,
@@ -65,10 +70,22 @@ class ProjectedAttention(Attention):
         """The pattern for these tokens."""
         return tokens.prefix or self.pattern
 
-    def score_terms(self, query: Tensor, key: Tensor, tokens: Tokens, state: State | None = None) -> list[Term]:
-        """What is added to the scores of queries, the last T of S keys, all `(B, H, …, D)`, `state` being what holds
-        the keys before them; here nothing."""
-        return []
+    def position_terms(
+        self, query: Tensor, key: Tensor, tokens: Tokens, state: State | None, slots: Tensor | None = None
+    ) -> tuple[Tensor, Pattern, list[Term], Any]:
+        """How scores know positions, of mechanisms with `has_positions`.
+
+        Args:
+            query, key: the last T of S positions and all of them, `(B, H, …, D)` both.
+            tokens: what is known of each position, shared tables among it.
+            state: what holds the keys before the queries.
+            slots: `(B, G)` int64 positions of global tokens, −1 in unused slots.
+
+        Returns:
+            The queries as keys are multiplied by them, the pattern, what is added to the scores, and what
+            `WindowedAttention.global_rows` needs to replace the rows of global queries, if it replaces any.
+        """
+        raise NotImplementedError
 
     def local_queries(self, query: Tensor, tokens: Tokens) -> Tensor:
         """Projected queries as keys are multiplied by them, `(B, H, T, D)`; here as they are."""
@@ -87,8 +104,11 @@ class ProjectedAttention(Attention):
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`(B, T, E)` → local queries, keys and values, `(B, H, T, D)` each."""
-        query, key, value = self.query(hidden), self.key(hidden), self.value(hidden)
-        return self.split_heads(query), self.split_heads(key), self.split_heads(value)
+        query, key, value = (
+            layer(hidden).unflatten(-1, (self.heads, self.head_width)).transpose(-3, -2)
+            for layer in (self.query, self.key, self.value)
+        )
+        return query, key, value
 
     def split_heads(self, hidden: Tensor) -> Tensor:
         """`(…, T, E)` → `(…, H, T, D)`, without a copy."""
@@ -107,20 +127,20 @@ class ProjectedAttention(Attention):
         query among them.
         """
         query, key, value = self.project(hidden)
-        new = hidden.shape[1]
         if state is not None:
             key, value = state.update(key, value)
             if state.is_compileable:  # a preallocated layer hands out places that are still empty
-                seen = int(state.get_seq_length())
-                key, value = key[:, :, :seen], value[:, :, :seen]
-        offset = key.shape[2] - new
-        return self.local_queries(query, tokens), key, value, tokens.last_mask(new + offset), offset
+                length = int(state.get_seq_length())
+                key, value = key[:, :, :length], value[:, :, :length]
+        offset = key.shape[2] - hidden.shape[1]
+        key_mask = None if tokens.mask is None else tokens.last_mask(key.shape[2])
+        return query, key, value, key_mask, offset
 
     def dense_weights(
         self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None = None, bias: Tensor | None = None
     ) -> Tensor:
         """Weights `(B, H, T, T)` of queries on keys, `(B, H, T, D)` both; a bias is added to the scaled scores."""
-        seen = dense_mask(
+        visible = dense_mask(
             self.shown(tokens),
             query.shape[2],
             key.shape[2],
@@ -129,4 +149,4 @@ class ProjectedAttention(Attention):
             query_offset=0,
             device=query.device,
         )
-        return dense_weights(query, key, seen, scale=self.scale, bias=bias)
+        return dense_weights(query, key, visible, scale=self.scale, bias=bias)

@@ -7,6 +7,7 @@ Dai et al. 2019, "Transformer-XL", arXiv 1901.02860, section 3.3: with r = i - j
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -17,13 +18,17 @@ from torch.nn import functional as F
 
 from longspan.attention.answers import AttentionCost, SharedTables
 from longspan.attention.base import AttentionConfig, Start, State
-from longspan.attention.parts.offsets import ANY, OffsetAttention
+from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import Bias, ContentToPosition, Term, content_scores
 from longspan.ops.sinusoids import distance_sinusoids, rows_of_pairs
+from longspan.patterns import Pattern, PerHead, Window
 from longspan.settings import Count, Dropout
+
+ANY = sys.maxsize // 2
+"""Offsets beyond this have no bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +113,60 @@ class RelativeBiases(nn.Module):
         return self.content_bias, self.position_bias
 
 
+class OffsetAttention(ProjectedAttention):
+    """A mechanism that chooses keys by their distance alone; stands behind the class that says by which pattern, a
+    `Window`, one per head, `Causal` or `Full`, in `make_pattern`.
+
+    Whatever was before the first key that is there, is as if it had never been. So a memory of keys and values is as
+    good as one of the states that these were made of.
+    """
+
+    def make_pattern(self) -> Pattern:
+        """What a query sees, from the configuration."""
+        raise NotImplementedError
+
+    @property
+    def shown_offsets(self) -> tuple[int, int]:
+        """The smallest and the largest offset j - i that the pattern shows; beyond `ANY` where nothing bounds them."""
+        reaches = [each.reach() for each in _each(self.pattern)]
+        return min(low for low, _, _ in reaches), max(high for _, high, _ in reaches)
+
+    def memory_state(self, tokens: int) -> State | None:
+        """Keys and values of so many past positions, or of the fewer that the pattern reaches."""
+        from longspan.attention.parts.state import WindowLayer
+
+        return WindowLayer(min(tokens, -self.shown_offsets[0]))
+
+    def behind(self, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """Of the past only keys and values are made, and only as far as the pattern reaches."""
+        from transformers.cache_utils import DynamicLayer
+
+        first = 0 if torch.compiler.is_compiling() else max(0, past.shape[1] + self.shown_offsets[0])
+        past, state = past[:, first:], DynamicLayer()
+        state.update(self.split_heads(self.key(past)), self.split_heads(self.value(past)))
+        return self(hidden, replace(tokens, mask=tokens.last_mask(past.shape[1] + hidden.shape[1])), state)
+
+    def limit_keys(self, tokens: int) -> None:
+        if not self.causal:
+            raise InputError(f"limit_keys={tokens} is for causal forms; build the mechanism with causal=True")
+        whole = self.make_pattern()
+        limited = [_limited(each, tokens) for each in _each(whole)]
+        self.pattern = PerHead(limited) if whole.heads else limited[0]
+
+
+def _each(pattern: Pattern) -> tuple[Pattern, ...]:
+    """The patterns of the heads, or the one of all."""
+    return tuple(pattern.head(index) for index in range(pattern.heads or 1))
+
+
+def _limited(pattern: Pattern, tokens: int) -> Pattern:
+    """The causal pattern without what is further back than the last `tokens` positions, the query's own included."""
+    first, last, step = pattern.reach()
+    if step is not None and first >= -ANY:
+        return Window(min(-first, tokens - 1) // step, last // step, step)
+    return Window(tokens - 1, 0) if pattern.is_causal else pattern & Window(tokens - 1, 0)
+
+
 class RelativeAttention(OffsetAttention):
     """A mechanism whose configuration is a `RelativeConfig`; stands behind the class that it adds positions to.
 
@@ -123,7 +182,8 @@ class RelativeAttention(OffsetAttention):
 
     def add_positions(self) -> None:
         """Make the weights of relative positions, where there are any."""
-        if self.config.positions == "relative":
+        self.has_positions = self.config.positions == "relative"
+        if self.has_positions:
             own = RelativeBiases(self.width, self.heads)
             self.position = nn.Linear(self.width, self.heads * self.head_width, bias=False)
             self.content_bias, self.position_bias = own.content_bias, own.position_bias
@@ -131,7 +191,7 @@ class RelativeAttention(OffsetAttention):
     @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
         super().init_extra_weights(std)
-        for bias in (self.content_bias, self.position_bias) if self.config.positions == "relative" else ():
+        for bias in (self.content_bias, self.position_bias) if self.has_positions else ():
             if bias is not None:
                 nn.init.normal_(bias, std=std)
 
@@ -157,44 +217,45 @@ class RelativeAttention(OffsetAttention):
         """
         if self.content_bias is not None and self.position_bias is not None:
             return self.content_bias, self.position_bias
-        shape, found = (self.heads, self.head_width), tokens.relative
-        if found is None or len(found) != 2 or any(bias.shape != shape for bias in found):
-            has = None if found is None else [tuple(bias.shape) for bias in found]
+        shape, shared = (self.heads, self.head_width), tokens.relative
+        if shared is None or len(shared) != 2 or any(bias.shape != shape for bias in shared):
+            has = None if shared is None else [tuple(bias.shape) for bias in shared]
             raise InputError(
                 f"relative={has} of Tokens leaves this layer without the two biases of relative positions, {shape} "
                 "each, which its model holds for all layers; give Tokens(relative=…) the model's"
             )
-        return found[0], found[1]
+        return shared[0], shared[1]
 
     def local_queries(self, query: Tensor, tokens: Tokens) -> Tensor:
         """`q + u`, what keys are multiplied by."""
-        if self.config.positions == "none":
-            return query
-        return query + self.biases(tokens)[0][:, None].to(query.dtype)
+        return query + self.biases(tokens)[0][:, None].to(query.dtype) if self.has_positions else query
 
-    def score_terms(self, query: Tensor, key: Tensor, tokens: Tokens, state: State | None = None) -> list[Term]:
-        """`(q + v)·(W_{k,R} R)`, of queries that have u already."""
-        if self.config.positions == "none":
-            return super().score_terms(query, key, tokens, state)
+    def position_terms(
+        self, query: Tensor, key: Tensor, tokens: Tokens, state: State | None, slots: Tensor | None = None
+    ) -> tuple[Tensor, Pattern, list[Term], Any]:
+        """Adds `(q + v)·(W_{k,R} R)` to the scores of `q + u`."""
+        query = self.local_queries(query, tokens)
         first, rows = self._sinusoids(key)
         rows = F.dropout(rows, self.config.position_dropout, self.training)
         further = self._from_content_to_position(query, tokens)
         # A subclass or wrapper of Linear (an adapter, a quantised layer) computes something else than its weights say.
         plain = not torch.compiler.is_compiling() and type(self.position) is nn.Linear
         if plain and 2 * query.shape[2] <= self.head_width and query.shape[2] < key.shape[2]:
-            return [Bias(self._of_few(query + further[:, None], rows, first, key.shape[2]), globals=False)]
-        table = self._kept_table(rows, first, state) if plain else self.split_heads(self.position(rows))
-        return [ContentToPosition(table, query_bias=further, first=first, globals=False)]
+            scores = self._of_few(query + further[:, None], rows, first, key.shape[2])
+            return query, self.shown(tokens), [Bias(scores, globals=False)], None
+        table = self._cached_table(rows, first, state) if plain else self.split_heads(self.position(rows))
+        term = ContentToPosition(table, query_bias=further, first=first, globals=False)
+        return query, self.shown(tokens), [term], None
 
-    def _kept_table(self, rows: Tensor, first: int, state: State | None) -> Tensor:
+    def _cached_table(self, rows: Tensor, first: int, state: State | None) -> Tensor:
         """The projected distances `(H, rows, D)`: segment after segment behind a full memory has the same, which its
         state keeps beside keys and values that were projected by the same weights."""
         if state is None or self.training or torch.is_grad_enabled():
             return self._table(rows, first)
         from longspan.attention.parts.state import WindowLayer
 
-        kept = state.positions if isinstance(state, WindowLayer) else None
-        table = self._table(rows, first) if kept is None or kept.shape[1] != len(rows) else kept
+        cached = state.positions if isinstance(state, WindowLayer) else None
+        table = self._table(rows, first) if cached is None or cached.shape[1] != len(rows) else cached
         if isinstance(state, WindowLayer):
             state.positions = table
         return table
@@ -228,12 +289,12 @@ class RelativeAttention(OffsetAttention):
             shared.setdefault(span, []).append(head)
         if set(shared) == {(first, first + rows - 1, 1)}:
             return None
-        found = []
+        groups = []
         for (low, high, step), heads in shared.items():
             # The lowest shown offset is a multiple of the step; where the text is shorter than the window, the next.
             start = -(-low // step) * step - first
-            found.append((heads, slice(start, min(high - first, rows - 1) + 1, step)))
-        return found
+            groups.append((heads, slice(start, min(high - first, rows - 1) + 1, step)))
+        return groups
 
     def _from_content_to_position(self, query: Tensor, tokens: Tokens) -> Tensor:
         """v - u, `(H, D)`."""
@@ -271,7 +332,7 @@ class RelativeAttention(OffsetAttention):
         self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None = None, bias: Tensor | None = None
     ) -> Tensor:
         """Weights from the formula: each pair reads the row of its own distance."""
-        if self.config.positions == "relative":
+        if self.has_positions:
             first, rows = self._sinusoids(key)
             pairs = rows_of_pairs(query.shape[2], key.shape[2], first, len(rows), query.device)
             queries = query + self._from_content_to_position(query, tokens)[:, None]

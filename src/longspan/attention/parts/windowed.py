@@ -1,22 +1,118 @@
-"""What mechanisms with a local pattern share: global tokens beside it, with their own projections."""
+"""Windows around each token and global tokens beside them, exactly as the official Longformer layer computes them.
+
+`WindowedConfig` holds the options of a window and what follows from them without any weight; `WindowedAttention` is the
+module, whose `context` is the forward pass between the projections. `CountedAttention` is for patterns that depend on
+the place of a token, which is counted without padding: a block begins at the same real token whether a document stands
+alone, is padded, or comes in a batch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.base import State
+from longspan.attention.answers import Lengthening, Reach
+from longspan.attention.base import AttentionConfig, State
 from longspan.attention.parts.projected import ProjectedAttention
-from longspan.attention.parts.tokens import Tokens
+from longspan.attention.parts.tokens import Tokens, in_order, real_first, rearranged, undone
 from longspan.ops.attend import attend
-from longspan.ops.attend.reference import full_precision
+from longspan.ops.attend.reference import dense_weights, full_precision
 from longspan.ops.attend.slots import gather_slots, mask_of_slots
-from longspan.ops.attend.terms import Term
 from longspan.patterns import Full, Pattern, PerHead, Window
+from longspan.settings import Whole
+
+PAIRS = 1 << 20
+"""Most pairs of query and key of a batch that are looked at one by one at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowedConfig(AttentionConfig):
+    """Base of mechanisms whose first level is a window with global tokens.
+
+    Attributes:
+        left_tokens, right_tokens: how many tokens a token looks at on each side, itself not counted.
+        separate_global_projections: global queries have projections of their own.
+    """
+
+    left_tokens: Whole = 256
+    right_tokens: Whole = 256
+    separate_global_projections: bool = True
+
+    @property
+    def widest_window(self) -> int | None:
+        """How many tokens a window may reach to each side; `None` means any number."""
+        return None
+
+    @property
+    def dilations(self) -> tuple[int, ...]:
+        """Distance between neighbours of the window, one for all heads or one per head."""
+        return (1,)
+
+    def reach(self) -> Reach:
+        furthest = max(self.dilations)
+        left, right = self.left_tokens * furthest, self.right_tokens * furthest
+        return Reach(left=left, right=right, dilations=self.dilations)
+
+    def lengthening(self, tokens: int = 1) -> Lengthening:
+        dense = tokens <= 1 or set(self.dilations) == {1}
+        covers = dense and min(self.left_tokens, self.right_tokens) >= tokens - 1
+        side = tokens if self.widest_window is None else min(tokens, self.widest_window)
+        wide = replace(self, left_tokens=max(self.left_tokens, side), right_tokens=max(self.right_tokens, side))
+        return replace(super().lengthening(tokens), covers=covers, widened=wide)
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        """Edges are counted. With globals, every query sees them and they see every key; a global inside a window
+        counts for both."""
+        left, right = self.left_tokens, 0 if causal else self.right_tokens
+        most = (length + 1) / 2 if causal else float(length)
+        pairs = [pairs_within(length, -left * step, right * step, step) for step in self.dilations]
+        return sum(min(most, count / max(length, 1) + 2 * global_tokens) for count in pairs) / len(pairs)
+
+    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        return needed | self.window_of(needed, is_global=is_global, causal=causal)
+
+    def window_of(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
+        """Tokens that the `needed` queries see in the window and by globals, `(T,)` bool all."""
+        seen = torch.zeros_like(needed)
+        right = 0 if causal else self.right_tokens
+        for step in self.dilations:
+            seen |= shifted(needed, -self.left_tokens * step, right * step, step)
+        if is_global is not None:
+            seen |= is_global & needed.any()
+            seen |= (needed & is_global).any()
+        return seen
+
+
+def pairs_within(length: int, low: int, high: int, step: int = 1) -> int:
+    """How many pairs of so many tokens are `low`, `low + step`, … `high` apart: a sum of `length − |offset|`, each side
+    of 0 as the arithmetic series that it is, so that the cost does not grow with the window."""
+    offsets = range(low, high + 1, step)
+    bounds = 1 - length, 0, length
+    first, zero, end = (min(max(-((low - bound) // step), 0), len(offsets)) for bound in bounds)
+    sides = offsets[first:zero], offsets[zero:end]
+    return sum(length * len(side) - abs(side[0] + side[-1]) * len(side) // 2 for side in sides if side)
+
+
+def shifted(tokens: Tensor, low: int, high: int, step: int = 1) -> Tensor:
+    """Every place `low`, `low + step`, … `high` away from a token of the set, `(T,)` bool; beyond the ends is nothing.
+
+    Counts along each residue of the step are differences of a running sum, so that the cost does not grow with the
+    width of the window.
+    """
+    length, width = len(tokens), (high - low) // step + 1
+    if width < 1:
+        return torch.zeros_like(tokens)
+    lead, tail = max(low, 0), max(-low, 0)
+    padded = F.pad(tokens.long(), (lead, tail))
+    padded = F.pad(padded, (0, -len(padded) % step)).view(-1, step)
+    total = padded.cumsum(0)
+    total[width:] = total[width:] - padded.cumsum(0)[:-width]
+    return (total.flatten() > 0)[tail : tail + length]
 
 
 class WindowedAttention(ProjectedAttention):
@@ -66,40 +162,39 @@ class WindowedAttention(ProjectedAttention):
         return WindowLayer(self.config.reach().left)
 
     def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
-        return self.window_context(hidden, tokens, state)
-
-    def window_context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
         """The window and the globals, before the output projection: `(B, T, E)`, rows of padded tokens 0."""
-        tokens = tokens.with_slots()
-        slots = tokens.real_slots() if hidden.shape[1] else None
+        has_globals = tokens.is_global is not None or tokens.global_slots is not None
+        slots = tokens.with_slots().real_slots() if has_globals and hidden.shape[1] else None
         query, key, value, key_mask, offset = self.remember(hidden, tokens, state)
-        pattern, terms, far = self.window_terms(query, key, tokens, slots)
+        pattern, terms, far = self.pattern, [], None
+        if self.has_positions:
+            query, pattern, terms, far = self.position_terms(query, key, tokens, state, slots)
+        replaces_rows = far is not None or self.separate
         context = attend(
             query,
             key,
             value,
             pattern=pattern,
-            terms=[*terms, *self.score_terms(query, key, tokens, state)],
+            terms=terms,
             key_mask=key_mask,
             globals=slots,
-            global_rows=far is None and not self.separate,
+            global_rows=not replaces_rows,
             scale=self.scale,
             dropout_prob=self.dropout_prob,
             query_offset=offset,
         )
         context = self.merge_heads(context)
         real = None if key_mask is None else key_mask[:, offset:]
-        if slots is not None and (far is not None or self.separate):
-            rows = self.global_rows(hidden, (query, key, value), real, slots, far)
-            return _put_rows(context, rows, slots, real)
-        return context if real is None else context.masked_fill(~real[:, :, None], 0)
-
-    def window_terms(
-        self, query: Tensor, key: Tensor, tokens: Tokens, slots: Tensor | None
-    ) -> tuple[Pattern, list[Term], Any]:
-        """The pattern of the window, what is added to its scores, and what `global_rows` needs to replace the rows of
-        global queries where their projections are not separate."""
-        return self.pattern, [], None
+        if slots is None or not replaces_rows:
+            return context if real is None else context.masked_fill(~real[:, :, None], 0)
+        # The rows of global queries are blanked before theirs are added: the replacement is exact, and an unused slot
+        # adds nothing to token 0. Autocast may have left the two in different types.
+        rows = self.global_rows(hidden, (query, key, value), real, slots, far).to(context.dtype)
+        blank = mask_of_slots(slots, context.shape[1])
+        blank = blank if real is None else blank | ~real
+        index = slots.clamp(min=0)[:, :, None].expand(rows.shape)
+        rows = rows.masked_fill((slots < 0)[:, :, None], 0)
+        return context.masked_fill(blank[:, :, None], 0).scatter_add(1, index, rows)
 
     def global_rows(
         self, hidden: Tensor, local: tuple[Tensor, Tensor, Tensor], real: Tensor | None, slots: Tensor, far: Any
@@ -107,24 +202,41 @@ class WindowedAttention(ProjectedAttention):
         """What each global query gathers from every real key, by its own projections: `(B, G, E)`.
 
         With fewer slots than half a head's width it is cheaper to move the key and value projections to the query's
-        side, `q·(W x + b) = (Wᵀq)·x + q·b` and `Σ p (W x + b) = W Σ p x + b Σ p`, than to project all T tokens twice.
+        side, `q·(W x + b) = (Wᵀq)·x + q·b` and `Σ p (W x + b) = W Σ p x + b Σ p`, than to project all T tokens twice:
+        scores are then `(B, H·G, T)`, in float32 at least, as those of every path.
 
         Args:
             hidden: `(B, T, E)`.
             local: queries, keys and values `(B, H, T, D)` by the local projections.
             real: `(B, T)` bool, True where a token is real.
             slots: `(B, G)` int64, −1 in unused slots, whose rows of the result mean nothing.
-            far: what `window_terms` left.
+            far: what `position_terms` left.
         """
         query = self.split_heads(self.global_query(gather_slots(hidden[:, None], slots)[:, 0]))
         layers = self.global_key, self.global_value
         # A subclass or wrapper of Linear (an adapter, a quantised layer) computes something else than its weights say.
         plain = all(type(layer) is nn.Linear and layer.bias is not None for layer in layers)
-        if plain and 2 * slots.shape[1] <= self.head_width:
-            return _absorbed(query, hidden, real, *layers, self.dropout_prob)
-        key, value = (self.split_heads(layer(hidden)) for layer in layers)
-        context = attend(query, key, value, pattern=Full(), key_mask=real, dropout_prob=self.dropout_prob)
-        return self.merge_heads(context)
+        if not plain or 2 * slots.shape[1] > self.head_width:
+            key, value = (self.split_heads(layer(hidden)) for layer in layers)
+            context = attend(query, key, value, pattern=Full(), key_mask=real, dropout_prob=self.dropout_prob)
+            return self.merge_heads(context)
+        heads, count, head_width = query.shape[1:]
+        dtype = query.dtype
+        wide = torch.promote_types(dtype, torch.float32)
+        with full_precision(hidden):
+            query, hidden = query.to(wide) * head_width**-0.5, hidden.to(wide)
+            key_weight, value_weight = (layer.weight.to(wide).view(heads, head_width, -1) for layer in layers)
+            key_bias, value_bias = (layer.bias.to(wide).view(heads, head_width) for layer in layers)
+            on_hidden = torch.einsum("bhgd,hde->bhge", query, key_weight)
+            scores = on_hidden.flatten(1, 2) @ hidden.transpose(1, 2)
+            scores = scores + torch.einsum("bhgd,hd->bhg", query, key_bias).flatten(1, 2)[:, :, None]
+            if real is not None:
+                scores = scores.masked_fill(~real[:, None, :], torch.finfo(wide).min)
+            weights = F.dropout(scores.softmax(-1), self.dropout_prob)
+            gathered = (weights @ hidden).unflatten(1, (heads, count))
+            total = weights.sum(-1).unflatten(1, (heads, count))
+            context = torch.einsum("bhge,hde->bghd", gathered, value_weight)
+            return (context + total.transpose(1, 2)[..., None] * value_bias).flatten(2).to(dtype)
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         """Those of the window and the globals; rows of padded queries are 0."""
@@ -138,40 +250,72 @@ class WindowedAttention(ProjectedAttention):
         return weights if tokens.mask is None else weights * tokens.mask[:, None, :, None]
 
 
-def _put_rows(merged: Tensor, rows: Tensor, slots: Tensor, real: Tensor | None) -> Tensor:
-    """Replace the rows of `(B, T, E)` at the slots by `(B, G, E)`, and blank the rows of padding.
-
-    Blanking before adding makes the replacement exact, and lets an unused slot add nothing to token 0.
-    """
-    used = slots >= 0
-    keep = ~mask_of_slots(slots, merged.shape[1])
-    keep = keep if real is None else keep & real
-    index = slots.clamp(min=0)[:, :, None].expand(rows.shape)
-    rows = rows.to(merged.dtype)  # autocast may have left the two in different types
-    return merged.masked_fill(~keep[:, :, None], 0).scatter_add(1, index, rows.masked_fill(~used[:, :, None], 0))
+def without_gaps(hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens, Tensor | None]:
+    """The same with all padding at the end, since places are counted without it, and the way back for `in_order`."""
+    return (hidden, tokens, None) if tokens.mask is None else rearranged(hidden, tokens, real_first(tokens.mask))
 
 
-def _absorbed(
-    queries: Tensor, hidden: Tensor, key_mask: Tensor | None, key: nn.Linear, value: nn.Linear, dropout_prob: float
+class CountedAttention(WindowedAttention):
+    """A pattern over the places of real tokens, and global tokens beside it; in the causal form a state that keeps the
+    keys and values of all positions."""
+
+    def new_state(self) -> State:
+        """Keys and values of every position so far, where the form is causal."""
+        if not self.causal:
+            return super().new_state()
+        from transformers.cache_utils import DynamicLayer
+
+        return DynamicLayer()
+
+    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+        if state is not None:
+            return self.continued(hidden, tokens, state)
+        hidden, tokens, back = without_gaps(hidden, tokens.with_slots())
+        return in_order(super().context(hidden, tokens), back)
+
+    def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        hidden, tokens, back = without_gaps(hidden, tokens.with_slots())
+        return in_order(super().context_weights(hidden, tokens), back, 2, 3)
+
+    def continued(self, hidden: Tensor, tokens: Tokens, state: State) -> Tensor:
+        """What `(B, T, E)` gather that continue the sequence of a state, rows of padded tokens 0."""
+        query, key, value, mask, offset = self.remember(hidden, tokens, state)
+        options = {"pattern": self.pattern, "dropout_prob": self.dropout_prob}
+        if mask is None:
+            return self.merge_heads(attend(query, key, value, query_offset=offset, **options))
+        if offset:
+            context = attend_counted(query, key, value, mask, **options)
+        else:
+            order = real_first(mask)
+            inputs = (in_order(each, order, 2) for each in (query, key, value))
+            context = in_order(attend(*inputs, key_mask=in_order(mask, order), **options), undone(order), 2)
+        return self.merge_heads(context).masked_fill(~mask[:, offset:, None], 0)
+
+
+def attend_counted(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, *, pattern: Pattern, dropout_prob: float = 0.0
 ) -> Tensor:
-    """What `(B, H, G, D)` queries gather, `(B, G, E)`, without projecting `hidden`: scores are `(B, H·G, T)`.
+    """Attention of the last T of S tokens, when each row has counted as many of them as it has real ones.
 
-    All in float32 at least, as the scores of every path.
+    Rows stand at different places of the pattern then, so every pair is looked at, some queries at a time.
+
+    Args:
+        query: `(B, H, T, D)`; key, value: `(B, H, S, D)`.
+        mask: `(B, S)` bool, True where a token is real.
+        pattern: which pairs of places may attend.
+        dropout_prob: probability of dropping an attention weight.
+
+    Returns:
+        `(B, H, T, D)`; what stands in rows of padding means nothing.
     """
-    heads, slots, head_width = queries.shape[1:]
-    dtype = queries.dtype
-    wide = torch.promote_types(dtype, torch.float32)
-    with full_precision(hidden):
-        queries, hidden = queries.to(wide) * head_width**-0.5, hidden.to(wide)
-        key_weight, value_weight = (each.weight.to(wide).view(heads, head_width, -1) for each in (key, value))
-        key_bias, value_bias = (each.bias.to(wide).view(heads, head_width) for each in (key, value))
-        on_hidden = torch.einsum("bhgd,hde->bhge", queries, key_weight)
-        scores = on_hidden.flatten(1, 2) @ hidden.transpose(1, 2)
-        scores = scores + torch.einsum("bhgd,hd->bhg", queries, key_bias).flatten(1, 2)[:, :, None]
-        if key_mask is not None:
-            scores = scores.masked_fill(~key_mask[:, None, :], torch.finfo(wide).min)
-        weights = F.dropout(scores.softmax(-1), dropout_prob)
-        gathered = (weights @ hidden).unflatten(1, (heads, slots))
-        total = weights.sum(-1).unflatten(1, (heads, slots))
-        context = torch.einsum("bhge,hde->bghd", gathered, value_weight)
-        return (context + total.transpose(1, 2)[..., None] * value_bias).flatten(2).to(dtype)
+    place, (new, length) = mask.cumsum(1) - 1, (query.shape[2], key.shape[2])
+    step = max(1, PAIRS // max(1, mask.numel()))
+    rows_of_all = [query.new_zeros(*query.shape[:2], 0, value.shape[-1])]
+    for first in range(0, new, step):
+        rows = slice(first, min(first + step, new))
+        own = place[:, length - new :][:, rows]
+        seen = pattern.visible(own[:, :, None], place[:, None, :])
+        seen = (seen.transpose(0, 1) if pattern.heads else seen[:, None]) & mask[:, None, None, :]
+        weights = dense_weights(query[:, :, rows], key, seen, scale=query.shape[-1] ** -0.5)
+        rows_of_all.append((F.dropout(weights, dropout_prob) @ value.to(weights.dtype)).to(query.dtype))
+    return torch.cat(rows_of_all, 2)
