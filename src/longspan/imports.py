@@ -88,10 +88,10 @@ class Table(dict[str, Value]):
     def get(self, name: str, default: Any = None) -> Any:
         return default if name not in self else self[name]  # noqa: SIM401 (that is this method)
 
-    def values(self) -> ValuesView[Value]:
+    def values(self) -> ValuesView[Value]:  # pyright: ignore[reportIncompatibleMethodOverride] (dict's own does not import)
         return ValuesView(self)
 
-    def items(self) -> ItemsView[str, Value]:
+    def items(self) -> ItemsView[str, Value]:  # pyright: ignore[reportIncompatibleMethodOverride]
         return ItemsView(self)
 
 

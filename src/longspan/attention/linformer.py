@@ -98,7 +98,7 @@ class LinformerConfig(AttentionConfig):
 
     @property
     def shared(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return (*self.trained, "sharing") if self.sharing == "layerwise" and self.has_tables else ()
+        return (*TRAINED, "sharing") if self.sharing == "layerwise" and self.has_tables else ()
 
     def reach(self) -> Reach:
         return Reach(longest=self.max_tokens)

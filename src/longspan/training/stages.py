@@ -123,8 +123,10 @@ def _check_reach(stage: str, layer: int, attention: Any, before: Any, length: in
             f"{stage} has dilation={max(reach.dilations)} in layer {layer}, so that some heads see no token but "
             f"their own in task.max_tokens={length}; lower it, or raise task.max_tokens"
         )
-    earlier = None if before is None else before.reach()
-    if earlier is None or earlier.left is None or reach.left is None or reach.left <= earlier.left:
+    if before is None:
+        return
+    earlier = before.reach()
+    if earlier.left is None or reach.left is None or reach.left <= earlier.left:
         return
     pairs = [each.scores_per_token(length, causal=True) for each in (before, attention)]
     if pairs[0] == pairs[1]:

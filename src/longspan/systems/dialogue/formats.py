@@ -196,7 +196,7 @@ def read_subtitles(path: Path, encoding: str | None = None) -> Dialogue:
         raise unreadable(path, error) from None
     is_xml = re.search(r"\.xml\b", path.name, re.IGNORECASE)
     cues = by_time(_opus(data, path) if is_xml else cues_of(decode(data, str(path), encoding).splitlines()))
-    turns = tuple(turn for cue in cues for turn in _turns(cue) if turn.is_spoken)
+    turns = tuple(turn for cue in cues for turn in _spoken_in(cue) if turn.is_spoken)
     if not turns:
         raise InputError(f"{path} holds no subtitles; give a file of SubRip, WebVTT or OPUS XML, named by its kind")
     return Dialogue(id=path.name.split(".")[0], turns=turns)
@@ -221,7 +221,7 @@ def _opus(data: bytes, path: Path) -> Iterator[Cue]:
         yield now if first is None else first, now, without_spaced_marks(" ".join(words))
 
 
-def _turns(cue: Cue) -> Iterator[Turn]:
+def _spoken_in(cue: Cue) -> Iterator[Turn]:
     """A voice tag or a colon tells who it is."""
     start, end, text = cue
     for voice, words in parts_of(text):
