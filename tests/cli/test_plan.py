@@ -9,9 +9,9 @@ import pytest
 from transformers import BertConfig, BertForMaskedLM
 
 from longspan.cli import main
-from longspan.compare.plan_source import open_planned
 from longspan.errors import InputError
 from longspan.models import LongspanConfig
+from longspan.planning.source import open_planned
 from longspan.tasks import build_task
 from longspan.training.recipe_file import read_recipe
 from longspan.training.shipped import shipped_recipes
