@@ -38,7 +38,7 @@ SLOW_SHARE = pytest.StashKey[float]()
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` and `-k` leave tests out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped, with the reason, where there is no CUDA device; those marked `slow` are counted."""
+    """Tests marked `gpu` are skipped, with the reason, where there is no CUDA device; the `slow` ones are counted."""
     files = set(Path(__file__).parent.rglob("test_*.py"))
     if len({item.path for item in items}) > 0.9 * len(files):  # the whole suite, but for modules that skip
         config.stash[SLOW_SHARE] = sum("slow" in item.keywords for item in items) / len(items)
