@@ -47,6 +47,7 @@ def test_recipes_and_mistakes(refused, tmp_path: Path) -> None:
         open_planned(str(tmp_path), 1024)
 
 
+@pytest.mark.slow
 def test_every_recipe_that_needs_no_other_model_is_planned_at_its_own_length(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

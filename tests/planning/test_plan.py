@@ -74,6 +74,7 @@ def test_a_step_holds_what_was_counted(mechanism: str, batch: int, stack: dict, 
     assert says.activations + says.working == pytest.approx(measured.peak, rel=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["full", {"mechanism": "full", "positions": "relative", "bias": False}])
 @pytest.mark.parametrize("memory_tokens", [0, 1024, 3000])
 def test_a_step_behind_a_full_memory_holds_what_was_counted(attention: object, memory_tokens: int, memory) -> None:
