@@ -188,8 +188,8 @@ def test_rows_of_globals_keep_their_scores_wide(config):
     tokens = Tokens(is_global=torch.arange(200)[None] == 0)
     hidden = torch.randn(1, 200, 48).bfloat16()
     with torch.no_grad():
-        truth = layer.window_context(hidden.double(), tokens)[:, 0]
-        found = layer.bfloat16().window_context(hidden, tokens)[:, 0]
+        truth = layer.context(hidden.double(), tokens)[:, 0]
+        found = layer.bfloat16().context(hidden, tokens)[:, 0]
     assert (found - truth).norm() / truth.norm() < 0.06  # what is left is the rounding of the projections
 
 
