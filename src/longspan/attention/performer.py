@@ -12,7 +12,7 @@ from torch import Tensor
 
 from longspan.attention.answers import Lengthening
 from longspan.attention.full import FullConfig
-from longspan.attention.parts.kernel import KernelAttention, KernelConfig
+from longspan.attention.linear import KernelAttention, KernelConfig
 from longspan.errors import InputError
 from longspan.ops.kernels.random_features import EPSILON, draw_directions, key_features, query_features, relu_features
 from longspan.settings import Count, Range

@@ -17,8 +17,7 @@ from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.reference import dense_mask, dense_weights
 from longspan.ops.sorted.balanced import attend_balanced, balanced_weights
-from longspan.ops.sorted.cluster_steps import LastOfClusters, continue_clusters
-from longspan.ops.sorted.clusters import attend_clusters, cluster_mask
+from longspan.ops.sorted.clusters import LastOfClusters, attend_clusters, cluster_mask, continue_clusters
 from longspan.patterns import Window
 from longspan.settings import Count, Range, Seed, Share, Whole
 

@@ -12,7 +12,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput
 
 from longspan.attention.base import Attention
-from longspan.attention.parts.length_tables import LengthTables
+from longspan.attention.linformer import LengthTables
 from longspan.attention.parts.sinusoidal_relative import RelativeBiases
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding, Projections
