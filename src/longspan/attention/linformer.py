@@ -78,7 +78,7 @@ class LinformerConfig(AttentionConfig):
 
     @property
     def block_tokens(self) -> int:
-        """Tokens of a pooled block."""
+        """Tokens of a pooled block, `⌈max_tokens / slots⌉`."""
         return -(-self.max_tokens // self.slots)
 
     @property
@@ -88,17 +88,13 @@ class LinformerConfig(AttentionConfig):
 
     @property
     def has_tables(self) -> bool:
-        """Whether something is learned or drawn."""
+        """Whether slots are made by tables: `"linear"`, `"random"` and `"conv"`."""
         return self.projection not in ("mean", "max")
 
     @property
     def compresses_once(self) -> bool:
         """Whether keys and values come from the same slots of the input."""
         return self.compress_input and (not self.has_tables or self.sharing in ("key_value", "layerwise"))
-
-    @property
-    def shared(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return (*TRAINED, "sharing") if self.sharing == "layerwise" and self.has_tables else ()
 
     def reach(self) -> Reach:
         return Reach(longest=self.max_tokens)
@@ -116,7 +112,7 @@ class LinformerConfig(AttentionConfig):
         return {"max_tokens": tokens}
 
     def slots_of(self, length: int) -> int:
-        """Slots of a text of so many tokens."""
+        """Slots of a text of so many tokens: one per block in pools, else always `slots`."""
         return min(self.slots, -(-length // self.block_tokens)) if self.pools else self.slots
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
@@ -175,7 +171,7 @@ class LinformerAttention(ProjectedAttention):
         self.tables = config.make_tables(heads=heads, head_width=self.head_width) if has else None
 
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """The tables start by themselves."""
+        """Start the tables as `LengthTables` says."""
         if self.tables is not None:
             self.tables.init_extra_weights(std)
 
@@ -195,8 +191,8 @@ class LinformerAttention(ProjectedAttention):
         it negative, and of `"max"` and `"conv"`, which take each channel by itself, it is a mean."""
         key, _, key_mask, shares = self.shortened(hidden, tokens, dense=True)
         query = self.split_heads(self.query(hidden))
-        seen = torch.ones(1, 1, 1, key.shape[2], dtype=torch.bool, device=key.device)
-        weights = dense_weights(query, key, seen if key_mask is None else key_mask[:, None, None], scale=self.scale)
+        visible = torch.ones(1, 1, 1, key.shape[2], dtype=torch.bool, device=key.device)
+        weights = dense_weights(query, key, visible if key_mask is None else key_mask[:, None, None], scale=self.scale)
         weights = weights @ shares.to(weights.dtype)
         order, _ = self._order(hidden, tokens.mask)
         if order is None:
@@ -211,10 +207,10 @@ class LinformerAttention(ProjectedAttention):
         again; where `dense`, in their place the share of each token in each slot, `(B, H, M, T)`."""
         order, mask = self._order(hidden, tokens.mask)
         hidden, tables = in_order(hidden, order), self._tables(tokens)
-        seen = None
+        slot_mask = None
         if self.config.pools:
-            seen = block_mask(mask, hidden.shape[1], self.config.block_tokens, hidden.device)
-            seen = None if seen is None else seen.expand(hidden.shape[0], -1)
+            slot_mask = block_mask(mask, hidden.shape[1], self.config.block_tokens, hidden.device)
+            slot_mask = None if slot_mask is None else slot_mask.expand(hidden.shape[0], -1)
         if not self.config.compress_input:
             vectors = [self.split_heads(project(hidden)) for project in (self.key, self.value)]
             key, value = (self._shorten(each, mask, table) for each, table in zip(vectors, tables, strict=True))
@@ -225,7 +221,7 @@ class LinformerAttention(ProjectedAttention):
             key, value = self.key(self.merge_heads(first)), self.value(self.merge_heads(second))
             key, value = self.split_heads(key), self.split_heads(value)
         shares = self._shares(vectors[1], mask, tables[1]) if dense else value
-        return key, value, seen, shares
+        return key, value, slot_mask, shares
 
     def _order(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """An order in which real tokens come first, as many places of it as there are columns, and its mask.
@@ -248,10 +244,10 @@ class LinformerAttention(ProjectedAttention):
         if isinstance(count, Tensor) and torch.compiler.is_compiling():
             torch._assert_async((count <= most).all(), "max_tokens is fewer than the real tokens of a row")
             return
-        found = count if isinstance(count, int) else int(count.max()) if len(count) else 0
-        if found > most:
+        longest = count if isinstance(count, int) else int(count.max()) if len(count) else 0
+        if longest > most:
             raise InputError(
-                f"a text of {found} tokens is longer than max_tokens={most} of attention 'linformer', whose "
+                f"a text of {longest} tokens is longer than max_tokens={most} of attention 'linformer', whose "
                 "projections have a column for each token; shorten it, or build with a larger max_tokens"
             )
 
@@ -351,5 +347,5 @@ class LengthTables(nn.Module):
                 nn.init.uniform_(table, -bound, bound)
 
     def forward(self) -> tuple[Tensor, ...]:
-        """The tables, for `Tokens(relative=…)`."""
+        """The tables for `Tokens(relative=…)`: that of keys, and that of values where it is another."""
         return tuple(getattr(self, name) for name in self.names)

@@ -69,7 +69,7 @@ class PerformerConfig(KernelConfig):
         return wanted + wanted % 2
 
     def direction_count(self, head_width: int) -> int:
-        """Directions that are drawn."""
+        """Directions that are drawn: F, or half of it where each also serves the other way round."""
         return self.feature_count(head_width) // (2 if self.hyperbolic else 1)
 
     def feature_cost(self, head_width: int) -> int:

@@ -266,16 +266,16 @@ class SynthesizerAttention(EveryToken):
         scores = torch.zeros((), device=hidden.device)
         for member, share in shares.items():
             if member == "vanilla":
-                found = self.scale * (query @ key.mT)
+                own = self.scale * (query @ key.mT)
             else:
-                found = places.of_columns(self._table(member, hidden, places))
-            scores = scores + share * found
-        seen = dense_mask(
+                own = places.of_columns(self._table(member, hidden, places))
+            scores = scores + share * own
+        visible = dense_mask(
             self.pattern, length, length, key_mask=tokens.mask, is_global=None, query_offset=0, device=hidden.device
         )
         nothing = torch.zeros_like(query[..., :1])
         scores = scores.expand(hidden.shape[0], self.heads, length, length)
-        return dense_weights(nothing, nothing, seen, scale=1.0, bias=scores)
+        return dense_weights(nothing, nothing, visible, scale=1.0, bias=scores)
 
     def _table(self, member: str, hidden: Tensor, places: Places) -> Tensor:
         """Scores `(B, H, T, N)` of each token for all places."""

@@ -157,15 +157,15 @@ class RecurrentLayer(CacheLayerMixin):
             )
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Keep these rows `(B',)` int64, in this order."""
+        """Reorder the batch to the rows `(B',)` int64, one of which may come twice: for beams."""
         self.batch_select_indices(beam_idx)
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep these rows, numbers or a mask."""
+        """Keep these rows of the batch: `(B',)` int64 numbers or a `(B,)` bool mask."""
         self.tensors = {name: tensor[indices.to(tensor.device)] for name, tensor in self.tensors.items()}
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Every row `repeats` times."""
+        """Repeat every row of the batch so many times in place: `(B, …)` → `(B · repeats, …)`."""
         self.tensors = {name: tensor.repeat_interleave(repeats, dim=0) for name, tensor in self.tensors.items()}
 
 

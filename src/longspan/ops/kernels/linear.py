@@ -227,5 +227,5 @@ class _Continued(torch.autograd.Function):
 def _through_chunks(inputs: tuple[Tensor, ...], grads: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
     """The gradients of the inputs, as steps that autograd follows."""
     needed = [each for each in inputs if each.requires_grad]
-    found = iter(torch.autograd.grad(in_chunks(*inputs), needed, grads, create_graph=True))
-    return tuple(next(found) if each.requires_grad else None for each in inputs)
+    slopes = iter(torch.autograd.grad(in_chunks(*inputs), needed, grads, create_graph=True))
+    return tuple(next(slopes) if each.requires_grad else None for each in inputs)

@@ -129,21 +129,21 @@ def _attend_whole(
     rank, sizes = ranks(clusters, count)
     most = min(left, right) if right else left
     if not sizes.numel() or int(sizes.max()) - 1 <= most:  # no window ends inside of a cluster
-        seen = _whole_clusters(rank, sizes, clusters, causal=not right)
+        visible = _whole_clusters(rank, sizes, clusters, causal=not right)
     else:
-        seen = _windows_of_clusters(rank, clusters, count, left, right)
-    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=seen, dropout_p=dropout_prob)
+        visible = _windows_of_clusters(rank, clusters, count, left, right)
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=visible, dropout_p=dropout_prob)
     return mixed.masked_fill((clusters < 0)[..., None], 0)
 
 
 def _whole_clusters(rank: Tensor, sizes: Tensor, clusters: Tensor, *, causal: bool) -> Tensor:
     """What each token sees, `(B, H, T, T)` bool, of all others of its cluster; padding sees what nobody reads."""
     own = clusters.to(torch.int32)
-    seen = own[..., :, None] == own[..., None, :]
+    visible = own[..., :, None] == own[..., None, :]
     alone = rank == 0 if causal else sizes.gather(-1, clusters.clamp(min=0)) == 1
-    seen = seen.tril_(-1) if causal else seen
-    seen.diagonal(dim1=-2, dim2=-1).copy_(alone | (clusters < 0))
-    return seen
+    visible = visible.tril_(-1) if causal else visible
+    visible.diagonal(dim1=-2, dim2=-1).copy_(alone | (clusters < 0))
+    return visible
 
 
 def _windows_of_clusters(rank: Tensor, clusters: Tensor, count: int, left: int, right: int) -> Tensor:
@@ -194,9 +194,9 @@ def _chunk_mask(own: Tensor, left: int, right: int, before: int, after: int) -> 
     key = torch.arange(-before * size, (1 + after) * size, device=own.device)
     offset = torch.arange(size, device=own.device)[:, None] - key
     near = (offset <= left) & (offset >= -right) & (offset != 0)
-    seen = _with_neighbours(own, before, after)
+    around = _with_neighbours(own, before, after)
     # A chunk's first place is taken if any is; where it is not, no query asks.
-    others = near & ((seen == own[..., :1]) & (seen > 0))[..., None, :]
+    others = near & ((around == own[..., :1]) & (around > 0))[..., None, :]
     return others | ((offset == 0) & ~others.any(-1, keepdim=True))
 
 
@@ -252,7 +252,7 @@ def continue_clusters(
     clusters = torch.cat([torch.where(last.taken, places, -1).flatten(2), clusters], 2)
     old_keys, old_values = (each.flatten(2, 3) for each in (last.keys, last.values))
     keys, values = torch.cat([old_keys, key], 2), torch.cat([old_values, value], 2)
-    # What is kept asks again, and is not listened to.
+    # The held tokens are computed as queries again, and their outputs dropped.
     mixed = attend_clusters(torch.cat([old_keys, query], 2), keys, values, clusters, count, **options)
     return mixed[:, :, old_keys.shape[2] :], _last_of(keys, values, clusters, count, size)
 
@@ -283,10 +283,10 @@ def _one_token(
     near_keys, near_values = (each.gather(2, at)[:, :, 0] for each in (last.keys, last.values))
     counts = last.counts.gather(2, own)
     places = torch.arange(near_keys.shape[2] + 1, device=counts.device)
-    # The token itself stands behind the others, and is seen where there are none.
-    seen = torch.where(places < near_keys.shape[2], places >= near_keys.shape[2] - counts, counts == 0)
+    # The token's own key comes last, and is visible only where there is no other.
+    visible = torch.where(places < near_keys.shape[2], places >= near_keys.shape[2] - counts, counts == 0)
     keys, values = torch.cat([near_keys, key], 2), torch.cat([near_values, value], 2)
-    options = {"attn_mask": seen[:, :, None], "dropout_p": dropout_prob}
+    options = {"attn_mask": visible[:, :, None], "dropout_p": dropout_prob}
     mixed = F.scaled_dot_product_attention(query, keys, values, **options).masked_fill(~real[..., None], 0)
     new_keys, new_values = (
         each.scatter(2, at, torch.where(real[..., None], grown[:, :, 1:], grown[:, :, :-1])[:, :, None])

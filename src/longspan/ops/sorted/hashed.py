@@ -124,7 +124,7 @@ def _attend_short(
         times.diagonal(dim1=-2, dim2=-1).add_(alone)
         mask = (times.clamp_(max=1) if chunks.once else times).log_()
     with full_precision(query):
-        found = F.scaled_dot_product_attention(
+        context = F.scaled_dot_product_attention(
             query.to(wide),
             unit(query) if key is None else key.to(wide),
             value.to(wide),
@@ -132,7 +132,7 @@ def _attend_short(
             dropout_p=dropout_prob,
             scale=chunks.scale,
         )
-    return found.masked_fill(padding[..., None], 0).to(value.dtype)
+    return context.masked_fill(padding[..., None], 0).to(value.dtype)
 
 
 def _times(ids: Tensor, chunks: Chunks, most: int, dtype: torch.dtype) -> Tensor:
