@@ -85,8 +85,8 @@ class PairLabels(Task):
             )
         first = first_tokens(tokenizer, row.first, self.max_first_tokens)
         encoded = tokenizer(first, row.second, truncation="only_second", max_length=self.max_tokens, verbose=False)
-        found = {name: encoded[name] for name in ("input_ids", "token_type_ids") if name in encoded}
-        return found | {"labels": self.labels.index(row.label)}
+        inputs = {name: encoded[name] for name in ("input_ids", "token_type_ids") if name in encoded}
+        return inputs | {"labels": self.labels.index(row.label)}
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads pairs to a batch."""
