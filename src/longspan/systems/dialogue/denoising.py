@@ -28,8 +28,7 @@ from longspan.systems.dialogue.noises import NoiseConfig
 from longspan.systems.dialogue.noising import Trace, noise
 from longspan.systems.dialogue.pieces import read_piece, token_counter, write_dialogues
 from longspan.systems.dialogue.reading import DIALOGUES, read_dialogues
-from longspan.tasks.chance import example_key
-from longspan.tasks.guessing import GuessingTask
+from longspan.tasks.guessing import GuessingTask, example_key
 from longspan.tasks.row_sources import RowSource, identities_of, rows_of
 from longspan.tasks.tokenizers import encode, encode_target, padding_id
 from longspan.tasks.writing import WritingTask, collate

@@ -19,8 +19,7 @@ from longspan.data.labelled.readers import read_labelled
 from longspan.data.labelled.rows import LabelledRow, clean
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Range, show
-from longspan.tasks.base import Outcome, Task, check_room, room_for
-from longspan.tasks.classification.labels import label_fields, label_numbers
+from longspan.tasks.base import Outcome, Task, check_room, label_fields, label_numbers, room_for
 from longspan.tasks.metrics.classification import BINS, classification_scores
 from longspan.tasks.predicting import FeatureRows, pad, predict
 from longspan.tasks.tokenizers import encode, padding_id

@@ -13,8 +13,7 @@ import torch
 from longspan.data.labelled.pairs import PairRow, read_pairs
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Count, Range, show
-from longspan.tasks.base import Outcome, Task, check_room
-from longspan.tasks.classification.labels import label_fields
+from longspan.tasks.base import Outcome, Task, check_room, label_fields
 from longspan.tasks.distilling import Distilling
 from longspan.tasks.predicting import FeatureRows, pad, predict
 from longspan.tasks.tokenizers import first_tokens, padding_id
