@@ -10,9 +10,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from longspan.attention.answers import AttentionCost
-from longspan.attention.base import AttentionConfig, LayerState
-from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.config import AttentionConfig, AttentionCost
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.kernels.linear import attend_linear, elu_features, linear_weights
 
