@@ -150,7 +150,7 @@ class RecurrentLayer(CacheLayerMixin):
         self.tensors, self.cumulative_length, self.is_initialized = {}, 0, False
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Refused for anything but 0: a sum does not say what it was. `is_croppable` says so beforehand."""
+        """Refused for anything but 0, since no token can be taken out of a sum; `is_croppable` is False."""
         if tokens_to_remove:
             raise InputError(
                 f"tokens_to_remove={tokens_to_remove} cannot be taken back from a sum; keep a copy of the state"
