@@ -13,9 +13,10 @@ from summary_weights import KINDS, MOST, Taught, fit, taught
 import summary_peers as peers
 from kept import FOLDER, KeptEncoder, digest, kept
 from longspan.data.text.words import split_words
-from longspan.inference.encoders import BUNDLED, load_encoder
+from longspan.inference.embed import load_encoder
+from longspan.inference.encoders import BUNDLED
 from longspan.inference.ranking import WordIndex, asked_of
-from longspan.inference.scoring import PackageScorer
+from longspan.inference.summarize import PackageScorer
 from longspan.tasks.summaries import clues, selection
 from longspan.tasks.summaries.extraction import salience, words_of
 from longspan.tasks.summaries.picker import Picker

@@ -25,9 +25,8 @@ from longspan.data.text.blocks import Document
 from longspan.data.text.reading import DocumentSentence, sentences_of
 from longspan.data.text.words import contents_of, split_words
 from longspan.data.turns import qmsum_turns
-from longspan.inference.embed import Encoder
-from longspan.inference.encoders import load_encoder
-from longspan.inference.scoring import WEIGHTS, gather
+from longspan.inference.embed import Encoder, load_encoder
+from longspan.inference.summarize import WEIGHTS, gather
 from longspan.progress import progress_bar
 from longspan.tasks.summaries.clues import Sentences, standardised
 from longspan.tasks.summaries.picker import Picker

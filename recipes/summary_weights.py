@@ -29,9 +29,8 @@ from longspan.data.text.blocks import Block, Document, Traced
 from longspan.data.text.reading import document_of, sentences_of
 from longspan.data.text.sentences import split_sentences
 from longspan.data.text.words import contents_of, split_words
-from longspan.inference.embed import Encoder
-from longspan.inference.encoders import load_encoder
-from longspan.inference.scoring import gather
+from longspan.inference.embed import Encoder, load_encoder
+from longspan.inference.summarize import gather
 from longspan.progress import progress_bar
 from longspan.tasks.summaries.clues import Sentences, clues, standardised
 from longspan.tasks.summaries.picker import BOUND, signs_of_an_abstract

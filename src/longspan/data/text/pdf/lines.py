@@ -319,8 +319,12 @@ def _repeated(pages: Sequence[list[list[Line]]]) -> Repeated:
         for line in (line for row in page[:DEPTH] for line in row):
             text = "roman" if _ROMAN.fullmatch(line.text) else _NUMBER.sub(_COUNTED, line.text.casefold())
             same[text].append(line)
-    groups = (group for text, lines in same.items() for group in _at_one_height(lines) if _is_same(text, group))
-    return {id(line): (line, len(group)) for group in groups for line in group}
+    repeated: Repeated = {}
+    for text, lines in same.items():
+        for group in _at_one_height(lines):
+            if len({line.page for line in group}) > 1 and (_COUNTED not in text or _counts(group)):
+                repeated |= {id(line): (line, len(group)) for line in group}
+    return repeated
 
 
 def _at_one_height(lines: list[Line]) -> Iterator[list[Line]]:
@@ -330,10 +334,6 @@ def _at_one_height(lines: list[Line]) -> Iterator[list[Line]]:
         yield near
         taken = set(map(id, near))
         lines = [line for line in lines if id(line) not in taken]
-
-
-def _is_same(text: str, lines: Sequence[Line]) -> bool:
-    return len({line.page for line in lines}) > 1 and (_COUNTED not in text or _counts(lines))
 
 
 def _counts(lines: Sequence[Line]) -> bool:

@@ -311,20 +311,15 @@ def with_references(blocks: Sequence[Block]) -> list[Block]:
                 level = 0
         if level and block.kind not in {"boilerplate", "code"} and _is_entry(block.text):
             result[index] = replace(block, kind="references", level=0)
-    return _filled(result)
-
-
-def _filled(blocks: list[Block]) -> list[Block]:
-    """What stands between two entries is one too, where it is short."""
-    for index in range(1, len(blocks) - 1):
-        before, block, after = blocks[index - 1 : index + 2]
+    for index in range(1, len(result) - 1):  # what stands between two entries is one too, where it is short
+        before, block, after = result[index - 1 : index + 2]
         if (
             before.kind == after.kind == "references"
             and block.kind in {"paragraph", "item"}
             and len(block.text) < ENTRY
         ):
-            blocks[index] = replace(block, kind="references", level=0)
-    return blocks
+            result[index] = replace(block, kind="references", level=0)
+    return result
 
 
 def _is_entry(text: str) -> bool:
