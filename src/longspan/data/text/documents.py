@@ -208,9 +208,8 @@ def decode(data: bytes, name: str, encoding: str | None = None) -> str:
     except UnicodeError as error:
         head = data[:8192]
         controls = sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in head)
-        if (
-            encoding is None and tried == "utf-8" and controls * 100 > len(head)
-        ):  # control characters, which no text has
+        binary = controls * 100 > len(head)  # no text has so many control characters
+        if encoding is None and tried == "utf-8" and binary:
             raise InputError(f"{name} is a binary file, not a text; {REMEDY}") from None
         # A codec of several bytes may say no more than that it is wrong.
         where = isinstance(error, UnicodeDecodeError) and f"byte {error.object[error.start]:#04x} at {error.start}"

@@ -62,17 +62,17 @@ def preferred(
     words = [split_words(sentence) for sentence in sentences]
     order = ranking(scores)
     taken: set[int] = set()
-    seen: set[tuple[str, ...]] = set()
+    used: set[tuple[str, ...]] = set()
     # Whole, new sentences first; where the summary is still too short then, new pieces of any kind, then any at all.
     for wants_whole, wants_new in ((True, block_repeats), (False, block_repeats), (False, False)):
         for index in order:
             if index in taken or (wants_whole and not is_whole(sentences[index], words[index])):
                 continue
             triples = _triples(words[index])
-            if wants_new and _repeats(triples, seen):
+            if wants_new and _repeats(triples, used):
                 continue
             taken.add(index)
-            seen |= triples
+            used |= triples
             yield index
 
 
@@ -83,14 +83,14 @@ def fill(sentences: Sequence[str], order: Sequence[int], words: int, *, block_re
     """
     left = words
     taken: dict[int, str] = {}
-    seen: set[tuple[str, ...]] = set()
+    used: set[tuple[str, ...]] = set()
     for index in order:
         if left <= 0:
             break
         triples = _triples(split_words(sentences[index])) if block_repeats else set()
-        if _repeats(triples, seen):
+        if _repeats(triples, used):
             continue
-        seen |= triples
+        used |= triples
         spans = list(_WORD.finditer(sentences[index]))
         if not spans:
             continue
@@ -103,8 +103,8 @@ def _triples(words: list[str]) -> set[tuple[str, ...]]:
     return set(zip(words, words[1:], words[2:], strict=False))
 
 
-def _repeats(triples: set[tuple[str, ...]], seen: set[tuple[str, ...]]) -> bool:
-    return bool(triples) and 2 * len(triples & seen) >= len(triples)
+def _repeats(triples: set[tuple[str, ...]], used: set[tuple[str, ...]]) -> bool:
+    return bool(triples) and 2 * len(triples & used) >= len(triples)
 
 
 TIMES = (1, 2, 3, 5)
