@@ -1,7 +1,6 @@
 """`longspan answer`."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,7 +67,13 @@ def answer(
     for question in asked:
         check_question(question)
     if picture is not None:
-        _check_picture(picture, sources, asked, [model, index])
+        from longspan.pictures.patterns import check_picture
+
+        if len(asked) > 1:
+            raise InputError(f"--picture {picture} draws one answer, but {len(asked)} questions are asked; ask one")
+        if len(sources) != 1 or Path(sources[0]).is_dir():
+            raise InputError(f"--picture {picture} draws one document; name one file")
+        check_picture(picture, [*sources, model, index])
     if index is not None:
         from longspan.inference.indexing.documents import DocumentIndex
 
@@ -115,18 +120,6 @@ def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tup
         if source.rstrip().endswith("?") and not Path(source).exists():
             raise InputError(f"{source!r} is no document; ask several questions with -q before each of them")
     return sources, [question]
-
-
-def _check_picture(
-    picture: Path, sources: Sequence[str], questions: Sequence[str], folders: Sequence[str | Path | None]
-) -> None:
-    from longspan.pictures.patterns import check_picture
-
-    if len(questions) > 1:
-        raise InputError(f"--picture {picture} draws one answer, but {len(questions)} questions are asked; ask one")
-    if len(sources) != 1 or Path(sources[0]).is_dir():
-        raise InputError(f"--picture {picture} draws one document; name one file")
-    check_picture(picture, [*sources, *folders])
 
 
 def _print(result: "DocumentAnswer", *, several: bool) -> None:

@@ -116,7 +116,7 @@ def open_documents(
 
 
 class Answerer:
-    """Documents that are ready for many questions: their passages are found, stemmed and embedded once.
+    """Documents that are ready for many questions: their passages are cut, stemmed and embedded once.
 
     Example::
 
@@ -183,7 +183,7 @@ class Answerer:
         values = ranking.passage_probabilities.tolist()
         for passage, owner, value in zip(self._index.passages, self._index.owners, values, strict=True):
             scored[owner].append(ScoredSentence(passage.text, passage.start, passage.end, round(value, 4)))
-        # Where words alone rank and no passage has one of the question's, nothing was found.
+        # Where words alone rank and no passage has one of the question's, there is no answer.
         silent = threshold is None and not ranking.scores.any()
         limit = self._weights.threshold if threshold is None else threshold
         return DocumentAnswer(

@@ -163,12 +163,8 @@ class PassageIndex:
                 both = encoder.embed_document([unit.text for unit in units], [one.first for one in owned])
                 vectors.append((both[: len(units)], both[len(units) :]))
         self._firsts = np.cumsum([0, *(len(one.sentences) for one in self.passages)])
-        self._words = WordIndex([self._searched(one) for one in self.passages], language)
+        self._words = WordIndex([f"{one.heading or ''}\n{one.text}" for one in self.passages], language)
         self._cosines = None if encoder is None else _cosines_to(encoder, vectors)
-
-    @staticmethod
-    def _searched(passage: Passage) -> str:
-        return f"{passage.heading or ''}\n{passage.text}"
 
     def evidence(self, question: str) -> Evidence:
         """What is known of every passage in the light of a question."""
@@ -192,7 +188,8 @@ class PassageIndex:
 def _cosines_to(
     encoder: Encoder, vectors: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> Callable[[str], tuple[np.ndarray, np.ndarray]]:
-    """What tells how near a question is to the sentences and to the passages of all documents; the last is kept."""
+    """From a question to its cosines `(N,)` with the sentences and `(P,)` with the passages of all documents; those of
+    the last question are cached."""
     sentences, passages = (np.concatenate(each) for each in zip(*vectors, strict=True))
 
     @lru_cache(maxsize=1)

@@ -37,7 +37,9 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
     entries = [broken(_words(passage), LINES) for passage in listed]
     below = LINE * sum(len(lines) + 1.9 for lines in entries) + 0.1
     height = below + 3.25
-    chosen = [_scored(passage) for passage in listed]
+    chosen = [
+        ScoredSentence(passage.text, passage.quote.start, passage.quote.end, passage.probability) for passage in listed
+    ]
     figure, axes = scored_document(answer.scores[0], chosen, below, height, "probability")
     axes.set_ylim(0, 1.3 * max(0.2, *(piece.score or 0.0 for piece in answer.scores[0])))
     if answer.short is not None:
@@ -46,10 +48,6 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
     _write_head(figure, answer, title, height)
     _write_passages(figure, answer, entries, below, height)
     return literal(figure)
-
-
-def _scored(passage: RankedPassage) -> ScoredSentence:
-    return ScoredSentence(passage.text, passage.quote.start, passage.quote.end, passage.probability)
 
 
 def _words(passage: RankedPassage) -> str:

@@ -37,7 +37,7 @@ class SummaryTask(Task):
         return self.features(row, tokenizer)
 
     def texts(self, predictions: Any, rows: Sequence[SummaryRow], tokenizer: Any) -> list[str]:
-        """Summaries from what `predict` found, one sentence per line."""
+        """Summaries from what `predict` returned, one sentence per line."""
         raise NotImplementedError
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[SummaryRow]:
