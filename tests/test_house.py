@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import sys
 import tomllib
 from dataclasses import fields
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -97,14 +99,24 @@ def test_the_readme_is_short_and_links_every_mechanism() -> None:
         assert f"(docs/mechanisms/{name}.md)" in readme
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda page: str(page.relative_to(ROOT)))
+def pages_with_examples() -> list:
+    """Every page that holds code; the guide on ONNX takes seconds."""
+    slow = {page: [pytest.mark.slow] for page in PAGES if page.name == "export.md"}
+    names = {page: str(page.relative_to(ROOT)) for page in PAGES if examples(page)}
+    return [pytest.param(page, id=name, marks=slow.get(page, [])) for page, name in names.items()]
+
+
+@pytest.mark.parametrize("page", pages_with_examples())
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "example"}
+    module = ModuleType("example")
+    monkeypatch.setitem(sys.modules, "example", module)  # as `__main__` is for a reader
+    names = vars(module)
+    before = len(names)
     for code in examples(page):
         # As a reader runs it: without this file's `from __future__ import annotations`.
         exec(compile(code, str(page), "exec", dont_inherit=True), names)
-    assert len(names) > 1
+    assert len(names) > before
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -144,6 +156,11 @@ def test_no_test_returns_before_it_has_asserted() -> None:
                         assert "contract" not in path.parts, f"{path.name}: {test.name} returns"
                         asserted = any(asserts(line) for line in [*test.body, *block])
                         assert asserted, f"{path.name}: {test.name} returns"
+
+
+def test_few_tests_are_left_out_of_the_quick_run(slow_share: float) -> None:
+    """`make test` runs what is not marked `slow`."""
+    assert slow_share <= 0.05
 
 
 def asserts(line: ast.AST) -> bool:

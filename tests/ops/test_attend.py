@@ -258,6 +258,7 @@ def test_slots_that_name_no_token_are_refused(slot):
         attend(*inputs, pattern=Full(), globals=torch.tensor([[0, slot]]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", [Window(2, 1), Strided(3) & Causal(), PerHead([Full(), Window(1, 1, 2)])], ids=str)
 def test_gradcheck(pattern):
     inputs = tensors(11, 11, heads=2, width=3, value_width=2)

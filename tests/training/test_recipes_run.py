@@ -14,7 +14,7 @@ from longspan.training.random_checkpoints import write_random
 from longspan.training.recipe_file import load_recipe
 from longspan.training.tokenizers import train_tokenizer
 
-RECIPES = {path.stem: path for path in sorted(Path(__file__).parents[2].glob("recipes/*.yaml"))}
+RECIPES = {path.stem: path for path in sorted(Path(__file__).parents[2].glob("recipes/*/*.yaml"))}
 PUBLISHED = [
     name
     for name, path in RECIPES.items()
@@ -30,6 +30,7 @@ def bart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_random("random-bart", tmp_path_factory.mktemp("bart") / "bart", tokenizer, seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_model_can_be_built(name: str, bart: Path) -> None:
     recipe = load_recipe(RECIPES[name], smoke=True)

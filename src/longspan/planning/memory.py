@@ -1,0 +1,255 @@
+"""How much memory a model will need: counted from its configuration, before anything of it is made.
+
+Weights, gradients and the two states of AdamW are counted on a model without storage; what training saves of each
+block is its residual states, the inputs of its linear layers, the widest tensor of its feed-forward layer, and what its
+attention says of itself (`AttentionConfig.costs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from longspan.errors import InputError
+from longspan.planning.source import Planned
+from longspan.settings import Count, check
+from longspan.stacks import stack_config
+from longspan.stacks.base import Besides
+
+Precision = Literal["float32", "bfloat16"]
+CONSTANT = 4 << 20
+"""Bytes of working memory whatever the length: the buffers of a chunk of attention, and what libraries set aside."""
+ADAM = 2
+"""States of AdamW for each weight."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One way to run a model.
+
+    Attributes:
+        tokens: of each row, T.
+        batch: rows, B.
+        train: a step of training with AdamW, or else a forward pass.
+        precision: bfloat16 in training is autocast: the weights stay float32.
+        checkpointing: compute each block again in the backward pass instead of saving its activations.
+        output_tokens: that a decoder beside an encoder writes, or is taught.
+    """
+
+    tokens: Count
+    batch: Count = 1
+    train: bool = False
+    precision: Precision = "float32"
+    checkpointing: bool = False
+    output_tokens: Count = 256
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def number(self) -> int:
+        """Bytes of an activation."""
+        return 2 if self.precision == "bfloat16" else 4
+
+    @property
+    def words(self) -> str:
+        """What is chosen, besides sizes."""
+        return self.precision + (", checkpointing" if self.checkpointing else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Memory:
+    """Bytes, by what they are for.
+
+    Attributes:
+        weights: of the model, and what autocast copies of them.
+        gradients: one for each weight.
+        optimizer: states of AdamW.
+        activations: what the backward pass needs of the forward pass.
+        working: what is there for a moment.
+    """
+
+    weights: int
+    gradients: int = 0
+    optimizer: int = 0
+    activations: int = 0
+    working: int = 0
+
+    @property
+    def peak(self) -> int:
+        """The most that is there at once: activations go as gradients come."""
+        return self.weights + self.optimizer + max(self.activations + self.working, self.gradients + self.working // 2)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How many weights a model has: all, those of linear layers, and those of the largest tensor."""
+
+    total: int
+    linear: int
+    largest: int
+
+
+def weights_of(planned: Planned) -> Weights:
+    """Counted on a model without storage."""
+    with torch.device("meta"):
+        model = planned.model_class(planned.config)
+    linear = sum(part.weight.numel() for part in model.modules() if isinstance(part, nn.Linear))
+    sizes = [weight.numel() for weight in model.parameters()]
+    return Weights(sum(sizes), linear, max(sizes))
+
+
+def memory_of(planned: Planned, choice: Choice, weights: Weights | None = None) -> Memory:
+    """What a step takes, or a forward pass.
+
+    Raises:
+        InputError: a stack whose memory is not counted block by block.
+    """
+    layers = _Layers(planned.config, choice)
+    counted = weights or weights_of(planned)
+    if not choice.train:
+        return Memory(weights=choice.number * counted.total, working=layers.widest_forward() + CONSTANT)
+    copied = 2 * counted.linear if choice.precision == "bfloat16" else 0
+    return Memory(
+        weights=4 * counted.total + copied,
+        gradients=4 * counted.total,
+        optimizer=ADAM * 4 * counted.total,
+        activations=layers.activations(),
+        working=layers.widest_backward() + CONSTANT,
+    )
+
+
+def besides_of(config: Any, tokens: int) -> Besides:
+    """What the stack of a model needs besides its blocks, for a text of T tokens.
+
+    Raises:
+        InputError: a stack whose memory is not counted block by block.
+    """
+    needs = stack_config(config.stack).besides(layers=config.num_hidden_layers, tokens=tokens, width=config.hidden_size)
+    if needs is None:
+        raise InputError(
+            f"stack {config.stack['stack']!r} is not counted block by block, so there is no plan for it; measure a "
+            "step with `longspan compare`, or plan the model with the stack 'sequential'"
+        )
+    return needs
+
+
+class _Layers:
+    """Activations of a model, in bytes, for a choice."""
+
+    def __init__(self, config: Any, choice: Choice) -> None:
+        self.config = config
+        self.choice = choice
+        self.number = choice.number
+        self.tokens = choice.batch * choice.tokens
+        self.width = config.hidden_size
+        self.specs = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
+        self.besides = besides_of(config, choice.tokens)
+
+    def attention(self, spec: Any, length: int) -> int:
+        """Of one layer of a mechanism over a text of so many tokens."""
+        sizes = {"width": self.width, "heads": self.config.num_attention_heads}
+        return self.number * self.choice.batch * spec.costs(length=length, **sizes).saved_activations
+
+    def block(self, spec: Any, length: int) -> int:
+        """Saved of a block: two residual states, the inputs of attention and feed-forward layer, its widest tensor."""
+        masks = 2 * self.width if self.config.dropout else 0
+        residual = 2 * self.width * 4 + masks
+        numbers = residual + self.number * (2 * self.width + self.config.intermediate_size)
+        return self.choice.batch * length * numbers + self.attention(spec, length)
+
+    def blocks(self) -> list[int]:
+        """Saved of each block of the model, and of those of its stack."""
+        besides, sizes = self.besides, [self.block(spec, self.choice.tokens) for spec in self.specs]
+        for reader in range(len(sizes) - besides.readers, len(sizes)):
+            sizes[reader] += self.choice.batch * (self.number * besides.kept + 4 * besides.states)
+        return sizes + [self.block(*each) for each in besides.layers]
+
+    def activations(self) -> int:
+        """Of all blocks, the inputs of the norms before and behind them, and the decoder; with checkpointing, the input
+        of each block and one block whole."""
+        states, blocks = 4 * self.tokens * self.width, self.blocks()
+        whole = sum(blocks)
+        if self.choice.checkpointing:
+            others = sum(4 * self.choice.batch * length * self.width for _, length in self.besides.layers)
+            whole = len(self.specs) * states + others + max(blocks, default=0)
+        ends = (self.config.embedding_norm + (self.config.normalization == "pre")) * states
+        return whole + ends + self.decoder()
+
+    def decoder(self) -> int:
+        """Of a decoder beside an encoder: its blocks, and keys and values of the source in each; and the logits."""
+        config, rows = self.config, self.choice.batch
+        written = rows * self.choice.output_tokens
+        if not config.decoder_layers:
+            return 3 * 4 * outputs_of(self.config, self.choice) * config.vocab_size
+        inner = config.decoder_intermediate_size or config.intermediate_size
+        block = written * (3 * 4 * self.width + self.number * (3 * self.width + inner + 6 * self.width))
+        block += self.number * 2 * self.width * self.tokens
+        return config.decoder_layers * block + 3 * 4 * written * config.vocab_size
+
+    def widest_forward(self) -> int:
+        """The most that a block holds at once in a forward pass, or the logits."""
+        inner, states = self.config.intermediate_size, self.number * self.tokens
+        feed_forward = states * (4 * self.width + 2 * inner)
+        gathered = max((self.attention(spec, self.choice.tokens) for spec in self.specs), default=0)
+        attention, logits = gathered + states * 3 * self.width, outputs_of(self.config, self.choice)
+        return max(feed_forward, attention, self.moment(), 4 * logits * self.config.vocab_size)
+
+    def widest_backward(self) -> int:
+        """What is wide in a feed-forward layer, computed again, and its gradient; or what the stack holds for a moment,
+        at which the blocks that read what it makes have saved nothing."""
+        feed_forward = self.tokens * self.number * 2 * self.config.intermediate_size
+        blocks = self.blocks()
+        absent = blocks[len(self.specs) - self.besides.readers :]
+        return max(feed_forward, self.moment() - (max(blocks, default=0) if self.choice.checkpointing else sum(absent)))
+
+    def moment(self) -> int:
+        """What the stack holds for a moment."""
+        return self.number * self.choice.batch * self.besides.working
+
+
+def outputs_of(config: Any, choice: Choice) -> int:
+    """Tokens that get logits over the vocabulary: all of them in models of language, none elsewhere."""
+    head = config.head
+    predicts = head is not None and head["head"] == "masked_lm"
+    causal = any("CausalLM" in name for name in config.architectures or ())
+    return choice.batch * choice.tokens if predicts or causal else 0
+
+
+def other_choices(choice: Choice) -> list[Choice]:
+    """The same step in every precision, and in training with and without checkpointing."""
+    plain = [replace(choice, precision=one, checkpointing=False) for one in ("float32", "bfloat16")]
+    return plain + [replace(one, checkpointing=True) for one in plain] if choice.train else plain
+
+
+def largest_batch(planned: Planned, choice: Choice, room: int, weights: Weights) -> int:
+    """The most rows whose step fits into so many bytes; 0 where not even one does."""
+
+    def fits(batch: int) -> bool:
+        return memory_of(planned, replace(choice, batch=batch), weights).peak <= room
+
+    low, high = 0, 1
+    while high <= 1 << 20 and fits(high):
+        low, high = high, 2 * high
+    return _last(fits, low, high)
+
+
+def longest_row(planned: Planned, choice: Choice, room: int, weights: Weights) -> int:
+    """The most tokens, fewer than were chosen, of which one row fits into so many bytes; 0 where not even one does."""
+
+    def fits(tokens: int) -> bool:
+        return memory_of(planned, replace(choice, tokens=tokens, batch=1), weights).peak <= room
+
+    return _last(fits, 0, choice.tokens)
+
+
+def _last(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """The last number from `low` on, and below `high`, that fits; `low` is taken for granted."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,97 @@
+"""What a plan is about: the configuration and the class of the model in a folder, or of the one that a recipe makes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from longspan.errors import InputError
+from longspan.settings import show
+
+TOKENS = 16_384
+"""Tokens of a row where neither a recipe nor a table of positions says how many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A model that need not exist.
+
+    Attributes:
+        name: what it is called.
+        config: its `LongspanConfig`.
+        model_class: of it.
+        tokens: of a row, where nobody says another number: a recipe's longest input, else what a model has positions
+            for, up to `TOKENS`.
+    """
+
+    name: str
+    config: Any
+    model_class: Any
+    tokens: int = TOKENS
+
+    def with_attention(self, spec: Any) -> Planned:
+        """The same with another mechanism in every layer."""
+        fields = {**self.config.to_dict(), "attention": spec}
+        return replace(self, config=type(self.config).from_dict(fields))
+
+
+def open_planned(source: str, tokens: int | None = None) -> Planned:
+    """The model of a folder, or of a recipe: a file that ends in .yaml, or the name of one of the package, for rows of
+    so many tokens; None takes its own length.
+
+    Raises:
+        InputError: there is neither; the recipe starts from a model that is not here; the model is too short.
+    """
+    folder = Path(os.path.expanduser(source))
+    is_model = (folder / "config.json").is_file()
+    if folder.is_dir() and not is_model:
+        raise InputError(f"folder {source!r} has no config.json, so it holds no model; name one that does, or a recipe")
+    planned = _of_folder(folder) if is_model else _of_recipe(source)
+    longest = planned.config.max_position_embeddings
+    is_bounded = planned.config.position_embedding in ("learned", "axial")
+    if tokens is None:
+        return replace(planned, tokens=min(planned.tokens, longest)) if is_bounded else planned
+    if is_bounded and tokens > longest:
+        raise InputError(
+            f"--tokens is {tokens:,} but {source!r} has positions for {longest:,}; lower it, or make the model longer "
+            f"with `longspan lengthen {source} --max-tokens {tokens} --output DIR`"
+        )
+    return replace(planned, tokens=tokens)
+
+
+def _of_folder(folder: Path) -> Planned:
+    from longspan import models
+    from longspan.checkpoints.loading import load_model
+    from longspan.models import LongspanConfig, LongspanModel
+    from longspan.models.heads import HEADS
+
+    if '"longspan"' not in (folder / "config.json").read_text(encoding="utf-8"):
+        model = load_model(folder)  # a published one becomes ours
+        return Planned(name=str(folder), config=model.config, model_class=type(model))
+    config = LongspanConfig.from_pretrained(folder)
+    name = next(iter(config.architectures or ()), "")
+    known = name in models.__all__ or name in {spec.model for spec in HEADS.values()}
+    return Planned(name=str(folder), config=config, model_class=getattr(models, name) if known else LongspanModel)
+
+
+def _of_recipe(source: str) -> Planned:
+    from longspan.training.models import check_start, new_config, published_model
+    from longspan.training.recipe_file import load_recipe
+
+    recipe = load_recipe(source)
+    task = recipe.build_task()
+    if recipe.model.source is not None:
+        check_start(recipe)
+        start = Path(os.path.expanduser(recipe.model.source))
+        if not (start / "config.json").is_file():
+            raise InputError(
+                f"recipe {show(source)} starts from {recipe.model.source!r}, which is no folder here; name the folder "
+                "of a model, or give the recipe with model.from set to one"
+            )
+        config = published_model(task, recipe.model, start).config
+    else:
+        config = new_config(task, recipe.model, recipe.tokenizer.train or 32_768)
+    tokens = task.input_tokens or recipe.model.max_tokens or TOKENS
+    return Planned(name=source, config=config, model_class=task.model_class(), tokens=tokens)
