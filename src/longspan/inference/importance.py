@@ -46,7 +46,7 @@ class Weighed:
 
     @property
     def important(self) -> int:
-        """How many words are important: 0.5 and more."""
+        """How many words have an importance of at least 0.5."""
         return sum(word.importance >= 0.5 for word in self.words)
 
 

@@ -32,7 +32,7 @@ class Words(NamedTuple):
 
 
 class SpanReader(Protocol):
-    """What `load_reader` gives: a model that is ready to read."""
+    """What `load_reader` gives: a model of questions that is ready to read passages."""
 
     def best(
         self, question: str, documents: Sequence[Document], passages: Sequence[RankedPassage]

@@ -36,7 +36,7 @@ from longspan.inference.results import (
 from longspan.settings import check_kind
 from longspan.tasks.summaries.clues import Sentences
 from longspan.tasks.summaries.picker import Picker
-from longspan.tasks.summaries.query import asked_of
+from longspan.tasks.summaries.query import relevance_of
 from longspan.tasks.summaries.selection import preferred
 
 WEIGHTS = Path(__file__).parents[1] / "bundled" / "summary.safetensors"
@@ -253,9 +253,9 @@ class PackageScorer:
 
     def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
         """See `SentenceScorer`; the scores fall in the order in which the sentences enter the summary."""
-        clues, tokens = gather(document, sentences, self.encoder)
-        asked = None if query is None else asked_of(clues, query, self.encoder.embed([query])[0])
-        order = self.picker.order(clues, words, asked)
+        clues, tokens = embedded_sentences(document, sentences, self.encoder)
+        relevance = None if query is None else relevance_of(clues, query, self.encoder.embed([query])[0])
+        order = self.picker.order(clues, words, relevance)
         return Scores(order.scores.tolist(), tokens, order.opening)
 
 
@@ -284,7 +284,9 @@ class ModelScorer:
         return Scores(self.model.score_document(input_ids, sentence_ids).sigmoid().tolist(), len(input_ids))
 
 
-def gather(document: Document, sentences: Sequence[DocumentSentence], encoder: Encoder) -> tuple[Sentences, int]:
+def embedded_sentences(
+    document: Document, sentences: Sequence[DocumentSentence], encoder: Encoder
+) -> tuple[Sentences, int]:
     """The sentences of a document with all that is known of them, and how many tokens were read.
 
     Args:

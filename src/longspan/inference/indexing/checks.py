@@ -36,7 +36,7 @@ Place = Annotated[int, Range(0, LARGEST)]
 
 @dataclass(frozen=True, kw_only=True)
 class ListedDocument:
-    """A document in the list of a shard."""
+    """A document in the list of a shard: the checksum of its text, and its name."""
 
     digest: Digest
     name: Text
@@ -44,7 +44,7 @@ class ListedDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class ListedShard:
-    """A shard in the list of an index."""
+    """A shard in the list of an index: its file, bytes, checksum and documents."""
 
     file: ShardName
     bytes: Bytes
@@ -54,7 +54,7 @@ class ListedShard:
 
 @dataclass(frozen=True, kw_only=True)
 class MadeBy:
-    """What the states of an index depend on."""
+    """What the states of an index depend on: model, split, type, and checksums of weights and tokenizer."""
 
     source: Annotated[str, Form(r"\S[\s\S]*", "a name or a path", 4096)]
     lower_layers: Annotated[int, Range(1, 999)] | None

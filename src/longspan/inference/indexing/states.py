@@ -104,7 +104,10 @@ class StateReader:
 
     @torch.inference_mode()
     def pieces(self, document: Document, passages: Sequence[Passage]) -> list[tuple[Piece, ...]]:
-        """The pieces of each passage of a document."""
+        """The pieces of each passage of a document: states `(W, E)` below the upper layers, on the CPU, and places.
+
+        A passage longer than `PIECE_TOKENS` has several, which overlap by the longest answer.
+        """
         ids, types, spans, owners = [], [], [], []
         for owner, passage in enumerate(passages):
             text = document.text[passage.start : passage.end]

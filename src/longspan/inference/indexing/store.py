@@ -68,12 +68,12 @@ class Entry:
 
     @property
     def digest(self) -> str:
-        """By which the same text is known again, whatever it is called."""
+        """The checksum of its text, the same under whatever name."""
         return digest_of(self.document)
 
 
 def digest_of(document: Document) -> str:
-    """The checksum of a document's text."""
+    """The BLAKE2b checksum of a document's text, 16 bytes in hexadecimal digits."""
     return hashlib.blake2b(document.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -90,7 +90,7 @@ class Contents:
     shards: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, folder: Path) -> None:
-        """The copy first, then the list itself; each appears whole."""
+        """Write the copy, then the list itself; each file appears complete or not at all."""
         body = {"format": FORMAT, **asdict(self)}
         text = json.dumps({"checksum": _checksum_of(body), **body}, indent=1, ensure_ascii=False) + "\n"
         write_whole({folder / COPY: text, folder / MANIFEST: text})

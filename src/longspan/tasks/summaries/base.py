@@ -29,7 +29,7 @@ class SummaryTask(Task):
         raise NotImplementedError
 
     def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
-        """What the collator needs of one row."""
+        """What the collator needs of one row, such as `input_ids` and `labels`."""
         raise NotImplementedError
 
     def training_features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:

@@ -218,7 +218,7 @@ def cover(
     Returns:
         N indices, the best first.
     """
-    said = _Said(table, chances, len(lengths))
+    covered = _Coverage(table, chances, len(lengths))
     own = own.copy()
     free = np.ones(len(lengths), bool)
     needed = np.zeros((len(lengths), max(map(len, needs), default=0)), int)
@@ -227,29 +227,29 @@ def cover(
         needed[index, : len(before)], wanted[index, : len(before)] = before, True
     order = list(first)
     for index in order:
-        said.say(index)
+        covered.add(index)
     free[order] = False
     left = float(words - lengths[order].sum())
     while len(order) < min(len(lengths), PICKED):
         missing = wanted & free[needed]
         size = lengths + (lengths[needed] * missing).sum(1)
-        worth = said.worth + (said.worth[needed] * missing).sum(1)
+        worth = covered.worth + (covered.worth[needed] * missing).sum(1)
         value = worth / (size + OFFSET) + (own + (own[needed] * missing).sum(1)) / (1 + missing.sum(1))
         if left > 0:
             value = np.where(missing.any(1) & (size > left), -np.inf, value)
         best = int(np.where(free, value, -np.inf).argmax())
         group = [*needed[best][missing[best]].tolist(), best]
         for index in group:
-            said.say(index)
+            covered.add(index)
             own -= LAST * (vectors @ vectors[index] > ALIKE)
         free[group] = False
         left -= size[best]
         order += group
     rest = np.flatnonzero(free)
-    return order + rest[np.argsort(-(said.worth / (lengths + OFFSET) + own)[rest], kind="stable")].tolist()
+    return order + rest[np.argsort(-(covered.worth / (lengths + OFFSET) + own)[rest], kind="stable")].tolist()
 
 
-class _Said:
+class _Coverage:
     """How many times each word was said so far, and what each sentence would add.
 
     Attributes:
@@ -268,8 +268,8 @@ class _Said:
             for index in indices:
                 self.words[index].append(word)
 
-    def say(self, sentence: int) -> None:
-        """Take a sentence into the summary."""
+    def add(self, sentence: int) -> None:
+        """Take a sentence into the summary: its words count less for all sentences that have them."""
         for word in self.words[sentence]:
             before = self._step(word)
             self.times[word] += 1

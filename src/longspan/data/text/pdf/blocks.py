@@ -213,10 +213,12 @@ class Piece:
 
     @property
     def text(self) -> str:
+        """Its lines on one line."""
         return " ".join(line.text for line in self.lines)
 
     @property
     def size(self) -> float:
+        """The size of the letters of its longest line, in points."""
         return max(self.lines, key=lambda line: len(line.text)).size
 
 

@@ -66,7 +66,7 @@ class Line:
     upright: bool = True
 
     def cut(self, number: int) -> tuple[Line, Line]:
-        """The parts before and behind a wide space."""
+        """The parts before and behind the wide space `gaps[number]`."""
         place, end, begin = self.gaps[number]
         behind = tuple((start - place, left, right) for start, left, right in self.gaps[number + 1 :])
         before = replace(self, text=self.text[:place].rstrip(), right=end, gaps=self.gaps[:number])
@@ -265,7 +265,7 @@ _COUNTED = "\0"
 
 
 def common_size(pages: Sequence[Sequence[Line]]) -> float:
-    """The size in which most letters of the pages are set."""
+    """The size in which most letters of the pages are set, in points, to a half; 0 without letters."""
     letters = Counter[float]()
     for page in pages:
         for line in page:
@@ -273,7 +273,7 @@ def common_size(pages: Sequence[Sequence[Line]]) -> float:
     return letters.most_common(1)[0][0] if letters else 0.0
 
 
-def around(pages: Sequence[Sequence[Line]], size: float) -> set[int]:
+def lines_in_margins(pages: Sequence[Sequence[Line]], size: float) -> set[int]:
     """The `id` of each line that belongs to the head, the foot or the margin of its page."""
     outside = {id(line) for page in pages for line in page if not line.upright}
     for end in ("head", "foot"):

@@ -14,7 +14,7 @@ from longspan.characters import mend, mended_note
 from longspan.data.text.blocks import Document
 from longspan.data.text.pdf import lines
 from longspan.data.text.pdf.blocks import Piece, leadings, pieces_of, regions, rows_of
-from longspan.data.text.pdf.lines import Line, around, common_size
+from longspan.data.text.pdf.lines import Line, common_size, lines_in_margins
 from longspan.data.text.pdf.structure import classify, join, laid_out, mend_words, with_whole_formulas
 from longspan.errors import InputError
 from longspan.imports import require
@@ -52,7 +52,7 @@ def document_from_pdf(data: bytes, name: str) -> Document:
         logger.warning("note: %s: %s", name, mended_note(halves))
         pages = [[replace(line, text=mend(line.text)[0]) for line in page] for page in pages]
     size = common_size(pages)
-    frame = around(pages, size)
+    frame = lines_in_margins(pages, size)
     columns = [
         [rows_of(column) for column in regions([line for line in page if id(line) not in frame])] for page in pages
     ]

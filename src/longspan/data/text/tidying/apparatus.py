@@ -102,7 +102,7 @@ def without_credits(blocks: Sequence[Block]) -> list[Block]:
 
 
 def without_licences(blocks: Sequence[Block]) -> list[Block]:
-    """Copyright lines and licences, unless the document is about them."""
+    """Copyright lines and licences are boilerplate, unless the document is about them."""
     total = sum(len(block.text) for block in blocks)
     licences = [
         block.kind in {"paragraph", "item"} and len(block.text) < LONGEST and _is_licence(block.text)
@@ -126,7 +126,7 @@ def _is_licence(text: str) -> bool:
 
 
 def without_banners(blocks: Sequence[Block]) -> list[Block]:
-    """Notices that a page sets cookies, at its beginning and its end."""
+    """Notices that a page sets cookies, at its beginning and its end, are boilerplate."""
     return _outer(
         blocks,
         lambda text: len(text) < LONGEST // 2 and bool(_COOKIES.search(text)) and len(_CONSENT.findall(text)) > 0,
@@ -187,7 +187,7 @@ ENTRY = 600
 
 
 def with_code(blocks: Sequence[Block]) -> list[Block]:
-    """Fenced and other lines that a machine is to read."""
+    """Paragraphs of code are code: those in fences, and those most of whose lines look like it."""
     result: list[Block] = []
     fenced = False
     for block in blocks:
@@ -231,7 +231,7 @@ def _is_readable(text: str) -> bool:
 
 
 def with_tables(blocks: Sequence[Block]) -> list[Block]:
-    """Rows of cells: between bars, or set apart by tabs or wide gaps."""
+    """Paragraphs of rows whose cells stand between bars, or apart by tabs or wide gaps, are tables."""
     return [
         replace(block, kind="table") if block.kind == "paragraph" and _is_table(block.text) else block
         for block in blocks
@@ -250,7 +250,7 @@ def _is_table(text: str) -> bool:
 
 
 def with_captions(blocks: Sequence[Block]) -> list[Block]:
-    """ "Figure 3: …", "Table 2. …", "[Illustration: …]"."""
+    """Paragraphs and headings such as "Figure 3: …", "Table 2. …", "[Illustration: …]" are captions."""
     return [
         replace(block, kind="caption", level=0)
         if block.kind in {"paragraph", "heading"} and _CAPTION.match(block.text)

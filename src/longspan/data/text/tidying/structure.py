@@ -52,12 +52,12 @@ def without_paragraph_numbers(blocks: Sequence[Block]) -> list[Block]:
 
 
 def without_rules(blocks: Sequence[Block]) -> list[Block]:
-    """Lines of dashes and stars hold no words."""
+    """Lines without a letter or digit, such as rules of dashes and stars, are boilerplate."""
     return [block if _WORD.search(block.text) else replace(block, kind="boilerplate", level=0) for block in blocks]
 
 
 def with_joined_lines(blocks: Sequence[Block]) -> list[Block]:
-    """Everything but code and tables on one line, with single spaces."""
+    """Paragraphs, items, turns, headings, captions and references on one line, with single spaces."""
     whole = {*SPOKEN, "heading", "caption", "references"}
     return [replace(block, body=on_one_line(block.body)) if block.kind in whole else block for block in blocks]
 
