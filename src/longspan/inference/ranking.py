@@ -167,7 +167,7 @@ class PassageIndex:
         self._cosines = None if encoder is None else _cosines_to(encoder, vectors)
 
     def evidence(self, question: str) -> Evidence:
-        """The columns of `WORDS` for a question, one row per passage, and those of `MEANING` where there is an encoder."""
+        """For a question, the columns `WORDS` and, with an encoder, `MEANING`: a row for each passage."""
         stems = list(dict.fromkeys(query_stems(question, self.language)))
         columns = {"words": self._words.scores(stems) / (sum(map(self._words.rarity, stems)) or 1.0)}
         if self._cosines is not None:

@@ -52,7 +52,7 @@ def documents_in(folder: Path) -> tuple[list[Path], str | None]:
 
 
 def passed_over(others: Counter[str]) -> str | None:
-    """What of a folder was not read, in words: "12 files passed over (7 .py, 3 .png, 2 hidden)"; None where that is nothing."""
+    """What of a folder was not read: "12 files passed over (7 .py, 3 .png, 2 hidden)"; None where that is nothing."""
     total = others.total()
     if not total:
         return None
