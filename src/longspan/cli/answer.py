@@ -9,7 +9,7 @@ import typer
 
 from longspan.characters import counted
 from longspan.cli.documents import Encoding, Json, Raw, save_with_note, say_heading
-from longspan.cli.terminal import name_of, say, say_json
+from longspan.cli.terminal import name_of, say, say_coloured, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _print(result: "DocumentAnswer", *, several: bool) -> None:
     if not result.answered:
         say(f"No answer found (probability of one: {result.probability:.2f}). The nearest passages:\n")
     elif result.short is not None:
-        _emphasise(str(result.short))
+        say_coloured([(str(result.short), "bold")])
         file = next((one.file for one in result.passages if one.document == result.short.document), "")
         where = f"{name_of(file)}, " if several and file else ""
         quote = result.short.quote
@@ -183,19 +183,6 @@ def _mark(passage: "RankedPassage", result: "DocumentAnswer") -> tuple[int, int]
         if inside and place >= 0:
             return place, place + len(str(short.quote))
     return passage.mark
-
-
-def _emphasise(text: str) -> None:
-    """Print a text, bold where a terminal reads it."""
-    from rich.console import Console
-    from rich.text import Text
-
-    from longspan.characters import shown
-
-    if sys.stdout.isatty():
-        Console().print(Text(shown(text), style="bold"))
-    else:
-        say(text)
 
 
 def _record(result: "DocumentAnswer") -> dict[str, object]:
