@@ -65,8 +65,8 @@ def encode_placed(
         (start, end) if part == wanted else (0, 0)
         for part, (start, end) in zip(encoded.sequence_ids(), encoded["offset_mapping"], strict=True)
     ]
-    indices = _cut(list(range(len(ids))), special, max_tokens)
-    return [ids[index] for index in indices], [places[index] for index in indices]
+    fitting = _cut(list(range(len(ids))), special, max_tokens)
+    return [ids[index] for index in fitting], [places[index] for index in fitting]
 
 
 def encode_target(tokenizer: Any, text: str, *, max_tokens: int) -> list[int]:
