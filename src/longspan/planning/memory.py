@@ -171,7 +171,7 @@ class _Layers:
         """Saved of each block of the model, and of those of its stack."""
         besides, sizes = self.besides, [self.block(spec, self.choice.tokens) for spec in self.specs]
         for reader in range(len(sizes) - besides.readers, len(sizes)):
-            sizes[reader] += self.choice.batch * (self.number * besides.kept + 4 * besides.states)
+            sizes[reader] += self.choice.batch * (self.number * besides.saved + 4 * besides.states)
         return sizes + [self.block(*each) for each in besides.layers]
 
     def activations(self) -> int:
