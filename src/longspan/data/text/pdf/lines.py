@@ -20,7 +20,6 @@ from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import atan2, hypot, inf, pi
-from statistics import median
 from typing import Any
 
 from longspan.errors import InputError
@@ -360,6 +359,8 @@ def _repeated(pages: Sequence[list[list[Line]]]) -> Repeated:
 
 
 def _at_one_height(lines: list[Line]) -> Iterator[list[Line]]:
+    from statistics import median  # late: the process of `main` starts sooner without
+
     while lines:
         middle = median(line.base for line in lines)
         near = [line for line in lines if abs(line.base - middle) <= NEAR] or lines[:1]
