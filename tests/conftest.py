@@ -219,7 +219,8 @@ def browser() -> Iterator[Any]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
-    driver.set_page_load_timeout(300)
-    driver.set_script_timeout(300)
+    driver.command_executor.client_config.timeout = 1500  # for what never ends, at any load
+    driver.set_page_load_timeout(1200)
+    driver.set_script_timeout(1200)
     yield driver
     driver.quit()
