@@ -63,6 +63,7 @@ def _imported_once() -> None:
     """Each training collects garbage, and need not look through half a million objects of imported modules for it."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # modules are made by the thousand, and hold few circles
 
 
 @pytest.fixture(autouse=True)

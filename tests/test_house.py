@@ -147,13 +147,18 @@ def test_the_log_is_dated_by_month() -> None:
         assert f"(log/{month.name})" in (ROOT / "docs/log.md").read_text(encoding="utf-8")
 
 
-TESTS = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "tests").rglob("*.py"))}
+@pytest.fixture(scope="module")
+def tests() -> dict[Path, ast.Module]:
+    """Every file of the tests, parsed."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "tests").rglob("*.py"))}
+
+
 CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "time", "timeit", "times"}
 
 
-def test_no_test_returns() -> None:
+def test_no_test_returns(tests: dict[Path, ast.Module]) -> None:
     """What returns counts as passed: a case that does not apply is not collected, or is a test of its own."""
-    for path, tree in TESTS.items():
+    for path, tree in tests.items():
         for test in ast.walk(tree):
             if isinstance(test, ast.FunctionDef) and test.name.startswith("test_"):
                 assert not [line for line in own_lines(test) if is_bare_return(line)], f"{path.name}: {test.name}"
@@ -169,9 +174,9 @@ def own_lines(test: ast.FunctionDef) -> Iterator[ast.AST]:
             left.extend(ast.iter_child_nodes(node))
 
 
-def test_no_test_reads_a_clock() -> None:
+def test_no_test_reads_a_clock(tests: dict[Path, ast.Module]) -> None:
     """Seconds are the machine's: work is counted, and what must end is waited for until the suite's own timeout."""
-    for path, tree in TESTS.items():
+    for path, tree in tests.items():
         imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "time"]
         assert not [name for node in imported for name in node.names if name.name != "sleep"], path
         for node in ast.walk(tree):

@@ -279,7 +279,10 @@ def test_ours_saves_loads_writes_and_is_no_class_of_transformers(tmp_path: Path)
         ({"untie_r": False}, "differ, but its config.json says that they are one"),
         ({"tie_projs": [True] * 4}, "differ, but its config.json says that they are one"),
         ({"d_model": "wide"}, "d_model"),
-        ({"d_inner": 1_000_000, "n_layer": 900}, "asks for .* numbers where the files hold"),
+        pytest.param(
+            *({"d_inner": 1_000_000, "n_layer": 900}, "asks for .* numbers where the files hold"),
+            marks=pytest.mark.slow,
+        ),
         (
             {"d_inner": 1_000_000, "d_model": 8192, "d_head": 2730, "n_layer": 900},
             "d_model=8192, but the weights beside it have nowhere as many rows",

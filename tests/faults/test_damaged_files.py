@@ -89,7 +89,9 @@ FILES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * name.endswith((".docx", ".epub"))) for name in FILES]
+)
 def test_a_damaged_file_is_one_sentence(name: str, tmp_path: Path) -> None:
     data, read = FILES[name]
     path, told = tmp_path / name, list[str]()

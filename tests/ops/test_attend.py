@@ -208,6 +208,7 @@ def test_a_line_of_bias_is_never_spread_over_all_queries(memory):
     assert made.largest < 8192 * 8192 / 32
 
 
+@pytest.mark.slow
 def test_random_and_other_irregular_patterns_at_any_length():
     """Tiles in any order and number: a grid over patterns and lengths, one of which once ran backwards."""
     made = [RandomBlocks(block, count, seed) for block in (7, 32) for count in (1, 5) for seed in (0, 1)]
@@ -417,6 +418,7 @@ def test_dropout_keeps_the_expectation_and_backward_sees_the_same_mask(terms):
     assert torch.autograd.gradcheck(seeded, small)
 
 
+@pytest.mark.slow
 def test_operator_passes_pytorchs_own_checks():
     query, key, value = tensors(21, 21, dtype=torch.float32)
     key_mask = torch.rand(2, 21) < 0.8

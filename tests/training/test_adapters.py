@@ -55,6 +55,7 @@ def _loss(model: Any, ids: torch.Tensor) -> torch.Tensor:
         return model.eval()(input_ids=ids, labels=ids).logits
 
 
+@pytest.mark.slow
 def test_the_adapter_trains_alone_and_both_ways_to_load_it_agree(recipe: Recipe, tmp_path: Path) -> None:
     from peft import PeftModel
 
