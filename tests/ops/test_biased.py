@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from longspan import attend
-from longspan.ops.attend.call import checked
+from longspan.ops.attend.door import checked
 from longspan.ops.attend.terms import Bias
 from longspan.ops.tiles import biased
 from longspan.ops.tiles.biased import Biased

@@ -13,7 +13,7 @@ from torch import Tensor
 from longspan.errors import InputError
 from longspan.ops import attend
 from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, PositionBias, PositionToContent, Term
-from longspan.ops.tiles.tiles import best_layout
+from longspan.ops.tiles.layout import best_layout
 from longspan.patterns import (
     Blocks,
     Causal,

@@ -10,7 +10,7 @@ import torch
 from longspan.errors import InputError
 from longspan.ops import attend
 from longspan.ops.attend.terms import Bias
-from longspan.ops.tiles.tiles import best_layout
+from longspan.ops.tiles.layout import best_layout
 from longspan.patterns import Blocks, Causal, DrawnBlocks, PerHead, PlannedBlocks, Window, parse
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from counted import lines_run
 from longspan.errors import InputError
-from longspan.ops.tiles.tiles import best_layout
+from longspan.ops.tiles.layout import best_layout
 from longspan.patterns import (
     Blocks,
     Causal,
