@@ -18,7 +18,7 @@ PLAIN = {name: read_recipe(path) for name, path in RECIPES.items()}
 PUBLISHED = [
     name
     for name, recipe in PLAIN.items()
-    if (recipe["model"].get("source") or "runs/").partition("/")[0] != "runs"
+    if (recipe["model"].get("from") or "runs/").partition("/")[0] != "runs"
     and recipe["task"]["name"] == "summarization"
 ]
 
