@@ -34,8 +34,8 @@ def build(layers=2, *, width=WIDTH, heads=HEADS, dtype=torch.float64, dropout=0.
 
 
 def run(stack, hidden, mask=None):
-    summary: list[torch.Tensor] = []
-    return stack(hidden, Tokens(mask=mask), summary=summary), summary[0]
+    output = stack(hidden, Tokens(mask=mask))
+    return output.states, output.summary
 
 
 def plain(stack):
@@ -194,7 +194,7 @@ def test_the_relay_hands_on_what_is_far_away():
     far = hidden.clone()
     far[0, 29] += torch.tensor([5.0, -5, 0, 0, 0, 0])  # the mean of the tokens moves, so hold the relay's start
     far[0, 20] -= torch.tensor([5.0, -5, 0, 0, 0, 0])
-    changed = (stack(hidden, Tokens()) - stack(far, Tokens())).abs().amax(-1)[0]
+    changed = (stack(hidden, Tokens()).states - stack(far, Tokens()).states).abs().amax(-1)[0]
     assert (changed > 0).all()
     changed = (build_one(stack)(hidden, Tokens()) - build_one(stack)(far, Tokens())).abs().amax(-1)[0]
     assert (changed > 1e-9).nonzero()[:, 0].tolist() == [19, 20, 21, 28, 29, 30]
@@ -210,7 +210,7 @@ def test_memory_is_linear_forward_and_backward(memory):
     stack, peaks = build(2, width=16, dtype=torch.float32), []
     for length in (1024, 4096):
         with memory() as made:
-            stack(torch.randn(1, length, 16), Tokens()).sum().backward()
+            stack(torch.randn(1, length, 16), Tokens()).states.sum().backward()
         assert made.largest <= 20 * length * 16
         peaks.append(made.peak)
     assert peaks[1] <= 4.4 * peaks[0]

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from longspan.compare.plan import Choice, Weights, besides_of
+from longspan.compare.plan import Choice, Weights, stack_cost
 from longspan.compare.plan_source import Planned
 
 SAMPLE = 2048
@@ -38,9 +38,9 @@ class Stopwatch:
     def seconds(self, planned: Planned, choice: Choice, weights: Weights) -> float:
         """Of a step, or of a forward pass, on this machine."""
         config, total, work = planned.config, 0.0, 0.0
-        besides = besides_of(config, choice.tokens)
+        cost = stack_cost(config, choice.tokens)
         specs = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
-        for spec, length in [*((spec, choice.tokens) for spec in specs), *besides.layers]:
+        for spec, length in [*((spec, choice.tokens) for spec in specs), *cost.layers]:
             each = choice.batch * block_work(config, spec, length)
             one = replace(choice, tokens=max(length, 1))
             total += each * self.rate(config, spec, one, train=choice.train)
@@ -48,7 +48,7 @@ class Stopwatch:
                 total += each * self.rate(config, spec, one, train=False)
             work += each
         rate = total / max(work, 1.0)
-        total += rate * (_beside(config, choice) + choice.batch * besides.readers * besides.multiply_adds)
+        total += rate * (_beside(config, choice) + choice.batch * cost.readers * cost.multiply_adds)
         return total + (weights.total * self.per_weight() if choice.train else 0.0)
 
     def rate(self, config: Any, spec: Any, choice: Choice, *, train: bool) -> float:

@@ -11,13 +11,13 @@ from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from longspan.errors import InputError
-from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.encoder import Encoder
 from longspan.models.generation import LongspanWriter
 from longspan.models.losses import IGNORED
 from longspan.models.outputs import TextFromSourceOutput
+from longspan.models.pretrained import refuse_attentions, refuse_others
 
 _SOURCE_INPUTS = ("encoder_outputs", "attention_mask", "global_attention_mask", "inputs_embeds", "importance")
 

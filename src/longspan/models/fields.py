@@ -142,7 +142,7 @@ class ModelFields:
     @property
     def states_width(self) -> int:
         """Width of the states that heads read."""
-        return self.hidden_size * stack_config(self.stack).streams
+        return self.hidden_size * stack_config(self.stack).returns().streams
 
     def head_options(self, kind: type[Spec]) -> Spec:
         """The options of a head of this kind: those of `head`, or the defaults where that is none or another one."""

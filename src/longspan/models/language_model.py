@@ -11,12 +11,12 @@ from transformers import Cache
 
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveHead, tied_weights
-from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.generation import LongspanWriter, shifted
 from longspan.models.losses import IGNORED
 from longspan.models.outputs import TextOutput, with_stack_loss
+from longspan.models.pretrained import refuse_attentions, refuse_others
 from longspan.models.variants import with_options
 
 

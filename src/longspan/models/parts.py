@@ -5,13 +5,13 @@ What comes out at the end is what the encoder makes of the pair, with the passag
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from longspan.attention import Tokens
-from longspan.models.tokens import bool_mask, describe_tokens
+from longspan.models.inputs import ModelInputs, bool_mask, describe_tokens
 from longspan.stacks.decomposed import Part
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ def part_states(
     the model's default global tokens, a passage none."""
     hidden = encoder.embeddings(input_ids, token_type_ids)
     if question:
-        tokens = describe_tokens(encoder.config, hidden, input_ids, attention_mask, None)
+        inputs = ModelInputs(input_ids=input_ids, attention_mask=attention_mask)
+        tokens = describe_tokens(encoder.config, inputs, hidden)
     else:
         tokens = Tokens(mask=bool_mask("attention_mask", attention_mask, hidden))
-    layers: Any = encoder.layers
-    hidden = layers.through(range(layers.lower), hidden, tokens, None, None, *_tables(encoder))
-    return Part(hidden, tokens)
+    lower = range(encoder.layers.lower)
+    return Part(encoder.layers(hidden, tokens, None, None, *_tables(encoder), layers=lower).states, tokens)
 
 
 def joint_states(encoder: EncoderNetwork, question: Part, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,9 +57,8 @@ def joint_states(encoder: EncoderNetwork, question: Part, passages: Tensor, mask
     if flags is not None:
         flags = torch.cat([flags.expand(count, -1), torch.zeros_like(mask)], 1)
     tokens = Tokens(mask=whole, is_global=flags).with_slots()
-    layers: Any = encoder.layers
-    upper = range(layers.lower, len(layers))
-    hidden = layers.through(upper, hidden, tokens, None, None, *_tables(encoder))
+    upper = range(encoder.layers.lower, len(encoder.layers))
+    hidden = encoder.layers(hidden, tokens, None, None, *_tables(encoder), layers=upper).states
     return (hidden if encoder.final_norm is None else encoder.final_norm(hidden)), whole
 
 

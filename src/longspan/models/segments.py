@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from longspan.models.inputs import ModelInputs
 from longspan.stacks import stack_config
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def reach_of(config: ModelFields) -> tuple[int, int] | None:
     None where the reach is not bounded: global tokens, or a mechanism or stack that looks anywhere.
     """
     stack = stack_config(config.stack)
-    if stack.brings_attention or stack.parts:
+    if stack.brings_attention or stack.reads().parts:
         return None
     if config.global_tokens != "none" or config.position_embedding != "sinusoidal":
         return None
@@ -66,7 +67,8 @@ def sums_by_sentence(
         stop = min(start + segment, length)
         first = max(0, start - reach) // step * step
         piece = input_ids[first : stop + reach]
-        states = encoder.states(piece[None], first_position=first)[0, start - first : stop - first]
+        inputs = ModelInputs(input_ids=piece[None], first_position=first)
+        states = encoder.encode(inputs).states[0, start - first : stop - first]
         states = states if weighted is None else weighted(states)
         sums.index_add_(0, sentence_ids[start:stop], states.to(sums.dtype))
     return sums

@@ -9,12 +9,11 @@ from transformers import Cache
 from transformers.modeling_outputs import Seq2SeqModelOutput
 
 from longspan.errors import InputError
-from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.encoder import Encoder
 from longspan.models.outputs import DecoderOutput
-from longspan.models.pretrained import LongspanPreTrainedModel
+from longspan.models.pretrained import LongspanPreTrainedModel, refuse_attentions, refuse_others
 
 
 class LongspanTrunk(LongspanPreTrainedModel):

@@ -54,7 +54,7 @@ class LongspanForMultipleChoice(LongspanWithHead):
             for name, value in inputs.items()
         }
         encoded = self.model(**flat, return_dict=True)
-        pooled = self.classifier.dense is None or self.model.encoder.stack.summarizes
+        pooled = self.classifier.dense is None or self.model.encoder.returns.summary
         vectors = encoded.pooler_output if pooled else first_token(encoded.last_hidden_state)
         return ChoiceStates(
             pooled=vectors.unflatten(0, (questions, choices)),

@@ -46,7 +46,7 @@ class LongspanForSequenceClassification(LongspanWithHead):
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None
     ) -> SequenceClassifierOutput:
         """`logits` `(B, L)`; `labels` as `document_loss` reads them."""
-        pooled = self.classifier.dense is None or self.model.encoder.stack.summarizes
+        pooled = self.classifier.dense is None or self.model.encoder.returns.summary
         logits = self.classifier(encoded.pooler_output if pooled else first_token(encoded.last_hidden_state))
         loss = None if labels is None else document_loss(self.config, logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]
