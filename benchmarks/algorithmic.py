@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/algorithmic.py [--seeds 1 2 3 4 5]    # twenty minutes on one core
 
-The recipes `recipes/universal-*.yaml` and their twins `recipes/sequential-*.yaml`, made small by the same changes. A
+The recipes `universal-*` and their twins `sequential-*`, made small by the same changes. A
 twin has the same widths and as many layers as the universal one has steps, with weights of their own: equal depth, not
 equal weights. Runs stand in `results/algorithmic.jsonl`; those that are there are not done again.
 """

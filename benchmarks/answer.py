@@ -32,7 +32,7 @@ ABOUT = f"""\
 Every method ranks the same passages: runs of whole sentences of one section, of about 60 to 120 words. **One
 definition of right:** a passage that overlaps a place where the answer stands. BM25 ranks by `bm25s` over stems
 without function words; {TEACHER} by the cosine of question and passage; ours as fitted by
-`recipes/answer_weights.py` on training data alone. In brackets the interval (95 %, bootstrap over questions), for
+`tools/bundled/answer_weights.py` on training data alone. In brackets the interval (95 %, bootstrap over questions), for
 differences in pairs.
 
 - **meetings**: what people asked about the meetings of QMSum's validation split, with the turns that they marked.

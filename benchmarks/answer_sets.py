@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path += [str(ROOT / "recipes"), str(ROOT / "benchmarks" / "questions")]
+sys.path += [str(ROOT / "tools" / "bundled"), str(ROOT / "benchmarks" / "questions")]
 
 from answer_questions import Case, Span, permissive, qmsum
 from answer_weights import holds as holds

@@ -4,7 +4,8 @@
 
 Both go on from the encoder of the package, on the same meetings of QMSum's training split, for as many updates of
 about as many tokens: `own` learns the vectors of its teacher as before, `denoising` restores disturbed windows below
-a light decoder (`recipes/denoise.py`). A run that has ended is not repeated, one that was killed goes on where it was.
+a light decoder (`tools/bundled/denoise.py`). A run that has ended is not repeated, one that was killed goes on
+where it was.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "recipes"))
+sys.path.append(str(Path(__file__).parents[1] / "tools" / "bundled"))
 
 from bundle import take_out  # pyright: ignore[reportMissingImports]
 from denoise import start, take, write_meetings  # pyright: ignore[reportMissingImports]
@@ -55,7 +56,7 @@ def _denoising(work: Path, folder: Path) -> None:
     begun = _once(work / "denoising-start", start)
     changes = [f"data.train=[{meetings / 'train.jsonl'}]", f"data.validation=[{meetings / 'validation.jsonl'}]"]
     changes += ["data.validation_rows=1", f"model.from={begun}", *_steps()]
-    recipe = load_recipe(ROOT / "recipes" / "bundled-denoising.yaml", changes)
+    recipe = load_recipe("bundled-denoising", changes)
     take(train(recipe, work / f"denoising-{STEPS}", resume=True).folder, folder)
 
 
@@ -68,7 +69,7 @@ def _own(work: Path, folder: Path) -> None:
     begun = _once(work / "own-start", take_out)
     changes = [f"data.train=[{taught}]", f"data.validation=[{taught}]", f"model.from={begun}", "task.windows=8"]
     changes += ["task.loose_texts=256", "data.validation_rows=2", *_steps()]
-    train(load_recipe(ROOT / "recipes" / "bundled-encoder.yaml", changes), folder, resume=True)
+    train(load_recipe("bundled-encoder", changes), folder, resume=True)
 
 
 def _steps() -> list[str]:

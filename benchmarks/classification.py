@@ -32,7 +32,7 @@ LENGTHS = (4096, 512)
 LABELS = ("hyperpartisan", "mainstream")
 SEEDS = (1, 2, 3, 4, 5)
 KEPT = RESULTS / "classification.jsonl"
-RECIPE = Path(__file__).parents[1] / "recipes" / "hyperpartisan-small.yaml"
+RECIPE = "hyperpartisan-small"
 SHOWN = {
     "accuracy": "accuracy",
     "f1_hyperpartisan": "F1 of hyperpartisan",

@@ -2,8 +2,8 @@
 
     LONGSPAN_DATA=… OMP_NUM_THREADS=1 python benchmarks/continued.py [--work DIR]
 
-Trains by `recipes/roberta-mlm-small.yaml`, in chunks of 8, 16, 32 and then 64 tokens, writes the model as transformers'
-own RoBERTa, lengthens that folder eight times, and trains on by `recipes/longformer-mlm-small.yaml` and its frozen
+Trains by the recipe `roberta-mlm-small`, in chunks of 8, 16, 32 and then 64 tokens, writes the model as transformers'
+own RoBERTa, lengthens that folder eight times, and trains on by the recipe `longformer-mlm-small` and its frozen
 variant, and to compare for as long at the old length. All rows guess the same hidden tokens of the same validation
 text. Runs that have ended are not repeated, one that was killed continues where it was. Writes `results/continued.md`;
 about ten minutes of one processor.
@@ -35,7 +35,6 @@ from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
 from measure import machine, shown, table, write_page
 
-RECIPES = Path(__file__).parents[1] / "recipes"
 STRETCH = (20_000, 40_000)
 """Characters of each validation novel that are read: behind the title page and the contents."""
 SEEDS = (1, 2, 3)
@@ -103,7 +102,7 @@ def recipe_of(name: str, work: Path, *more: str, source: bool = False) -> Recipe
     """A recipe on the texts in `work`; with `source` it starts from what `publish` wrote there."""
     changes = [f"data.validation={work / 'validation.jsonl'}", *more]
     changes += [f"model.from={work / 'published'}"] if source else []
-    return load_recipe(RECIPES / f"{name}.yaml", changes)
+    return load_recipe(name, changes)
 
 
 def pretrain(work: Path) -> None:
@@ -281,9 +280,9 @@ def write(work: Path, recipe: Recipe) -> None:
 CURVES = {"all weights": "long", "frozen": "frozen"}
 ABOUT = """\
 The rows of Longformer's table 5 (Beltagy et al. 2020) at small scale. A RoBERTa of {short} tokens (2 layers, 128 wide,
-a token is a byte) is pre-trained on 12 novels by `recipes/roberta-mlm-small.yaml`, written in transformers' own format,
+a token is a byte) is pre-trained on 12 novels by the recipe `roberta-mlm-small`, written in transformers' own format,
 read from there, made {tokens} tokens long with windows of {short} tokens (half to each side), and trained on by
-`recipes/longformer-mlm-small.yaml`, {steps} updates of 2 048 tokens. All rows guess the same {holes} hidden tokens in
+the recipe `longformer-mlm-small`, {steps} updates of 2 048 tokens. All rows guess the same {holes} hidden tokens in
 the same {chunks} chunks of {tokens} tokens of five other novels; who reads {short} tokens gets the chunks in pieces,
 with the same tokens hidden. Intervals: 95 %, bootstrap over chunks, differences in pairs. The last columns are means
 over the places within the chunks; for the source these are the same places, read in pieces."""

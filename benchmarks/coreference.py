@@ -148,7 +148,7 @@ def write() -> None:
 
 Machine: {runs[-1]["machine"]}.
 
-`recipes/coref-small.yaml`, {weights} weights of which nothing is pre-trained; scores in percent on held-out documents.
+The recipe `coref-small`, {weights} weights of which nothing is pre-trained; scores in percent on held-out documents.
 The two sides differ in what the encoder sees and in nothing else: whole documents, or segments of at most 384 tokens
 that end with sentences. *Far links*: annotated mentions whose last antecedent is 384 words or more before them, and how
 many share a cluster with one of their antecedents, all seeds together. With several seeds: the mean, then the least and

@@ -141,8 +141,8 @@ def write() -> None:
 
 Machine: {first["machine"]}.
 
-`recipes/dialogue-small.yaml` on QMSum's 162 and CRD3's first 38 training dialogues for {first["steps"]:,} steps of
-{READ:,} source tokens, then `recipes/dialogue-small-qmsum.yaml` for {first["tune"]:,} of {SEEN:,}: the query and the
+The recipe `dialogue-small` on QMSum's 162 and CRD3's first 38 training dialogues for {first["steps"]:,} steps of
+{READ:,} source tokens, then the recipe `dialogue-small-qmsum` for {first["tune"]:,} of {SEEN:,}: the query and the
 beginning of its meeting, which has some 12,000. The recipes as they are read more, for longer. Bits per token and the
 share of right tokens are of windows in held-out dialogues, disturbed by all noises whatever was trained on, before
 fine-tuning; ROUGE is of {first["queries"]} held-out queries of QMSum, after it. With several seeds: the mean, then the

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "recipes"))
+sys.path.append(str(ROOT / "tools" / "bundled"))
 
 from answer_questions import NOT_SHIPPED, qmsum  # pyright: ignore[reportMissingImports]
 

@@ -2,7 +2,7 @@
 
     LONGSPAN_DATA=… OMP_NUM_THREADS=1 python benchmarks/masked_lm.py [--work DIR] [--seeds 1 2 3] [--steps 600]
 
-The recipes `recipes/small-mlm-*.yaml` are trained on the same chunks of novels and papers, each run in a process of its
+The recipes `small-mlm-*` are trained on the same chunks of novels and papers, each run in a process of its
 own, whose peak memory is measured. All are scored on the same validation chunks with the same tokens hidden, whatever
 the attention and the seed. Finished runs are kept in `results/masked-lm.jsonl` and skipped when the script is started
 again; a run that was killed continues where it was. `results/masked-lm.md` is written after every run.
@@ -39,7 +39,6 @@ ARMS = {
     "fusion": "fusion 128 + 512",
 }
 """Recipe `small-mlm-<key>` → its name in the table."""
-RECIPES = Path(__file__).parents[1] / "recipes"
 TRAIN = {"pg_novels": (56, 100_000), "scisummnet": (200, 40_000), "pubmed": (150, 40_000)}
 VALIDATION = {"pg_novels": (5, 30_000), "scisummnet": (15, 8_000), "pubmed": (15, 8_000)}
 """Data set → how many documents, and how many characters from the beginning of each."""
@@ -100,7 +99,7 @@ def recipe_of(arm: str, seed: int, steps: int, work: Path) -> Recipe:
     changes += [f"data.validation={work / 'validation.jsonl'}"]
     if (work / "tokenizer").is_dir():
         changes.append(f"tokenizer={{from: {work / 'tokenizer'}}}")
-    return load_recipe(RECIPES / f"small-mlm-{arm}.yaml", changes)
+    return load_recipe(f"small-mlm-{arm}", changes)
 
 
 def run(arm: str, seed: int, steps: int, work: Path) -> None:

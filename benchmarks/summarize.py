@@ -51,9 +51,9 @@ order of the ranks up to the same number of words (the median of the references 
 validation split for GovReport and patents, which have no other), its last sentence is cut there, and the sentences
 are put into the document's order. So no method gains by being longer.
 
-- **ours**: the weights and the encoder of the package, fitted by `recipes/summary_weights.py` on training splits alone.
-  Some constants (how sentences are charged for their length, when centrality steps in) were chosen in view of some of
-  these sets and of kinds left out, so a little of the lead may be luck of that choice.
+- **ours**: the weights and the encoder of the package, fitted by `tools/bundled/summary_weights.py` on training splits
+  alone. Some constants (how sentences are charged for their length, when centrality steps in) were chosen in view of
+  some of these sets and of kinds left out, so a little of the lead may be luck of that choice.
 - **peers**: the document's lead; TextRank, LexRank and LSA as `sumy` ranks (with English stems and stop words);
   MiniLM centroid: the cosine of a sentence's vector by all-MiniLM-L6-v2 and the mean of all. The best peer is the one
   with the best mean in this very row, chosen for each measure.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).parents[1] / "recipes"))
+sys.path.append(str(Path(__file__).parents[1] / "tools" / "bundled"))
 
 from query_weights import Meeting, Question, meetings  # pyright: ignore[reportMissingImports]
 
@@ -36,8 +36,8 @@ words that stand in turns which QMSum's annotators marked as answering (precisio
 summaries with at least one such sentence. **Marked turns found**: the share of the marked turns that some sentence is
 from (recall; {turns:.0f} turns are marked on average, far more than {words} words have room for). Intervals: 95 %,
 paired bootstrap over queries, ours with the query less the row. The weights of the query were fitted on training
-meetings alone (`recipes/query_weights.py`), how much they count was chosen there too; these meetings were looked at
-with the method before, and measured once with this one. In
+meetings alone (`tools/bundled/query_weights.py`), how much they count was chosen there too; these meetings were looked
+at with the method before, and measured once with this one. In
 [summarize.md](summarize.md), on the same queries with as many words, the method before came to 23.6, 4.4 and 16.2, and
 all-MiniLM-L6-v2 to 23.6, 4.5 and 15.8."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "recipes"))
+sys.path.append(str(Path(__file__).parents[1] / "tools" / "bundled"))
 
 from summary_weights import document_of_row
 
@@ -25,7 +25,7 @@ class SummarySet:
     """Documents of one kind that are reported together.
 
     Attributes:
-        kind: key of `KINDS` in `recipes/summary_weights.py` if such documents were trained on, else what they are.
+        kind: key of `KINDS` in `tools/bundled/summary_weights.py` if such documents were trained on, else what it is.
         sources: names of data sets, or of sources of `permissive/`.
         trained: whether there is a training split, whose references tell the length of a summary.
         limit: the first so many documents.

@@ -32,7 +32,6 @@ from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 
 RUNS = arms.RESULTS / "top-down.jsonl"
-RECIPES = Path(__file__).parents[1] / "recipes"
 ARMS = {
     "bottom-up only": "top-down-small-bottom-up",
     "concatenation": "top-down-small-concatenate",
@@ -128,7 +127,7 @@ def recipe_of(name: str, seed: int, given: argparse.Namespace, *changes: str) ->
         "tokenizer.rows=null",
         'tokenizer.from="none yet"',
     ]
-    return load_recipe(RECIPES / f"{name}.yaml", [*common, *changes])
+    return load_recipe(name, [*common, *changes])
 
 
 def _tagger(arm: str, seed: int, given: argparse.Namespace) -> Path:

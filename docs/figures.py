@@ -7,7 +7,6 @@ The same code and the same results give the same bytes. Measured curves are read
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ from longspan.attention.layers import layer_specs
 from longspan.attention.parts.reach import Layer
 from longspan.patterns import Pattern, PerHead, parse
 from longspan.pictures.patterns import draw_pattern, save_picture
-from longspan.training.recipe_schema import recipe_schema
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -143,11 +141,9 @@ if (RESULTS / "lengths.md").is_file():
 
 
 def texts() -> dict[Path, str]:
-    """File → text, for what is made from the code and from results: the page of every recipe key, the schema for
-    editors, the page of data sets, and the front page of mechanisms with what was measured of them."""
-    schema = json.dumps(recipe_schema(), indent=1, ensure_ascii=False) + "\n"
-    made = {ROOT / "docs/guides/recipe-keys.md": recipe_keys(), ROOT / "recipes/recipe.schema.json": schema}
-    made[ROOT / "docs/guides/data-sets.md"] = data_sets()
+    """File → text, for what is made from the code and from results: the page of every recipe key, the page of data
+    sets, and the front page of mechanisms with what was measured of them."""
+    made = {ROOT / "docs/guides/recipe-keys.md": recipe_keys(), ROOT / "docs/guides/data-sets.md": data_sets()}
     front, cells = ROOT / "docs/mechanisms/index.md", sorted(RESULTS.glob("mechanisms-*.csv"))
     return made | {front: with_table(front.read_text(encoding="utf-8"), measured_table(cells))}
 

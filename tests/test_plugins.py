@@ -291,6 +291,13 @@ class Shouting(HalfConfig):
     mechanism: ClassVar[str] = "HALF!"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reaching(HalfConfig):
+    mechanism: ClassVar[str] = "reaching"
+
+    reach: int = 8  # pyright: ignore[reportAssignmentType, reportIncompatibleMethodOverride]
+
+
 def _named(name: str, base: type, **values: Any) -> type:
     return dataclass(frozen=True)(type(name, (base,), {"__module__": __name__, **values}))
 
@@ -303,6 +310,10 @@ REFUSED = {
     "no dataclass": (lambda: longspan.register(Loose), "no frozen dataclass"),
     "no task name": (lambda: longspan.register(Nameless), "has no 'name'"),
     "a name with a mark": (lambda: longspan.register(Shouting), "'HALF!' cannot be used"),
+    "a field that hides a method": (
+        lambda: longspan.register(Reaching),
+        "field 'reach' of mechanism Reaching hides AttentionConfig.reach; rename it",
+    ),
     "a taken pattern": (lambda: longspan.register(_named("Window", EveryThird)), "there is a pattern 'window' already"),
     "per_head": (lambda: longspan.register(_named("PerHead", EveryThird)), "there is a pattern 'per_head' already"),
     "a keyword": (lambda: longspan.register(_named("Lambda", EveryThird)), "'lambda' cannot be used"),

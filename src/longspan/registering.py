@@ -135,3 +135,6 @@ def _check_class(kind: type, what: str, values: tuple[str, ...], methods: tuple[
     for method in methods:
         if getattr(kind, method, None) is getattr(base, method, None):
             raise InputError(f"{what} {name} does not define {method}(); write it")
+    for field in fields(kind):
+        if hasattr(base, field.name) and field.name not in {each.name for each in fields(base)}:
+            raise InputError(f"field {field.name!r} of {what} {name} hides {base.__name__}.{field.name}; rename it")

@@ -10,7 +10,7 @@ import yaml
 from longspan.cli import main
 from longspan.errors import InputError
 from longspan.training.recipe_file import load_recipe
-from longspan.training.shipped import find_recipe, recipe_folder, shipped_recipes
+from longspan.training.shipped import find_recipe, shipped_recipes
 
 NAME = "poolingformer-arxiv-4k"
 
@@ -19,14 +19,14 @@ def test_the_list_names_every_recipe_with_its_row(capsys: pytest.CaptureFixture[
     assert main(["recipes"]) == 0
     out = capsys.readouterr().out
     names = [line for line in out.splitlines() if not line.startswith(" ")]
-    assert names == sorted(path.stem for path in (Path(__file__).parents[2] / "recipes").glob("*.yaml"))
+    assert names == sorted(path.stem for path in (Path(__file__).parents[2] / "recipes").rglob("*.yaml"))
     assert "arXiv test, row Poolingformer 4k (rouge1 47.86, rouge2 19.54, rougeL 42.35)" in out
 
 
 def test_one_is_shown_as_it_is_and_trains_by_its_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes", "--show", NAME]) == 0
     shown = capfd.readouterr().out
-    assert shown == (recipe_folder() / f"{NAME}.yaml").read_text(encoding="utf-8")
+    assert shown == shipped_recipes()[NAME].read_text(encoding="utf-8")
     assert yaml.safe_load(shown)["name"] == NAME
     (tmp_path / "mine.yaml").write_text(shown, encoding="utf-8")
     assert load_recipe(str(tmp_path / "mine.yaml")) == load_recipe(NAME)

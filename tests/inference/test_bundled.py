@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from longspan.errors import InputError
-from longspan.inference import embed as embeddings
+from longspan.inference import encoders as embeddings
 from longspan.inference.bundled import SCALE, BundledTokenizer, open_bundled
 from longspan.models import LongspanForSentenceEmbedding
 from longspan.models.heads.embedding_network import EmbeddingNetwork

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention import FusionConfig, LongformerConfig, Tokens
+from longspan.attention.parts.windowed import WindowedAttention
 from longspan.ops import attend
 from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, PositionToContent
 from longspan.ops.tiles.pooling import pool, pool_reference
@@ -188,8 +189,8 @@ def test_rows_of_globals_keep_their_scores_wide(config):
     tokens = Tokens(is_global=torch.arange(200)[None] == 0)
     hidden = torch.randn(1, 200, 48).bfloat16()
     with torch.no_grad():
-        truth = layer.window_context(hidden.double(), tokens)[:, 0]
-        found = layer.bfloat16().window_context(hidden, tokens)[:, 0]
+        truth = WindowedAttention.context(layer, hidden.double(), tokens)[:, 0]
+        found = WindowedAttention.context(layer.bfloat16(), hidden, tokens)[:, 0]
     assert (found - truth).norm() / truth.norm() < 0.06  # what is left is the rounding of the projections
 
 

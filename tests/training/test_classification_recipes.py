@@ -10,13 +10,12 @@ from longspan.cli import main
 from longspan.models import LongspanForSequenceClassification
 from longspan.training.recipe_file import load_recipe
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 PAPER = {"longformer-imdb": {"accuracy": 95.7}, "longformer-hyperpartisan": {"f1_hyperpartisan": 94.8}}
 
 
 @pytest.mark.parametrize("name", PAPER)
 def test_the_settings_are_those_of_the_paper(name: str) -> None:
-    recipe = load_recipe(RECIPES / f"{name}.yaml")
+    recipe = load_recipe(name)
     task, settings = recipe.build_task(), recipe.optimisation
     assert task.max_tokens == 4096
     assert (settings.epochs, settings.batch_size, settings.learning_rate) == (15, 32, 3e-5)
@@ -28,7 +27,7 @@ def test_the_settings_are_those_of_the_paper(name: str) -> None:
 @pytest.mark.parametrize("name", [*PAPER, "hyperpartisan-small"])
 def test_smoke(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
-    assert main(["train", str(RECIPES / f"{name}.yaml"), "--smoke", "--output", str(folder)]) == 0
+    assert main(["train", name, "--smoke", "--output", str(folder)]) == 0
     assert "best checkpoint: step" in capsys.readouterr().out
     config = LongspanForSequenceClassification.from_pretrained(folder).config
     assert config.global_tokens == "first"

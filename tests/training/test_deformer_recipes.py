@@ -12,7 +12,6 @@ from longspan.models import LongspanForQuestionAnswering, LongspanForSequenceCla
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 TINY = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 24}
 
 
@@ -21,7 +20,7 @@ TINY = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "in
     [("deformer-squad", (320, 25), {"f1": 87.1}), ("deformer-pairs", (120, 85), {"accuracy": 82.6})],
 )
 def test_the_settings_are_those_of_the_paper(name: str, lengths: tuple[int, int], scores: dict[str, float]) -> None:
-    recipe = load_recipe(RECIPES / f"{name}.yaml")
+    recipe = load_recipe(name)
     task, settings = recipe.build_task(), recipe.optimisation
     first = task.max_question_tokens if name == "deformer-squad" else task.max_first_tokens
     assert (task.max_tokens, first) == lengths
@@ -40,7 +39,7 @@ def test_the_settings_are_those_of_the_paper(name: str, lengths: tuple[int, int]
 )
 def test_smoke(name: str, kind: type, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
-    assert main(["train", str(RECIPES / f"{name}.yaml"), "--smoke", "--output", str(folder)]) == 0
+    assert main(["train", name, "--smoke", "--output", str(folder)]) == 0
     assert "best checkpoint: step" in capsys.readouterr().out
     assert kind.from_pretrained(folder).config.stack["lower_layers"] == 3  # type: ignore[attr-defined]
     assert main(["evaluate", str(folder), "--data", "synthetic", "--limit", "4"]) == 0
@@ -48,18 +47,16 @@ def test_smoke(name: str, kind: type, tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_a_student_starts_as_its_teacher_in_another_stack(tmp_path: Path) -> None:
     changes = [f"model.new={TINY}", "model.stack=null", "task.distillation=null"]
-    train(load_recipe(RECIPES / "deformer-squad.yaml", changes, smoke=True), tmp_path / "teacher")
+    train(load_recipe("deformer-squad", changes, smoke=True), tmp_path / "teacher")
     changes = [f"model.from={tmp_path / 'teacher'}", "model.new=null", "tokenizer.train=null"]
     changes += ["optimisation.learning_rate=1.0e-12", "model.attention=null"]
-    train(load_recipe(RECIPES / "deformer-squad.yaml", changes, smoke=True), tmp_path / "student")
+    train(load_recipe("deformer-squad", changes, smoke=True), tmp_path / "student")
     teacher, student = (
         LongspanForQuestionAnswering.from_pretrained(tmp_path / name) for name in ("teacher", "student")
     )
     assert student.config.stack == {"stack": "decomposed", "lower_layers": 3, "positions": "restart"}
     assert all((each - student.state_dict()[name]).abs().max() < 1e-6 for name, each in teacher.state_dict().items())
-    deep = load_recipe(
-        RECIPES / "deformer-squad.yaml", [*changes, "model.stack={stack: decomposed, lower_layers: 9}"], smoke=True
-    )
+    deep = load_recipe("deformer-squad", [*changes, "model.stack={stack: decomposed, lower_layers: 9}"], smoke=True)
     with pytest.raises(InputError, match="lower_layers=9 is more than num_hidden_layers=4"):
         train(deep, tmp_path / "deep")
     assert not (tmp_path / "deep").exists()

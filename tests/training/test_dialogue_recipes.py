@@ -16,13 +16,12 @@ from longspan.systems.dialogue.reading import read_dialogues
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 TOKENS = {"dialoglm-sparse": 8192, "dialoglm-dense": 5120, "dialogled": 16384}
 
 
 @pytest.mark.parametrize("name", TOKENS)
 def test_pre_training_is_as_published(name: str) -> None:
-    recipe = load_recipe(RECIPES / f"{name}.yaml")
+    recipe = load_recipe(name)
     task, settings = recipe.build_task(), recipe.optimisation
     assert (task.max_source_tokens, task.setting) == (TOKENS[name], "paper")
     assert (settings.steps, settings.warmup_steps, settings.batch_size) == (200_000, 20_000, 64)
@@ -38,7 +37,7 @@ def test_pre_training_is_as_published(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["ami", "icsi", "qmsum", "tvmegasite"])
 def test_decoding_is_as_published(name: str) -> None:
-    recipe = load_recipe(RECIPES / f"dialoglm-{name}.yaml")
+    recipe = load_recipe(f"dialoglm-{name}")
     beams, least = {"tvmegasite": (6, 192), "qmsum": (6, 64)}.get(name, (8, 256))  # dense 6, sparse 8
     decoding = recipe.generation
     assert (decoding.beams, decoding.min_tokens, decoding.length_penalty) == (beams, least, 1.0)
@@ -55,9 +54,9 @@ def test_the_hybrid_is_pre_trained_and_fine_tuned_with_pseudo_masks(tmp_path: Pa
     """One layer reads the source by sorted blocks; fine-tuning takes attention and pseudo masks from the folder."""
     first, second = tmp_path / "first", tmp_path / "second"
     changes = ["optimisation.steps=2", "data.train_rows=2", "data.validation_rows=1"]
-    train(load_recipe(RECIPES / "dialoglm-sparse.yaml", changes, smoke=True), first)
+    train(load_recipe("dialoglm-sparse", changes, smoke=True), first)
     changes += [f"model.from={first}", "model.attention=null", "model.max_tokens=null", "task.pseudo_masks=null"]
-    train(load_recipe(RECIPES / "dialoglm-ami.yaml", changes, smoke=True), second)
+    train(load_recipe("dialoglm-ami", changes, smoke=True), second)
     for folder in (first, second):
         model = LongspanForPrefixLM.from_pretrained(folder)
         layers = [model.config.layer_attention(layer) for layer in range(2)]
@@ -81,7 +80,7 @@ def test_the_authors_files_are_read_as_they_are(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         for split in ("train", "val", "test"):
             (tmp_path / name / f"{split}.json").write_text(json.dumps(record) + "\n", encoding="utf-8")
-        task = load_recipe(RECIPES / f"dialoglm-{name}.yaml").build_task()
+        task = load_recipe(f"dialoglm-{name}").build_task()
         (row,) = task.read(str(tmp_path / name), "validation", None)
         assert row.source == text
         assert row.reference.split("\n")[0] in ("They planned a remote.", "They met.")
@@ -95,7 +94,7 @@ def test_stopped_and_resumed_the_weights_are_the_same_to_the_last_bit(name: str,
     changes = ["optimisation.steps=6", "optimisation.evaluate_every=2", "optimisation.log_every=2"]
     changes += ["optimisation.batch_size=2", "optimisation.micro_batch_size=2", "optimisation.keep_checkpoints=9"]
     changes += ["data.train_rows=3", "data.validation_rows=1", "task.max_target_tokens=32", "model.new.hidden_size=32"]
-    recipe = load_recipe(RECIPES / f"{name}.yaml", changes, smoke=True)
+    recipe = load_recipe(name, changes, smoke=True)
     whole, parts = train(recipe, tmp_path / "whole").folder, tmp_path / "parts"
     copytree(whole, parts)
     rmtree(parts / "checkpoints/checkpoint-6")
@@ -111,12 +110,12 @@ def test_stopped_and_resumed_the_weights_are_the_same_to_the_last_bit(name: str,
 @pytest.mark.slow
 def test_small_ones_run_one_after_the_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    assert main(["train", str(RECIPES / "dialogue-small.yaml"), "--smoke", "--output", str(first)]) == 0
+    assert main(["train", "dialogue-small", "--smoke", "--output", str(first)]) == 0
     changes = [f"model.from={first}", "model.max_tokens=null", "task.max_source_tokens=256", "optimisation.steps=2"]
     changes += ["data.train=[synthetic]", "data.validation=[synthetic]", "data.train_rows=2", "data.validation_rows=1"]
     changes += ["optimisation.warmup_steps=0", "optimisation.log_every=1", "optimisation.evaluate_every=1"]
     changes += ["generation.max_tokens=17"]
-    assert main(["train", str(RECIPES / "dialogue-small-qmsum.yaml"), *changes, "--output", str(second)]) == 0
+    assert main(["train", "dialogue-small-qmsum", *changes, "--output", str(second)]) == 0
     settings = json.loads((second / "generation_config.json").read_text(encoding="utf-8"))
     assert settings["no_repeat_ngram_ignored"]
     assert "best checkpoint: step" in capsys.readouterr().out

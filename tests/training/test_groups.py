@@ -14,7 +14,6 @@ from longspan.models import LongspanConfig, LongspanForTokenClassification, Long
 from longspan.training.groups import with_head_rate
 from longspan.training.recipe_file import load_recipe
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 SIZES = {"vocab_size": 37, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 
 
@@ -49,7 +48,7 @@ def test_a_model_without_a_head_has_no_use_for_it() -> None:
 
 
 def test_the_published_settings() -> None:
-    recipe = load_recipe(RECIPES / "longformer-coref.yaml")
+    recipe = load_recipe("longformer-coref")
     assert recipe.published is not None
     assert recipe.published.scores == {"conll": 78.6}
     assert (recipe.optimisation.learning_rate, recipe.optimisation.head_learning_rate) == (1e-5, 1e-4)
@@ -62,7 +61,7 @@ def test_the_published_settings() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["coref-small", "longformer-coref"])
 def test_smoke(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", str(RECIPES / f"{name}.yaml"), "--smoke", "--output", str(tmp_path / "run")]) == 0
+    assert main(["train", name, "--smoke", "--output", str(tmp_path / "run")]) == 0
     assert "conll" in capsys.readouterr().out
     text = tmp_path / "story.txt"
     text.write_text("Ada met Carl. She saw him.\n", encoding="utf-8")

@@ -14,12 +14,11 @@ from longspan.settings import to_plain
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = ("window", "poolingformer", "fusion")
 
 
 def recipe_of(name: str, *, smoke: bool = False) -> Recipe:
-    return load_recipe(RECIPES / f"{name}.yaml", smoke=smoke)
+    return load_recipe(name, smoke=smoke)
 
 
 @pytest.mark.parametrize("kind", ["poolingformer", "fusion"])
@@ -63,7 +62,7 @@ def test_the_small_ones_differ_in_attention_and_positions_alone() -> None:
 @pytest.mark.parametrize("name", ["poolingformer-mlm", "fusion-mlm", *(f"small-mlm-{kind}" for kind in SMALL)])
 def test_smoke(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
-    assert main(["train", str(RECIPES / f"{name}.yaml"), "--smoke", "--output", str(folder)]) == 0
+    assert main(["train", name, "--smoke", "--output", str(folder)]) == 0
     assert "best checkpoint: step" in capsys.readouterr().out
     model = LongspanForMaskedLM.from_pretrained(folder)
     kind = name.removeprefix("small-mlm-").removesuffix("-mlm")

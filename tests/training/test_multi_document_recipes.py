@@ -15,7 +15,6 @@ from longspan.training.evaluate import evaluate
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 STORY = "the fame of karl is old . nobody knows more , but the pond of anna is deep and full of carps ."
 
 
@@ -29,7 +28,7 @@ STORY = "the fame of karl is old . nobody knows more , but the pond of anna is d
     ],
 )
 def test_the_settings_are_those_of_the_paper(name: str, epochs: int, warmup: int, scores: dict[str, float]) -> None:
-    recipe = load_recipe(RECIPES / f"{name}.yaml")
+    recipe = load_recipe(name)
     task, settings = recipe.build_task(), recipe.optimisation
     assert (settings.epochs, settings.batch_size, settings.learning_rate) == (epochs, 32, 3e-5)
     assert (settings.schedule, settings.warmup_steps) == ("linear", warmup)
@@ -45,7 +44,7 @@ def test_the_settings_are_those_of_the_paper(name: str, epochs: int, warmup: int
 
 
 def smoke(name: str, folder: Path) -> Path:
-    assert main(["train", str(RECIPES / f"{name}.yaml"), "--smoke", "--output", str(folder)]) == 0
+    assert main(["train", name, "--smoke", "--output", str(folder)]) == 0
     assert main(["evaluate", str(folder), "--data", "synthetic", "--limit", "4"]) == 0
     return folder
 
@@ -110,7 +109,7 @@ def test_the_official_samples_train_and_are_scored(tmp_path: Path) -> None:
         changes = [f"data.train={data}", f"data.validation={data}", "data.train_rows=2", "optimisation.steps=1"]
         changes += ["task.max_tokens=1024", "model.new.num_hidden_layers=1"]
         folder = tmp_path / name
-        recipe = load_recipe(RECIPES / f"{name}.yaml", changes, smoke=True)
+        recipe = load_recipe(name, changes, smoke=True)
         train(recipe, folder)
         result = evaluate(folder, data)
         assert {line["id"] for line in result.lines} == ids

@@ -119,7 +119,7 @@ def test_two_processes_train_as_one(recipe: Path, tmp_path: Path, curve: Callabl
     (tmp_path / "in_turn.py").write_text(IN_TURN)
     runs = [["train", str(recipe), "--output", str(tmp_path / name), *RUNS[name][0]] for name in RUNS]
     runs += [["train", str(recipe), "--output", str(tmp_path / "halves"), "--resume"]]
-    published = str(Path(__file__).parents[2] / "recipes" / "ablation-window-128.yaml")
+    published = "ablation-window-128"
     runs += [["train", published, "--smoke", "--output", str(tmp_path / "published"), "optimisation.steps=2"]]
     done = _two(json.dumps(runs), script=tmp_path / "in_turn.py")
     assert done.returncode == 0, done.stderr

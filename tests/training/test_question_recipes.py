@@ -13,12 +13,11 @@ from longspan.models import LongspanForNaturalQuestions
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
 
-RECIPES = Path(__file__).parents[2] / "recipes"
 THESIS = {"poolingformer-nq": 48.7, "fusion-nq": 50.1}
 
 
 def recipe_of(name: str, *, smoke: bool = False) -> Recipe:
-    return load_recipe(RECIPES / f"{name}.yaml", smoke=smoke)
+    return load_recipe(name, smoke=smoke)
 
 
 @pytest.mark.parametrize("name", THESIS)
@@ -66,7 +65,7 @@ def test_tydi_has_the_numbers_of_the_abstract() -> None:
 @pytest.mark.parametrize("name", [*THESIS, "poolingformer-tydiqa", "nq-places"])
 def test_smoke(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
-    assert main(["train", str(RECIPES / f"{name}.yaml"), "--smoke", "--output", str(folder)]) == 0
+    assert main(["train", name, "--smoke", "--output", str(folder)]) == 0
     assert "best checkpoint: step" in capsys.readouterr().out
     model = LongspanForNaturalQuestions.from_pretrained(folder)
     layers = model.config.num_hidden_layers

@@ -12,7 +12,7 @@ from longspan.settings import from_plain, to_plain
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
 
-RECIPES = sorted(Path(__file__).parents[2].glob("recipes/*.yaml"))
+RECIPES = sorted(Path(__file__).parents[2].glob("recipes/*/*.yaml"))
 TEXT = """
 name: small
 task: {name: summarization}

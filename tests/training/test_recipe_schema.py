@@ -58,9 +58,7 @@ def validator() -> jsonschema.Draft202012Validator:
 
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_every_recipe_fits(name: str, validator: jsonschema.Draft202012Validator) -> None:
-    text = shipped_recipes()[name].read_text(encoding="utf-8")
-    assert text.startswith("# yaml-language-server: $schema=recipe.schema.json\n")
-    validator.validate(yaml.safe_load(text))
+    validator.validate(yaml.safe_load(shipped_recipes()[name].read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("path", BAD)

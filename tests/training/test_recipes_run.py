@@ -14,7 +14,7 @@ from longspan.training.random_checkpoints import write_random
 from longspan.training.recipe_file import load_recipe
 from longspan.training.tokenizers import train_tokenizer
 
-RECIPES = {path.stem: path for path in sorted(Path(__file__).parents[2].glob("recipes/*.yaml"))}
+RECIPES = {path.stem: path for path in sorted(Path(__file__).parents[2].glob("recipes/*/*.yaml"))}
 PUBLISHED = [
     name
     for name, path in RECIPES.items()

@@ -17,7 +17,7 @@ import longspan.models
 from longspan.attention import Attention
 from longspan.characters import counted
 from longspan.checkpoints import architectures
-from longspan.checkpoints.architectures import describe
+from longspan.checkpoints.architectures import describe, natural_architecture
 from longspan.checkpoints.lengthening.plan import keep_table, start_shared_tables
 from longspan.checkpoints.mapping import Architecture, Head, reverse, transfer
 from longspan.checkpoints.plain_folders import PLAIN
@@ -140,29 +140,6 @@ def _origin(config: PreTrainedConfig, known: Container[str], model_type: str) ->
     is_hub_name = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) is not None and not name.startswith(".")
     hub_name = name if is_hub_name and not Path(name).exists() else None
     return shared | {"source_model_type": model_type, "source_name": hub_name, "source_fields": rest or None}
-
-
-def natural_architecture(config: Any) -> str:
-    """The `model_type` of the first architecture that fits the attention and the conventions of a `LongspanConfig`."""
-    if config.stack["stack"] == "reversible":
-        return "reformer"
-    if config.stack["stack"] == "recurrent":
-        return "transfo-xl"
-    layers = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
-    fusions = [layer for layer in layers if layer.mechanism == "fusion"]
-    if fusions:
-        from longspan.checkpoints.architectures.deberta import LATER
-
-        return "deberta-v2" if any(getattr(layer, name) for layer in fusions for name in LATER) else "deberta"
-    windowed = any(layer.mechanism != "full" for layer in layers)
-    if config.decoder_layers:
-        return "led" if windowed else "mbart" if config.normalization == "pre" else "bart"
-    if windowed or config.positions_skip_padding:
-        return "longformer" if windowed else "roberta"
-    if config.embedding_width != config.hidden_size:
-        return "electra"
-    # BERT always has token types, DistilBERT none.
-    return "bert" if config.type_vocab_size else "distilbert"
 
 
 def to_transformers(model: LongspanPreTrainedModel, architecture: str | None = None) -> PreTrainedModel:

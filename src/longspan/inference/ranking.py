@@ -3,7 +3,7 @@
 Each passage gets a few numbers: words shared with the question, by BM25 (Robertson and Zaragoza 2009) and, where there
 is an encoder, how near it is to the question in meaning. A weighted sum of them ranks the passages, and two logistic
 regressions over the outcome say how likely it is that a passage holds the answer, and that one of those shown does. All
-weights are in `bundled/answers.json`; `recipes/answer_weights.py` fits them.
+weights are in `bundled/answers.json`; `tools/bundled/answer_weights.py` fits them.
 
 The words of passages and questions are stemmed by Snowball's rules for the language that the script tells, and function
 words are left out of questions. In scripts without spaces, characters and pairs of neighbours stand for words.

@@ -23,7 +23,7 @@ def recipe_folder() -> Path:
 
 def shipped_recipes() -> dict[str, Path]:
     """Name → file, in order of the names."""
-    return {path.stem: path for path in sorted(recipe_folder().glob("*.yaml"), key=lambda path: path.stem)}
+    return {path.stem: path for path in sorted(recipe_folder().rglob("*.yaml"), key=lambda path: path.stem)}
 
 
 def recipes_by_data() -> dict[str, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from typing import Any
 
 import transformers
 from transformers import PreTrainedModel
@@ -76,6 +77,29 @@ def describe(source: PreTrainedModel) -> tuple[Architecture, Head]:
     """The architecture and head of a transformers model; `InputError` when Longspan does not know it."""
     known = architecture(source.config.model_type)
     return known, known.head(type(source).__name__)
+
+
+def natural_architecture(config: Any) -> str:
+    """The `model_type` of the first architecture that fits the attention and the conventions of a `LongspanConfig`."""
+    if config.stack["stack"] == "reversible":
+        return "reformer"
+    if config.stack["stack"] == "recurrent":
+        return "transfo-xl"
+    layers = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
+    fusions = [layer for layer in layers if layer.mechanism == "fusion"]
+    if fusions:
+        from longspan.checkpoints.architectures.deberta import LATER
+
+        return "deberta-v2" if any(getattr(layer, name) for layer in fusions for name in LATER) else "deberta"
+    windowed = any(layer.mechanism != "full" for layer in layers)
+    if config.decoder_layers:
+        return "led" if windowed else "mbart" if config.normalization == "pre" else "bart"
+    if windowed or config.positions_skip_padding:
+        return "longformer" if windowed else "roberta"
+    if config.embedding_width != config.hidden_size:
+        return "electra"
+    # BERT always has token types, DistilBERT none.
+    return "bert" if config.type_vocab_size else "distilbert"
 
 
 def class_for(model_type: str, name: str | None) -> type[PreTrainedModel]:

@@ -7,7 +7,6 @@ Nothing heavy is imported here: recipes, folders of models and the networks that
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -45,7 +44,7 @@ class HeadSpec:
     def model_class(cls) -> Any:
         """The class that `model` names, imported when it is asked for; `InputError` where it is not there."""
         home = next(base for base in cls.__mro__ if "model" in vars(base))
-        own = sys.modules[home.__module__]
+        own = import_module(home.__module__)
         module = import_module(vars(home)["module"], own.__package__) if "module" in vars(home) else own
         if not hasattr(module, cls.model):
             raise InputError(

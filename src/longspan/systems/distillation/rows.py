@@ -1,4 +1,4 @@
-"""Documents whose texts have a teacher's vectors: what `recipes/teach.py` writes and distillation reads.
+"""Documents whose texts have a teacher's vectors: what `tools/bundled/teach.py` writes and distillation reads.
 
 A folder holds shards of two files. `NAME.json` is a list of documents,
 

@@ -160,7 +160,7 @@ class Order(NamedTuple):
 
 @dataclass(frozen=True)
 class Picker:
-    """Two small models and how they are mixed; `recipes/summary_weights.py` fits them.
+    """Two small models and how they are mixed; `tools/bundled/summary_weights.py` fits them.
 
     Attributes:
         weights: by name: of the words' regressions `words.mean`, `words.spread` `(F,)`, `words.weight` `(F + 1, 4)`; of

@@ -5,8 +5,8 @@ again, and there speaks whom it names. Which sentence of such a place answers sh
 summary about a query names other words than one of the whole document: those of the query, and those of the places that
 are about it, so that the chances of words are changed too (see `longspan.tasks.summaries.selection`).
 
-The weights were fitted by `recipes/query_weights.py` on the training queries of QMSum, whose annotators marked the
-turns that answer each, and do not depend on the length of the document.
+The weights were fitted by `tools/bundled/query_weights.py` on the training queries of QMSum, whose annotators marked
+the turns that answer each, and do not depend on the length of the document.
 """
 
 from __future__ import annotations

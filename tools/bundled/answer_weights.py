@@ -1,0 +1,255 @@
+"""The weights of `longspan answer`, fitted on questions whose passages are known: `src/longspan/bundled/answers.json`.
+
+    python tools/bundled/answer_weights.py DATA [--encoder MODULE:FUNCTION] [--output FILE]
+
+Ranking: the weights under which a right passage of a document is likeliest, each source counting the same. How sure it
+is: two logistic regressions on questions whose documents the ranking was not fitted on (four folds), answered and not.
+A quarter of these have no answer: they are asked of another document of the same source, or of their own after the
+passages that answer, and those beside them, were taken out. Each question is asked of a stretch of its document too, so
+that short documents are known. "No answer" is said below the highest probability under which clearly more than half of
+the questions of every source have none; where there is no such probability, below none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from answer_questions import Case, Span, cases
+from torch import Tensor
+
+from longspan.data.text.passages import Passage
+from longspan.inference.ranking import (
+    MEANING,
+    SHOWN,
+    WEIGHTS,
+    WORDS,
+    Encoder,
+    Evidence,
+    PassageIndex,
+    Weights,
+    signs,
+)
+
+FOLDS = 4
+UNANSWERED = 0.25
+"""Share of questions without an answer that the probabilities are right for."""
+RIGHT = 0.55
+"""Least share of questions without an answer among those that are said to have none."""
+PENALTY = 1e-3
+RANKED = {"words": WORDS, "meaning": (*WORDS, *MEANING)}
+"""The columns that rank; further ones (length, neighbours, share of the words) found no more in other folds."""
+ANSWER = ("best", "above", "agreed")
+PASSAGE = ("behind", *ANSWER)
+"""The signs that tell how sure it is. How many passages there are and how many words are asked helped a little on
+other questions of these sources, and misled on contracts, HotpotQA and pages of Wikipedia."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question in the light of a document.
+
+    Attributes:
+        source: kind of data.
+        document: its number.
+        evidence: of every passage.
+        right: which passages answer, `(N,)` bool; all False where none does.
+    """
+
+    source: str
+    document: int
+    evidence: Evidence
+    right: np.ndarray
+
+
+def holds(passage: Passage, places: Sequence[Span]) -> bool:
+    """Whether a passage answers: the one definition of a right passage, here and in the benchmark."""
+    return any(passage.start < end and start < passage.end for start, end in places)
+
+
+def asked_of_cases(found: Sequence[Case], encoder: Encoder | None) -> list[Asked]:
+    """Every question of its own document, then, half as often, of the next document of its source."""
+    asked: list[Asked] = []
+    last: dict[str, Case] = {}
+    for number, case in enumerate(found):
+        index = PassageIndex([case.document], "en", encoder)
+        if len(index.passages) < 2:
+            continue
+        before = last[case.source].questions[::2] if case.source in last else ()
+        for question, places in (*case.questions, *((question, ()) for question, _ in before)):
+            right = np.array([holds(one, places) for one in index.passages])
+            if right.all() or (places and not right.any()):
+                continue
+            asked.append(Asked(case.source.split("/")[0], number, index.evidence(question), right))
+        last[case.source] = case
+    return asked
+
+
+def without_answer(one: Asked) -> Asked | None:
+    """The same question after its answer was taken out of the document; None where nothing else is left."""
+    near = one.right.copy()
+    near[1:] |= one.right[:-1]
+    near[:-1] |= one.right[1:]
+    return None if near.all() else part_of(one, ~near)
+
+
+def shorter(one: Asked, random: np.random.Generator) -> Asked:
+    """The same question of a stretch of the document, short ones as often as long ones, with its answer or not."""
+    count = len(one.right)
+    length = int(np.exp(random.uniform(0, np.log(count))))
+    first = int(random.integers(count - length + 1))
+    kept = np.zeros(count, dtype=bool)
+    kept[first : first + length] = True
+    return part_of(one, kept)
+
+
+def part_of(one: Asked, kept: np.ndarray) -> Asked:
+    """The question with some passages of its document."""
+    return replace(one, evidence=replace(one.evidence, table=one.evidence.table[kept]), right=one.right[kept])
+
+
+def fit_rank(asked: Sequence[Asked], names: Sequence[str]) -> dict[str, float]:
+    """Weights of the columns, by the likelihood of the right passages; every source counts the same."""
+    answered = [one for one in asked if one.right.any()]
+    counts = Counter(one.source for one in answered)
+    shares = torch.tensor([1 / counts[one.source] / len(counts) for one in answered], dtype=torch.float64)
+    table = torch.tensor(np.concatenate([np.stack([one.evidence.column(n) for n in names], 1) for one in answered]))
+    owner = torch.arange(len(answered)).repeat_interleave(torch.tensor([len(one.right) for one in answered]))
+    right = torch.tensor(np.concatenate([one.right for one in answered]))
+    spread = table.std(0)
+
+    def loss(weights: Tensor) -> Tensor:
+        scores = table / spread @ weights
+        chances = (scores - scores.detach().max()).exp()
+        sums = torch.zeros(2, len(answered), dtype=torch.float64)
+        every, chosen = sums[0].index_add(0, owner, chances), sums[1].index_add(0, owner[right], chances[right])
+        return ((every.log() - chosen.log()) * shares).sum()
+
+    weights = minimise(loss, len(names)) / spread
+    return dict(zip(names, (round(float(weight), 4) for weight in weights), strict=True))
+
+
+def fit_logistic(
+    found: Sequence[Mapping[str, np.ndarray]],
+    names: Sequence[str],
+    right: Sequence[np.ndarray],
+    shares: Sequence[float],
+) -> dict[str, float]:
+    """Weights of the named signs and the bias, by the likelihood of what is right; `shares` count the entries."""
+    table = torch.tensor(np.concatenate([np.stack([one[name] for name in names], 1) for one in found]))
+    goal = torch.tensor(np.concatenate(right), dtype=torch.float64)
+    counts = torch.tensor(np.repeat(shares, [len(one) for one in right]))
+    mean, spread = table.mean(0), table.std(0) + 1e-9
+
+    def loss(weights: Tensor) -> Tensor:
+        logits = (table - mean) / spread @ weights[1:] + weights[0]
+        lost = torch.nn.functional.binary_cross_entropy_with_logits(logits, goal, reduction="none")
+        return (lost * counts).sum() / counts.sum()
+
+    weights = minimise(loss, len(names) + 1)
+    slopes = weights[1:] / spread
+    fitted = {"bias": weights[0] - (slopes * mean).sum()} | dict(zip(names, slopes, strict=True))
+    return {name: round(float(value), 4) for name, value in fitted.items()}
+
+
+def minimise(loss: Callable[[Tensor], Tensor], size: int) -> Tensor:
+    """The weights at which a smooth function with a small penalty is least."""
+    weights = torch.zeros(size, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weights], max_iter=500, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        total = loss(weights) + PENALTY * weights.square().sum()
+        total.backward()
+        return total
+
+    optimizer.step(closure)  # pyright: ignore[reportArgumentType]
+    return weights.detach()
+
+
+def fit(asked: Sequence[Asked], kind: str) -> Weights:
+    """All weights: of the ranking on every document, of the probabilities on documents that it was not fitted on."""
+    names = RANKED[kind]
+    held: list[tuple[Asked, np.ndarray]] = []
+    random = np.random.default_rng(0)
+    for fold in range(FOLDS):
+        rank = fit_rank([one for one in asked if one.document % FOLDS != fold], names)
+        judge = Weights(rank, {}, {}, 0.0)
+        inside = [one for one in asked if one.document % FOLDS == fold]
+        gone = [without_answer(one) for one in inside[::2] if one.right.any()]
+        inside += [shorter(one, random) for one in inside] + [one for one in gone if one is not None]
+        held += [(one, judge.scores(one.evidence)) for one in inside]
+    found = [signs(one.evidence, scores) for one, scores in held]
+    orders = [np.argsort(-scores, kind="stable") for _, scores in held]
+    shares = shares_of([one for one, _ in held])
+    shown = [
+        {name: values[order[:SHOWN]] for name, values in one.items()} for one, order in zip(found, orders, strict=True)
+    ]
+    hits = [one.right[order[:SHOWN]] for (one, _), order in zip(held, orders, strict=True)]
+    passage = fit_logistic(shown, PASSAGE, hits, shares)
+    wholes = [{name: one[name][:1] for name in ANSWER} for one in found]
+    answer = fit_logistic(wholes, ANSWER, [np.array([hit.any()]) for hit in hits], shares)
+    fitted = Weights(fit_rank(asked, names), passage, answer, 0.0)
+    probabilities = [fitted.probability(one) for one in wholes]
+    return replace(fitted, threshold=lowest_threshold([one for one, _ in held], probabilities, shares))
+
+
+def lowest_threshold(asked: Sequence[Asked], probabilities: Sequence[float], shares: Sequence[float]) -> float:
+    """`threshold` of the source where it is lowest, so that it holds for questions of every kind."""
+    found = []
+    for source in sorted({one.source for one in asked}):
+        chosen = [number for number, one in enumerate(asked) if one.source == source]
+        none = [not asked[number].right.any() for number in chosen]
+        found.append(threshold([probabilities[n] for n in chosen], none, [shares[n] for n in chosen]))
+    return min(found)
+
+
+def shares_of(asked: Sequence[Asked]) -> list[float]:
+    """How much each question counts: every source the same, and `UNANSWERED` of it those without an answer."""
+    groups: dict[tuple[str, bool], int] = defaultdict(int)
+    for one in asked:
+        groups[one.source, bool(one.right.any())] += 1
+    return [
+        (1 - UNANSWERED if one.right.any() else UNANSWERED) / groups[one.source, bool(one.right.any())] for one in asked
+    ]
+
+
+def threshold(probabilities: Sequence[float], none: Sequence[bool], shares: Sequence[float]) -> float:
+    """The highest probability below which at least `RIGHT` of the questions have no answer; 0 where there is none."""
+    order = np.argsort(probabilities)
+    counts = np.asarray(shares)[order]
+    empty = np.cumsum(counts * np.asarray(none)[order]) / np.cumsum(counts)
+    enough = np.flatnonzero((empty >= RIGHT) & (np.arange(len(order)) >= 50))
+    return round(float(np.asarray(probabilities)[order][enough[-1]]), 4) if len(enough) else 0.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path, help="the data folder")
+    parser.add_argument("--encoder", help="MODULE:FUNCTION that gives one; without it only words are used")
+    parser.add_argument("--documents", type=int, help="at most so many of each source")
+    parser.add_argument("--output", type=Path, default=WEIGHTS)
+    options = parser.parse_args()
+    encoder = None
+    if options.encoder:
+        module, function = options.encoder.split(":")
+        encoder = getattr(import_module(module), function)()
+    asked = asked_of_cases(cases(options.data, "train", options.documents), encoder)
+    fitted = {kind: fit(asked, kind) for kind in RANKED if kind == "words" or encoder is not None}
+    page: dict[str, Any] = {"made by": "tools/bundled/answer_weights.py"}
+    page |= {"documents of a source, at most": options.documents, "questions": len(asked)}
+    page["weights"] = {name: asdict(weights) for name, weights in fitted.items()}
+    options.output.write_text(json.dumps(page, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(page, indent=1))
+
+
+if __name__ == "__main__":
+    main()
