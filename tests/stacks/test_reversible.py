@@ -114,7 +114,8 @@ def test_gradcheck():
     names, weights = zip(*stack.named_parameters(), strict=True)
 
     def run(hidden, *weights):
-        return torch.func.functional_call(stack, dict(zip(names, weights, strict=True)), (hidden, tokens_of(5)))
+        given = dict(zip(names, weights, strict=True))
+        return torch.func.functional_call(stack, given, (hidden, tokens_of(5))).states
 
     hidden = torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(run, (hidden, *weights), fast_mode=True)
@@ -211,7 +212,7 @@ def kept_bytes(stack, hidden):
 def test_memory_of_a_training_step_does_not_grow_with_depth(memory):
     """What autograd keeps, what is alive after forward, and the most of a whole step, without gradients of weights."""
     hidden, found = torch.randn(1, 512, 16, requires_grad=True), {}
-    build(2, width=16, inner=64, dtype=torch.float32)(hidden, Tokens()).sum().backward()  # masks are made once
+    build(2, width=16, inner=64, dtype=torch.float32)(hidden, Tokens()).states.sum().backward()  # masks are made once
     for layers in (2, 8, 32):
         for recompute in (True, False):
             stack = build(layers, width=16, inner=64, dtype=torch.float32).requires_grad_(requires_grad=False)
@@ -305,11 +306,11 @@ def test_weights_that_changed_since_are_an_error_as_always():
 def test_weights_that_were_exchanged_since_are_an_error():
     stack, hidden = build(2), torch.randn(2, 5, WIDTH, dtype=torch.float64)
     others = {name: torch.randn_like(each).requires_grad_() for name, each in stack.named_parameters()}
-    loss = torch.func.functional_call(stack, others, (hidden, Tokens())).sum()
+    loss = torch.func.functional_call(stack, others, (hidden, Tokens())).states.sum()
     with pytest.raises(RuntimeError, match=r"exchanged between forward and backward.*set its recompute to False"):
         loss.backward()
     stack.recompute = False
-    torch.func.functional_call(stack, others, (hidden, Tokens())).sum().backward()
+    torch.func.functional_call(stack, others, (hidden, Tokens())).states.sum().backward()
 
 
 def test_states_that_are_kept_give_the_same_in_training_too():

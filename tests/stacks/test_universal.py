@@ -238,4 +238,4 @@ def test_layers_that_differ_are_refused():
 def test_a_stack_without_layers_leaves_states_as_they_are():
     stack = UniversalConfig(halting="adaptive").build(lambda _: None, 0, Sizes(width=6))  # pyright: ignore[reportArgumentType]
     hidden = torch.randn(2, 3, 6)
-    assert torch.equal(copy.deepcopy(stack)(hidden, Tokens()), hidden)
+    assert torch.equal(copy.deepcopy(stack)(hidden, Tokens()).states, hidden)
