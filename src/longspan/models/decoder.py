@@ -21,7 +21,7 @@ from longspan.models.network import Network
 from longspan.models.outputs import DecoderOutput
 from longspan.models.pretrained import CheckpointedBlock
 from longspan.patterns import Prefix
-from longspan.stacks.block import LayerState
+from longspan.stacks.block import BlockState
 from longspan.stacks.sequential import Layers
 
 
@@ -75,9 +75,9 @@ class Decoder(Network):
             past_key_values = DynamicCache()
             if self.has_source:
                 past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
-        layer_states = None
+        block_states = None
         if past_key_values is not None:
-            layer_states = states_in_cache(past_key_values, self.layers, source=self.has_source)
+            block_states = states_in_cache(past_key_values, self.layers, source=self.has_source)
         first = 0 if past_key_values is None else int(past_key_values.get_seq_length())
         mask = self._mask(attention_mask, first, input_ids if inputs_embeds is None else inputs_embeds)
         rows = self._rows(mask if position_ids is None else None, first, position_ids)
@@ -86,7 +86,7 @@ class Decoder(Network):
             source_mask = _source_mask(hidden, source, source_mask, check=first == 0)
         keep = bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states)
         tokens = Tokens(mask=mask, places=position_ids, prefix=prefix)
-        decoded = self.run(hidden, tokens, source, source_mask, layer_states=layer_states, output_hidden_states=keep)
+        decoded = self.run(hidden, tokens, source, source_mask, block_states=block_states, output_hidden_states=keep)
         return DecoderOutput(
             last_hidden_state=decoded.states,  # pyright: ignore[reportArgumentType]
             past_key_values=past_key_values,
@@ -135,7 +135,7 @@ def _source_mask(hidden: Tensor, source: Tensor, mask: Tensor | None, *, check: 
     return bool_mask("attention_mask", mask, source, of="source", check=check)
 
 
-def states_in_cache(cache: Cache, stack: Layers, *, source: bool) -> list[LayerState]:
+def states_in_cache(cache: Cache, stack: Layers, *, source: bool) -> list[BlockState]:
     """The state of every block in a cache of transformers, which holds them from now on; a block that runs several
     times is there as often.
 
@@ -158,8 +158,8 @@ def states_in_cache(cache: Cache, stack: Layers, *, source: bool) -> list[LayerS
         if layer is None or (type(layer) is DynamicLayer and not layer.is_initialized):
             layers[index : index + 1] = [stack.new_state(index)]
     if not isinstance(cache, EncoderDecoderCache):
-        return [LayerState(layer) for layer in layers[:count]]
-    return [LayerState(*pair) for pair in zip(layers, _source_layers(cache, stack.applied), strict=False)]
+        return [BlockState(layer) for layer in layers[:count]]
+    return [BlockState(*pair) for pair in zip(layers, _source_layers(cache, stack.applied), strict=False)]
 
 
 def _source_layers(cache: EncoderDecoderCache, blocks: list[Any]) -> list[CacheLayerMixin]:

@@ -18,7 +18,7 @@ from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
 from longspan.models.inputs import ModelInputs, border_of, checked_importance, describe_tokens
 from longspan.stacks import Sizes, StackOutput, stack_config
-from longspan.stacks.block import Block, CrossAttention, LayerState
+from longspan.stacks.block import Block, CrossAttention, BlockState
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
@@ -106,7 +106,7 @@ class Network(nn.Module):
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
         *,
-        layer_states: Sequence[LayerState] | None = None,
+        block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
         """From the embeddings `(B, T, E)` to the final states; arguments as in `Sequential.forward`."""
@@ -117,7 +117,7 @@ class Network(nn.Module):
             source,
             source_mask,
             *tables,
-            layer_states=layer_states,
+            block_states=block_states,
             output_hidden_states=output_hidden_states,
         )
         if self.final_norm is None and self.final_dropout is None:

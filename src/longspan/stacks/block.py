@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from longspan.attention import Attention, Tokens
-from longspan.attention.base import State
+from longspan.attention.base import LayerState
 from longspan.attention.parts.tokens import in_order
 from longspan.errors import InputError
 from longspan.ops import attend
@@ -78,7 +78,7 @@ class CrossAttention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(
-        self, hidden: Tensor, source: Tensor, source_mask: Tensor | None = None, state: State | None = None
+        self, hidden: Tensor, source: Tensor, source_mask: Tensor | None = None, state: LayerState | None = None
     ) -> Tensor:
         """`(B·beams, T, E)` over `(B, S, E)` → `(B·beams, T, E)`.
 
@@ -102,7 +102,7 @@ class CrossAttention(nn.Module):
             context = context.unflatten(2, (beams, tokens)).transpose(1, 2).flatten(0, 1)
         return self.output(context.transpose(1, 2).flatten(2))
 
-    def _source(self, source: Tensor, state: State | None) -> tuple[Tensor, Tensor]:
+    def _source(self, source: Tensor, state: LayerState | None) -> tuple[Tensor, Tensor]:
         """The source's `(B, H, S, D)` keys and values, computed once per generation."""
         if state is not None and state.is_initialized:
             assert state.keys is not None
@@ -117,11 +117,11 @@ class CrossAttention(nn.Module):
         return hidden.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
-class LayerState(NamedTuple):
+class BlockState(NamedTuple):
     """What one layer keeps between steps: of its own sequence, and of the source where there is one."""
 
-    own: State
-    source: State | None = None
+    own: LayerState
+    source: LayerState | None = None
 
 
 class Block(nn.Module):
@@ -178,7 +178,7 @@ class Block(nn.Module):
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
         *tables: Tensor,
-        past_key_values: LayerState | None = None,
+        past_key_values: BlockState | None = None,
         memory: Tensor | None = None,
         places: Tensor | None = None,
     ) -> Tensor:
@@ -196,7 +196,7 @@ class Block(nn.Module):
                 by this name and leave it out.
             memory: `(B, M, E)`, earlier inputs of the block, behind which the tokens stand.
             places: `(B, Q)`, the only places at which the output is wanted, `(B, Q, E)`; these see all that they would
-                see otherwise. What attention can leave out then, its `at` says.
+                see otherwise. What attention can leave out then, its `forward_at` says.
         """
         own_state, source_state = past_key_values or (None, None)
         if tables:
@@ -207,9 +207,9 @@ class Block(nn.Module):
         with full_precision(read) if self.float32_attention else nullcontext():
             read = read.float() if self.float32_attention else read
             if memory is not None:
-                attended = self.attention.behind(memory.to(read.dtype), read, tokens)
+                attended = self.attention.forward_with_memory(memory.to(read.dtype), read, tokens)
             elif places is not None:
-                attended = self.attention.at(places, read, tokens, own_state)
+                attended = self.attention.forward_at(places, read, tokens, own_state)
             else:
                 attended = self.attention(read, tokens, own_state)
         hidden = in_order(hidden, places) + self.dropout(attended)

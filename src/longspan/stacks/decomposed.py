@@ -18,7 +18,7 @@ from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.settings import Whole
 from longspan.stacks.base import Sizes, StackConfig, StackOutput, StackReads
-from longspan.stacks.block import Block, LayerState
+from longspan.stacks.block import Block, BlockState
 from longspan.stacks.sequential import Sequential
 
 
@@ -93,7 +93,7 @@ class Decomposed(Sequential):
         tokens: Tokens,
         *given: Tensor | None,
         layers: range | None = None,
-        layer_states: Sequence[LayerState] | None = None,
+        block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
         """As `Sequential.forward`; without a `tokens.border`, or with `layers`, every row is one part."""

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from longspan.attention import Tokens
 from longspan.ops.attend.reference import full_precision
-from longspan.stacks.block import Block, LayerState, clamp_half
+from longspan.stacks.block import Block, BlockState, clamp_half
 
 Streams = tuple[Tensor, Tensor]
 """Both `(B, T, E)`: the one written earlier, and the one written last."""
@@ -42,7 +42,7 @@ class Step:
     tokens: Tokens
     source_mask: Tensor | None
     has_source: bool
-    state: LayerState | None
+    state: BlockState | None
     dtype: torch.dtype
 
     def __call__(self, newer: Tensor, *given: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ def steps_of(
     tokens: Tokens,
     source: Tensor | None,
     source_mask: Tensor | None,
-    state: LayerState | None,
+    state: BlockState | None,
     dtype: torch.dtype,
 ) -> list[Step]:
     """The steps of a block, in their order; arguments as in `Block.forward` and `Step`."""

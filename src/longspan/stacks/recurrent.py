@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from longspan.attention import Tokens
-from longspan.attention.base import State
+from longspan.attention.base import LayerState
 from longspan.errors import InputError
 from longspan.settings import Whole
 from longspan.stacks.base import Sizes, StackConfig, StackCost, StackOutput, StackReads, StackReturns
-from longspan.stacks.block import Block, LayerState
+from longspan.stacks.block import Block, BlockState
 from longspan.stacks.sequential import Sequential
 
 
@@ -93,7 +93,7 @@ class Recurrent(Sequential):
         """Always: whatever a mechanism keeps by itself, its inputs can be read again."""
         return True
 
-    def new_state(self, step: int) -> State:
+    def new_state(self, step: int) -> LayerState:
         from longspan.attention.parts.state import HiddenLayer
 
         block: Any = self[step]
@@ -107,7 +107,7 @@ class Recurrent(Sequential):
         tokens: Tokens,
         *given: Tensor | None,
         layers: range | None = None,
-        layer_states: Sequence[LayerState] | None = None,
+        block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
         """As `Sequential.forward`; every layer reads behind its memory, to which its input is added.
@@ -115,13 +115,13 @@ class Recurrent(Sequential):
         Raises:
             InputError: something is to learn from a state that holds keys and values.
         """
-        if layer_states is None:
+        if block_states is None:
             return super().forward(hidden, tokens, *given, layers=layers, output_hidden_states=output_hidden_states)
         from longspan.attention.parts.state import HiddenLayer
 
         all_hidden_states = [hidden]
         for layer in range(len(self)) if layers is None else layers:
-            block, state = self[layer], layer_states[layer]
+            block, state = self[layer], block_states[layer]
             memory: Any = state.own
             if isinstance(memory, HiddenLayer):
                 past = 0 if memory.hidden is None else memory.hidden.shape[1]

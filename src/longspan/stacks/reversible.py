@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from longspan.attention import Tokens
 from longspan.errors import InputError
-from longspan.ops.transforms import needs_reference
+from longspan.ops.runtime import needs_reference
 from longspan.stacks.base import Sizes, StackConfig, StackOutput, StackReturns
-from longspan.stacks.block import Block, LayerState
+from longspan.stacks.block import Block, BlockState
 from longspan.stacks.rebuilding import Step, Streams, Trail, steps_of
 from longspan.stacks.sequential import Layers
 
@@ -84,7 +84,7 @@ class Reversible(Layers):
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
         *tables: Tensor,
-        layer_states: Sequence[LayerState] | None = None,
+        block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
         """`(B, T, E)` → states `(B, T, E)`, or `(B, T, 2E)` of both streams; arguments as in `Sequential.forward`.
@@ -93,11 +93,11 @@ class Reversible(Layers):
         of both streams before each block, and the output.
         """
         given = [tensor for tensor in (source, *tables) if tensor is not None]
-        stored = layer_states is not None or not self.recompute or not torch.is_grad_enabled()
+        stored = block_states is not None or not self.recompute or not torch.is_grad_enabled()
         stored = stored or torch.compiler.is_exporting() or needs_reference(hidden, *given)
         all_hidden_states: list[Tensor] | None = [] if output_hidden_states else None
         run: Any = self._keeping_all if stored else self._rebuilding
-        older, newer = run(given, hidden, tokens, source, source_mask, layer_states, all_hidden_states)
+        older, newer = run(given, hidden, tokens, source, source_mask, block_states, all_hidden_states)
         joined = self._joined(older, newer, hidden)
         return StackOutput(joined, None if all_hidden_states is None else (*all_hidden_states, joined))
 
@@ -119,7 +119,7 @@ class Reversible(Layers):
         tokens: Tokens,
         source: Tensor | None,
         source_mask: Tensor | None,
-        layer_states: Sequence[LayerState] | None,
+        block_states: Sequence[BlockState] | None,
         all_hidden_states: list[Tensor] | None,
     ) -> Streams:
         """The last two streams, every sum of which `take` makes; a list receives the states before each block."""
@@ -128,7 +128,7 @@ class Reversible(Layers):
             assert isinstance(block, Block)
             if all_hidden_states is not None:
                 all_hidden_states.append(_mean(older, newer, hidden))
-            state = None if layer_states is None else layer_states[layer]
+            state = None if block_states is None else block_states[layer]
             for step in steps_of(block, tokens, source, source_mask, state, hidden.dtype):
                 older, newer = newer, take(step, older, newer)
         return older, newer

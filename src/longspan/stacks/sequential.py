@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from longspan.attention import Tokens
-from longspan.attention.base import State
+from longspan.attention.base import LayerState
 from longspan.stacks.base import Sizes, StackConfig, StackCost, StackOutput
-from longspan.stacks.block import Block, LayerState
+from longspan.stacks.block import Block, BlockState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Layers(nn.ModuleList):
         """Whether every block of a causal stack has a state that the next step continues."""
         return all(block.attention.keeps_state for block in self.applied)
 
-    def new_state(self, step: int) -> State:
+    def new_state(self, step: int) -> LayerState:
         """What a causal stack keeps between steps for one of the `applied`, of its own sequence, still empty."""
         return self.applied[step].attention.new_state()
 
@@ -62,7 +62,7 @@ class Sequential(Layers):
         tokens: Tokens,
         *given: Tensor | None,
         layers: range | None = None,
-        layer_states: Sequence[LayerState] | None = None,
+        block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
         """`(B, T, E)` → states `(B, T, E)`.
@@ -72,12 +72,12 @@ class Sequential(Layers):
             tokens: what is known of them.
             *given: what else blocks are given: the source, its mask, and the tables that layers share.
             layers: which blocks; `None` means all.
-            layer_states: one state per block, each continued; `None` for none.
+            block_states: one state per block, each continued; `None` for none.
             output_hidden_states: return the states before each block and after the last, too.
         """
         all_hidden_states = [hidden]
         for layer in range(len(self)) if layers is None else layers:
-            state = None if layer_states is None else layer_states[layer]
+            state = None if block_states is None else block_states[layer]
             hidden = self[layer](hidden, tokens, *given, past_key_values=state)
             if output_hidden_states:
                 all_hidden_states.append(hidden)

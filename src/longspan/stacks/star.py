@@ -17,7 +17,7 @@ from longspan.ops import attend
 from longspan.ops.attend.ring import Neighbours, attend_few
 from longspan.patterns import Full
 from longspan.stacks.base import Sizes, StackConfig, StackOutput, StackReturns
-from longspan.stacks.block import Block, LayerState
+from longspan.stacks.block import Block, BlockState
 from longspan.stacks.sequential import Layers
 
 
@@ -163,7 +163,7 @@ class Star(Layers):
         hidden: Tensor,
         tokens: Tokens,
         *given: Tensor | None,
-        layer_states: Sequence[LayerState] | None = None,
+        block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
         """`(B, T, E)` → states `(B, T, E)`; arguments as in `Sequential.forward`, of which it reads `hidden` and the

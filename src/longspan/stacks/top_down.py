@@ -17,7 +17,7 @@ from longspan.errors import InputError
 from longspan.ops.tiles.segments import covering, pool_segments, segment_count, segment_weights
 from longspan.settings import Count, Range, Whole
 from longspan.stacks.base import Sizes, StackConfig, StackCost, StackOutput, StackReads
-from longspan.stacks.block import Block, CrossAttention, LayerState
+from longspan.stacks.block import Block, CrossAttention, BlockState
 from longspan.stacks.sequential import Sequential, SequentialConfig
 
 
@@ -224,7 +224,7 @@ class TopDown(Sequential):
         tokens: Tokens,
         *given: Tensor | None,
         layers: range | None = None,
-        layer_states: Sequence[LayerState] | None = None,
+        block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
         """As `Sequential.forward`, where the segments are the source of the upper blocks; with `layers`, there are

@@ -14,7 +14,7 @@ from longspan.errors import InputError
 from longspan.ops.sinusoids import interleaved_sinusoids
 from longspan.settings import Range
 from longspan.stacks.base import AuxOutput, Sizes, StackConfig, StackCost, StackOutput, StackReads, StackReturns
-from longspan.stacks.block import Block, LayerState
+from longspan.stacks.block import Block, BlockState
 from longspan.stacks.halting import Accumulation, HaltingUnit, Pondering, places_of
 from longspan.stacks.sequential import Layers
 
@@ -126,15 +126,15 @@ class Universal(Layers):
         hidden: Tensor,
         tokens: Tokens,
         *given: Tensor | None,
-        layer_states: Sequence[LayerState] | None = None,
+        block_states: Sequence[BlockState] | None = None,
         output_hidden_states: bool = False,
     ) -> StackOutput:
         """`(B, T, E)` → states `(B, T, E)`; arguments as in `Sequential.forward`, with one state per step.
 
         Where positions stop by themselves, `aux` holds the ponder times and their cost.
         """
-        places = self.signals.of_places(tokens, hidden.shape[1], layer_states, hidden)
-        run = Run(self.applied, self.signals, tokens, given, layer_states, places)
+        places = self.signals.of_places(tokens, hidden.shape[1], block_states, hidden)
+        run = Run(self.applied, self.signals, tokens, given, block_states, places)
         if self.halting is not None and self.steps:
             return self._pondered(run, hidden, output_hidden_states)
         all_hidden_states = [hidden]
@@ -160,7 +160,7 @@ class Universal(Layers):
             if output_hidden_states:
                 all_hidden_states.append(state)
             if step and not torch.compiler.is_compiling() and not bool(ponder.running.any()):
-                if run.layer_states is None:
+                if run.block_states is None:
                     continue
                 if frozen:
                     run.only_remember(step, state)
@@ -203,7 +203,7 @@ class Run:
     signals: Signals
     tokens: Tokens
     given: tuple[Tensor | None, ...]
-    layer_states: Sequence[LayerState] | None
+    block_states: Sequence[BlockState] | None
     places: Tensor | None
     """Signals of the places, `(1 or B, T, E)`."""
 
@@ -219,7 +219,7 @@ class Run:
 
     def block(self, step: int, hidden: Tensor, **places: Tensor) -> Tensor:
         """The block of a step on every place, or on some `places` `(B, Q)` alone, as in `Block.forward`."""
-        state = None if self.layer_states is None else self.layer_states[step]
+        state = None if self.block_states is None else self.block_states[step]
         return self.blocks[step](hidden, self.tokens, *self.given, past_key_values=state, **places)
 
     def only_remember(self, step: int, hidden: Tensor) -> None:
@@ -240,12 +240,12 @@ class Signals(nn.Module):
         self.table = nn.Embedding(steps, width) if step == "learned" else None
 
     def of_places(
-        self, tokens: Tokens, count: int, layer_states: Sequence[LayerState] | None, like: Tensor
+        self, tokens: Tokens, count: int, block_states: Sequence[BlockState] | None, like: Tensor
     ) -> Tensor | None:
         """`(1 or B, T, E)` of the last `count` places, which are the same at every step; `None` for none."""
         if self.position == "none":
             return None
-        return self._waves(token_places(tokens, count, layer_states, like.device), like)
+        return self._waves(token_places(tokens, count, block_states, like.device), like)
 
     def at(self, step: int, places: Tensor | None, like: Tensor) -> Tensor | None:
         """What is added to every state at a step, counted from 0; `None` for nothing."""
@@ -262,11 +262,11 @@ class Signals(nn.Module):
         return (self.scale * interleaved_sinusoids(number, self.width, like.dtype)).to(like.dtype)
 
 
-def token_places(tokens: Tokens, count: int, layer_states: Sequence[LayerState] | None, device: torch.device) -> Tensor:
+def token_places(tokens: Tokens, count: int, block_states: Sequence[BlockState] | None, device: torch.device) -> Tensor:
     """`(1 or B, T)` int64: where each of the last `count` tokens stands among the real ones of its text, from 0."""
     if tokens.places is not None:
         return tokens.places
     if tokens.mask is not None:
         return (tokens.mask.cumsum(1) - 1).clamp(min=0)[:, tokens.mask.shape[1] - count :]
-    first = int(layer_states[0].own.get_seq_length()) if layer_states else 0
+    first = int(block_states[0].own.get_seq_length()) if block_states else 0
     return torch.arange(first, first + count, device=device)[None]
