@@ -230,7 +230,7 @@ def load_encoder(model: str | Path | None = None) -> Encoder | PooledEncoder:
 @lru_cache(maxsize=1)
 def _bundled() -> Encoder:
     from longspan.inference.bundled import open_bundled
-    from longspan.models.heads.embedding_network import EmbeddingNetwork
+    from longspan.models.heads.sentence_network import EmbeddingNetwork
 
     return Encoder(*open_bundled(BUNDLED, EmbeddingNetwork))
 

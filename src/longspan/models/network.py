@@ -18,7 +18,7 @@ from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
 from longspan.models.inputs import ModelInputs, border_of, checked_importance, describe_tokens
 from longspan.stacks import Sizes, StackOutput, stack_config
-from longspan.stacks.block import Block, CrossAttention, BlockState
+from longspan.stacks.block import Block, BlockState, CrossAttention
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields

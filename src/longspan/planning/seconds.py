@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from longspan.attention import Tokens
-from longspan.planning.memory import Choice, Weights, stack_cost, outputs_of
+from longspan.planning.memory import Choice, Weights, outputs_of, stack_cost
 from longspan.planning.source import Planned
 from longspan.stacks.block import Block
 

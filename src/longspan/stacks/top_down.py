@@ -17,7 +17,7 @@ from longspan.errors import InputError
 from longspan.ops.tiles.segments import covering, pool_segments, segment_count, segment_weights
 from longspan.settings import Count, Range, Whole
 from longspan.stacks.base import Sizes, StackConfig, StackCost, StackOutput, StackReads
-from longspan.stacks.block import Block, CrossAttention, BlockState
+from longspan.stacks.block import Block, BlockState, CrossAttention
 from longspan.stacks.sequential import Sequential, SequentialConfig
 
 

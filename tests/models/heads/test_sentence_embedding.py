@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForSentenceEmbedding, segments
-from longspan.models.heads.embedding_network import EmbeddingNetwork
+from longspan.models.heads.sentence_network import EmbeddingNetwork
 from longspan.models.losses import distillation_loss
 
 WINDOW = {"mechanism": "longformer", "left_tokens": 3, "right_tokens": 2, "separate_global_projections": False}

@@ -22,7 +22,7 @@ SKIPPED = ("dtype", "device")
 """What a layer says of its tensors, which say it themselves."""
 
 
-class Carried:
+class StreamMemory:
     """The memories of several streams, each under the number of its first column.
 
     Args:
@@ -63,11 +63,11 @@ class Carried:
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it as tensors by name; plain values become tensors without dimensions."""
-        found = {f"{column}.next": torch.tensor(segment) for column, segment in self.next.items()}
+        tensors = {f"{column}.next": torch.tensor(segment) for column, segment in self.next.items()}
         for column, cache in self.caches.items():
             for number, layer in enumerate(cache.layers):
-                found |= {f"{column}.{number}.{name}": value for name, value in _values(layer)}
-        return found
+                tensors |= {f"{column}.{number}.{name}": value for name, value in _values(layer)}
+        return tensors
 
     def load(self, tensors: dict[str, Tensor], model: Any) -> None:
         """Go on with what `tensors` gave, in layers as `model` makes them.

@@ -10,7 +10,7 @@ import torch
 from longspan.attention.parts.reach import reach
 from longspan.models import LongspanConfig, segments
 from longspan.models.network import EncoderNetwork
-from longspan.models.segments import reach_of, sums_by_sentence
+from longspan.models.pieces import reach_of, sums_by_sentence
 
 SIZES: dict[str, Any] = {
     "vocab_size": 31,
