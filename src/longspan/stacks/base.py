@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-from longspan.attention.base import AttentionConfig
+from longspan.attention.config import AttentionConfig
 from longspan.settings import check
 from longspan.stacks.block import Block
 
