@@ -20,7 +20,7 @@ import torch
 
 from longspan import decompose
 from longspan.models import LongspanConfig, LongspanForQuestionAnswering
-from longspan.models.parts import joint_states, part_states
+from longspan.models.pieces import joint_states, part_states
 from longspan.stacks.decomposed import Part
 from measure import allocations, check_close, machine, paired_seconds, peak_allocated, table, write_page
 

@@ -8,7 +8,7 @@ import torch
 
 from longspan.attention import Tokens
 from longspan.stacks import RecurrentConfig, Sizes
-from longspan.stacks.block import Block, Kept
+from longspan.stacks.block import Block, BlockState
 
 from .forms import HEADS, WIDTH
 
@@ -26,15 +26,14 @@ def test_every_causal_mechanism_goes_on_from_segment_to_segment(causal_form):
     mask[1, :5] = False
     for learns in (True, False):
         with torch.set_grad_enabled(learns):
-            kept = [Kept(stack.new_state(layer)) for layer in range(2)]
+            block_states = [BlockState(stack.new_state(layer)) for layer in range(2)]
             memories, end = [text[:, :0]] * 2, 0
             for length in SEGMENTS:
                 end += length
-                ours = stack(text[:, end - length : end], Tokens(mask=mask[:, :end]), kept=kept)
-                torch.testing.assert_close(
-                    ours, by_definition(stack, memories, text[:, end - length : end], mask[:, :end])
-                )
-    assert [state.own.get_seq_length() for state in kept] == [len(text[0])] * 2
+                segment, tokens = text[:, end - length : end], Tokens(mask=mask[:, :end])
+                ours = stack(segment, tokens, block_states=block_states).states
+                torch.testing.assert_close(ours, by_definition(stack, memories, segment, mask[:, :end]))
+    assert [state.own.get_seq_length() for state in block_states] == [len(text[0])] * 2
 
 
 def by_definition(stack, memories, hidden, mask):

@@ -34,7 +34,7 @@ def filled(names):
 every_stack = pytest.mark.parametrize("name", filled(STACKS))
 every_plain_stack = pytest.mark.parametrize("name", STACKS)
 writing = [name for name, kind in STACKS.items() if kind.causal]
-beside_a_decoder = [name for name, kind in STACKS.items() if not kind.causal and kind().of_decoder.causal]
+beside_a_decoder = [name for name, kind in STACKS.items() if not kind.causal and kind().of_decoder().causal]
 every_writing_stack = pytest.mark.parametrize("name", filled(writing))
 every_writer = pytest.mark.parametrize(
     ("name", "kind"),

@@ -152,7 +152,7 @@ OPTIONS = {"top_down": {"kernel": 5, "stride": 3}}
 @pytest.mark.parametrize("name", STACKS)
 @pytest.mark.parametrize("layers", [0, 1, 3])
 def test_a_stack_equals_its_blocks_applied_by_hand(name, layers):
-    causal, seen = not STACKS[name].bidirectional, []
+    causal = not STACKS[name].bidirectional
     sizes = Sizes(width=WIDTH, heads=2, causal=causal)
     stack = STACKS[name](**OPTIONS.get(name, {})).build(partial(block, causal=causal), layers, sizes).double()
     assert len(stack) == len(list(stack))
@@ -160,8 +160,8 @@ def test_a_stack_equals_its_blocks_applied_by_hand(name, layers):
     hidden = torch.randn(2, 13, WIDTH, dtype=torch.float64, requires_grad=True)
     tokens = Tokens(mask=torch.arange(13) < torch.tensor([[13], [7]]), border=torch.tensor([5, 3]))
     states = BY_HAND[name](copy.deepcopy(stack), hidden, tokens)
-    output = stack(hidden, tokens, seen=seen)
-    torch.testing.assert_close([output, *seen], [states[-1], *states])
+    output, hidden_states, *_ = stack(hidden, tokens, output_hidden_states=True)
+    torch.testing.assert_close([output, *hidden_states], [states[-1], *states])
     (ours,), (theirs,) = (torch.autograd.grad(each.square().sum(), hidden) for each in (output, states[-1]))
     torch.testing.assert_close(ours, theirs)
 
@@ -169,7 +169,7 @@ def test_a_stack_equals_its_blocks_applied_by_hand(name, layers):
 def test_blocks_that_normalize_sums_are_put_together_as_well():
     stack = STACKS["sequential"]().build(partial(block, pre=False), 2, Sizes(width=WIDTH)).double()
     hidden, tokens = torch.randn(2, 13, WIDTH, dtype=torch.float64), Tokens()
-    torch.testing.assert_close(stack(hidden, tokens), one_after_the_other(stack, hidden, tokens)[-1])
+    torch.testing.assert_close(stack(hidden, tokens).states, one_after_the_other(stack, hidden, tokens)[-1])
 
 
 @pytest.mark.parametrize("name", STACKS)

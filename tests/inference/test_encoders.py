@@ -17,7 +17,7 @@ from longspan.errors import InputError
 from longspan.inference.embed import load_encoder
 from longspan.inference.encoders import BUNDLED, SCALE, BundledTokenizer, open_bundled
 from longspan.models import LongspanForSentenceEmbedding
-from longspan.models.heads.embedding_network import EmbeddingNetwork
+from longspan.models.heads.sentence_network import EmbeddingNetwork
 
 TEXTS = (
     "",

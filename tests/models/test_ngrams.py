@@ -10,7 +10,7 @@ from transformers import NoRepeatNGramLogitsProcessor
 
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForConditionalGeneration
-from longspan.models.ngrams import DistinctNgrams
+from longspan.models.generation import DistinctNgrams
 
 A, B, C, STOP = 5, 6, 7, 4
 

@@ -35,13 +35,13 @@ def build(layers=3, *, width=WIDTH, inner=11, dropout=0.0, attention=None, join=
 
 def gradients(stack, hidden, tokens, *, recompute, more=(), **given):
     """Output, hidden states, gradients of the input, of `more` and of the weights, and the next random number."""
-    stack.recompute, seen = recompute, []
+    stack.recompute = recompute
     torch.manual_seed(5)
     hidden = hidden.detach().requires_grad_()
-    output = stack(hidden, tokens, *given.get("source", ()), seen=seen)
-    loss = output.square().sum() + sum((each * (i + 1)).sin().sum() for i, each in enumerate(seen))
+    output, states, *_ = stack(hidden, tokens, *given.get("source", ()), output_hidden_states=True)
+    loss = output.square().sum() + sum((each * (i + 1)).sin().sum() for i, each in enumerate(states))
     found = torch.autograd.grad(loss, [hidden, *more, *stack.parameters()], allow_unused=True)
-    return [output, *seen, torch.rand(3), *found]
+    return [output, *states, torch.rand(3), *found]
 
 
 def tokens_of(length):
@@ -84,15 +84,16 @@ def test_numbers_worked_out_by_hand():
         norm.reset_parameters()
     nn.init.zeros_(stack.join.bias)
     stack.join.weight.data = torch.tensor([[1, 0, 0, 0], [0, 0, 0, 1]], dtype=torch.float64)
-    hidden, seen = torch.tensor([[[3.0, 1.0]]], dtype=torch.float64, requires_grad=True), []
+    hidden = torch.tensor([[[3.0, 1.0]]], dtype=torch.float64, requires_grad=True)
     expected = torch.tensor([[[3, -4]]], dtype=torch.float64) / 12.5**0.5
-    torch.testing.assert_close(stack(hidden, Tokens(), seen=seen), expected)
-    assert torch.equal(seen[0], hidden)
+    output = stack(hidden, Tokens(), output_hidden_states=True)
+    torch.testing.assert_close(output.states, expected)
+    assert torch.equal(output.all_hidden_states[0], hidden)
     stack.join = None  # as join="both" leaves it
     both = torch.tensor([[[3, -3, 4, -4]]], dtype=torch.float64) / 12.5**0.5
-    torch.testing.assert_close(stack(hidden, Tokens()), both)
+    torch.testing.assert_close(stack(hidden, Tokens()).states, both)
     stack.join_norm = None  # and "average"
-    torch.testing.assert_close(stack(hidden, Tokens()), torch.tensor([[[5.5, -1.5]]], dtype=torch.float64))
+    torch.testing.assert_close(stack(hidden, Tokens()).states, torch.tensor([[[5.5, -1.5]]], dtype=torch.float64))
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 13, 31])
@@ -113,7 +114,8 @@ def test_gradcheck():
     names, weights = zip(*stack.named_parameters(), strict=True)
 
     def run(hidden, *weights):
-        return torch.func.functional_call(stack, dict(zip(names, weights, strict=True)), (hidden, tokens_of(5)))
+        given = dict(zip(names, weights, strict=True))
+        return torch.func.functional_call(stack, given, (hidden, tokens_of(5))).states
 
     hidden = torch.randn(2, 5, 4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(run, (hidden, *weights), fast_mode=True)
@@ -126,12 +128,12 @@ def test_what_is_random_in_a_mechanism_is_replayed():
 
 
 def test_gradients_that_come_in_half_way_and_more_than_once():
-    stack, hidden, seen = build(4), torch.randn(2, 9, WIDTH, dtype=torch.float64, requires_grad=True), []
-    stack(hidden, Tokens(), seen=seen)
-    early = torch.autograd.grad(seen[1].square().sum(), hidden, retain_graph=True)  # nothing comes from later layers
-    late = [torch.autograd.grad(seen[4].square().sum(), hidden, retain_graph=True) for _ in range(2)]
-    stack.recompute, again = False, []
-    stack(hidden, Tokens(), seen=again)
+    stack, hidden = build(4), torch.randn(2, 9, WIDTH, dtype=torch.float64, requires_grad=True)
+    states = stack(hidden, Tokens(), output_hidden_states=True).all_hidden_states
+    early = torch.autograd.grad(states[1].square().sum(), hidden, retain_graph=True)  # nothing comes from later layers
+    late = [torch.autograd.grad(states[4].square().sum(), hidden, retain_graph=True) for _ in range(2)]
+    stack.recompute = False
+    again = stack(hidden, Tokens(), output_hidden_states=True).all_hidden_states
     for ours, layer in ((early, 1), (late[0], 4), (late[1], 4)):
         theirs = torch.autograd.grad(again[layer].square().sum(), hidden, retain_graph=True)
         torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-10)
@@ -144,7 +146,7 @@ def test_frozen_weights_get_no_gradients_and_the_others_all_of_theirs():
     found = []
     for stack.recompute in (True, False):
         stack.zero_grad()
-        stack(hidden, Tokens()).square().sum().backward()
+        stack(hidden, Tokens()).states.square().sum().backward()
         found.append({name: parameter.grad for name, parameter in stack.named_parameters()})
     torch.testing.assert_close(found[0], found[1], atol=1e-10, rtol=1e-10)
     learned = {name for name, each in found[0].items() if each is not None}
@@ -202,7 +204,7 @@ def kept_bytes(stack, hidden):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        output = stack(hidden, Tokens())
+        output = stack(hidden, Tokens()).states
     assert output.requires_grad
     return sum(found.values())
 
@@ -211,14 +213,14 @@ def kept_bytes(stack, hidden):
 def test_memory_of_a_training_step_does_not_grow_with_depth(memory):
     """What autograd keeps, what is alive after forward, and the most of a whole step, without gradients of weights."""
     hidden, found = torch.randn(1, 512, 16, requires_grad=True), {}
-    build(2, width=16, inner=64, dtype=torch.float32)(hidden, Tokens()).sum().backward()  # masks are made once
+    build(2, width=16, inner=64, dtype=torch.float32)(hidden, Tokens()).states.sum().backward()  # masks are made once
     for layers in (2, 8, 32):
         for recompute in (True, False):
             stack = build(layers, width=16, inner=64, dtype=torch.float32).requires_grad_(requires_grad=False)
             stack.recompute = recompute
             with memory() as made:
                 made.known |= {weight.untyped_storage()._cdata for weight in stack.parameters()}
-                output = stack(hidden, Tokens())
+                output = stack(hidden, Tokens()).states
                 alive = made.alive
                 output.sum().backward()
             found[layers, recompute] = kept_bytes(stack, hidden), alive, made.peak
@@ -232,16 +234,16 @@ def test_a_graph_is_freed_with_its_loss():
     """Nothing in it reaches itself, so that no memory waits for the garbage collector."""
     stack, hidden = build(2), torch.randn(2, 9, WIDTH, dtype=torch.float64, requires_grad=True)
     trails = []
-    seen = Trail.finish
+    finish = Trail.finish
     gc.disable()
     try:
-        Trail.finish = lambda trail, *streams: (trails.append(weakref.ref(trail)), seen(trail, *streams))[1]
-        output = stack(hidden, Tokens())
+        Trail.finish = lambda trail, *streams: (trails.append(weakref.ref(trail)), finish(trail, *streams))[1]
+        output = stack(hidden, Tokens()).states
         assert trails[0]() is not None
         del output
         assert trails[0]() is None
     finally:
-        Trail.finish = seen
+        Trail.finish = finish
         gc.enable()
 
 
@@ -267,7 +269,7 @@ def test_autocast_is_as_it_was(inside):
         stack.zero_grad()
         torch.manual_seed(5)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            output = stack(hidden, Tokens())
+            output = stack(hidden, Tokens()).states
             if inside:
                 output.float().square().sum().backward()
         if not inside:
@@ -282,7 +284,7 @@ def test_forward_mode_is_served_and_second_derivatives_are_refused():
     stack, hidden = build(2), torch.randn(2, 5, WIDTH, dtype=torch.float64)
 
     def loss(hidden):
-        return stack(hidden, Tokens()).square().sum()
+        return stack(hidden, Tokens()).states.square().sum()
 
     expected = torch.autograd.grad(loss(hidden.requires_grad_()), hidden)[0]
     direction = torch.randn_like(hidden)
@@ -295,7 +297,7 @@ def test_forward_mode_is_served_and_second_derivatives_are_refused():
 
 def test_weights_that_changed_since_are_an_error_as_always():
     stack, hidden = build(2), torch.randn(2, 5, WIDTH, dtype=torch.float64)
-    loss = stack(hidden, Tokens()).sum()
+    loss = stack(hidden, Tokens()).states.sum()
     with torch.no_grad():
         stack[0].feed_forward.up.weight.add_(1)
     with pytest.raises(RuntimeError, match="inplace"):
@@ -305,11 +307,11 @@ def test_weights_that_changed_since_are_an_error_as_always():
 def test_weights_that_were_exchanged_since_are_an_error():
     stack, hidden = build(2), torch.randn(2, 5, WIDTH, dtype=torch.float64)
     others = {name: torch.randn_like(each).requires_grad_() for name, each in stack.named_parameters()}
-    loss = torch.func.functional_call(stack, others, (hidden, Tokens())).sum()
+    loss = torch.func.functional_call(stack, others, (hidden, Tokens())).states.sum()
     with pytest.raises(RuntimeError, match=r"exchanged between forward and backward.*set its recompute to False"):
         loss.backward()
     stack.recompute = False
-    torch.func.functional_call(stack, others, (hidden, Tokens())).sum().backward()
+    torch.func.functional_call(stack, others, (hidden, Tokens())).states.sum().backward()
 
 
 def test_states_that_are_kept_give_the_same_in_training_too():

@@ -18,7 +18,7 @@ from longspan.models import (
     LongspanForSequenceClassification,
     LongspanModel,
 )
-from longspan.models.segments import reach_of
+from longspan.models.pieces import reach_of
 from longspan.ops.attend.ring import Neighbours, attend_few
 from longspan.stacks import Sizes, StarConfig
 
@@ -34,8 +34,8 @@ def build(layers=2, *, width=WIDTH, heads=HEADS, dtype=torch.float64, dropout=0.
 
 
 def run(stack, hidden, mask=None):
-    summary: list[torch.Tensor] = []
-    return stack(hidden, Tokens(mask=mask), summary=summary), summary[0]
+    output = stack(hidden, Tokens(mask=mask))
+    return output.states, output.summary
 
 
 def plain(stack):
@@ -180,10 +180,9 @@ def test_gradcheck():
     names, weights = zip(*stack.named_parameters(), strict=True)
 
     def both(hidden, *weights):
-        summary: list[torch.Tensor] = []
         given = dict(zip(names, weights, strict=True))
-        output = torch.func.functional_call(stack, given, (hidden, Tokens(mask=mask)), {"summary": summary})
-        return output, summary[0]
+        output = torch.func.functional_call(stack, given, (hidden, Tokens(mask=mask)))
+        return output.states, output.summary
 
     assert torch.autograd.gradcheck(both, (hidden, *weights), fast_mode=True)
 
@@ -194,9 +193,9 @@ def test_the_relay_hands_on_what_is_far_away():
     far = hidden.clone()
     far[0, 29] += torch.tensor([5.0, -5, 0, 0, 0, 0])  # the mean of the tokens moves, so hold the relay's start
     far[0, 20] -= torch.tensor([5.0, -5, 0, 0, 0, 0])
-    changed = (stack(hidden, Tokens()) - stack(far, Tokens())).abs().amax(-1)[0]
+    changed = (stack(hidden, Tokens()).states - stack(far, Tokens()).states).abs().amax(-1)[0]
     assert (changed > 0).all()
-    changed = (build_one(stack)(hidden, Tokens()) - build_one(stack)(far, Tokens())).abs().amax(-1)[0]
+    changed = (build_one(stack)(hidden, Tokens()).states - build_one(stack)(far, Tokens()).states).abs().amax(-1)[0]
     assert (changed > 1e-9).nonzero()[:, 0].tolist() == [19, 20, 21, 28, 29, 30]
 
 
@@ -210,7 +209,7 @@ def test_memory_is_linear_forward_and_backward(memory):
     stack, peaks = build(2, width=16, dtype=torch.float32), []
     for length in (1024, 4096):
         with memory() as made:
-            stack(torch.randn(1, length, 16), Tokens()).sum().backward()
+            stack(torch.randn(1, length, 16), Tokens()).states.sum().backward()
         assert made.largest <= 20 * length * 16
         peaks.append(made.peak)
     assert peaks[1] <= 4.4 * peaks[0]

@@ -143,15 +143,15 @@ def test_a_document_alone_padded_on_either_side_or_batched_gives_the_same(option
     """Segments are counted from the first real token, and none begins inside the last; one word of two tokens too."""
     ours, (ids, mask) = model(**options).encoder.layers, batch(31, 1, 7, 12, 30)
     hidden, importance = torch.randn(*ids.shape, 12, dtype=torch.float64), torch.rand(ids.shape, dtype=torch.float64)
-    together = ours(hidden, Tokens(mask=mask, importance=importance))
+    together = ours(hidden, Tokens(mask=mask, importance=importance)).states
     for row, length in enumerate(mask.sum(1).tolist()):
         own, weights = hidden[row : row + 1, :length], importance[row : row + 1, :length]
-        alone = ours(own, Tokens(importance=weights))
+        alone = ours(own, Tokens(importance=weights)).states
         torch.testing.assert_close(together[row, :length], alone[0])
         front = torch.nn.functional.pad(own, (0, 0, 4, 9))
         real = torch.nn.functional.pad(torch.ones(1, length), (4, 9)).bool()
         moved = ours(front, Tokens(mask=real, importance=torch.nn.functional.pad(weights, (4, 9))))
-        torch.testing.assert_close(moved[:, 4 : 4 + length], alone)
+        torch.testing.assert_close(moved.states[:, 4 : 4 + length], alone)
 
 
 @pytest.mark.parametrize("top_down", ["cross_attention", "concatenate"])
@@ -161,9 +161,10 @@ def test_gradient_reaches_all_tokens(top_down, length):
     segment."""
     ours = model(top_down=top_down).encoder.layers
     hidden = torch.randn(1, length, 12, dtype=torch.float64, requires_grad=True)
-    (gradient,) = torch.autograd.grad(ours(hidden, Tokens())[:, 0].square().sum(), hidden)
+    (gradient,) = torch.autograd.grad(ours(hidden, Tokens()).states[:, 0].square().sum(), hidden)
     assert (gradient.abs().sum(-1) > 0).all()
-    assert torch.autograd.gradcheck(lambda x: ours(x, Tokens())[:, :1, :3], hidden[:, :6].detach().requires_grad_())
+    few = hidden[:, :6].detach().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: ours(x, Tokens()).states[:, :1, :3], few)
 
 
 @pytest.mark.parametrize("top_down", ["cross_attention", "concatenate"])
@@ -171,7 +172,7 @@ def test_nothing_is_as_large_as_the_square_of_the_length(top_down, memory):
     ours, length = model(top_down=top_down, kernel=64, stride=48), 3001
     hidden = torch.randn(1, length, 12, dtype=torch.float64, requires_grad=True)
     with memory() as made:
-        ours.encoder.layers(hidden, Tokens()).sum().backward()
+        ours.encoder.layers(hidden, Tokens()).states.sum().backward()
     assert made.largest < length**2 / 4
 
 

@@ -17,7 +17,8 @@ from longspan.models import (
     LongspanForConditionalGeneration,
     LongspanModel,
 )
-from longspan.stacks import Aside, Sizes, UniversalConfig
+from longspan.models.inputs import ModelInputs
+from longspan.stacks import Sizes, UniversalConfig
 from longspan.stacks.halting import Pondering, places_of
 
 SIZES = {"vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 5, "intermediate_size": 40, "init_std": 0.2}
@@ -178,18 +179,22 @@ def test_places_are_counted_among_real_tokens_or_as_they_are_given():
     stack, embedded = model.encoder.layers, model.encoder.embeddings(padded)
     places = torch.arange(18)[None]
     torch.testing.assert_close(
-        stack(embedded[:, 7:], Tokens(places=places[:, 7:])), stack(embedded[:, 7:], Tokens(places=given - 2))
+        stack(embedded[:, 7:], Tokens(places=places[:, 7:])).states,
+        stack(embedded[:, 7:], Tokens(places=given - 2)).states,
     )
-    torch.testing.assert_close(model.encoder.states(ids[1:, 12:], first_position=7), moved)
+    torch.testing.assert_close(
+        model.encoder.encode(ModelInputs(input_ids=ids[1:, 12:], first_position=7)).states, moved
+    )
 
 
 def test_half_precision_weighs_in_float32():
     stack = build(dtype=torch.bfloat16).encoder.layers
-    aside, hidden = Aside(), torch.randn(2, 9, 24, dtype=torch.bfloat16)
-    assert stack(hidden, Tokens(), aside=aside).dtype == torch.bfloat16
-    assert aside.ponder_times is not None
-    assert aside.loss is not None
-    assert aside.loss.dtype == torch.float32
+    hidden = torch.randn(2, 9, 24, dtype=torch.bfloat16)
+    output = stack(hidden, Tokens())
+    assert output.states.dtype == torch.bfloat16
+    assert output.aux.ponder_times is not None
+    assert output.aux.loss is not None
+    assert output.aux.loss.dtype == torch.float32
 
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float64, 1e-14), (torch.bfloat16, 1e-6)])
@@ -203,14 +208,13 @@ def test_halting_is_as_precise_as_the_model_and_float32_at_least(dtype, error):
         nn.init.zeros_(branch.bias)
     block.pre, hidden = True, torch.randn(1, 1, 24, dtype=dtype)
     logit = unit.linear(hidden).double().item()
-    stop, aside = 1 / (1 + math.exp(-logit)), Aside()
-    found = model.encoder.layers(hidden, Tokens(), aside=aside)
+    stop, output = 1 / (1 + math.exp(-logit)), model.encoder.layers(hidden, Tokens())
     steps = min(5, math.floor(0.99 / stop) + 1)
     paid = 0.01 * (steps + 1 - (steps - 1) * stop)
     assert unit(hidden).item() == pytest.approx(stop, abs=error)
-    assert aside.loss is not None
-    assert aside.loss.item() == pytest.approx(paid, abs=error)
-    torch.testing.assert_close(found, hidden)
+    assert output.aux.loss is not None
+    assert output.aux.loss.item() == pytest.approx(paid, abs=error)
+    torch.testing.assert_close(output.states, hidden)
 
 
 @pytest.mark.parametrize("threshold", [0.0, -0.1, 1.01, float("nan")])
@@ -234,4 +238,4 @@ def test_layers_that_differ_are_refused():
 def test_a_stack_without_layers_leaves_states_as_they_are():
     stack = UniversalConfig(halting="adaptive").build(lambda _: None, 0, Sizes(width=6))  # pyright: ignore[reportArgumentType]
     hidden = torch.randn(2, 3, 6)
-    assert torch.equal(copy.deepcopy(stack)(hidden, Tokens()), hidden)
+    assert torch.equal(copy.deepcopy(stack)(hidden, Tokens()).states, hidden)

@@ -22,7 +22,7 @@ def tagging_task(source: str, model: Any) -> Any | None:
     """
     from longspan.stacks import stack_config
 
-    if not stack_config(model.config.stack).weighs:
+    if not stack_config(model.config.stack).reads().importance:
         return None
     from longspan.tasks import task_beside
 

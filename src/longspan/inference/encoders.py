@@ -55,6 +55,7 @@ class Encoder:
         """Vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
         import torch
 
+        from longspan.models.inputs import ModelInputs
         from longspan.tasks.tokenizers import encode_sentences
 
         encoded = encode_sentences([mend(text)[0] for text in texts], self.tokenizer)
@@ -62,7 +63,8 @@ class Encoder:
         for chosen in batches_of([len(ids) for ids in encoded]):
             ids, real = padded([encoded[index] for index in chosen], self.tokenizer.pad_token_id)
             with torch.inference_mode():
-                states = self.model.model.encoder.states(ids, real)
+                inputs = ModelInputs(input_ids=ids, attention_mask=real)
+                states = self.model.model.encoder.encode(inputs).states
                 vectors[chosen] = self.model.embed(states, torch.where(real, 0, -1), 1)[0][:, 0].float().numpy()
         vectors[[not text.strip() for text in texts]] = 0
         return vectors
@@ -135,7 +137,7 @@ def bundled_encoder() -> Encoder:
     Raises:
         InputError: its files are missing or damaged.
     """
-    from longspan.models.heads.embedding_network import EmbeddingNetwork
+    from longspan.models.heads.sentence_network import EmbeddingNetwork
 
     return Encoder(*open_bundled(BUNDLED, EmbeddingNetwork))
 

@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     from longspan.models.configuration import LongspanConfig
     from longspan.models.encoder import LongspanModel
     from longspan.models.encoder_decoder import LongspanForConditionalGeneration
+    from longspan.models.generation import LongspanTrunk
     from longspan.models.heads.masked_lm import LongspanForMaskedLM
-    from longspan.models.heads.multiple_choice import LongspanForMultipleChoice
     from longspan.models.heads.natural_questions import LongspanForNaturalQuestions, NaturalQuestionsOutput
     from longspan.models.heads.question_answering import LongspanForQuestionAnswering
-    from longspan.models.heads.replaced_tokens import LongspanForReplacedTokens
     from longspan.models.heads.sentence_embedding import LongspanForSentenceEmbedding, SentenceEmbeddingOutput
     from longspan.models.heads.sentence_scoring import LongspanForSentenceScoring, SentenceScoringOutput
-    from longspan.models.heads.sequence_classification import LongspanForSequenceClassification
-    from longspan.models.heads.token_classification import LongspanForTokenClassification
+    from longspan.models.heads.sequence_classification import (
+        LongspanForMultipleChoice,
+        LongspanForSequenceClassification,
+    )
+    from longspan.models.heads.token_classification import LongspanForReplacedTokens, LongspanForTokenClassification
     from longspan.models.language_model import LongspanForCausalLM
     from longspan.models.prefix_language_model import LongspanForPrefixLM
     from longspan.models.pretrained import LongspanPreTrainedModel
-    from longspan.models.trunk import LongspanTrunk
 
 __all__ = [
     "LongspanConfig",
@@ -64,7 +65,7 @@ _HOMES = {
     "LongspanForConditionalGeneration": "encoder_decoder",
     "LongspanForPrefixLM": "prefix_language_model",
     "LongspanPreTrainedModel": "pretrained",
-    "LongspanTrunk": "trunk",
+    "LongspanTrunk": "generation",
     "NaturalQuestionsOutput": "heads.natural_questions",
     "SentenceEmbeddingOutput": "heads.sentence_embedding",
     "SentenceScoringOutput": "heads.sentence_scoring",

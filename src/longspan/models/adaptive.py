@@ -84,9 +84,9 @@ class AdaptiveEmbedding(nn.Module):
         flat = ids.flatten()
         parts, places = [], []
         for cluster, (start, stop) in enumerate(pairwise(self.borders)):
-            found = ((flat >= start) & (flat < stop)).nonzero().squeeze(1)
-            parts.append(self._project(cluster, self.tables[cluster](flat[found] - start)))
-            places.append(found)
+            rows = ((flat >= start) & (flat < stop)).nonzero().squeeze(1)
+            parts.append(self._project(cluster, self.tables[cluster](flat[rows] - start)))
+            places.append(rows)
         # Every cluster takes part, even with no word of it, so that all weights have a gradient in every process.
         hidden = torch.cat(parts)
         return torch.empty_like(hidden).index_copy(0, torch.cat(places), hidden).view(*ids.shape, -1)
@@ -126,15 +126,15 @@ class AdaptiveHead(nn.Module):
 
     def nats(self, states: Tensor, words: Tensor) -> Tensor:
         """`−log p` `(N,)` of words `(N,)` after states `(N, E)`; each tail is computed where its words are."""
-        head, found = self._head(states), []
+        head, predicted = self._head(states), []
         for cluster, rows in self._rows(words):
             ids = (words[rows] - self.borders[cluster])[:, None]
             if cluster == 0:
-                found.append((rows, head[rows].gather(1, ids)[:, 0]))
+                predicted.append((rows, head[rows].gather(1, ids)[:, 0]))
                 continue
             within = self._tail(cluster, states[rows]).gather(1, ids)[:, 0]
-            found.append((rows, self._cluster(head[rows], cluster) + within))
-        rows, values = (torch.cat(each) for each in zip(*found, strict=True))
+            predicted.append((rows, self._cluster(head[rows], cluster) + within))
+        rows, values = (torch.cat(each) for each in zip(*predicted, strict=True))
         return -torch.zeros_like(values).index_copy(0, rows, values)
 
     def loss(self, states: Tensor, labels: Tensor, count: Tensor | int | None = None) -> Tensor:

@@ -1,21 +1,28 @@
-"""The decoder: causal attention over the output, attention over the source where there is one, in steps or at once."""
+"""The decoder: causal attention over the output, attention over the source where there is one, in steps or at once.
+
+What it keeps between steps lies in transformers' caches, whose layers every mechanism makes for itself.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer
 
 from longspan.attention import Tokens
+from longspan.attention.parts.state import SourceLayer
 from longspan.errors import InputError
-from longspan.models.caches import kept_states
 from longspan.models.configuration import LongspanConfig
+from longspan.models.inputs import bool_mask, check_mask
 from longspan.models.network import Network
-from longspan.models.outputs import DecoderOutput, of_stack
+from longspan.models.outputs import DecoderOutput
 from longspan.models.pretrained import CheckpointedBlock
-from longspan.models.tokens import bool_mask, check_mask
 from longspan.patterns import Prefix
-from longspan.stacks import Aside
+from longspan.stacks.block import BlockState
+from longspan.stacks.sequential import Layers
 
 
 class Decoder(Network):
@@ -68,24 +75,24 @@ class Decoder(Network):
             past_key_values = DynamicCache()
             if self.has_source:
                 past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
-        kept = None
+        block_states = None
         if past_key_values is not None:
-            kept = kept_states(past_key_values, self.layers, source=self.has_source)
+            block_states = states_in_cache(past_key_values, self.layers, source=self.has_source)
         first = 0 if past_key_values is None else int(past_key_values.get_seq_length())
         mask = self._mask(attention_mask, first, input_ids if inputs_embeds is None else inputs_embeds)
         rows = self._rows(mask if position_ids is None else None, first, position_ids)
         hidden = self.embeddings(input_ids, None, inputs_embeds, first, rows)
         if source is not None:
             source_mask = _source_mask(hidden, source, source_mask, check=first == 0)
-        keep = config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        seen: list[Tensor] | None = [] if keep else None
-        aside = Aside() if self.stack.reports else None
+        keep = bool(config.output_hidden_states if output_hidden_states is None else output_hidden_states)
         tokens = Tokens(mask=mask, places=position_ids, prefix=prefix)
+        decoded = self.run(hidden, tokens, source, source_mask, block_states=block_states, output_hidden_states=keep)
         return DecoderOutput(
-            last_hidden_state=self.run(hidden, tokens, source, source_mask, kept, seen, aside=aside),
+            last_hidden_state=decoded.states,  # pyright: ignore[reportArgumentType]
             past_key_values=past_key_values,
-            hidden_states=None if seen is None else tuple(seen),
-            **of_stack(aside, training=self.training),
+            hidden_states=decoded.all_hidden_states,
+            ponder_times=decoded.aux.ponder_times,
+            stack_loss=decoded.aux.loss if self.training else None,
         )
 
     @property
@@ -126,3 +133,41 @@ def _source_mask(hidden: Tensor, source: Tensor, mask: Tensor | None, *, check: 
             f"decoder_input_ids has {rows} rows but the encoder states have {documents}; give a multiple of them"
         )
     return bool_mask("attention_mask", mask, source, of="source", check=check)
+
+
+def states_in_cache(cache: Cache, stack: Layers, *, source: bool) -> list[BlockState]:
+    """The state of every block in a cache of transformers, which holds them from now on; a block that runs several
+    times is there as often.
+
+    A cache is made without knowing the model. Layers of it that are still empty give way to what each block keeps,
+    except where the cache was asked to be of a special kind, such as preallocated.
+
+    Raises:
+        InputError: no cache at all, one for another kind of model, or one that moves its layers to the CPU.
+    """
+    own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+    if not isinstance(cache, EncoderDecoderCache if source else Cache) or (own is not cache) != source:
+        wanted = "EncoderDecoderCache" if source else "DynamicCache"
+        raise InputError(f"past_key_values is a {type(cache).__name__}; give a transformers {wanted}")
+    if own.offloading:
+        raise InputError("past_key_values is offloaded, which Longspan's layers do not follow; leave offloading out")
+    layers: list[Any] = own.layers  # no `cast`, behind which a compiled graph forgets what changes
+    count = len(stack.applied)
+    for index in range(count):
+        layer = layers[index] if index < len(layers) else None
+        if layer is None or (type(layer) is DynamicLayer and not layer.is_initialized):
+            layers[index : index + 1] = [stack.new_state(index)]
+    if not isinstance(cache, EncoderDecoderCache):
+        return [BlockState(layer) for layer in layers[:count]]
+    return [BlockState(*pair) for pair in zip(layers, _source_layers(cache, stack.applied), strict=False)]
+
+
+def _source_layers(cache: EncoderDecoderCache, blocks: list[Any]) -> list[CacheLayerMixin]:
+    """The layers that keep the source, one for each block: what a block keeps of it is the same whenever it runs."""
+    layers: list[Any] = cache.cross_attention_cache.layers
+    if not all(isinstance(layer, SourceLayer) for layer in layers) or len(layers) < len(blocks):
+        cache.cross_attention_cache = DynamicCache()
+        layers = cache.cross_attention_cache.layers
+        made = {id(block): SourceLayer() for block in blocks}
+        layers.extend(made[id(block)] for block in blocks)
+    return layers

@@ -110,7 +110,7 @@ class Embeddings(nn.Module):
             AdaptiveEmbedding(config) if adaptive else nn.Embedding(config.vocab_size, width, config.pad_token_id)
         )
         self.position = _positions(config, self.positions, decoder=decoder)
-        self.endless = stack_config(config.stack).endless
+        self.unbounded = stack_config(config.stack).reads().unbounded
         types = 0 if decoder else config.type_vocab_size
         self.token_type = nn.Embedding(types, width) if types else None
         self.project_first = config.embedding_projection == "before_norm"
@@ -131,7 +131,7 @@ class Embeddings(nn.Module):
             return self.position.num_embeddings - self.offset
         if isinstance(self.position, AxialPositions):
             return min(self.positions, self.position.num_embeddings - self.offset)
-        return self.positions if self.position is None and not self.endless else sys.maxsize
+        return self.positions if self.position is None and not self.unbounded else sys.maxsize
 
     def forward(
         self,
@@ -152,18 +152,39 @@ class Embeddings(nn.Module):
             InputError: neither or both inputs given; the input is longer than the position table; token types given
                 to a model without them.
         """
-        source = the_given(input_ids, inputs_embeds)
-        self._check_length(first_position + source.shape[1])
+        given = the_given(input_ids, inputs_embeds)
+        rows, length = given.shape[:2]
+        if first_position + length > self.max_tokens:
+            remedy = "generate fewer tokens"
+            if "decoder" not in self.limit:
+                remedy = "give the model more positions with longspan.lengthen"
+            raise InputError(
+                f"{first_position + length} tokens are more than {self.limit}={self.max_tokens} of this model; shorten "
+                f"them, or {remedy}"
+            )
         if position_ids is not None:
-            self._check_positions(position_ids, source)
-        hidden = self.of_tokens(source) if inputs_embeds is None else inputs_embeds
-        hidden = hidden + self._types(token_type_ids, hidden)
+            self._check_positions(position_ids, given)
+        hidden = self.of_tokens(given) if inputs_embeds is None else inputs_embeds
+
+        if self.token_type is not None:
+            if token_type_ids is None:
+                token_type_ids = torch.zeros((rows, length), dtype=torch.long, device=hidden.device)
+            types = self.token_type(token_type_ids)
+            hidden = hidden + (types.sum(2) if token_type_ids.dim() == 3 else types)
+        elif token_type_ids is not None:
+            raise InputError("token_type_ids was given but this model has type_vocab_size=0; leave it out")
+
         if self.position is not None:
-            rows = position_ids
-            if rows is None:
-                rows = self._rows(input_ids, hidden, first_position)
-                rows = rows if border is None else self._again(rows, border)
-            hidden = hidden + self.position(rows).to(hidden.dtype)
+            if position_ids is None:
+                if self.padding is not None and input_ids is not None:
+                    real = input_ids != self.padding
+                    position_ids = (real.cumsum(1) * real) + (self.offset - 1)
+                else:
+                    first = first_position + self.offset
+                    position_ids = torch.arange(first, first + length, device=hidden.device)[None]
+                position_ids = position_ids if border is None else self._restarted(position_ids, border)
+            hidden = hidden + self.position(position_ids).to(hidden.dtype)
+
         if self.projection is not None and self.project_first:
             hidden = self.projection(hidden)
         if self.norm is not None:
@@ -174,15 +195,6 @@ class Embeddings(nn.Module):
     def of_tokens(self, input_ids: Tensor) -> Tensor:
         """`(B, T)` ids → `(B, T, F)`, what `inputs_embeds` stands for."""
         return self.token(input_ids) * self.scale
-
-    def _check_length(self, tokens: int) -> None:
-        if tokens > self.max_tokens:
-            remedy = "give the model more positions with longspan.lengthen"
-            if "decoder" in self.limit:
-                remedy = "generate fewer tokens"
-            raise InputError(
-                f"{tokens} tokens are more than {self.limit}={self.max_tokens} of this model; shorten them, or {remedy}"
-            )
 
     def _check_positions(self, position_ids: Tensor, source: Tensor) -> None:
         if self.position is None:
@@ -204,24 +216,7 @@ class Embeddings(nn.Module):
                 f"{table.num_embeddings - 1}; stay within"
             )
 
-    def _types(self, token_type_ids: Tensor | None, hidden: Tensor) -> Tensor | float:
-        if self.token_type is None:
-            if token_type_ids is not None:
-                raise InputError("token_type_ids was given but this model has type_vocab_size=0; leave it out")
-            return 0.0
-        if token_type_ids is None:
-            token_type_ids = torch.zeros(hidden.shape[:2], dtype=torch.long, device=hidden.device)
-        types = self.token_type(token_type_ids)
-        return types.sum(2) if token_type_ids.dim() == 3 else types
-
-    def _rows(self, input_ids: Tensor | None, hidden: Tensor, first: int) -> Tensor:
-        """Row of the position table for each token, `(1 or B, T)`."""
-        if self.padding is not None and input_ids is not None:
-            real = input_ids != self.padding
-            return (real.cumsum(1) * real) + (self.offset - 1)
-        return torch.arange(first + self.offset, first + self.offset + hidden.shape[1], device=hidden.device)[None]
-
-    def _again(self, rows: Tensor, border: Tensor) -> Tensor:
+    def _restarted(self, rows: Tensor, border: Tensor) -> Tensor:
         """Rows of the position table `(1 or B, T)`, which from each border `(B,)` on begin with that of a first token;
         padding that has a row of its own keeps it. `(B, T)`."""
         length = rows.shape[1]
@@ -240,7 +235,7 @@ def _positions(config: ModelFields, positions: int, *, decoder: bool) -> nn.Modu
         return AxialPositions(config)
     if config.position_embedding == "sinusoidal":
         return Sinusoids(config) if config.sinusoids == "paper" else EarlierSinusoids(config)
-    if config.position_embedding == "none" and not (decoder and stack_config(config.stack).decoder_table):
+    if config.position_embedding == "none" and not (decoder and stack_config(config.stack).decoder_table()):
         return None
     return nn.Embedding(positions + config.position_offset, config.embedding_width)
 

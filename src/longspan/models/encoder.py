@@ -6,12 +6,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
+from longspan.models.inputs import ModelInputs
 from longspan.models.network import EncoderNetwork, first_token
-from longspan.models.outputs import EncoderOutput, of_stack
-from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedModel
-from longspan.stacks import Aside
+from longspan.models.outputs import EncoderOutput
+from longspan.models.pretrained import CheckpointedBlock, LongspanPreTrainedModel, refuse_attentions, refuse_others
 
 
 class Encoder(EncoderNetwork):
@@ -35,17 +34,25 @@ class Encoder(EncoderNetwork):
         importance: Tensor | None = None,
     ) -> EncoderOutput | tuple[Tensor, ...]:
         """Encode a batch: `(B, T)` ids and masks → states `(B, T, E)`; arguments as in `LongspanModel.forward`."""
-        refuse_attentions(output_attentions, self.config.output_attentions)
-        keep = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        seen: list[Tensor] | None = [] if keep else None
-        summary: list[Tensor] | None = [] if self.stack.summarizes else None
-        inputs = (input_ids, attention_mask, global_attention_mask, token_type_ids, inputs_embeds, position_ids)
-        aside = Aside() if self.stack.reports else None
+        if output_attentions or self.config.output_attentions:
+            refuse_attentions(output_attentions, self.config.output_attentions)
+        inputs = ModelInputs(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            global_attention_mask=global_attention_mask,
+            token_type_ids=token_type_ids,
+            inputs_embeds=inputs_embeds,
+            position_ids=position_ids,
+            importance=importance,
+        )
+        keep = bool(self.config.output_hidden_states if output_hidden_states is None else output_hidden_states)
+        encoded = self.encode(inputs, output_hidden_states=keep)
         output: Any = EncoderOutput(
-            last_hidden_state=self.states(*inputs, seen, summary=summary, aside=aside, importance=importance),
-            hidden_states=None if seen is None else tuple(seen),
-            pooler_output=None if summary is None else summary[0],
-            **of_stack(aside, training=self.training),
+            last_hidden_state=encoded.states,
+            hidden_states=encoded.all_hidden_states,
+            pooler_output=encoded.summary,
+            ponder_times=encoded.aux.ponder_times,
+            stack_loss=encoded.aux.loss if self.training else None,
         )
         return output.to_tuple() if return_dict is False else output
 
@@ -110,21 +117,24 @@ class LongspanModel(LongspanPreTrainedModel):
         Raises:
             InputError: a mask of another shape than the input; an input longer than `max_position_embeddings`.
         """
-        refuse_others(others)
-        states = self.encoder(
-            input_ids,
-            attention_mask,
-            global_attention_mask,
-            token_type_ids,
-            inputs_embeds,
-            output_hidden_states,
-            output_attentions,
+        if others:
+            refuse_others(others)
+        encoded = self.encoder(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            global_attention_mask=global_attention_mask,
+            token_type_ids=token_type_ids,
+            inputs_embeds=inputs_embeds,
+            output_hidden_states=output_hidden_states,
+            output_attentions=output_attentions,
             position_ids=position_ids,
             importance=importance,
         )
-        summary = states.get("pooler_output")
-        pooled = summary if self.pooler is None else self.pooler(states.last_hidden_state, summary)
-        return self.finish(EncoderOutput(**{**states, "pooler_output": pooled}), return_dict)
+        pooled = encoded.get("pooler_output")
+        if self.pooler is not None:
+            pooled = self.pooler(encoded.last_hidden_state, pooled)
+        output: Any = EncoderOutput(**{**encoded, "pooler_output": pooled})
+        return output if (self.config.return_dict if return_dict is None else return_dict) else output.to_tuple()
 
 
 def encoder_of(model: LongspanPreTrainedModel) -> LongspanModel | None:

@@ -11,13 +11,13 @@ from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from longspan.errors import InputError
-from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.encoder import Encoder
 from longspan.models.generation import LongspanWriter
 from longspan.models.losses import IGNORED
 from longspan.models.outputs import TextFromSourceOutput
+from longspan.models.pretrained import refuse_attentions, refuse_others
 
 _SOURCE_INPUTS = ("encoder_outputs", "attention_mask", "global_attention_mask", "inputs_embeds", "importance")
 
@@ -137,15 +137,9 @@ class LongspanForConditionalGeneration(LongspanWriter):
             source=encoded[0],
             source_mask=attention_mask,
         )
-        return self.finish(self._scored(encoded, decoded, labels, num_items_in_batch), return_dict)
-
-    def _scored(
-        self, encoded: Any, decoded: Any, labels: Tensor | None, count: Tensor | int | None
-    ) -> TextFromSourceOutput:
-        """Logits of the decoder's states, and the loss."""
-        logits = self.lm_head(decoded.last_hidden_state) + self.final_logits_bias
-        return TextFromSourceOutput(
-            loss=self.language_loss(logits, labels, count, encoded, decoded),
+        logits: Any = self.lm_head(decoded.last_hidden_state) + self.final_logits_bias
+        output = TextFromSourceOutput(
+            loss=self.language_loss(logits, labels, num_items_in_batch, encoded, decoded),
             logits=logits,
             past_key_values=decoded.past_key_values,
             decoder_hidden_states=decoded.hidden_states,
@@ -154,6 +148,7 @@ class LongspanForConditionalGeneration(LongspanWriter):
             ponder_times=decoded.ponder_times,
             encoder_ponder_times=getattr(encoded, "ponder_times", None),
         )
+        return self.finish(output, return_dict)
 
     def _expand_inputs_for_generation(
         self,

@@ -142,7 +142,7 @@ class ModelFields:
     @property
     def states_width(self) -> int:
         """Width of the states that heads read."""
-        return self.hidden_size * stack_config(self.stack).streams
+        return self.hidden_size * stack_config(self.stack).returns().streams
 
     def head_options(self, kind: type[Spec]) -> Spec:
         """The options of a head of this kind: those of `head`, or the defaults where that is none or another one."""
@@ -272,10 +272,10 @@ def _check_axes(config: ModelFields) -> None:
     if shape is None or widths is None:
         return
     config.axial_shape, config.axial_widths = shape, widths  # pyright: ignore[reportAttributeAccessIssue]
-    found, needed = shape[0] * shape[1], config.max_position_embeddings + config.position_offset
-    if found < needed:
+    places, needed = shape[0] * shape[1], config.max_position_embeddings + config.position_offset
+    if places < needed:
         raise InputError(
-            f"axial_shape={show(shape)} has {found} places, but max_position_embeddings="
+            f"axial_shape={show(shape)} has {places} places, but max_position_embeddings="
             f"{config.max_position_embeddings} with position_offset={config.position_offset} needs {needed}; give "
             "numbers whose product is at least that"
         )

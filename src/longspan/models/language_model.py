@@ -1,23 +1,27 @@
-"""Text that goes on: a decoder without an encoder, with `generate()`."""
+"""Text that goes on: a decoder without an encoder, with `generate()`; and the same weights under other options, as a
+model is evaluated with a longer memory than it was trained with."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import Cache
 
+from longspan.attention.layers import plain_layers, spread
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveHead, tied_weights
-from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
 from longspan.models.decoder import Decoder
 from longspan.models.generation import LongspanWriter, shifted
 from longspan.models.losses import IGNORED
 from longspan.models.outputs import TextOutput, with_stack_loss
-from longspan.models.variants import with_options
+from longspan.models.pretrained import refuse_attentions, refuse_others
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 class DecoderOnly(LongspanWriter):
@@ -186,3 +190,49 @@ class LongspanForCausalLM(DecoderOnly):
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         nats = functional.cross_entropy(logits, words, reduction="none")
         return nats, logits.argmax(-1) == words, decoded.past_key_values
+
+
+def with_options(
+    model: Model, *, stack: Mapping[str, Any] | None = None, attention: Mapping[str, Any] | None = None
+) -> Model:
+    """A model that shares all weights with this one, whose stack and mechanisms have the given options changed.
+
+    Raises:
+        InputError: an option that the stack or the mechanisms have not, that means nothing to them, or that changes
+            the weights.
+    """
+    if not stack and not attention:
+        return model
+    config: Any = model.config
+    fields = config.to_dict()
+    fields["stack"] = {**config.stack, **(stack or {})}
+    specs = spread(plain_layers(config.attention, config.num_hidden_layers), config.num_hidden_layers)
+    fields["attention"] = [{**spec, **(attention or {})} for spec in specs]
+    changed = type(config).from_dict(fields)
+    _check_used(changed, attention or {})
+    with torch.device("meta"):
+        variant = type(model)(changed)
+    ours = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
+    wanted = {**dict(variant.named_parameters(remove_duplicate=False)), **dict(variant.named_buffers())}
+    for name, tensor in wanted.items():
+        if name not in ours or ours[name].shape != tensor.shape:
+            raise InputError(
+                f"these options change the weights ({name}), so the model cannot take them; leave them out"
+            )
+        parent, _, last = name.rpartition(".")
+        holder = variant.get_submodule(parent)
+        (holder._parameters if last in holder._parameters else holder._buffers)[last] = ours[name]
+    if hasattr(model, "generation_config"):
+        variant.generation_config = model.generation_config
+    return variant.train(model.training)
+
+
+def _check_used(config: Any, attention: Mapping[str, Any]) -> None:
+    """Refuse options that mean nothing to a layer beside those it has."""
+    for layer in range(config.num_hidden_layers):
+        own = config.layer_attention(layer)
+        for name in own.idle & {name for name, value in attention.items() if value is not None}:
+            raise InputError(
+                f"{name}={attention[name]} means nothing to attention {own.mechanism!r} as the model has it; leave "
+                "it out"
+            )

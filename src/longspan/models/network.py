@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from longspan.attention import Attention, AttentionConfig, Tokens
 from longspan.errors import InputError
 from longspan.models.embeddings import Embeddings
-from longspan.models.tokens import border_of, checked_importance, describe_tokens
-from longspan.stacks import Aside, Sizes, stack_config
-from longspan.stacks.block import Block, Kept
-from longspan.stacks.cross_attention import CrossAttention
+from longspan.models.inputs import ModelInputs, border_of, checked_importance, describe_tokens
+from longspan.stacks import Sizes, StackOutput, stack_config
+from longspan.stacks.block import Block, BlockState, CrossAttention
 
 if TYPE_CHECKING:
     from longspan.models.fields import ModelFields
@@ -92,13 +91,13 @@ class Network(nn.Module):
         block = partial(make_block, config, kind=self.block, decoder=decoder, causal=causal)
         stack, depth = stack_config(config.stack), config.num_hidden_layers
         if decoder:
-            stack, depth = stack.of_decoder, config.decoder_layers
-        self.layers = stack.build(block, depth, sizes_of(config, decoder=decoder, causal=causal))
-        self.stack = stack
+            stack, depth = stack.of_decoder(), config.decoder_layers
+        self.layers: Any = stack.build(block, depth, sizes_of(config, decoder=decoder, causal=causal))
+        self.stack, self.reads, self.returns = stack, stack.reads(), stack.returns()
         self.relative = _shared_positions(self.layers)
-        pre = config.normalization == "pre" and not stack.normalizes
+        pre = config.normalization == "pre" and not self.returns.normalized
         self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre else None
-        self.final_dropout = nn.Dropout(config.dropout) if stack.drops_output else None
+        self.final_dropout = nn.Dropout(config.dropout) if self.returns.dropout else None
 
     def run(
         self,
@@ -106,25 +105,28 @@ class Network(nn.Module):
         tokens: Tokens,
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
-        kept: Sequence[Kept] | None = None,
-        seen: list[Tensor] | None = None,
-        summary: list[Tensor] | None = None,
-        aside: Aside | None = None,
-    ) -> Tensor:
-        """From the embeddings `(B, T, E)` to the final states `(B, T, E)`; arguments as in `Sequential.forward`.
-
-        `summary` is for stacks that sum up: a list that is to receive a vector per row, `(B, E)`. `aside` is for those
-        that report, and receives what they hand on beside the states.
-        """
-        more: dict[str, Any] = {} if summary is None else {"summary": summary}
-        more |= {} if aside is None else {"aside": aside}
+        *,
+        block_states: Sequence[BlockState] | None = None,
+        output_hidden_states: bool = False,
+    ) -> StackOutput:
+        """From the embeddings `(B, T, E)` to the final states; arguments as in `Sequential.forward`."""
         tables = () if self.relative is None else self.relative()
-        hidden = self.layers(hidden, tokens, source, source_mask, *tables, kept=kept, seen=seen, **more)
-        for last in (self.final_norm, self.final_dropout):
-            hidden = hidden if last is None else last(hidden)
-        if seen:
-            seen[-1] = hidden
-        return hidden
+        output = self.layers(
+            hidden,
+            tokens,
+            source,
+            source_mask,
+            *tables,
+            block_states=block_states,
+            output_hidden_states=output_hidden_states,
+        )
+        if self.final_norm is None and self.final_dropout is None:
+            return output
+        states = output.states if self.final_norm is None else self.final_norm(output.states)
+        states = states if self.final_dropout is None else self.final_dropout(states)
+        if output.all_hidden_states is not None:
+            output = output._replace(all_hidden_states=(*output.all_hidden_states[:-1], states))
+        return output._replace(states=states)
 
 
 def _shared_positions(layers: nn.Module) -> nn.Module | None:
@@ -144,41 +146,33 @@ def _shared_positions(layers: nn.Module) -> nn.Module | None:
 class EncoderNetwork(Network):
     """The encoder: every token sees what its mechanism lets it see, before and after itself."""
 
-    def states(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        global_attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        seen: list[Tensor] | None = None,
-        first_position: int = 0,
-        summary: list[Tensor] | None = None,
-        aside: Aside | None = None,
-        importance: Tensor | None = None,
-    ) -> Tensor:
-        """The final states `(B, T, E)`; arguments as in `LongspanModel.forward`.
-
-        `first_position` is where the input begins in a longer document of which it is a piece; `seen` is a list that
-        is to receive the states before each layer and after the last, `summary` and `aside` are as in `run`.
-        """
-        stack, border = self.stack, None
-        if stack.parts:
-            border = border_of(self.config, input_ids, attention_mask, token_type_ids)
+    def encode(self, inputs: ModelInputs, *, output_hidden_states: bool = False) -> StackOutput:
+        """From ids or embeddings to the final states `(B, T, E)`; errors as in `LongspanModel.forward`."""
+        config, reads, position_ids = self.config, self.reads, inputs.position_ids
+        border = border_of(config, inputs) if reads.parts else None
         # Where the stack alone tells places, position_ids are for it.
-        rows = None if stack.adds_positions and self.embeddings.position is None else position_ids
-        again = border if stack.restarts else None
-        hidden = self.embeddings(input_ids, token_type_ids, inputs_embeds, first_position, rows, again)
-        tokens = describe_tokens(self.config, hidden, input_ids, attention_mask, global_attention_mask, border)
-        if importance is not None or stack.weighs:
-            tokens = replace(tokens, importance=checked_importance(stack, importance, hidden))
-        if stack.adds_positions and position_ids is not None:
+        for_stack = reads.adds_positions and self.embeddings.position is None
+        hidden = self.embeddings(
+            inputs.input_ids,
+            inputs.token_type_ids,
+            inputs.inputs_embeds,
+            inputs.first_position,
+            position_ids=None if for_stack else position_ids,
+            border=border if reads.restarts_positions else None,
+        )
+        tokens = Tokens(border=border)
+        has_masks = inputs.attention_mask is not None or inputs.global_attention_mask is not None
+        if has_masks or config.global_tokens != "none":
+            tokens = describe_tokens(config, inputs, hidden, border)
+        if inputs.importance is not None or reads.importance:
+            tokens = replace(tokens, importance=checked_importance(self.stack, inputs.importance, hidden))
+        if reads.adds_positions and position_ids is not None:
             tokens = replace(tokens, places=position_ids - self.embeddings.offset)
-        elif stack.adds_positions and first_position:
-            places = torch.arange(first_position, first_position + hidden.shape[1], device=hidden.device)
+        elif reads.adds_positions and inputs.first_position:
+            last = inputs.first_position + hidden.shape[1]
+            places = torch.arange(inputs.first_position, last, device=hidden.device)
             tokens = replace(tokens, places=places[None])
-        return self.run(hidden, tokens, seen=seen, summary=summary, aside=aside)
+        return self.run(hidden, tokens, output_hidden_states=output_hidden_states)
 
 
 def first_token(hidden: Tensor) -> Tensor:

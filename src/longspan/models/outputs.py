@@ -1,4 +1,4 @@
-"""What models return: transformers' outputs, and what a stack hands on beside the states."""
+"""What models return: transformers' outputs with what some stacks return beside the states, and the loss of these."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from transformers.modeling_outputs import (
 )
 
 from longspan.models.losses import IGNORED
-from longspan.stacks import Aside
 
 
 @dataclass
@@ -52,13 +51,6 @@ class TextFromSourceOutput(Seq2SeqLMOutput):
 
     ponder_times: Tensor | None = None
     encoder_ponder_times: Tensor | None = None
-
-
-def of_stack(aside: Aside | None, *, training: bool) -> dict[str, Any]:
-    """What a stack found, as fields of an output."""
-    if aside is None:
-        return {}
-    return {"ponder_times": aside.ponder_times, "stack_loss": aside.loss if training else None}
 
 
 def with_stack_loss(

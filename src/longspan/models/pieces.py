@@ -1,15 +1,83 @@
-"""Encode long documents in pieces that do not see each other, as models with a longest input must."""
+"""Documents that are encoded piece by piece, in three ways.
+
+`sums_by_sentence` gives the very states that one pass over the whole would give, in the memory of one piece: a token's
+state depends on the tokens within the reach of all layers together, so a piece is encoded with so many tokens on each
+side more. `in_pieces` cuts a document for models with a longest input, into pieces that do not see each other.
+`part_states` and `joint_states` read question and passage of a decomposed encoder, each by itself up to the upper
+layers, and both together from there on, with the passage's part computed long before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers.modeling_outputs import BaseModelOutput
 
+from longspan.attention import Tokens
 from longspan.errors import InputError
+from longspan.models.inputs import ModelInputs, bool_mask, describe_tokens
+from longspan.stacks import stack_config
+from longspan.stacks.decomposed import Part
+
+if TYPE_CHECKING:
+    from longspan.models.fields import ModelFields
+    from longspan.models.network import EncoderNetwork
+
+SEGMENT = 16_384
+
+
+def reach_of(config: ModelFields) -> tuple[int, int] | None:
+    """How many tokens to each side a final state can depend on, and the step by which pieces may start.
+
+    None where the reach is not bounded: global tokens, or a mechanism or stack that looks anywhere.
+    """
+    stack = stack_config(config.stack)
+    if stack.brings_attention or stack.reads().parts:
+        return None
+    if config.global_tokens != "none" or config.position_embedding != "sinusoidal":
+        return None
+    reach, step = 0, 1
+    for layer in range(config.num_hidden_layers):
+        own = config.layer_attention(layer).reach()
+        if own.left is None or own.right is None:
+            return None
+        reach += max(own.left, own.right)
+        step = math.lcm(step, own.period)
+    return reach, step
+
+
+@torch.inference_mode()
+def sums_by_sentence(
+    encoder: EncoderNetwork,
+    input_ids: Tensor,
+    sentence_ids: Tensor,
+    weighted: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Sum of the final states of each sentence's tokens: `(T,)` ids and rising sentence indices → `(N, E)`.
+
+    `weighted`, where given, is what the states `(T, E)` go through before they are summed, each by itself.
+    """
+    config = encoder.config
+    sentences = int(sentence_ids[-1]) + 1 if len(sentence_ids) else 0
+    sums = torch.zeros(sentences, config.states_width, device=input_ids.device)
+    bounded = reach_of(config)
+    length = len(input_ids)
+    reach, step = bounded or (length, 1)
+    # Pieces shorter than their margins would be mostly margin.
+    segment = max(SEGMENT, 4 * reach) if bounded else max(length, 1)
+    segment -= segment % step
+    for start in range(0, length, segment):
+        stop = min(start + segment, length)
+        first = max(0, start - reach) // step * step
+        piece = input_ids[first : stop + reach]
+        inputs = ModelInputs(input_ids=piece[None], first_position=first)
+        states = encoder.encode(inputs).states[0, start - first : stop - first]
+        states = states if weighted is None else weighted(states)
+        sums.index_add_(0, sentence_ids[start:stop], states.to(sums.dtype))
+    return sums
 
 
 def in_pieces(model: Any, inputs: dict[str, Any], sentence_ids: Tensor | None, limit: int) -> Any:
@@ -22,6 +90,8 @@ def in_pieces(model: Any, inputs: dict[str, Any], sentence_ids: Tensor | None, l
         limit: longest piece. A sentence that is longer is cut.
     """
     asked = [name for name in ("output_hidden_states", "position_ids") if inputs.get(name) is not None]
+    from transformers.modeling_outputs import BaseModelOutput  # late: what else stands here runs without transformers
+
     if asked and inputs[asked[0]] is not False:
         raise InputError(
             f"{asked[0]} is set, but a document of more than {limit} tokens is read in pieces; leave it out"
@@ -43,12 +113,12 @@ def in_pieces(model: Any, inputs: dict[str, Any], sentence_ids: Tensor | None, l
             pieces[name][index, : end - start] = value[row, start:end]
     if not bounds:
         return model(**inputs, return_dict=True)
-    found = model(**pieces, **others, return_dict=True).last_hidden_state
+    states = model(**pieces, **others, return_dict=True).last_hidden_state
     # Index, in the flat pieces, of each token; a last row of zeros for padding.
     places = torch.full((rows, length), len(bounds) * widest, device=given.device)
     for index, (row, start, end) in enumerate(bounds):
         places[row, start:end] = torch.arange(index * widest, index * widest + end - start, device=given.device)
-    flat = torch.cat([found.flatten(0, 1), found.new_zeros(1, found.shape[-1])])
+    flat = torch.cat([states.flatten(0, 1), states.new_zeros(1, states.shape[-1])])
     hidden: Any = flat[places]
     return BaseModelOutput(last_hidden_state=hidden)
 
@@ -62,7 +132,7 @@ def cut(sentences: Sequence[int], room: int, lengths: Sequence[int] | None = Non
         lengths: tokens of each word; `None` where these are tokens.
     """
     sizes = [1] * len(sentences) if lengths is None else lengths
-    found: list[tuple[int, int]] = []
+    bounds: list[tuple[int, int]] = []
     start = 0
     while start < len(sizes):
         end, taken = start + 1, sizes[start]
@@ -72,12 +142,60 @@ def cut(sentences: Sequence[int], room: int, lengths: Sequence[int] | None = Non
         if end < len(sizes):
             borders = (place for place in range(end, start, -1) if sentences[place] != sentences[place - 1])
             end = next(borders, end)
-        found.append((start, end))
+        bounds.append((start, end))
         start = end
-    return found
+    return bounds
 
 
 def _end(mask: Tensor) -> Tensor:
     """How many tokens there are up to the last real one."""
     places = torch.arange(1, len(mask) + 1, device=mask.device)
     return (places * mask.bool()).max()
+
+
+def part_states(
+    encoder: EncoderNetwork,
+    input_ids: Tensor,
+    attention_mask: Tensor | None = None,
+    token_type_ids: Tensor | None = None,
+    *,
+    question: bool = False,
+) -> Part:
+    """One part of B rows before the upper layers, each filled up on the right: ids and masks `(B, W)`. A question has
+    the model's default global tokens, a passage none."""
+    hidden = encoder.embeddings(input_ids, token_type_ids)
+    if question:
+        inputs = ModelInputs(input_ids=input_ids, attention_mask=attention_mask)
+        tokens = describe_tokens(encoder.config, inputs, hidden)
+    else:
+        tokens = Tokens(mask=bool_mask("attention_mask", attention_mask, hidden))
+    lower = range(encoder.layers.lower)
+    return Part(encoder.layers(hidden, tokens, None, None, *_tables(encoder), layers=lower).states, tokens)
+
+
+def joint_states(encoder: EncoderNetwork, question: Part, passages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """One question with B passages.
+
+    Args:
+        encoder: whose upper layers read both.
+        question: of one row, without padding.
+        passages: `(B, W, E)` states before the upper layers.
+        mask: `(B, W)` bool, True where a token is real.
+
+    Returns:
+        The final states `(B, Q + W, E)` and their mask.
+    """
+    count, width = len(passages), question.hidden.shape[1]
+    hidden = torch.cat([question.hidden.expand(count, -1, -1), passages], 1)
+    whole = torch.cat([mask.new_ones(count, width), mask], 1)
+    flags = question.tokens.global_mask(width)
+    if flags is not None:
+        flags = torch.cat([flags.expand(count, -1), torch.zeros_like(mask)], 1)
+    tokens = Tokens(mask=whole, is_global=flags).with_slots()
+    upper = range(encoder.layers.lower, len(encoder.layers))
+    hidden = encoder.layers(hidden, tokens, None, None, *_tables(encoder), layers=upper).states
+    return (hidden if encoder.final_norm is None else encoder.final_norm(hidden)), whole
+
+
+def _tables(encoder: EncoderNetwork) -> tuple[Tensor, ...]:
+    return () if encoder.relative is None else encoder.relative()

@@ -19,13 +19,13 @@ from transformers import Cache
 
 from longspan.attention import MECHANISMS
 from longspan.errors import InputError
-from longspan.models.arguments import refuse_attentions, refuse_others
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import the_given
+from longspan.models.inputs import bool_mask
 from longspan.models.language_model import DecoderOnly
 from longspan.models.losses import IGNORED
 from longspan.models.outputs import TextOutput
-from longspan.models.tokens import bool_mask
+from longspan.models.pretrained import refuse_attentions, refuse_others
 from longspan.patterns import Prefix
 from longspan.stacks import stack_config
 

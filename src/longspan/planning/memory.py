@@ -18,7 +18,7 @@ from longspan.errors import InputError
 from longspan.planning.source import Planned
 from longspan.settings import Count, check
 from longspan.stacks import stack_config
-from longspan.stacks.base import Besides
+from longspan.stacks.base import StackCost
 
 Precision = Literal["float32", "bfloat16"]
 CONSTANT = 4 << 20
@@ -128,19 +128,19 @@ def memory_of(planned: Planned, choice: Choice, weights: Weights | None = None) 
     )
 
 
-def besides_of(config: Any, tokens: int) -> Besides:
+def stack_cost(config: Any, tokens: int) -> StackCost:
     """What the stack of a model needs besides its blocks, for a text of T tokens.
 
     Raises:
         InputError: a stack whose memory is not counted block by block.
     """
-    needs = stack_config(config.stack).besides(layers=config.num_hidden_layers, tokens=tokens, width=config.hidden_size)
-    if needs is None:
+    cost = stack_config(config.stack).costs(layers=config.num_hidden_layers, tokens=tokens, width=config.hidden_size)
+    if cost is None:
         raise InputError(
             f"stack {config.stack['stack']!r} is not counted block by block, so there is no plan for it; measure a "
             "step with `longspan compare`, or plan the model with the stack 'sequential'"
         )
-    return needs
+    return cost
 
 
 class _Layers:
@@ -153,7 +153,7 @@ class _Layers:
         self.tokens = choice.batch * choice.tokens
         self.width = config.hidden_size
         self.specs = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
-        self.besides = besides_of(config, choice.tokens)
+        self.stack_cost = stack_cost(config, choice.tokens)
 
     def attention(self, spec: Any, length: int) -> int:
         """Of one layer of a mechanism over a text of so many tokens."""
@@ -169,10 +169,10 @@ class _Layers:
 
     def blocks(self) -> list[int]:
         """Saved of each block of the model, and of those of its stack."""
-        besides, sizes = self.besides, [self.block(spec, self.choice.tokens) for spec in self.specs]
-        for reader in range(len(sizes) - besides.readers, len(sizes)):
-            sizes[reader] += self.choice.batch * (self.number * besides.saved + 4 * besides.states)
-        return sizes + [self.block(*each) for each in besides.layers]
+        cost, sizes = self.stack_cost, [self.block(spec, self.choice.tokens) for spec in self.specs]
+        for reader in range(len(sizes) - cost.readers, len(sizes)):
+            sizes[reader] += self.choice.batch * (self.number * cost.saved_activations + 4 * cost.states)
+        return sizes + [self.block(*each) for each in cost.layers]
 
     def activations(self) -> int:
         """Of all blocks, the inputs of the norms before and behind them, and the decoder; with checkpointing, the input
@@ -180,7 +180,7 @@ class _Layers:
         states, blocks = 4 * self.tokens * self.width, self.blocks()
         whole = sum(blocks)
         if self.choice.checkpointing:
-            others = sum(4 * self.choice.batch * length * self.width for _, length in self.besides.layers)
+            others = sum(4 * self.choice.batch * length * self.width for _, length in self.stack_cost.layers)
             whole = len(self.specs) * states + others + max(blocks, default=0)
         ends = (self.config.embedding_norm + (self.config.normalization == "pre")) * states
         return whole + ends + self.decoder()
@@ -209,12 +209,12 @@ class _Layers:
         at which the blocks that read what it makes have saved nothing."""
         feed_forward = self.tokens * self.number * 2 * self.config.intermediate_size
         blocks = self.blocks()
-        absent = blocks[len(self.specs) - self.besides.readers :]
+        absent = blocks[len(self.specs) - self.stack_cost.readers :]
         return max(feed_forward, self.moment() - (max(blocks, default=0) if self.choice.checkpointing else sum(absent)))
 
     def moment(self) -> int:
         """What the stack holds for a moment."""
-        return self.number * self.choice.batch * self.besides.working
+        return self.number * self.choice.batch * self.stack_cost.working
 
 
 def outputs_of(config: Any, choice: Choice) -> int:

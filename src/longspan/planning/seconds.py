@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from longspan.attention import Tokens
-from longspan.planning.memory import Choice, Weights, besides_of, outputs_of
+from longspan.planning.memory import Choice, Weights, outputs_of, stack_cost
 from longspan.planning.source import Planned
 from longspan.stacks.block import Block
 
@@ -44,9 +44,9 @@ class Stopwatch:
             InputError: as `longspan.planning.memory.besides_of`.
         """
         config, total, work = planned.config, 0.0, 0.0
-        besides = besides_of(config, choice.tokens)
+        cost = stack_cost(config, choice.tokens)
         specs = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
-        for spec, length in [*((spec, choice.tokens) for spec in specs), *besides.layers]:
+        for spec, length in [*((spec, choice.tokens) for spec in specs), *cost.layers]:
             each = choice.batch * block_work(config, spec, length)
             one = replace(choice, tokens=max(length, 1))
             total += each * self.rate(config, spec, one, train=choice.train)
@@ -54,7 +54,7 @@ class Stopwatch:
                 total += each * self.rate(config, spec, one, train=False)
             work += each
         rate = total / max(work, 1.0)
-        total += rate * (work_beside_blocks(config, choice) + choice.batch * besides.readers * besides.multiply_adds)
+        total += rate * (work_beside_blocks(config, choice) + choice.batch * cost.readers * cost.multiply_adds)
         return total + (weights.total * self.per_weight() if choice.train else 0.0)
 
     def rate(self, config: Any, spec: Any, choice: Choice, *, train: bool) -> float:

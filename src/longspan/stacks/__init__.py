@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from longspan.settings import from_spec
-from longspan.stacks.base import Aside, Sizes, StackConfig
+from longspan.stacks.base import AuxOutput, Sizes, StackConfig, StackOutput, StackReads, StackReturns
 from longspan.stacks.decomposed import DecomposedConfig
 from longspan.stacks.recurrent import RecurrentConfig
 from longspan.stacks.reversible import ReversibleConfig
@@ -20,13 +20,16 @@ from longspan.stacks.universal import UniversalConfig
 
 __all__ = [
     "STACKS",
-    "Aside",
+    "AuxOutput",
     "DecomposedConfig",
     "RecurrentConfig",
     "ReversibleConfig",
     "SequentialConfig",
     "Sizes",
     "StackConfig",
+    "StackOutput",
+    "StackReads",
+    "StackReturns",
     "StarConfig",
     "TopDownConfig",
     "UniversalConfig",

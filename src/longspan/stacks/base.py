@@ -1,14 +1,13 @@
-"""What every stack is: a configuration that puts blocks together."""
+"""What every stack says of itself, and what it returns: a configuration that puts blocks together, and its output."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState
 from longspan.attention.config import AttentionConfig
 from longspan.settings import check
 from longspan.stacks.block import Block
@@ -33,9 +32,8 @@ class Sizes:
     causal: bool = False
 
 
-@dataclass(kw_only=True)
-class Aside:
-    """What a stack hands to its model beside the states.
+class AuxOutput(NamedTuple):
+    """What some stacks return beside the states.
 
     Attributes:
         loss: a scalar that joins the loss of a model in training; every model adds it, whatever it is.
@@ -46,14 +44,70 @@ class Aside:
     ponder_times: Tensor | None = None
 
 
+class StackOutput(NamedTuple):
+    """What the layers of a stack make of a batch.
+
+    Attributes:
+        states: `(B, T, E)` after the last block, or `(B, T, 2E)` of a stack with two `streams`.
+        all_hidden_states: those before each block and after the last; `None` where nobody asked for them.
+        summary: `(B, E)`, one vector for each row, of stacks that return a `summary`.
+        aux: of stacks that return `aux`; empty otherwise.
+    """
+
+    states: Tensor
+    all_hidden_states: tuple[Tensor, ...] | None = None
+    summary: Tensor | None = None
+    aux: AuxOutput = AuxOutput()
+
+
 @dataclass(frozen=True, kw_only=True)
-class Besides:
+class StackReads:
+    """What a stack asks of the tokens of a model, besides their states and mask.
+
+    Attributes:
+        adds_positions: it tells tokens their places itself, by `Tokens.places` or else counting the real ones.
+        parts: it has to know where the second part of each row begins, by `Tokens.border`.
+        restarts_positions: the positions of the second part are counted from 0 again.
+        importance: how important each token is, by `Tokens.importance`.
+        unbounded: a text goes on for ever, so that only a table of positions bounds its length.
+    """
+
+    adds_positions: bool = False
+    parts: bool = False
+    restarts_positions: bool = False
+    importance: bool = False
+    unbounded: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackReturns:
+    """What a stack returns.
+
+    Attributes:
+        streams: how many times as wide as the model its states are.
+        normalized: no LayerNorm is needed behind it, which a pre-normalised model has otherwise.
+        dropout: training drops elements of its states too, with the model's `dropout`, as of each branch.
+        summary: `StackOutput.summary`, one vector for each row.
+        aux: `StackOutput.aux`.
+        keeps_memory: what its layers keep of one segment of a text goes on to the next, in training too.
+    """
+
+    streams: int = 1
+    normalized: bool = False
+    dropout: bool = False
+    summary: bool = False
+    aux: bool = False
+    keeps_memory: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackCost:
     """What a stack needs besides the blocks of its model, for one text.
 
     Attributes:
         layers: blocks of its own: the mechanism of each, and how many tokens it reads.
         readers: how many of the model's blocks, the last ones, read more than their own sequence.
-        saved: numbers that each of these saves for the backward pass, for that.
+        saved_activations: numbers that each of these keeps for the backward pass, for that.
         states: those besides that mixed precision keeps in float32.
         multiply_adds: that each of these does for that.
         working: numbers that are there for a moment.
@@ -61,7 +115,7 @@ class Besides:
 
     layers: tuple[tuple[AttentionConfig, int], ...] = ()
     readers: int = 0
-    saved: int = 0
+    saved_activations: int = 0
     states: int = 0
     multiply_adds: int = 0
     working: int = 0
@@ -69,7 +123,10 @@ class Besides:
 
 @dataclass(frozen=True, kw_only=True)
 class StackConfig:
-    """Base of every stack's configuration: frozen, keyword-only, every field with a default."""
+    """Base of every stack's configuration: frozen, keyword-only, every field with a default.
+
+    A new stack says its key, its fields and `build`. Everything else has a default and is said where that is not right.
+    """
 
     stack: ClassVar[str]
     """The key under which `STACKS` lists it."""
@@ -77,19 +134,12 @@ class StackConfig:
     """Whether it serves models that write, whose tokens see only those before them."""
     bidirectional: ClassVar[bool] = True
     """Whether it serves models that read, whose tokens see those before and after them."""
-    endless: ClassVar[bool] = False
-    """Whether a text goes on in it for ever, so that only a table of positions bounds its length."""
-    summarizes: ClassVar[bool] = False
-    """Whether it sums every row up in one vector, and takes a list `summary` that is to receive these."""
-
     plain_blocks: ClassVar[bool] = False
     """Whether its blocks are those of a plain stack, so that it can start from the weights of one; what it has besides
     starts anew."""
-
     unused: ClassVar[Mapping[str, str]] = {}
     """Fields of a model that mean nothing in this stack, and are refused, each with the reason: how the clause goes on
-    behind the stack's name."""
-
+    behind the stack's name. With `attention` among them the stack brings its own."""
     earlier_defaults: ClassVar[Mapping[str, Any]] = {}
     """As in `AttentionConfig`: what options left out of a folder stood for up to version 0.2."""
 
@@ -97,115 +147,52 @@ class StackConfig:
         """Refuse what is not of its field's type, or outside its limits."""
         check(self)
 
-    def besides(self, *, layers: int, tokens: int, width: int) -> Besides | None:
-        """What so many layers over a text of T tokens need besides a block each; `None` where memory cannot be counted
-        block by block, since training does not keep what each computes until it comes back to it."""
-        return None
-
-    @property
-    def carries(self) -> bool:
-        """Whether what its layers keep of one segment of a text goes on to the next, in training too."""
-        return False
-
-    @property
-    def brings_attention(self) -> bool:
-        """Whether it has attention of its own, so that the mechanisms of the model say nothing."""
-        return "attention" in self.unused
-
-    @property
-    def normalizes(self) -> bool:
-        """Whether its output needs no LayerNorm behind it, which a pre-normalised model has otherwise."""
-        return False
-
-    @property
-    def drops_output(self) -> bool:
-        """Whether training drops elements of its output too, with the model's `dropout`, as of each branch."""
-        return False
-
-    @property
-    def reports(self) -> bool:
-        """Whether it takes an `aside`, an `Aside` that is to receive more than states."""
-        return False
-
-    @property
-    def adds_positions(self) -> bool:
-        """Whether it tells tokens their places itself, by `Tokens.places` or else counting the real ones."""
-        return False
-
-    @property
-    def decoder_table(self) -> bool:
-        """Whether a decoder beside an encoder learns a table of positions where `position_embedding` is "none"."""
-        return not self.of_decoder.adds_positions
-
-    @property
-    def parts(self) -> bool:
-        """Whether it has to know where the second part of each row begins, by `Tokens.border`."""
-        return False
-
-    @property
-    def restarts(self) -> bool:
-        """Whether the second part's positions are counted from 0 again."""
-        return False
-
-    def first_joint(self, layers: int) -> int:
-        """The first of so many layers that reads whole rows."""
-        return 0
-
-    @property
-    def weighs(self) -> bool:
-        """Whether it asks how important each token is, by `Tokens.importance`."""
-        return False
-
-    @property
-    def of_decoder(self) -> StackConfig:
-        """The stack of a decoder beside an encoder that has this one."""
-        return self
-
-    @property
-    def streams(self) -> int:
-        """How many times as wide as the model its output is."""
-        return 1
-
-    def lengthened(self, tokens: int) -> StackConfig:
-        """The same for texts of up to so many tokens, where it has tables that are too short for them."""
-        return self
-
-    def check_model(self, config: Any) -> None:
-        """Raise `InputError` for fields of a model that do not go with this stack."""
-
-    def build(self, block: Callable[..., Block], layers: int, sizes: Sizes) -> Layers:
-        """Make the module, called as `Sequential` is, of `layers` blocks that `block(layer)` makes.
+    def build(self, block: Callable[..., Block], layers: int, sizes: Sizes) -> nn.Module:
+        """Make the module, a `longspan.stacks.sequential.Layers` called as `Sequential` is, of `layers` blocks that
+        `block(layer)` makes.
 
         `block` takes options by name, too: a `mechanism` instead of the layer's own, and what reads a source, as
         `cross_attention` and `norm_before_sum` of `Block`.
         """
         raise NotImplementedError
 
+    def check_model(self, config: Any) -> None:
+        """Raise `InputError` for fields of a model that do not go with this stack."""
+
+    def reads(self) -> StackReads:
+        """What it asks of the tokens."""
+        return StackReads()
+
+    def returns(self) -> StackReturns:
+        """What it returns, beside states `(B, T, E)`."""
+        return StackReturns()
+
+    def costs(self, *, layers: int, tokens: int, width: int) -> StackCost | None:
+        """What so many layers over a text of T tokens need besides a block each; `None` where memory cannot be counted
+        block by block, since training does not keep what each computes until it comes back to it."""
+        return None
+
+    def first_joint(self, layers: int) -> int:
+        """The first of so many layers that reads whole rows."""
+        return 0
+
+    def of_decoder(self) -> StackConfig:
+        """The stack of a decoder beside an encoder that has this one."""
+        return self
+
+    def decoder_table(self) -> bool:
+        """Whether a decoder beside an encoder learns a table of positions where `position_embedding` is "none"."""
+        return not self.of_decoder().reads().adds_positions
+
+    def lengthened(self, tokens: int) -> StackConfig:
+        """The same for texts of up to so many tokens, where it has tables that are too short for them."""
+        return self
+
+    @property
+    def brings_attention(self) -> bool:
+        """Whether it has attention of its own, so that the mechanisms of the model say nothing."""
+        return "attention" in self.unused
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the stack's name first; `stack_config` reverses it."""
         return {"stack": self.stack, **asdict(self)}
-
-
-class Layers(nn.ModuleList):
-    """A list of layers and what each keeps between steps. There may be parts beside them that are none: these neither
-    count nor come up among them."""
-
-    def __len__(self) -> int:
-        return sum(name.isdigit() for name in self._modules)
-
-    def __iter__(self) -> Iterator[nn.Module]:
-        return iter([self[layer] for layer in range(len(self))])
-
-    @property
-    def applied(self) -> list[Any]:
-        """The blocks in the order in which they run, each as often as it does: a decoder keeps a state for each."""
-        return list(self)
-
-    @property
-    def keeps_state(self) -> bool:
-        """Whether every block of a causal stack has a state that the next step continues."""
-        return all(block.attention.keeps_state for block in self.applied)
-
-    def new_state(self, step: int) -> LayerState:
-        """What a causal stack keeps between steps for one of the `applied`, of its own sequence, still empty."""
-        return self.applied[step].attention.new_state()

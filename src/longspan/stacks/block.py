@@ -5,9 +5,8 @@ The same block serves encoders and decoders; it takes plain numbers, so that sta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -18,7 +17,9 @@ from longspan.attention import Attention, Tokens
 from longspan.attention.base import LayerState
 from longspan.attention.parts.tokens import in_order
 from longspan.errors import InputError
+from longspan.ops import attend
 from longspan.ops.attend.reference import full_precision
+from longspan.patterns import Full
 from longspan.settings import show
 
 PLAIN_ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
@@ -64,17 +65,59 @@ class FeedForward(nn.Module):
         return self.down(self.dropout(self.activation(wide)))
 
 
-class Branch(NamedTuple):
-    """A residual branch of a block: what it does to its normalised input, and where its weights are."""
+class CrossAttention(nn.Module):
+    """Every output token sees every real source token (Vaswani et al. 2017, section 3.2.3)."""
 
-    sublayer: Callable[[Tensor], Tensor]
-    norm: nn.Module
-    module: nn.Module
-    before_sum: bool = False
-    """Whether the norm is of what the branch gives, before that is added, wherever other branches have theirs."""
+    def __init__(self, *, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.output = nn.Linear(width, width)
+
+    def forward(
+        self, hidden: Tensor, source: Tensor, source_mask: Tensor | None = None, state: LayerState | None = None
+    ) -> Tensor:
+        """`(B·beams, T, E)` over `(B, S, E)` → `(B·beams, T, E)`.
+
+        Consecutive decoder rows share a document; their queries are laid side by side on the query axis, so that the
+        source is neither copied nor read once per beam.
+
+        Args:
+            hidden: `(B·beams, T, E)`.
+            source: `(B, S, E)` encoder states; not read once the state holds their keys and values.
+            source_mask: `(B, S)` bool, or `None` when every token is real.
+            state: keeps the source's keys and values.
+        """
+        key, value = self._source(source, state)
+        rows, tokens, _ = hidden.shape
+        beams = rows // max(key.shape[0], 1)
+        query = self._split(self.query(hidden))
+        folded = query.unflatten(0, (key.shape[0], beams)).transpose(1, 2).flatten(2, 3) if beams != 1 else query
+        dropout = self.dropout if self.training else 0.0
+        context = attend(folded, key, value, pattern=Full(), key_mask=source_mask, dropout_prob=dropout)
+        if beams != 1:
+            context = context.unflatten(2, (beams, tokens)).transpose(1, 2).flatten(0, 1)
+        return self.output(context.transpose(1, 2).flatten(2))
+
+    def _source(self, source: Tensor, state: LayerState | None) -> tuple[Tensor, Tensor]:
+        """The source's `(B, H, S, D)` keys and values, computed once per generation."""
+        if state is not None and state.is_initialized:
+            assert state.keys is not None
+            assert state.values is not None
+            return state.keys, state.values
+        key, value = self._split(self.key(source)), self._split(self.value(source))
+        # Contiguous, since every later step reads them.
+        return (key, value) if state is None else state.update(key.contiguous(), value.contiguous())
+
+    def _split(self, hidden: Tensor) -> Tensor:
+        """`(B, T, E)` → `(B, H, T, D)`."""
+        return hidden.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
-class Kept(NamedTuple):
+class BlockState(NamedTuple):
     """What one layer keeps between steps: of its own sequence, and of the source where there is one."""
 
     own: LayerState
@@ -135,103 +178,63 @@ class Block(nn.Module):
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
         *tables: Tensor,
-        past_key_values: Kept | None = None,
+        past_key_values: BlockState | None = None,
         memory: Tensor | None = None,
+        places: Tensor | None = None,
     ) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`, continuing the sequence that `past_key_values` holds, or else that of earlier
-        inputs of the block, `memory` `(B, M, E)`, which `tokens` then cover too.
+        """`(B, T, E)` → `(B, T, E)`: each branch is `x + f(norm(x))` when pre-normalised, else `norm(x + f(x))`.
 
-        The source `(B', S, E)`, its mask `(B', S)` and the tables that layers share are arguments of their
-        own, since reentrant checkpointing follows gradients through tensors that it is given, and through nothing that
-        holds tensors. transformers' checkpointed layers know a state by the name `past_key_values` and leave it out.
+        Args:
+            hidden: `(B, T, E)`.
+            tokens: what is known of them, and of those that a state or the memory holds.
+            source: `(B', S, E)`, read by `cross_attention`; this, its mask and the tables are arguments of their own,
+                since reentrant checkpointing follows gradients through tensors that it is given, and through nothing
+                that holds tensors.
+            source_mask: `(B', S)` bool.
+            *tables: those that layers share.
+            past_key_values: the state of the sequence that is continued. transformers' checkpointed layers know a state
+                by this name and leave it out.
+            memory: `(B, M, E)`, earlier inputs of the block, behind which the tokens stand.
+            places: `(B, Q)`, the only places at which the output is wanted, `(B, Q, E)`; these see all that they would
+                see otherwise. What attention can leave out then, its `forward_at` says.
         """
-        given = (tokens, source, source_mask, *tables)
-        for branch in self.branches(*given, past_key_values=past_key_values, memory=memory):
-            hidden = self._branch(hidden, branch)
-        return clamp_half(hidden)
-
-    def forward_at(
-        self,
-        places: Tensor,
-        hidden: Tensor,
-        tokens: Tokens,
-        source: Tensor | None = None,
-        source_mask: Tensor | None = None,
-        *tables: Tensor,
-        past_key_values: Kept | None = None,
-    ) -> Tensor:
-        """What `forward` gives at some places `(B, Q)` alone, `(B, Q, E)`; these see all that they would see there.
-
-        Everything but attention goes place by place; what attention can leave out, its `forward_at` says.
-        """
-        own = None if past_key_values is None else past_key_values.own
-        _, *others = self.branches(tokens, source, source_mask, *tables, past_key_values=past_key_values)
+        own_state, source_state = past_key_values or (None, None)
         if tables:
             tokens = replace(tokens, relative=tables)
-        seen = self.attention_norm(hidden) if self.pre else hidden
-        chosen = in_order(hidden, places)
-        attended = self._precisely(seen, lambda x: self.attention.forward_at(places, x, tokens, own))
-        chosen = chosen + self.dropout(attended)
-        if not self.pre:
-            chosen = self.attention_norm(chosen)
-        for branch in others if places.shape[1] else ():
-            chosen = self._branch(chosen, branch)
-        return clamp_half(chosen)
+        if memory is not None and self.pre:
+            memory = self.attention_norm(memory)
+        read = self.attention_norm(hidden) if self.pre else hidden
+        with full_precision(read) if self.float32_attention else nullcontext():
+            read = read.float() if self.float32_attention else read
+            if memory is not None:
+                attended = self.attention.forward_with_memory(memory.to(read.dtype), read, tokens)
+            elif places is not None:
+                attended = self.attention.forward_at(places, read, tokens, own_state)
+            else:
+                attended = self.attention(read, tokens, own_state)
+        hidden = in_order(hidden, places) + self.dropout(attended)
+        del read, attended, memory  # not to be there while the feed-forward layer is wide
+        hidden = hidden if self.pre else self.attention_norm(hidden)
+        if places is not None and places.shape[1] == 0:
+            return hidden
 
-    def branches(
-        self,
-        tokens: Tokens,
-        source: Tensor | None = None,
-        source_mask: Tensor | None = None,
-        *tables: Tensor,
-        past_key_values: Kept | None = None,
-        memory: Tensor | None = None,
-    ) -> list[Branch]:
-        """What `forward` applies one after the other, for stacks that put it together otherwise."""
-        own, kept = past_key_values or (None, None)
-        if tables:
-            tokens = replace(tokens, relative=tables)
-        found = [Branch(self._attend(tokens, own, memory), self.attention_norm, self.attention)]
-        cross = self.cross_attention
-        if cross is not None and source is not None:
-            read = partial(_read, cross, source, source_mask, kept)
-            found.append(Branch(read, self.cross_attention_norm, cross, self.norm_before_sum))
-        return [*found, Branch(self.feed_forward, self.feed_forward_norm, self.feed_forward)]
+        if self.cross_attention is not None and source is not None:
+            cross, norm, given = self.cross_attention, self.cross_attention_norm, (source, source_mask, source_state)
+            if self.norm_before_sum:
+                hidden = hidden + self.dropout(norm(cross(hidden, *given)))
+            elif self.pre:
+                hidden = hidden + self.dropout(cross(norm(hidden), *given))
+            else:
+                hidden = norm(hidden + self.dropout(cross(hidden, *given)))
 
-    def _attend(self, tokens: Tokens, own: LayerState | None, memory: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """Attention behind what a state or else a memory holds."""
-        if memory is None:
-            return lambda x: self._precisely(x, lambda x: self.attention(x, tokens, own))
-        past = self.attention_norm(memory) if self.pre else memory
-        return lambda x: self._precisely(x, lambda x: self.attention.forward_with_memory(past.to(x.dtype), x, tokens))
-
-    def _precisely(self, hidden: Tensor, attend: Callable[[Tensor], Tensor]) -> Tensor:
-        """Attention to its input, in float32 where mixed precision is to leave it in that."""
-        if not self.float32_attention:
-            return attend(hidden)
-        with full_precision(hidden):
-            return attend(hidden.float())
-
-    def _branch(self, hidden: Tensor, branch: Branch) -> Tensor:
-        """`x + f(norm(x))` when pre-normalised, else `norm(x + f(x))`, with dropout on the branch; or else, where the
-        branch says so, `x + norm(f(x))`."""
-        if branch.before_sum:
-            return hidden + self.dropout(branch.norm(branch.sublayer(hidden)))
         if self.pre:
-            return hidden + self.dropout(branch.sublayer(branch.norm(hidden)))
-        return branch.norm(hidden + self.dropout(branch.sublayer(hidden)))
-
-
-def _read(
-    cross: nn.Module, source: Tensor, source_mask: Tensor | None, kept: LayerState | None, hidden: Tensor
-) -> Tensor:
-    """What a block reads in its source."""
-    return cross(hidden, source, source_mask, kept)
+            hidden = hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden)))
+        else:
+            hidden = self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
+        return clamp_half(hidden) if hidden.dtype == torch.float16 else hidden
 
 
 def clamp_half(hidden: Tensor) -> Tensor:
-    """Keep float16 states finite: large BART checkpoints overflow there; other types pass unchanged."""
-    if hidden.dtype != torch.float16:
-        return hidden
+    """Keep float16 states finite: large BART checkpoints overflow there."""
     limit = torch.finfo(torch.float16).max - 1000
     return hidden.clamp(-limit, limit)

@@ -17,8 +17,8 @@ from torch.nn import functional
 from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.settings import Whole
-from longspan.stacks.base import Sizes, StackConfig
-from longspan.stacks.block import Block, Kept
+from longspan.stacks.base import Sizes, StackConfig, StackOutput, StackReads
+from longspan.stacks.block import Block, BlockState
 from longspan.stacks.sequential import Sequential
 
 
@@ -45,13 +45,9 @@ class DecomposedConfig(StackConfig):
     lower_layers: Whole | None = None
     positions: Literal["restart", "joint"] = "restart"
 
-    @property
-    def parts(self) -> bool:
-        return self.restarts or self.lower_layers != 0
-
-    @property
-    def restarts(self) -> bool:
-        return self.positions == "restart"
+    def reads(self) -> StackReads:
+        restarts = self.positions == "restart"
+        return StackReads(parts=restarts or self.lower_layers != 0, restarts_positions=restarts)
 
     def check_model(self, config: Any) -> None:
         """Refuse more lower layers than there are layers."""
@@ -96,25 +92,26 @@ class Decomposed(Sequential):
         hidden: Tensor,
         tokens: Tokens,
         *given: Tensor | None,
-        kept: Sequence[Kept] | None = None,
-        seen: list[Tensor] | None = None,
-    ) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; arguments as in `Sequential.forward`. Without a `tokens.border` every row is one
-        part."""
-        border = tokens.border
-        if border is None or self.lower == 0 or hidden.shape[1] == 0:
-            return self.through(range(len(self)), hidden, tokens, *given, seen=seen)
+        layers: range | None = None,
+        block_states: Sequence[BlockState] | None = None,
+        output_hidden_states: bool = False,
+    ) -> StackOutput:
+        """As `Sequential.forward`; without a `tokens.border`, or with `layers`, every row is one part."""
+        border, length = tokens.border, hidden.shape[1]
+        if border is None or layers is not None or self.lower == 0 or length == 0:
+            return super().forward(hidden, tokens, *given, layers=layers, output_hidden_states=output_hidden_states)
         tokens = replace(tokens.with_slots(), border=None)
         parts = [question_of(hidden, tokens, border), passage_of(hidden, tokens, border)]
+        all_hidden_states: list[Tensor] = []
         for layer in range(self.lower):
-            if seen is not None:
-                seen.append(joined(parts, border, hidden.shape[1]))
-            block = self[layer]
-            parts = [
-                part._replace(hidden=self.through_block(block, part.hidden, part.tokens, *given)) for part in parts
-            ]
-        hidden = joined(parts, border, hidden.shape[1])
-        return self.through(range(self.lower, len(self)), hidden, tokens, *given, seen=seen)
+            if output_hidden_states:
+                all_hidden_states.append(joined(parts, border, length))
+            parts = [part._replace(hidden=self[layer](part.hidden, part.tokens, *given)) for part in parts]
+        hidden, upper = joined(parts, border, length), range(self.lower, len(self))
+        output = super().forward(hidden, tokens, *given, layers=upper, output_hidden_states=output_hidden_states)
+        if output.all_hidden_states is None:
+            return output
+        return output._replace(all_hidden_states=(*all_hidden_states, *output.all_hidden_states))
 
 
 def question_of(hidden: Tensor, tokens: Tokens, border: Tensor) -> Part:

@@ -84,8 +84,8 @@ class Pondering:
         away from every number of the state; that is not followed.
         """
         weight = weight.to(hidden.dtype)[..., None]
-        kept = self.output if self.accumulation == "sum" else (1 - weight) * self.output
-        self.output = weight * hidden + kept
+        before = self.output if self.accumulation == "sum" else (1 - weight) * self.output
+        self.output = weight * hidden + before
 
     def cost(self) -> Tensor:
         """Mean of N + R over the real positions, a scalar: what is paid for thinking."""

@@ -7,16 +7,17 @@ branch makes of `newer`, which is there: nothing of a step needs to be kept but 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from longspan.attention import Tokens
-from longspan.stacks.block import Block, Kept, clamp_half
+from longspan.ops.attend.reference import full_precision
+from longspan.stacks.block import Block, BlockState, clamp_half
 
 Streams = tuple[Tensor, Tensor]
 """Both `(B, T, E)`: the one written earlier, and the one written last."""
@@ -28,34 +29,48 @@ class Step:
 
     Attributes:
         block: of which it is a branch.
-        branch: its number.
+        branch: which one.
         tokens: without shared tables, which come as tensors.
         source_mask: of the source, which comes as a tensor.
         has_source: whether the first of the other tensors is a source.
-        kept: the block's state, where it continues one.
+        state: what the block's branch continues, if it continues anything.
         dtype: in which the branch reads the stream.
     """
 
     block: Block
-    branch: int
+    branch: Literal["attention", "cross_attention", "feed_forward"]
     tokens: Tokens
     source_mask: Tensor | None
     has_source: bool
-    kept: Kept | None
+    state: BlockState | None
     dtype: torch.dtype
 
     def __call__(self, newer: Tensor, *given: Tensor) -> Tensor:
-        """What is added to the other stream, `(B, T, E)`; `given` are the source, if there is one, and the tables."""
-        source, tables = (given[0], given[1:]) if self.has_source else (None, given)
-        branches = self.block.branches(self.tokens, source, self.source_mask, *tables, past_key_values=self.kept)
-        branch = branches[self.branch]
-        return self.block.dropout(branch.sublayer(branch.norm(clamp_half(newer.to(self.dtype)))))
+        """What is added to the other stream, `(B, T, E)`; `given` are the source, if there is one, and the tables.
 
-    def learned(self, *given: Tensor) -> list[nn.Parameter]:
+        As the branches of `Block.forward` when it is pre-normalised.
+        """
+        block, (norm, module) = self.block, self._modules()
+        source, tables = (given[0], given[1:]) if self.has_source else (None, given)
+        own_state, source_state = self.state or (None, None)
+        read = newer.to(self.dtype)
+        read = norm(clamp_half(read) if read.dtype == torch.float16 else read)
+        if self.branch == "feed_forward":
+            return block.dropout(module(read))
+        if self.branch == "cross_attention":
+            return block.dropout(module(read, source, self.source_mask, source_state))
+        tokens = replace(self.tokens, relative=tables) if tables else self.tokens
+        with full_precision(read) if block.float32_attention else nullcontext():
+            attended = module(read.float() if block.float32_attention else read, tokens, own_state)
+        return block.dropout(attended)
+
+    def learned(self) -> list[nn.Parameter]:
         """Those of its weights that get gradients."""
-        branch = self.block.branches(self.tokens, given[0] if self.has_source else None)[self.branch]
-        found = [*branch.norm.parameters(), *branch.module.parameters()]
-        return [parameter for parameter in found if parameter.requires_grad]
+        return [weight for module in self._modules() for weight in module.parameters() if weight.requires_grad]
+
+    def _modules(self) -> tuple[nn.Module, nn.Module]:
+        """Its norm, and the layer behind that."""
+        return getattr(self.block, f"{self.branch}_norm"), getattr(self.block, self.branch)
 
 
 def steps_of(
@@ -63,12 +78,13 @@ def steps_of(
     tokens: Tokens,
     source: Tensor | None,
     source_mask: Tensor | None,
-    kept: Kept | None,
+    state: BlockState | None,
     dtype: torch.dtype,
 ) -> list[Step]:
-    """The steps of a block, in their order; arguments as in `Block.branches` and `Step`."""
-    count = len(block.branches(tokens, source))
-    return [Step(block, number, tokens, source_mask, source is not None, kept, dtype) for number in range(count)]
+    """The steps of a block, in their order; arguments as in `Block.forward` and `Step`."""
+    reads_source = block.cross_attention is not None and source is not None
+    branches = ("attention", "cross_attention", "feed_forward") if reads_source else ("attention", "feed_forward")
+    return [Step(block, branch, tokens, source_mask, source is not None, state, dtype) for branch in branches]
 
 
 class Surroundings:
@@ -128,7 +144,7 @@ class Taken(NamedTuple):
         Raises:
             RuntimeError: its weights are other tensors by now, so that gradients would silently be wrong.
         """
-        weights = self.step.learned(*given)
+        weights = self.step.learned()
         if len(weights) != len(self.weights) or any(a is not b for a, b in zip(weights, self.weights, strict=True)):
             raise RuntimeError(
                 "weights of a reversible stack were exchanged between forward and backward, as by "
@@ -155,7 +171,7 @@ class Trail:
     def take(self, given: list[Tensor], step: Step, older: Tensor, newer: Tensor) -> Tensor:
         """The sum `(B, T, E)` that a step writes."""
         before = self.steps[-1].surroundings if self.steps else None
-        taken = Taken(step, step.learned(*given), Surroundings(newer.device, before))
+        taken = Taken(step, step.learned(), Surroundings(newer.device, before))
         self.steps.append(taken)
         written: Any = Rebuilt.apply(self, len(self.steps) - 1, older, newer, *given, *taken.weights)
         return written
@@ -187,14 +203,14 @@ class Trail:
             added = self.steps[number].again(read, self.given)
         self.at = (number, written - added.detach(), newer)
         wanted = [read, *self.given, *sources[len(self.given) :]]
-        found: list[Tensor | None] = [None] * len(wanted)
+        gradients: list[Tensor | None] = [None] * len(wanted)
         places = [place for place, tensor in enumerate(wanted) if tensor.requires_grad and added.requires_grad]
         if places:
             chosen = [wanted[place] for place in places]
-            gradients = torch.autograd.grad(added, chosen, gradient.to(added.dtype), allow_unused=True)
-            for place, each in zip(places, gradients, strict=True):
-                found[place] = each
-        return found
+            computed = torch.autograd.grad(added, chosen, gradient.to(added.dtype), allow_unused=True)
+            for place, each in zip(places, computed, strict=True):
+                gradients[place] = each
+        return gradients
 
 
 class Rebuilt(torch.autograd.Function):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -13,8 +13,8 @@ from longspan.attention import Tokens
 from longspan.attention.base import LayerState
 from longspan.errors import InputError
 from longspan.settings import Whole
-from longspan.stacks.base import Besides, Sizes, StackConfig
-from longspan.stacks.block import Block, Kept
+from longspan.stacks.base import Sizes, StackConfig, StackCost, StackOutput, StackReads, StackReturns
+from longspan.stacks.block import Block, BlockState
 from longspan.stacks.sequential import Sequential
 
 
@@ -35,7 +35,6 @@ class RecurrentConfig(StackConfig):
 
     stack: ClassVar[str] = "recurrent"
     bidirectional: ClassVar[bool] = False
-    endless: ClassVar[bool] = True
     unused: ClassVar[Mapping[str, str]] = {
         "decoder_layers": "which goes on with one text, and has no encoder beside it",
     }
@@ -48,21 +47,19 @@ class RecurrentConfig(StackConfig):
         if self.same_length and not self.memory_tokens:
             raise InputError("same_length=True with memory_tokens=0 leaves no key to see; give a memory, or False")
 
-    @property
-    def carries(self) -> bool:
-        return self.memory_tokens > 0
+    def reads(self) -> StackReads:
+        return StackReads(unbounded=True)
 
-    @property
-    def drops_output(self) -> bool:
-        """As the published code does behind its last layer, before the output layer reads it."""
-        return True
+    def returns(self) -> StackReturns:
+        """With dropout, as the published code has it behind its last layer, before the output layer reads it."""
+        return StackReturns(dropout=True, keeps_memory=self.memory_tokens > 0)
 
-    def besides(self, *, layers: int, tokens: int, width: int) -> Besides:
+    def costs(self, *, layers: int, tokens: int, width: int) -> StackCost:
         """The memory, full: every layer keeps it, itself behind the segment as one tensor, and its keys and values."""
         memory = self.memory_tokens
-        return Besides(
+        return StackCost(
             readers=layers,
-            saved=(tokens + 3 * memory) * width if memory else 0,
+            saved_activations=(tokens + 3 * memory) * width if memory else 0,
             states=memory * width,
             multiply_adds=2 * memory * width * (width + tokens),
         )
@@ -104,31 +101,41 @@ class Recurrent(Sequential):
         state = None if learns else block.attention.memory_state(self.config.memory_tokens)
         return HiddenLayer(self.config.memory_tokens) if state is None else state
 
-    def through_block(
-        self, block: Any, hidden: Tensor, tokens: Tokens, *given: Tensor | None, kept: Kept | None = None
-    ) -> Tensor:
-        """One layer behind its memory, to which its input is added.
+    def forward(
+        self,
+        hidden: Tensor,
+        tokens: Tokens,
+        *given: Tensor | None,
+        layers: range | None = None,
+        block_states: Sequence[BlockState] | None = None,
+        output_hidden_states: bool = False,
+    ) -> StackOutput:
+        """As `Sequential.forward`; every layer reads behind its memory, to which its input is added.
 
         Raises:
             InputError: something is to learn from a state that holds keys and values.
         """
-        if kept is None or not _holds_hidden(kept.own):
-            if kept is not None and hidden.requires_grad and kept.own.get_seq_length():
+        if block_states is None:
+            return super().forward(hidden, tokens, *given, layers=layers, output_hidden_states=output_hidden_states)
+        from longspan.attention.parts.state import HiddenLayer
+
+        all_hidden_states = [hidden]
+        for layer in range(len(self)) if layers is None else layers:
+            block, state = self[layer], block_states[layer]
+            memory: Any = state.own
+            if isinstance(memory, HiddenLayer):
+                past = 0 if memory.hidden is None else memory.hidden.shape[1]
+                visible = replace(tokens, mask=tokens.last_mask(past + hidden.shape[1]))
+                written = block(hidden, visible, *given, memory=memory.hidden)
+                memory.remember(hidden)
+                hidden = written
+            elif hidden.requires_grad and memory.get_seq_length():
                 raise InputError(
                     "past_key_values holds keys and values, from which nothing can learn; begin the text with a new "
                     "cache, or go on under torch.no_grad()"
                 )
-            return super().through_block(block, hidden, tokens, *given, kept=kept)
-        state: Any = kept.own
-        memory = state.hidden
-        past = 0 if memory is None else memory.shape[1]
-        tokens = replace(tokens, mask=tokens.last_mask(past + hidden.shape[1]))
-        written = block(hidden, tokens, *given, memory=memory)
-        state.remember(hidden)
-        return written
-
-
-def _holds_hidden(state: LayerState) -> bool:
-    from longspan.attention.parts.state import HiddenLayer
-
-    return isinstance(state, HiddenLayer)
+            else:
+                hidden = block(hidden, tokens, *given, past_key_values=state)
+            if output_hidden_states:
+                all_hidden_states.append(hidden)
+        return StackOutput(hidden, tuple(all_hidden_states) if output_hidden_states else None)

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.ops.runtime import needs_reference
-from longspan.stacks.base import Layers, Sizes, StackConfig
-from longspan.stacks.block import Block, Kept
+from longspan.stacks.base import Sizes, StackConfig, StackOutput, StackReturns
+from longspan.stacks.block import Block, BlockState
 from longspan.stacks.rebuilding import Step, Streams, Trail, steps_of
+from longspan.stacks.sequential import Layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +34,8 @@ class ReversibleConfig(StackConfig):
 
     join: Literal["concat", "both", "average"] = "concat"
 
-    @property
-    def normalizes(self) -> bool:
-        return self.join != "average"
-
-    @property
-    def streams(self) -> int:
-        return 2 if self.join == "both" else 1
+    def returns(self) -> StackReturns:
+        return StackReturns(streams=2 if self.join == "both" else 1, normalized=self.join != "average")
 
     def check_model(self, config: Any) -> None:
         """Refuse to normalise sums, which cannot be undone, and to hand both streams to a decoder."""
@@ -78,7 +74,7 @@ class Reversible(Layers):
         if Reversible._rebuilding is None:  # made here, since it imports PyTorch's whole compiler
             reason = "a reversible stack rebuilds its activations, which no graph can say"
             Reversible._rebuilding = torch.compiler.disable(Reversible._keeping_none, reason=reason)
-        self.join_norm = nn.LayerNorm(2 * sizes.width, eps=sizes.eps) if config.normalizes else None
+        self.join_norm = nn.LayerNorm(2 * sizes.width, eps=sizes.eps) if config.join != "average" else None
         self.join = nn.Linear(2 * sizes.width, sizes.width) if config.join == "concat" else None
 
     def forward(
@@ -88,23 +84,22 @@ class Reversible(Layers):
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
         *tables: Tensor,
-        kept: Sequence[Kept] | None = None,
-        seen: list[Tensor] | None = None,
-    ) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`, or `(B, T, 2E)` of both streams; arguments as in `Sequential.forward`.
+        block_states: Sequence[BlockState] | None = None,
+        output_hidden_states: bool = False,
+    ) -> StackOutput:
+        """`(B, T, E)` → states `(B, T, E)`, or `(B, T, 2E)` of both streams; arguments as in `Sequential.forward`.
 
-        States that are `kept` change as they are read, so that with them every activation is stored. `seen` receives
-        the mean of both streams before each block, and the output.
+        Layer states change as they are read, so that with them every activation is stored. Hidden states are the mean
+        of both streams before each block, and the output.
         """
         given = [tensor for tensor in (source, *tables) if tensor is not None]
-        stored = kept is not None or not self.recompute or not torch.is_grad_enabled()
+        stored = block_states is not None or not self.recompute or not torch.is_grad_enabled()
         stored = stored or torch.compiler.is_exporting() or needs_reference(hidden, *given)
+        all_hidden_states: list[Tensor] | None = [] if output_hidden_states else None
         run: Any = self._keeping_all if stored else self._rebuilding
-        older, newer = run(given, hidden, tokens, source, source_mask, kept, seen)
+        older, newer = run(given, hidden, tokens, source, source_mask, block_states, all_hidden_states)
         joined = self._joined(older, newer, hidden)
-        if seen is not None:
-            seen.append(joined)
-        return joined
+        return StackOutput(joined, None if all_hidden_states is None else (*all_hidden_states, joined))
 
     def _keeping_all(self, given: list[Tensor], *inputs: Any) -> Streams:
         """The last two streams by plain sums, with every activation left to autograd."""
@@ -124,16 +119,16 @@ class Reversible(Layers):
         tokens: Tokens,
         source: Tensor | None,
         source_mask: Tensor | None,
-        kept: Sequence[Kept] | None,
-        seen: list[Tensor] | None,
+        block_states: Sequence[BlockState] | None,
+        all_hidden_states: list[Tensor] | None,
     ) -> Streams:
-        """The last two streams, every sum of which `take` makes; other arguments as in `forward`."""
+        """The last two streams, every sum of which `take` makes; a list receives the states before each block."""
         older = newer = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
         for layer, block in enumerate(self):
             assert isinstance(block, Block)
-            if seen is not None:
-                seen.append(_mean(older, newer, hidden))
-            state = None if kept is None else kept[layer]
+            if all_hidden_states is not None:
+                all_hidden_states.append(_mean(older, newer, hidden))
+            state = None if block_states is None else block_states[layer]
             for step in steps_of(block, tokens, source, source_mask, state, hidden.dtype):
                 older, newer = newer, take(step, older, newer)
         return older, newer

@@ -1,16 +1,17 @@
-"""The plain stack: one block after the other."""
+"""The layers of a stack, and the plain way through them: one block after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from longspan.attention import Tokens
-from longspan.stacks.base import Besides, Layers, Sizes, StackConfig
-from longspan.stacks.block import Block, Kept
+from longspan.attention.base import LayerState
+from longspan.stacks.base import Sizes, StackConfig, StackCost, StackOutput
+from longspan.stacks.block import Block, BlockState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +21,36 @@ class SequentialConfig(StackConfig):
     stack: ClassVar[str] = "sequential"
     plain_blocks: ClassVar[bool] = True
 
-    def besides(self, *, layers: int, tokens: int, width: int) -> Besides:
-        return Besides()
+    def costs(self, *, layers: int, tokens: int, width: int) -> StackCost:
+        return StackCost()
 
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Sequential:
         return Sequential(block(layer) for layer in range(layers))
+
+
+class Layers(nn.ModuleList):
+    """A list of layers and what each keeps between steps. There may be parts beside them that are none: these neither
+    count nor come up among them."""
+
+    def __len__(self) -> int:
+        return sum(name.isdigit() for name in self._modules)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return iter([self[layer] for layer in range(len(self))])
+
+    @property
+    def applied(self) -> list[Any]:
+        """The blocks in the order in which they run, each as often as it does: a decoder keeps a state for each."""
+        return list(self)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether every block of a causal stack has a state that the next step continues."""
+        return all(block.attention.keeps_state for block in self.applied)
+
+    def new_state(self, step: int) -> LayerState:
+        """What a causal stack keeps between steps for one of the `applied`, of its own sequence, still empty."""
+        return self.applied[step].attention.new_state()
 
 
 class Sequential(Layers):
@@ -35,41 +61,24 @@ class Sequential(Layers):
         hidden: Tensor,
         tokens: Tokens,
         *given: Tensor | None,
-        kept: Sequence[Kept] | None = None,
-        seen: list[Tensor] | None = None,
-    ) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`.
+        layers: range | None = None,
+        block_states: Sequence[BlockState] | None = None,
+        output_hidden_states: bool = False,
+    ) -> StackOutput:
+        """`(B, T, E)` → states `(B, T, E)`.
 
         Args:
             hidden: as in `Block.forward`, like the tokens.
             tokens: what is known of them.
             *given: what else blocks are given: the source, its mask, and the tables that layers share.
-            kept: one state per block, each continued; `None` for none.
-            seen: a list that is to receive the states before each block and after the last.
+            layers: which blocks; `None` means all.
+            block_states: one state per block, each continued; `None` for none.
+            output_hidden_states: return the states before each block and after the last, too.
         """
-        return self.through(range(len(self)), hidden, tokens, *given, kept=kept, seen=seen)
-
-    def through(
-        self,
-        layers: range,
-        hidden: Tensor,
-        tokens: Tokens,
-        *given: Tensor | None,
-        kept: Sequence[Kept] | None = None,
-        seen: list[Tensor] | None = None,
-    ) -> Tensor:
-        """Through some of the layers, as `forward` through all."""
-        for layer in layers:
-            if seen is not None:
-                seen.append(hidden)
-            state = None if kept is None else kept[layer]
-            hidden = self.through_block(self[layer], hidden, tokens, *given, kept=state)
-        if seen is not None:
-            seen.append(hidden)
-        return hidden
-
-    def through_block(
-        self, block: Any, hidden: Tensor, tokens: Tokens, *given: Tensor | None, kept: Kept | None = None
-    ) -> Tensor:
-        """Through one block, which goes on with its state; what a stack does around each of its blocks goes here."""
-        return block(hidden, tokens, *given, past_key_values=kept)
+        all_hidden_states = [hidden]
+        for layer in range(len(self)) if layers is None else layers:
+            state = None if block_states is None else block_states[layer]
+            hidden = self[layer](hidden, tokens, *given, past_key_values=state)
+            if output_hidden_states:
+                all_hidden_states.append(hidden)
+        return StackOutput(hidden, tuple(all_hidden_states) if output_hidden_states else None)

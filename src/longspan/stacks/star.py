@@ -16,8 +16,9 @@ from longspan.errors import InputError
 from longspan.ops import attend
 from longspan.ops.attend.ring import Neighbours, attend_few
 from longspan.patterns import Full
-from longspan.stacks.base import Layers, Sizes, StackConfig
-from longspan.stacks.block import Block, Kept
+from longspan.stacks.base import Sizes, StackConfig, StackOutput, StackReturns
+from longspan.stacks.block import Block, BlockState
+from longspan.stacks.sequential import Layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,6 @@ class StarConfig(StackConfig):
 
     stack: ClassVar[str] = "star"
     causal: ClassVar[bool] = False
-    summarizes: ClassVar[bool] = True
     unused: ClassVar[Mapping[str, str]] = {
         "attention": "which brings its own",
         "normalization": "whose variant says where it normalises",
@@ -48,9 +48,8 @@ class StarConfig(StackConfig):
     variant: Literal["paper", "fastnlp"] = "paper"
     cyclic: bool = False
 
-    @property
-    def normalizes(self) -> bool:
-        return True
+    def returns(self) -> StackReturns:
+        return StackReturns(normalized=True, summary=True)
 
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Star:
         if sizes.causal:
@@ -164,14 +163,14 @@ class Star(Layers):
         hidden: Tensor,
         tokens: Tokens,
         *given: Tensor | None,
-        kept: Sequence[Kept] | None = None,
-        seen: list[Tensor] | None = None,
-        summary: list[Tensor] | None = None,
-    ) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; arguments as in `Sequential.forward`, of which it reads `hidden` and the mask.
+        block_states: Sequence[BlockState] | None = None,
+        output_hidden_states: bool = False,
+    ) -> StackOutput:
+        """`(B, T, E)` → states `(B, T, E)`; arguments as in `Sequential.forward`, of which it reads `hidden` and the
+        mask.
 
-        The relay starts as the mean of the real tokens. `summary` is a list that is to receive `(B, E)`, the greatest
-        of the tokens in each place plus the relay, or half of this in the variant "fastnlp".
+        The relay starts as the mean of the real tokens. The summary is the greatest of the tokens in each place plus
+        the relay, or half of this in the variant "fastnlp".
 
         Raises:
             InputError: global tokens.
@@ -182,24 +181,20 @@ class Star(Layers):
         shape, device = hidden.shape[:2], hidden.device
         real = torch.ones(shape, dtype=torch.bool, device=device) if tokens.mask is None else tokens.mask
         neighbours = Neighbours(real, cyclic=self.config.cyclic)
-        embedded = hidden
+        embedded, all_hidden_states = hidden, [hidden]
         count = real.sum(1).clamp(min=1)[:, None, None]
         relay = (hidden.masked_fill(~real[..., None], 0).sum(1, keepdim=True) / count).to(hidden.dtype)
+        checkpoints = self.gradient_checkpointing and self.training
         for step in self:
-            if seen is not None:
-                seen.append(hidden)
-            run = partial(self._gradient_checkpointing_func, step) if self._checkpoints else step
+            run = partial(self._gradient_checkpointing_func, step) if checkpoints else step
             hidden, relay = run(hidden, relay, embedded, real, neighbours)
-        if seen is not None:
-            seen.append(hidden)
-        if summary is not None:
-            summary.append(self._summed_up(hidden, relay, real))
-        return hidden
-
-    @property
-    def _checkpoints(self) -> bool:
-        """Whether steps are computed again in backward."""
-        return self.gradient_checkpointing and self.training
+            if output_hidden_states:
+                all_hidden_states.append(hidden)
+        return StackOutput(
+            states=hidden,
+            all_hidden_states=tuple(all_hidden_states) if output_hidden_states else None,
+            summary=self._summed_up(hidden, relay, real),
+        )
 
     def _summed_up(self, hidden: Tensor, relay: Tensor, real: Tensor) -> Tensor:
         """`(B, E)`; the relay alone for a row without a token."""

@@ -16,9 +16,8 @@ from longspan.attention.parts.tokens import in_order, undone
 from longspan.errors import InputError
 from longspan.ops.tiles.segments import covering, pool_segments, segment_count, segment_weights
 from longspan.settings import Count, Range, Whole
-from longspan.stacks.base import Besides, Sizes, StackConfig
-from longspan.stacks.block import Block, Kept
-from longspan.stacks.cross_attention import CrossAttention
+from longspan.stacks.base import Sizes, StackConfig, StackCost, StackOutput, StackReads
+from longspan.stacks.block import Block, BlockState, CrossAttention
 from longspan.stacks.sequential import Sequential, SequentialConfig
 
 
@@ -73,11 +72,9 @@ class TopDownConfig(StackConfig):
         if self.top_down == "none" and self.pooling == "importance":
             raise InputError("stack.pooling='importance' means nothing with top_down='none'; leave one of them out")
 
-    @property
-    def weighs(self) -> bool:
-        return self.pooling == "importance"
+    def reads(self) -> StackReads:
+        return StackReads(importance=self.pooling == "importance")
 
-    @property
     def of_decoder(self) -> StackConfig:
         return SequentialConfig()
 
@@ -106,7 +103,7 @@ class TopDownConfig(StackConfig):
             return 0
         return -(-layers // 3) if self.top_down_layers is None else min(self.top_down_layers, layers)
 
-    def besides(self, *, layers: int, tokens: int, width: int) -> Besides:
+    def costs(self, *, layers: int, tokens: int, width: int) -> StackCost:
         """The layers over segments, and what reads these.
 
         A reader keeps its input, its query and what it gathers, keys and values of the segments, and what goes into its
@@ -114,13 +111,13 @@ class TopDownConfig(StackConfig):
         """
         upper, count = self.upper(layers), segment_count(tokens, self.kernel, self.stride)
         if not upper:
-            return Besides()
+            return StackCost()
         crosses = self.top_down == "cross_attention"
         over = attention_config(self.segment_attention)
-        return Besides(
+        return StackCost(
             layers=((over, count),) * self.segment_layers,
             readers=upper,
-            saved=(3 * tokens + 2 * count if crosses else 3 * tokens) * width,
+            saved_activations=(3 * tokens + 2 * count if crosses else 3 * tokens) * width,
             states=2 * tokens * width if crosses else 0,
             multiply_adds=2 * width * ((tokens + count) * width + tokens * count if crosses else tokens * width),
             working=2 * (count * self.kernel + tokens) * width,
@@ -188,7 +185,7 @@ class Segments(nn.Module):
         segments = pool_segments(hidden, weights, config.stride)
         places = torch.arange(segments.shape[1], device=device)
         segments = segments + self.position(torch.where(present, places, 0)).to(segments.dtype)
-        segments = self.layers(segments, Tokens(mask=present))
+        segments = self.layers(segments, Tokens(mask=present)).states
         if self.norm is not None:
             segments = self.norm(segments)
         if config.top_down == "cross_attention":
@@ -226,14 +223,18 @@ class TopDown(Sequential):
         hidden: Tensor,
         tokens: Tokens,
         *given: Tensor | None,
-        kept: Sequence[Kept] | None = None,
-        seen: list[Tensor] | None = None,
-    ) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; arguments as in `Sequential.forward`, where the segments are the source."""
-        hidden = self.through(range(self.lower), hidden, tokens, *given, seen=seen)
-        if self.segments is None:
-            return hidden
-        if seen is not None:
-            seen.pop()  # it comes again, as what the next layer begins with
-        upper = range(self.lower, len(self))
-        return self.through(upper, hidden, tokens, *self.segments(hidden, tokens), *given[2:], seen=seen)
+        layers: range | None = None,
+        block_states: Sequence[BlockState] | None = None,
+        output_hidden_states: bool = False,
+    ) -> StackOutput:
+        """As `Sequential.forward`, where the segments are the source of the upper blocks; with `layers`, there are
+        none."""
+        options: Any = {"output_hidden_states": output_hidden_states}
+        if self.segments is None or layers is not None:
+            return super().forward(hidden, tokens, *given, layers=layers, **options)
+        below = super().forward(hidden, tokens, *given, layers=range(self.lower), **options)
+        source, upper = self.segments(below.states, tokens), range(self.lower, len(self))
+        output = super().forward(below.states, tokens, *source, *given[2:], layers=upper, **options)
+        if below.all_hidden_states is None or output.all_hidden_states is None:
+            return output
+        return output._replace(all_hidden_states=(*below.all_hidden_states, *output.all_hidden_states[1:]))

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from longspan.attention import Tokens
 from longspan.errors import InputError
+from longspan.ops.sinusoids import interleaved_sinusoids
 from longspan.settings import Range
-from longspan.stacks.base import Aside, Besides, Layers, Sizes, StackConfig
-from longspan.stacks.block import Block, Kept
+from longspan.stacks.base import AuxOutput, Sizes, StackConfig, StackCost, StackOutput, StackReads, StackReturns
+from longspan.stacks.block import Block, BlockState
 from longspan.stacks.halting import Accumulation, HaltingUnit, Pondering, places_of
-from longspan.stacks.signals import PositionSignal, Signals, StepSignal
+from longspan.stacks.sequential import Layers
 
+StepSignal = Literal["learned", "sinusoidal", "none"]
+PositionSignal = Literal["sinusoidal", "none"]
 GATHERED = 0.8
 """The largest share of running places for which gathering them is worth the copies."""
 
@@ -59,21 +62,18 @@ class UniversalConfig(StackConfig):
     accumulation: Accumulation = "paper"
     decoder_positions: Literal["signals", "table"] = "signals"
 
-    @property
-    def reports(self) -> bool:
-        return self.halting == "adaptive"
+    def reads(self) -> StackReads:
+        return StackReads(adds_positions=self.position_signal != "none")
 
-    @property
-    def adds_positions(self) -> bool:
-        return self.position_signal != "none"
+    def returns(self) -> StackReturns:
+        return StackReturns(aux=self.halting == "adaptive")
 
-    @property
     def decoder_table(self) -> bool:
-        return self.decoder_positions == "table" or not self.adds_positions
+        return self.decoder_positions == "table" or self.position_signal == "none"
 
-    def besides(self, *, layers: int, tokens: int, width: int) -> Besides:
+    def costs(self, *, layers: int, tokens: int, width: int) -> StackCost:
         """A step is a block. Positions that stop by themselves keep, of each step, its state and the output so far."""
-        return Besides(readers=layers, states=2 * tokens * width) if self.reports else Besides()
+        return StackCost(readers=layers, states=2 * tokens * width) if self.halting == "adaptive" else StackCost()
 
     def check_model(self, config: Any) -> None:
         """Refuse layers that differ where they are one block, and more blocks than steps."""
@@ -87,10 +87,10 @@ class UniversalConfig(StackConfig):
                     f"stack.shared_blocks={self.shared_blocks} is more than {name}={steps}, which is the number of "
                     "steps; lower it"
                 )
-            found = [attention(step) for step in range(steps)]
+            mechanisms = [attention(step) for step in range(steps)]
             for step in range(self.shared_blocks, steps):
                 same = step % self.shared_blocks
-                if found[step] != found[same]:
+                if mechanisms[step] != mechanisms[same]:
                     raise InputError(
                         f"{field} of layer {step} differs from that of layer {same}, but stack 'universal' has one "
                         "block for both; give them the same"
@@ -113,7 +113,7 @@ class Universal(Layers):
         self.signals = Signals(
             sizes.width, steps, step=config.step_signal, position=config.position_signal, scale=config.signal_scale
         )
-        self.halting = HaltingUnit(sizes.width) if config.reports else None
+        self.halting = HaltingUnit(sizes.width) if config.halting == "adaptive" else None
 
     @property
     def applied(self) -> list[Any]:
@@ -126,27 +126,25 @@ class Universal(Layers):
         hidden: Tensor,
         tokens: Tokens,
         *given: Tensor | None,
-        kept: Sequence[Kept] | None = None,
-        seen: list[Tensor] | None = None,
-        aside: Aside | None = None,
-    ) -> Tensor:
-        """`(B, T, E)` → `(B, T, E)`; arguments as in `Sequential.forward`, with one state per step.
+        block_states: Sequence[BlockState] | None = None,
+        output_hidden_states: bool = False,
+    ) -> StackOutput:
+        """`(B, T, E)` → states `(B, T, E)`; arguments as in `Sequential.forward`, with one state per step.
 
-        `aside` receives the ponder times and their cost, where positions stop by themselves.
+        Where positions stop by themselves, `aux` holds the ponder times and their cost.
         """
-        places = self.signals.of_places(tokens, hidden.shape[1], kept, hidden)
-        run = Run(self.applied, self.signals, tokens, given, kept, places)
+        places = self.signals.of_places(tokens, hidden.shape[1], block_states, hidden)
+        run = Run(self.applied, self.signals, tokens, given, block_states, places)
         if self.halting is not None and self.steps:
-            return self._pondered(run, hidden, seen, aside)
+            return self._pondered(run, hidden, output_hidden_states)
+        all_hidden_states = [hidden]
         for step in range(self.steps):
-            if seen is not None:
-                seen.append(hidden)
-            hidden = run.all(step, run.signalled(step, hidden))
-        if seen is not None:
-            seen.append(hidden)
-        return hidden
+            hidden = run.block(step, run.signalled(step, hidden))
+            if output_hidden_states:
+                all_hidden_states.append(hidden)
+        return StackOutput(hidden, tuple(all_hidden_states) if output_hidden_states else None)
 
-    def _pondered(self, run: Run, hidden: Tensor, seen: list[Tensor] | None, aside: Aside | None) -> Tensor:
+    def _pondered(self, run: Run, hidden: Tensor, output_hidden_states: bool) -> StackOutput:
         """The steps of positions that stop by themselves; arguments as in `forward`.
 
         The state of one that has stopped is its output from then on, without signals, so that its keys and values are
@@ -157,11 +155,12 @@ class Universal(Layers):
         config, real = self.config, run.real(hidden)
         state, frozen = hidden, config.freeze_halted
         ponder = Pondering(hidden, real, threshold=config.threshold, accumulation=config.accumulation)
+        all_hidden_states: list[Tensor] = []
         for step in range(self.steps):
-            if seen is not None:
-                seen.append(state)
+            if output_hidden_states:
+                all_hidden_states.append(state)
             if step and not torch.compiler.is_compiling() and not bool(ponder.running.any()):
-                if run.kept is None:
+                if run.block_states is None:
                     continue
                 if frozen:
                     run.only_remember(step, state)
@@ -177,24 +176,23 @@ class Universal(Layers):
             state = new
             if frozen:
                 state = torch.where(ponder.running[..., None], new, torch.where(real[..., None], ponder.output, hidden))
-        if seen is not None:
-            seen.append(ponder.output)
-        if aside is not None:
-            aside.ponder_times = ponder.updates
-            aside.loss = config.ponder_weight * ponder.cost()
-        return ponder.output
+        return StackOutput(
+            states=ponder.output,
+            all_hidden_states=(*all_hidden_states, ponder.output) if output_hidden_states else None,
+            aux=AuxOutput(loss=config.ponder_weight * ponder.cost(), ponder_times=ponder.updates),
+        )
 
     def _stepped(self, run: Run, step: int, given: Tensor, running: Tensor) -> Tensor:
         """The states after a step, `(B, T, E)`; what does not run may be anything finite."""
         looks = self.skips and self.config.freeze_halted and not torch.compiler.is_compiling()
         if not looks or self.training or torch.is_grad_enabled():
-            return run.all(step, given)
+            return run.block(step, given)
         places = places_of(running)
         if places.shape[1] > GATHERED * given.shape[1]:
-            return run.all(step, given)
-        found = run.some(step, given, places)
+            return run.block(step, given)
+        new = run.block(step, given, places=places)
         # A row with fewer running places than others brings some that have stopped, whose new states nobody reads.
-        return given.scatter(1, places[..., None].expand_as(found), found)
+        return given.scatter(1, places[..., None].expand_as(new), new)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +203,7 @@ class Run:
     signals: Signals
     tokens: Tokens
     given: tuple[Tensor | None, ...]
-    kept: Sequence[Kept] | None
+    block_states: Sequence[BlockState] | None
     places: Tensor | None
     """Signals of the places, `(1 or B, T, E)`."""
 
@@ -219,17 +217,56 @@ class Run:
         mask = self.tokens.last_mask(hidden.shape[1])
         return torch.ones(hidden.shape[:2], dtype=torch.bool, device=hidden.device) if mask is None else mask
 
-    def all(self, step: int, hidden: Tensor) -> Tensor:
-        """The block on every place."""
-        return self.blocks[step](hidden, self.tokens, *self.given, past_key_values=self._kept(step))
-
-    def some(self, step: int, hidden: Tensor, places: Tensor) -> Tensor:
-        """The block on some places `(B, Q)`, which see all: `(B, Q, E)`."""
-        return self.blocks[step].forward_at(places, hidden, self.tokens, *self.given, past_key_values=self._kept(step))
+    def block(self, step: int, hidden: Tensor, **places: Tensor) -> Tensor:
+        """The block of a step on every place, or on some `places` `(B, Q)` alone, as in `Block.forward`."""
+        state = None if self.block_states is None else self.block_states[step]
+        return self.blocks[step](hidden, self.tokens, *self.given, past_key_values=state, **places)
 
     def only_remember(self, step: int, hidden: Tensor) -> None:
         """Take the states into what a step keeps, for tokens that are still to come."""
-        self.some(step, hidden, torch.empty(len(hidden), 0, dtype=torch.int64, device=hidden.device))
+        self.block(step, hidden, places=torch.empty(len(hidden), 0, dtype=torch.int64, device=hidden.device))
 
-    def _kept(self, step: int) -> Kept | None:
-        return None if self.kept is None else self.kept[step]
+
+class Signals(nn.Module):
+    """`P^t[i, 2j] = sin(i / 10000^(2j/E)) + sin(t / 10000^(2j/E))`, cosines at 2j + 1, or a learned vector for each t.
+
+    Dehghani et al. 2019, equation 4: i is the place of a token, counted from 0, t the step, counted from 1.
+    """
+
+    def __init__(self, width: int, steps: int, *, step: StepSignal, position: PositionSignal, scale: float) -> None:
+        super().__init__()
+        self.width, self.scale = width, scale
+        self.step, self.position = step, position
+        self.table = nn.Embedding(steps, width) if step == "learned" else None
+
+    def of_places(
+        self, tokens: Tokens, count: int, block_states: Sequence[BlockState] | None, like: Tensor
+    ) -> Tensor | None:
+        """`(1 or B, T, E)` of the last `count` places, which are the same at every step; `None` for none."""
+        if self.position == "none":
+            return None
+        return self._waves(token_places(tokens, count, block_states, like.device), like)
+
+    def at(self, step: int, places: Tensor | None, like: Tensor) -> Tensor | None:
+        """What is added to every state at a step, counted from 0; `None` for nothing."""
+        if self.table is not None:
+            signal = self.table.weight[step].to(like.dtype)
+        elif self.step == "sinusoidal":
+            signal = self._waves(torch.full((), step + 1, device=like.device), like)
+        else:
+            return places
+        return signal if places is None else places + signal
+
+    def _waves(self, number: Tensor, like: Tensor) -> Tensor:
+        """`(…)` numbers → `(…, E)`, sines and cosines in turn, in the type of `like`."""
+        return (self.scale * interleaved_sinusoids(number, self.width, like.dtype)).to(like.dtype)
+
+
+def token_places(tokens: Tokens, count: int, block_states: Sequence[BlockState] | None, device: torch.device) -> Tensor:
+    """`(1 or B, T)` int64: where each of the last `count` tokens stands among the real ones of its text, from 0."""
+    if tokens.places is not None:
+        return tokens.places
+    if tokens.mask is not None:
+        return (tokens.mask.cumsum(1) - 1).clamp(min=0)[:, tokens.mask.shape[1] - count :]
+    first = int(block_states[0].own.get_seq_length()) if block_states else 0
+    return torch.arange(first, first + count, device=device)[None]

@@ -163,7 +163,7 @@ def _open(folder: Path, options: Mapping[str, Any]) -> tuple[Any, Any, Generatio
     if kind not in tasks:
         raise InputError(f"model {str(folder)!r} is a {kind}, which belongs to no task; give one of {', '.join(tasks)}")
     name = tasks[kind]
-    if name == "language_model" and stack_config(model.config.stack).carries:
+    if name == "language_model" and stack_config(model.config.stack).returns().keeps_memory:
         name = "language_stream"
     # No recipe says how much it reads, so as much as it has positions for.
     return _changed({"name": name}, options).fitted(model.config), model, None

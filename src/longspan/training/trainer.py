@@ -17,7 +17,7 @@ from transformers.trainer_utils import EvalLoopOutput
 from longspan.characters import counted
 from longspan.checkpoints.tuning import hold_old_rows
 from longspan.errors import InputError
-from longspan.models.carried import Carried
+from longspan.models.stream_memory import StreamMemory
 from longspan.training.callbacks import Borders, Progress, StopNotFinite, StopStalled, reports
 from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file, processes_of
 from longspan.training.optimisation import trainer_arguments
@@ -51,7 +51,7 @@ class RecipeTrainer(Trainer):
         self.unlogged = torch.zeros((), device=self.args.device)
         self.logged_step = 0
         self.share = 1.0
-        self.carried = Carried(self.model.config)  # pyright: ignore[reportOptionalMemberAccess]
+        self.carried = StreamMemory(self.model.config)  # pyright: ignore[reportOptionalMemberAccess]
 
     def _get_train_sampler(self, *arguments: Any, **options: Any) -> Any:
         """As Trainer's, in random order; but a data set that says so is read in its own."""
@@ -217,7 +217,7 @@ def make_trainer(
         ]
     if hasattr(datasets[0], "set_batch_size"):
         datasets[0].set_batch_size(recipe.optimisation.batch_size)
-        if recipe.optimisation.gradient_checkpointing and Carried(model.config).is_used:
+        if recipe.optimisation.gradient_checkpointing and StreamMemory(model.config).is_used:
             raise InputError(
                 "optimisation.gradient_checkpointing computes layers twice, but a memory goes on after the first time; "
                 "leave it out, or give stack.memory_tokens=0"

@@ -9,8 +9,8 @@ import torch
 from torch.nn import functional
 
 from longspan.errors import InputError
-from longspan.models import LongspanConfig, LongspanForSentenceEmbedding, segments
-from longspan.models.heads.embedding_network import EmbeddingNetwork
+from longspan.models import LongspanConfig, LongspanForSentenceEmbedding, pieces
+from longspan.models.heads.sentence_network import EmbeddingNetwork
 from longspan.models.losses import distillation_loss
 
 WINDOW = {"mechanism": "longformer", "left_tokens": 3, "right_tokens": 2, "separate_global_projections": False}
@@ -72,7 +72,7 @@ def test_a_document_in_pieces_is_the_document_in_one(monkeypatch: pytest.MonkeyP
     light = EmbeddingNetwork(model.config).eval()
     light.load_state_dict(model.state_dict())
     for segment in (16, 64, 1000):
-        monkeypatch.setattr(segments, "SEGMENT", segment)
+        monkeypatch.setattr(pieces, "SEGMENT", segment)
         torch.testing.assert_close(light.embed_document(ids, sentence_ids), whole, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(model.embed_document(ids, sentence_ids), whole, atol=1e-5, rtol=1e-5)
         owners = torch.arange(31) // 4

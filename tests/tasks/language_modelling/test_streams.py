@@ -17,7 +17,7 @@ from longspan.data.corpus.stream import Stream
 from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM
-from longspan.models.carried import Carried
+from longspan.models.stream_memory import StreamMemory
 from longspan.stacks import SequentialConfig
 from longspan.tasks import build_task
 from longspan.tasks.language_modelling.streams import LanguageStream, StreamSegments, stack_segments
@@ -167,7 +167,7 @@ def curve(folder: Path) -> list[tuple[Any, ...]]:
 def test_a_memory_from_a_file_is_aligned_as_one_that_was_computed() -> None:
     """Or else the products of a resumed run may round otherwise than those of the whole one."""
     model = make(stack={"stack": "recurrent", "memory_tokens": 7})
-    whole, resumed = Carried(model.config), Carried(model.config)
+    whole, resumed = StreamMemory(model.config), StreamMemory(model.config)
     whole.after(0, 0, model(torch.randint(3, 261, (2, 9)), use_cache=True).past_key_values)
     kept = whole.tensors()
     resumed.load({name: misaligned(tensor) if tensor.ndim else tensor for name, tensor in kept.items()}, model)

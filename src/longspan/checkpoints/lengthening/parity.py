@@ -207,7 +207,7 @@ def _random_inputs(model: LongspanPreTrainedModel, tokens: int) -> dict[str, Ten
             # Padding would have positions of its own.
             ids[ids == config.pad_token_id] = (config.pad_token_id + 1) % config.vocab_size
         inputs[name] = ids.to(model.device)
-    if stack_config(config.stack).weighs:
+    if stack_config(config.stack).reads().importance:
         inputs["importance"] = torch.rand(1, tokens, generator=generator).to(model.device)
     return inputs
 

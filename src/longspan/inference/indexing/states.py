@@ -23,8 +23,8 @@ from longspan.inference.indexing.store import Piece
 from longspan.inference.readers import LONGEST, Words, best_words, short_answer
 from longspan.inference.results import RankedPassage, ShortAnswer
 from longspan.models.fields import FIELDS
-from longspan.models.parts import joint_states, part_states
-from longspan.models.tokens import border_of
+from longspan.models.inputs import ModelInputs, border_of
+from longspan.models.pieces import joint_states, part_states
 from longspan.stacks import stack_config
 from longspan.stacks.decomposed import Part
 
@@ -57,7 +57,7 @@ def open_model(source: str | Path, lower_layers: int | None = None) -> tuple[Any
             f"model {str(source)!r} has no lower layers that read a passage alone; decompose it with --lower-layers "
             "(9 of 12), or train one: `longspan train deformer-squad`"
         )
-    if not stack.restarts:
+    if not stack.reads().restarts_positions:
         raise InputError(
             f"model {str(source)!r} has positions='joint', so that a passage's states depend on the length of the "
             "question; decompose it with positions='restart'"
@@ -168,7 +168,8 @@ class StateReader:
     def _border(self, ids: list[int], types: list[int] | None) -> int:
         """Where the passage begins, as the model is told; a tokenizer that makes no types leaves it to separators."""
         told = None if types is None else torch.tensor([types])
-        border = int(border_of(self.model.config, torch.tensor([ids]), None, told))
+        inputs = ModelInputs(input_ids=torch.tensor([ids]), token_type_ids=told)
+        border = int(border_of(self.model.config, inputs))
         if border == len(ids):
             raise InputError(
                 "the tokenizer tells nothing of where a passage begins: neither a token type other than 0 nor a "

@@ -89,11 +89,11 @@ class LongspanForNaturalQuestions(ReadsChunks, LongspanWithHead):
             InputError: no `paragraph_ids`, some labels without the others, a label that names no real token, no
                 paragraph with tokens or no answer type, an empty input.
         """
-        found = self.logits(encoded.last_hidden_state, attention_mask, paragraph_ids, max_paragraphs)
+        chunk = self.logits(encoded.last_hidden_state, attention_mask, paragraph_ids, max_paragraphs)
         labels = (start_positions, end_positions, paragraph_labels, answer_types)
-        return NaturalQuestionsOutput(loss=self.loss(found, labels), **found._asdict())
+        return NaturalQuestionsOutput(loss=self.loss(chunk, labels), **chunk._asdict())
 
-    def loss(self, found: ChunkLogits, labels: Sequence[Tensor | None]) -> Tensor | None:
+    def loss(self, chunk: ChunkLogits, labels: Sequence[Tensor | None]) -> Tensor | None:
         """Weighted sum of the four cross-entropies, mean over the chunks; labels as in `forward`, all of them or none.
 
         Every mean is over all B chunks, a dropped term counts 0: so the loss of a batch is the mean of the losses of
@@ -104,8 +104,8 @@ class LongspanForNaturalQuestions(ReadsChunks, LongspanWithHead):
         given = {name: wanted for name, wanted in zip(LABELS, labels, strict=True) if wanted is not None}
         if not given:
             return None
-        total = found.answer_logits.new_zeros((), dtype=torch.float32)
-        for weight, name, logits in zip(self.options.loss_weights, LABELS, found, strict=True):
+        total = chunk.answer_logits.new_zeros((), dtype=torch.float32)
+        for weight, name, logits in zip(self.options.loss_weights, LABELS, chunk, strict=True):
             if name not in given:
                 raise InputError(f"{name} is missing; give all of {', '.join(LABELS)}, or none of them")
             null = name == "paragraph_labels" and self.options.null_paragraph

@@ -9,8 +9,7 @@ from torch import Tensor
 from transformers.utils import ModelOutput
 
 from longspan.models.heads.base import LongspanWithHead
-from longspan.models.heads.embedding_network import EmbedsSentences
-from longspan.models.heads.sentence_network import checked_ids
+from longspan.models.heads.sentence_network import EmbedsSentences, checked_ids
 from longspan.models.heads.specs import SentenceEmbedding
 from longspan.models.losses import distillation_loss
 

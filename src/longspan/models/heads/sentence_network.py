@@ -1,31 +1,27 @@
-"""Scoring sentences as plain PyTorch: means over each sentence's tokens, and a document of any length in pieces."""
+"""Scoring and embedding sentences as plain PyTorch: what is known of each sentence from its tokens, blocks over the
+sequence of sentences, so that a score depends on the whole document, and a document of any length in pieces."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from longspan.attention import Tokens
 from longspan.errors import InputError
-from longspan.models.heads.sentence_layers import SentenceLayers
-from longspan.models.heads.specs import SentenceScoring
-from longspan.models.segments import sums_by_sentence
+from longspan.models.fields import ModelFields
+from longspan.models.heads.specs import SentenceEmbedding, SentenceScoring
+from longspan.models.network import EncoderNetwork, make_block
+from longspan.models.pieces import sums_by_sentence
 from longspan.stacks.block import Block
 
-
-class Scorer(nn.Module):
-    """`output(dropout(activation(dense(x))))`: `(…, E)` → `(…)`."""
-
-    def __init__(self, width: int, activation: nn.Module, dropout: float) -> None:
-        super().__init__()
-        self.dense = nn.Linear(width, width)
-        self.activation = activation
-        self.dropout = nn.Dropout(dropout)
-        self.output = nn.Linear(width, 1)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.output(self.dropout(self.activation(self.dense(hidden)))).squeeze(-1)
+WAVES = 16
+"""Sinusoids per kind of place; four numbers come of each: sine and cosine, of the index and of the relative place."""
+LONGEST_WAVE = 512.0
 
 
 def checked_ids(
@@ -96,6 +92,70 @@ def _places(sentence_ids: Tensor, sentences: int) -> Tensor:
     return (place + first).flatten()
 
 
+def sentence_places(exists: Tensor, tokens: Tensor) -> Tensor:
+    """Where each sentence stands and how long it is, for documents of any length.
+
+    Sinusoids of the sentence's index, sinusoids of index / number of sentences, and the logarithm of its length. No
+    table, hence no limit; padding changes nothing, since only sentences that exist are counted.
+
+    Args:
+        exists: `(B, N)` bool, True where a row has that sentence.
+        tokens: `(B, N)`, number of tokens of each sentence.
+
+    Returns:
+        `(B, N, 4·WAVES + 1)`.
+    """
+    wave = torch.linspace(0, math.log(LONGEST_WAVE), WAVES, device=exists.device).exp()
+    index = (exists.cumsum(1) - 1).clamp(min=0).float()
+    share = index / exists.sum(1, keepdim=True).clamp(min=1)
+    angles = torch.cat([index[..., None] / wave, share[..., None] * wave], dim=-1)
+    length = tokens.float().clamp(min=1).log()[..., None] / 4
+    return torch.cat([angles.sin(), angles.cos(), length], dim=-1)
+
+
+class SentenceLayers(nn.Module):
+    """Sentence states → sentence states that know their place, their neighbours and the mean of the document."""
+
+    def __init__(self, config: ModelFields, block: type[Block] = Block) -> None:
+        super().__init__()
+        # The model's own sizes, with the layers and the mechanism of the head.
+        options, width = config.head_options(SentenceScoring), config.states_width
+        data: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(ModelFields)}
+        data.update(num_hidden_layers=options.layers, attention=options.attention, stack="sequential", head=None)
+        inner = ModelFields(**data)
+        self.place = nn.Linear(4 * WAVES + 1, width)
+        self.layers = nn.ModuleList(make_block(inner, layer, kind=block) for layer in range(options.layers))
+        self.final_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.mix = nn.Linear(3 * width, width)
+        self.activation = nn.GELU()
+
+    def forward(self, states: Tensor, exists: Tensor, tokens: Tensor) -> Tensor:
+        """`(B, N, E)` states, `(B, N)` bool, `(B, N)` token counts → `(B, N, E)`, 0 where no sentence exists."""
+        hidden = states + self.place(sentence_places(exists, tokens).to(states.dtype))
+        hidden = hidden.masked_fill(~exists[..., None], 0)
+        for layer in self.layers:
+            hidden = layer(hidden, Tokens(mask=exists))
+        hidden = self.final_norm(hidden).masked_fill(~exists[..., None], 0)
+        # What the document is about: a sentence close to it says much of the whole.
+        mean = hidden.sum(1, keepdim=True) / exists.sum(1).clamp(min=1)[:, None, None]
+        mixed = self.mix(torch.cat([hidden, hidden * mean, mean.expand_as(hidden)], dim=-1))
+        return self.activation(mixed).masked_fill(~exists[..., None], 0)
+
+
+class Scorer(nn.Module):
+    """`output(dropout(activation(dense(x))))`: `(…, E)` → `(…)`."""
+
+    def __init__(self, width: int, activation: nn.Module, dropout: float) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.activation = activation
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(width, 1)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.output(self.dropout(self.activation(self.dense(hidden)))).squeeze(-1)
+
+
 class ScoresSentences(nn.Module):
     """What every sentence scorer has: an encoder below, blocks over the sentences, and the scorer."""
 
@@ -130,3 +190,71 @@ class ScoresSentences(nn.Module):
         counts = tokens_by_sentence(sentence_ids[None], len(sums))
         means = (sums[None] / counts.clamp(min=1)[..., None]).to(self.scorer.dense.weight.dtype)
         return self.score(means, counts)[0]
+
+
+class EmbedsSentences(nn.Module):
+    """What every sentence embedder has: an encoder below, a weight for each token, and a projection."""
+
+    model: Any
+    weight: nn.Linear
+    projection: nn.Linear
+
+    def add_layers(self, config: Any) -> None:
+        """Make the layers above the encoder."""
+        options = config.head_options(SentenceEmbedding)
+        self.weight = nn.Linear(config.states_width, 1)
+        self.projection = nn.Linear(config.states_width, options.dimensions, bias=False)
+
+    def weighted(self, hidden: Tensor) -> Tensor:
+        """Each token's state times how much it counts, `(…, E)` → `(…, E)`: "the" says less than "photosynthesis"."""
+        return hidden * functional.softplus(self.weight(hidden))
+
+    def embed(
+        self,
+        hidden: Tensor,
+        sentence_ids: Tensor,
+        sentences: int,
+        passage_ids: Tensor | None = None,
+        passages: int = 0,
+    ) -> tuple[Tensor, Tensor]:
+        """`(B, T, E)` states, `(B, T)` indices → vectors of length 1 `(B, N + P, D)`, and which exist, `(B, N + P)`.
+
+        P passages stand behind the N sentences. `passage_ids` `(B, N)` says to which of them each sentence belongs, −1
+        = none.
+        """
+        sums, counts = sums_and_counts(self.weighted(hidden), sentence_ids, sentences)
+        exists = counts > 0
+        if passage_ids is not None:
+            # A passage's tokens are those of its sentences, so a document is read once for both.
+            together, counts = sums_and_counts(sums, passage_ids.masked_fill(~exists, -1), passages)
+            sums, exists = torch.cat([sums, together], 1), torch.cat([exists, counts > 0], 1)
+        return self.finish_vectors(sums.to(hidden.dtype)), exists
+
+    def finish_vectors(self, sums: Tensor) -> Tensor:
+        """Weighted sums of states `(…, E)` → vectors of length 1 `(…, D)`; 0 stays 0."""
+        return functional.normalize(self.projection(sums).float(), dim=-1)
+
+    @torch.inference_mode()
+    def embed_document(self, input_ids: Tensor, sentence_ids: Tensor, passage_ids: Tensor | None = None) -> Tensor:
+        """Vectors `(N + P, D)` of one document of any length, as `forward` gives them, in the memory of a piece of it.
+
+        Args:
+            input_ids: `(T,)` int64, all real.
+            sentence_ids: `(T,)` int64, rising from 0 to N − 1; every sentence has a token.
+            passage_ids: `(N,)` int64 up to P − 1, see `embed`.
+        """
+        sums = sums_by_sentence(self.model.encoder, input_ids, sentence_ids, self.weighted)
+        if passage_ids is not None and len(passage_ids):
+            together, _ = sums_and_counts(sums[None], passage_ids[None], int(passage_ids.max()) + 1)
+            sums = torch.cat([sums, together[0]])
+        return self.finish_vectors(sums.to(self.projection.weight.dtype))
+
+
+class EmbeddingNetwork(EmbedsSentences):
+    """`LongspanForSentenceEmbedding` without transformers, with the same weights, for embedding whole documents."""
+
+    def __init__(self, config: ModelFields) -> None:
+        super().__init__()
+        self.config = config
+        self.model = nn.ModuleDict({"encoder": EncoderNetwork(config)})
+        self.add_layers(config)

@@ -1,16 +1,20 @@
-"""A label, or a number, per document."""
+"""A label, or a number, per document; or which of some texts is right, by a score for each."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
-from transformers.modeling_outputs import SequenceClassifierOutput
+from transformers.modeling_outputs import MultipleChoiceModelOutput, SequenceClassifierOutput
+from transformers.utils import ModelOutput
 
+from longspan.errors import InputError
+from longspan.models.embeddings import the_given
 from longspan.models.encoder import first_token
 from longspan.models.heads.base import LongspanWithHead, dropout_of
-from longspan.models.heads.specs import SequenceClassification
-from longspan.models.losses import document_loss
+from longspan.models.heads.specs import MultipleChoice, SequenceClassification
+from longspan.models.losses import document_loss, token_loss
 from longspan.stacks.block import activation
 
 
@@ -46,7 +50,64 @@ class LongspanForSequenceClassification(LongspanWithHead):
         self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None
     ) -> SequenceClassifierOutput:
         """`logits` `(B, L)`; `labels` as `document_loss` reads them."""
-        pooled = self.classifier.dense is None or self.model.encoder.stack.summarizes
+        pooled = self.classifier.dense is None or self.model.encoder.returns.summary
         logits = self.classifier(encoded.pooler_output if pooled else first_token(encoded.last_hidden_state))
         loss = None if labels is None else document_loss(self.config, logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]
+
+
+@dataclass
+class ChoiceStates(ModelOutput):
+    """A vector for each of C choices of B questions, `(B, C, E)`."""
+
+    pooled: Tensor | None = None
+    stack_loss: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+class LongspanForMultipleChoice(LongspanWithHead):
+    """Which of C texts is right, as a question with each of its answers, all with the same number of tokens.
+
+    Inputs are `(B, C, T)`, as in transformers' classes, and so are masks, types and positions; `(C, T)` is a single
+    question.
+    """
+
+    spec = MultipleChoice
+
+    def add_layers(self, config: Any) -> None:
+        self.classifier = ClassificationHead(config, self.options, labels=1)
+
+    def encode(self, inputs: dict[str, Any], own: dict[str, Any]) -> ChoiceStates:
+        """The vector of each choice; the choices of all questions are read together."""
+        given = the_given(inputs["input_ids"], inputs["inputs_embeds"])
+        name, plain = ("input_ids", 2) if inputs["inputs_embeds"] is None else ("inputs_embeds", 3)
+        if given.dim() not in (plain, plain + 1):
+            raise InputError(
+                f"{name} has shape {tuple(given.shape)}; give (B, C, T), C choices for each of B questions"
+            )
+        several = given.dim() > plain
+        questions, choices = given.shape[:2] if several else (1, len(given))
+        flat = {
+            name: value.flatten(0, 1) if several and isinstance(value, Tensor) else value
+            for name, value in inputs.items()
+        }
+        encoded = self.model(**flat, return_dict=True)
+        pooled = self.classifier.dense is None or self.model.encoder.returns.summary
+        vectors = encoded.pooler_output if pooled else first_token(encoded.last_hidden_state)
+        return ChoiceStates(
+            pooled=vectors.unflatten(0, (questions, choices)),
+            stack_loss=encoded.stack_loss,
+            hidden_states=encoded.hidden_states,
+        )
+
+    def predict(
+        self, encoded: ChoiceStates, attention_mask: Tensor | None, *, labels: Tensor | None = None
+    ) -> MultipleChoiceModelOutput:
+        """`logits` `(B, C)`; `labels` `(B,)` int64, the place of the right choice, −100 = not known.
+
+        `hidden_states`, when asked for, are those of all choices, `(B·C, T, E)`.
+        """
+        assert encoded.pooled is not None
+        logits = self.classifier(encoded.pooled).squeeze(-1)
+        loss = None if labels is None else token_loss(logits, labels)
+        return MultipleChoiceModelOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]

@@ -101,7 +101,7 @@ class ReplacedTokens(HeadSpec):
 
     head: ClassVar[str] = "replaced_tokens"
     model: ClassVar[str] = "LongspanForReplacedTokens"
-    module: ClassVar[str] = ".replaced_tokens"
+    module: ClassVar[str] = ".token_classification"
     auto: ClassVar[str | None] = "AutoModelForPreTraining"
 
 
@@ -149,7 +149,7 @@ class MultipleChoice(SequenceClassification):
 
     head: ClassVar[str] = "multiple_choice"
     model: ClassVar[str] = "LongspanForMultipleChoice"
-    module: ClassVar[str] = ".multiple_choice"
+    module: ClassVar[str] = ".sequence_classification"
     auto: ClassVar[str | None] = "AutoModelForMultipleChoice"
     pipeline: ClassVar[str | None] = None
     task: ClassVar[str | None] = None

@@ -1,4 +1,5 @@
-"""A label per token, or, with a single label, whether each token has it."""
+"""A label per token; or, with a single label, whether each token has it, as ELECTRA's discriminator tells replaced
+tokens from original ones."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from longspan.models.heads.base import LongspanWithHead, dropout_of
-from longspan.models.heads.specs import TokenClassification
+from longspan.models.heads.sentence_network import Scorer
+from longspan.models.heads.specs import ReplacedTokens, TokenClassification
 from longspan.models.losses import binary_loss, token_loss
+from longspan.stacks.block import activation
 
 
 class LongspanForTokenClassification(LongspanWithHead):
@@ -30,4 +33,21 @@ class LongspanForTokenClassification(LongspanWithHead):
         if labels is not None:
             single = self.config.num_labels == 1
             loss = binary_loss(logits[..., 0], labels, attention_mask) if single else token_loss(logits, labels)
+        return TokenClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]
+
+
+class LongspanForReplacedTokens(LongspanWithHead):
+    """Tell replaced tokens from original ones (Clark et al. 2020, ELECTRA, arXiv 2003.10555, section 3)."""
+
+    spec = ReplacedTokens
+
+    def add_layers(self, config: Any) -> None:
+        self.discriminator = Scorer(config.states_width, activation(config.activation_function), dropout=0.0)
+
+    def predict(
+        self, encoded: Any, attention_mask: Tensor | None, *, labels: Tensor | None = None
+    ) -> TokenClassifierOutput:
+        """`logits` `(B, T)`; `labels` `(B, T)`, 1 = replaced, 0 = original, −100 = not counted, as is padding."""
+        logits = self.discriminator(encoded.last_hidden_state)
+        loss = None if labels is None else binary_loss(logits, labels, attention_mask)
         return TokenClassifierOutput(loss=loss, logits=logits)  # pyright: ignore[reportArgumentType]

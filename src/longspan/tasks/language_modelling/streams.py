@@ -142,10 +142,10 @@ class LanguageStream(CorpusTask):
 
     def walk(self, model: Any, dataset: StreamSegments) -> Iterator[tuple[float, int, int]]:
         """The bits of every segment, of how many tokens the likeliest is right, and how many there are."""
-        from longspan.models.carried import Carried
+        from longspan.models.stream_memory import StreamMemory
 
         reader, columns = self.reader(model, dataset.columns), dataset.columns
-        was_training, carried = reader.training, Carried(reader.config)
+        was_training, carried = reader.training, StreamMemory(reader.config)
         reader.eval()
         try:
             for segment in progress_bar(range(columns.segments), doing="reading"):
@@ -158,7 +158,7 @@ class LanguageStream(CorpusTask):
 
     def reader(self, model: Any, columns: Columns) -> Any:
         """The model, or the same weights with the lengths of `evaluation`."""
-        from longspan.models.variants import with_options
+        from longspan.models.language_model import with_options
 
         read = self.evaluation
         if read.memory_tokens is not None and read.memory_tokens > columns.tokens:

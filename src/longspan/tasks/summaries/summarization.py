@@ -78,7 +78,7 @@ class Summarization(WritingTask, SummaryTask):
     def check_model(self, config: Any) -> None:
         """Refuse more tokens than the model has positions for, and importance where the model does not weigh tokens."""
         super().check_model(config)
-        weighs = stack_config(config.stack).weighs
+        weighs = stack_config(config.stack).reads().importance
         if weighs != (self.importance != "none"):
             pooling = "weighs tokens by importance" if weighs else "does not weigh tokens"
             raise InputError(

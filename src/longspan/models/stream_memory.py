@@ -1,7 +1,7 @@
 """The memory of a text that is read batch by batch: what every layer keeps goes on, without gradient.
 
-A memory is transformers' `Cache`, which a stack that `carries` fills and shortens by itself. What holds a tensor in it
-is cut off from the graph after each batch, so that back-propagation ends at the segment.
+A memory is transformers' `Cache`, which a stack that keeps a memory fills and shortens by itself. What holds a tensor
+in it is cut off from the graph after each batch, so that back-propagation ends at the segment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import Cache, DynamicCache
 
 from longspan.errors import InputError
-from longspan.models.caches import kept_states
+from longspan.models.decoder import states_in_cache
 from longspan.stacks import stack_config
 
 PLAIN = (bool, int, float, str, type(None))
@@ -22,7 +22,7 @@ SKIPPED = ("dtype", "device")
 """What a layer says of its tensors, which say it themselves."""
 
 
-class Carried:
+class StreamMemory:
     """The memories of several streams, each under the number of its first column.
 
     Args:
@@ -30,7 +30,7 @@ class Carried:
     """
 
     def __init__(self, config: Any) -> None:
-        self.is_used = stack_config(config.stack).carries
+        self.is_used = stack_config(config.stack).returns().keeps_memory
         self.caches: dict[int, Cache] = {}
         self.next: dict[int, int] = {}
 
@@ -63,11 +63,11 @@ class Carried:
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it as tensors by name; plain values become tensors without dimensions."""
-        found = {f"{column}.next": torch.tensor(segment) for column, segment in self.next.items()}
+        tensors = {f"{column}.next": torch.tensor(segment) for column, segment in self.next.items()}
         for column, cache in self.caches.items():
             for number, layer in enumerate(cache.layers):
-                found |= {f"{column}.{number}.{name}": value for name, value in _values(layer)}
-        return found
+                tensors |= {f"{column}.{number}.{name}": value for name, value in _values(layer)}
+        return tensors
 
     def load(self, tensors: dict[str, Tensor], model: Any) -> None:
         """Go on with what `tensors` gave, in layers as `model` makes them.
@@ -83,7 +83,7 @@ class Carried:
                 continue
             cache = self.caches.setdefault(int(column), DynamicCache())
             if not cache.layers:
-                kept_states(cache, model.decoder.layers, source=False)
+                states_in_cache(cache, model.decoder.layers, source=False)
             number, _, name = rest.partition(".")
             if int(number) >= len(cache.layers):
                 raise InputError("the memory in the checkpoint belongs to a model with more layers; resume that one")

@@ -1,7 +1,8 @@
-"""From the masks a user passes to the `Tokens` that every mechanism of a model reads, once per forward."""
+"""The inputs of a model, and the `Tokens` that every mechanism of it reads, described once per forward."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,40 +16,54 @@ if TYPE_CHECKING:
     from longspan.stacks import StackConfig
 
 
-def describe_tokens(
-    config: ModelFields,
-    hidden: Tensor,
-    input_ids: Tensor | None,
-    attention_mask: Tensor | None,
-    global_attention_mask: Tensor | None,
-    border: Tensor | None = None,
-) -> Tokens:
-    """Bool masks and global slots of a batch with states `(B, T, E)`.
+@dataclass(frozen=True, kw_only=True)
+class ModelInputs:
+    """What an encoder is given of a batch; what each means says `LongspanModel.forward`.
+
+    Attributes:
+        input_ids: `(B, T)` int64, or `None` with `inputs_embeds`.
+        attention_mask: `(B, T)`, 1/True = real; `None` means all real.
+        global_attention_mask: `(B, T)`, 1/True = global; `None` leaves it to `config.global_tokens`.
+        token_type_ids: `(B, T)` or `(B, T, K)` int64.
+        inputs_embeds: `(B, T, F)` instead of `input_ids`.
+        position_ids: `(1 or B, T)` int64 rows of the position table.
+        importance: `(B, T)`, 0 or more.
+        first_position: where the batch begins in longer documents of which it is a piece.
+    """
+
+    input_ids: Tensor | None = None
+    attention_mask: Tensor | None = None
+    global_attention_mask: Tensor | None = None
+    token_type_ids: Tensor | None = None
+    inputs_embeds: Tensor | None = None
+    position_ids: Tensor | None = None
+    importance: Tensor | None = None
+    first_position: int = 0
+
+
+def describe_tokens(config: ModelFields, inputs: ModelInputs, hidden: Tensor, border: Tensor | None = None) -> Tokens:
+    """Bool masks and global slots of a batch.
 
     Args:
         config: `global_tokens` decides which tokens are global when no mask is passed.
+        inputs: their masks, and the ids where the rule is "question".
         hidden: `(B, T, E)`, for shape and device.
-        input_ids: `(B, T)`, read only by the rule "question".
-        attention_mask: `(B, T)`, 1/True = real, or `None`.
-        global_attention_mask: `(B, T)`, 1/True = global, or `None`.
         border: as in `Tokens`.
     """
-    mask = bool_mask("attention_mask", attention_mask, hidden)
-    is_global = bool_mask("global_attention_mask", global_attention_mask, hidden)
+    mask = bool_mask("attention_mask", inputs.attention_mask, hidden)
+    is_global = bool_mask("global_attention_mask", inputs.global_attention_mask, hidden)
     count = config.max_global_tokens
     if is_global is None:
         if config.global_tokens == "none" or hidden.shape[1] == 0:
             return Tokens(mask=mask, border=border)
-        is_global = _default_globals(config, hidden, input_ids, mask)
+        is_global = _default_globals(config, hidden, inputs.input_ids, mask)
         count = 1 if config.global_tokens == "first" else count
     if count is None and torch.compiler.is_compiling():
         raise InputError("max_global_tokens=None reads the data; set it in the configuration to compile with globals")
     return Tokens(mask=mask, is_global=is_global, border=border).with_slots(count)
 
 
-def border_of(
-    config: ModelFields, input_ids: Tensor | None, attention_mask: Tensor | None, token_type_ids: Tensor | None
-) -> Tensor:
+def border_of(config: ModelFields, inputs: ModelInputs) -> Tensor:
     """`(B,)` int64, the place at which the second part of each row begins, for stacks that read parts apart.
 
     A model with several token types is told by them: the second part begins with the first real token of another type
@@ -57,6 +72,7 @@ def border_of(
     Raises:
         InputError: neither types nor a separator can tell.
     """
+    input_ids, token_type_ids = inputs.input_ids, inputs.token_type_ids
     if token_type_ids is not None and config.type_vocab_size > 1:
         second = (token_type_ids[..., 0] if token_type_ids.dim() == 3 else token_type_ids) != 0
     elif input_ids is not None and config.sep_token_id is not None:
@@ -68,8 +84,8 @@ def border_of(
             f"the stack reads question and passage apart, and nothing tells where the passage begins ({missing}); give "
             "token_type_ids, which are 1 there, to a model with type_vocab_size=2, or input_ids with a sep_token_id"
         )
-    if attention_mask is not None:
-        second = second & attention_mask.bool()
+    if inputs.attention_mask is not None:
+        second = second & inputs.attention_mask.bool()
     return (second.cumsum(1) == 0).sum(1)
 
 
@@ -80,7 +96,7 @@ def checked_importance(stack: StackConfig, importance: Tensor | None, hidden: Te
         InputError: it is given to a stack that does not weigh tokens, or not given to one that does; it is of another
             shape, negative, or not finite.
     """
-    if not stack.weighs:
+    if not stack.reads().importance:
         raise InputError(
             f"importance was given, but the stack {stack.stack!r} as configured does not weigh tokens; leave it out"
         )
