@@ -21,7 +21,7 @@ from longspan.data.text.words import important_words
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.settings import LARGEST, Range
-from longspan.tasks.base import Outcome, check_room, room_for
+from longspan.tasks.base import Metrics, Outcome, check_room, room_for
 from longspan.tasks.classification.labels import label_fields
 from longspan.tasks.predicting import pad, predict
 from longspan.tasks.summaries.base import SummaryTask
@@ -116,9 +116,8 @@ class Importance(SummaryTask):
     """
 
     name: ClassVar[str] = "importance"
-    generates: ClassVar[bool] = False
     head: ClassVar[str | None] = "token_classification"
-    score_names: ClassVar[tuple[str, ...]] = SCORES
+    metrics: ClassVar[Metrics] = Metrics(names=SCORES)
     takes_encoders: ClassVar[bool] = True
 
     max_tokens: Annotated[int, Range(3, LARGEST)] = 16384
