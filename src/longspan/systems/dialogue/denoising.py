@@ -99,7 +99,7 @@ class DialogueDenoising(WritingTask, GuessingTask):
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Any]:
         """The source itself, found but not read. `limit` counts dialogues over all sources."""
-        return DialogueSource.found(source, split, limit, on_error=on_error)
+        return DialogueSource.located(source, split, limit, on_error=on_error)
 
     def corpus(self, rows: Sequence[Any]) -> Iterator[str]:
         """Every dialogue."""
