@@ -26,7 +26,7 @@ from typing import Any
 
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.data.corpus.sources import Corpus
-from longspan.data.corpus.token_files import TOKENS
+from longspan.data.corpus.tokens import TOKENS
 from longspan.tasks.language_modelling.masked_lm import MaskedLM
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe

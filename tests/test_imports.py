@@ -138,3 +138,20 @@ assert told == ["second", "first"], told
 """
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+def test_a_transformer_xl_run_imports_no_other_system(tmp_path: Path) -> None:
+    """Not the table of BART's weights, nothing of summaries, and of other systems only what their heads are called."""
+    pytest.importorskip("yaml")
+    code = (
+        "import sys\nfrom longspan.cli import main\n"
+        f"arguments = ['train', 'transformer-xl-enwik8', '--smoke', '--output', {str(tmp_path / 'run')!r}]\n"
+        "assert main(arguments) == 0\nprint(*sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    modules = [name for name in result.stdout.split() if name.startswith("longspan.")]
+    others = ("tasks.summaries", "data.summaries", "data.questions", "inference", "checkpoints.architectures.bart")
+    assert not [name for name in modules if name.startswith(tuple(f"longspan.{other}" for other in others))]
+    assert not [name for name in modules if name.startswith("longspan.systems.") and name.count(".") > 2]
+    assert len(modules) <= 200, modules

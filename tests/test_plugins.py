@@ -283,7 +283,7 @@ class Loose(Pattern):
 
 @dataclass(frozen=True, kw_only=True)
 class Nameless(Task):
-    generates: ClassVar[bool] = False
+    """A task that does not say what it is called."""
 
 
 @dataclass(frozen=True, kw_only=True)

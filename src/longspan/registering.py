@@ -77,7 +77,7 @@ def _place(thing: Any) -> tuple[MutableMapping[str, Any], str, str]:
         return HEADS, thing.head, "head"
     if Task in bases:
         needed = (*(() if thing.head else ("model_class",)), "read", "corpus", "dataset", "collator", "evaluate")
-        _check_class(thing, "task", ("name", "generates"), needed, Task)
+        _check_class(thing, "task", ("name",), needed, Task)
         return TASKS, thing.name, "task"
     if callable(thing) and not isinstance(thing, type):
         from longspan.data.sources import READERS
@@ -104,9 +104,9 @@ def _check_head(thing: Any) -> None:
 
 
 def _data_sets() -> set[str]:
+    from longspan.data.documents import DATA_SETS
     from longspan.data.questions.readers import QUESTION_DATA_SETS
     from longspan.data.sources import SYNTHETIC
-    from longspan.data.summaries.readers import DATA_SETS
 
     return {*DATA_SETS, *QUESTION_DATA_SETS, SYNTHETIC}
 

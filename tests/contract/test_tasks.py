@@ -62,14 +62,14 @@ def test_a_batch_has_a_finite_loss_and_gradients(ready) -> None:
     batch = task.collator(tokenizer)([data[0], data[1]])
     for mask in ("attention_mask", "global_attention_mask"):
         assert mask not in batch or batch[mask].dtype == torch.bool
-    assert set(task.label_names) <= set(batch)
+    assert set(task.losses().labels) <= set(batch)
     batch.pop("place", None)  # which the Trainer reads
     model = build(task, tokenizer)
     loss = model(**batch).loss
     assert torch.isfinite(loss)
     loss.backward()
     assert any(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
-    assert task.loss_weight(batch) > 0
+    assert task.losses().weight(batch) > 0
 
 
 def test_features_repeat(ready) -> None:

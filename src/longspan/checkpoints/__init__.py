@@ -1,18 +1,26 @@
 """Published weights in and out, longer models from short ones, and Longspan's attention inside transformers' models.
 
-Importing this package makes `attn_implementation="longspan"` and our model classes known to transformers.
+Importing this package makes `attn_implementation="longspan"` and our model classes known to transformers. What changes
+or converts models is imported when it is asked for.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import longspan.models.registration
 import longspan.ops.decompositions  # noqa: F401
 from longspan.checkpoints.attention_interface import use_attention
-from longspan.checkpoints.conversion import from_transformers, to_transformers
-from longspan.checkpoints.decomposing import decompose
-from longspan.checkpoints.lengthening.lengthen import lengthen
-from longspan.checkpoints.lengthening.parity import LengthenReport
-from longspan.checkpoints.onnx_export import to_onnx
-from longspan.checkpoints.plain_folders import save_published
 from longspan.checkpoints.tuning import hold_old_rows, train_new_positions_only
+
+if TYPE_CHECKING:
+    from longspan.checkpoints.conversion import from_transformers, to_transformers
+    from longspan.checkpoints.decomposing import decompose
+    from longspan.checkpoints.lengthening.lengthen import lengthen
+    from longspan.checkpoints.lengthening.parity import LengthenReport
+    from longspan.checkpoints.onnx_export import to_onnx
+    from longspan.checkpoints.plain_folders import save_published
 
 __all__ = [
     "LengthenReport",
@@ -26,3 +34,25 @@ __all__ = [
     "train_new_positions_only",
     "use_attention",
 ]
+
+_HOMES = {
+    "LengthenReport": "lengthening.parity",
+    "decompose": "decomposing",
+    "from_transformers": "conversion",
+    "lengthen": "lengthening.lengthen",
+    "save_published": "plain_folders",
+    "to_onnx": "onnx_export",
+    "to_transformers": "conversion",
+}
+"""Public name → module that defines it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'longspan.checkpoints' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"longspan.checkpoints.{_HOMES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

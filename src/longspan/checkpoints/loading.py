@@ -12,7 +12,6 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from longspan.checkpoints.conversion import from_transformers
 from longspan.checkpoints.folder import LARGEST_JSON, check_file, check_tokenizer_files, read_json
 from longspan.checkpoints.sources import check_reachable, load_any
 from longspan.errors import InputError, one_sentence
@@ -121,7 +120,11 @@ def load_model(source: str | Path) -> LongspanPreTrainedModel:
     `longspan.checkpoints.sources.load_any` leaves a published one as it is.
     """
     loaded = load_any(source)
-    return loaded if isinstance(loaded, LongspanPreTrainedModel) else from_transformers(loaded)
+    if isinstance(loaded, LongspanPreTrainedModel):
+        return loaded
+    from longspan.checkpoints.conversion import from_transformers
+
+    return from_transformers(loaded)
 
 
 def load_pair(source: str | Path) -> tuple[Any, Any]:

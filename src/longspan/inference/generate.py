@@ -103,7 +103,7 @@ def generate(
         given = f"model is a {type(model).__name__} and tokenizer a {type(tokenizer).__name__}"
         raise InputError(f"{given}; give a folder, or a model and its tokenizer")
     begin = time.perf_counter()
-    # Every document begins with it, as `longspan.data.corpus.stream.Stream` laid them out in training.
+    # Every document begins with it, as `longspan.data.corpus.tokens.Stream` laid them out in training.
     ids = [separator(tokenizer), *tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]]
     input_ids = torch.tensor([ids], device=model.device)
     failed: list[Exception] = []

@@ -81,11 +81,12 @@ def model_with(head: str) -> type[LongspanPreTrainedModel]:
 
 
 def __getattr__(name: str) -> Any:
-    spec = next((spec for spec in HEADS.values() if spec.model == name), None)
     if name in _HOMES:
         value = getattr(import_module(f"longspan.models.{_HOMES[name]}"), name)
-    elif name in _OUTPUTS or spec is not None:
-        value = _OUTPUTS[name] if spec is None else spec.model_class()
+    elif (spec := next((spec for spec in HEADS.values() if spec.model == name), None)) is not None:
+        value = spec.model_class()
+    elif name in _OUTPUTS:
+        value = _OUTPUTS[name]
     else:
         raise AttributeError(f"module 'longspan.models' has no attribute {name!r}")
     globals()[name] = value

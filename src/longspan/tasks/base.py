@@ -39,33 +39,94 @@ class Outcome:
     """In few words, how what was scored was cut up, where scores depend on it."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """Which scores there are, for what picks the best checkpoint (`optimisation.best_by`) besides the loss."""
+
+    names: tuple[str, ...] = ()
+    """The scores of `Task.evaluate`; `*` stands for a part that the data decides."""
+    lower_is_better: tuple[str, ...] = ()
+    """Those of which the lowest is the best."""
+
+
+def rows_of_batch(batch: dict[str, Any]) -> float:
+    """How many rows a batch has."""
+    return float(len(next(iter(batch.values()))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losses:
+    """How the losses of batches become one number, and what follows from it."""
+
+    labels: tuple[str, ...] = ("labels",)
+    """What the collator calls the labels; a batch that has all of them has a loss."""
+    weight: Callable[[dict[str, Any]], float] = rows_of_batch
+    """Over how many things the loss of a batch is a mean, so that validation losses are means over all of them."""
+    scores: Callable[[float], dict[str, float]] = lambda loss: {}
+    """Scores that follow from the validation loss alone; they are logged with it."""
+    validation: Callable[[Any, Any], float] | None = None
+    """The validation loss of a model and a data set, where batches depend on one another; None for the mean over them.
+    """
+
+
 class Task(Protocol):
-    """The interface of a task; inherit from it in a frozen keyword-only dataclass, every field with a default."""
+    """The interface of a task; inherit from it in a frozen keyword-only dataclass, every field with a default.
+
+    A task has a `name`, a `head` (or a `model_class`), and defines `read`, `corpus`, `dataset`, `collator` and
+    `evaluate`. What else it may say has defaults that are right for most.
+    """
 
     name: ClassVar[str]
     """Its key in `longspan.tasks.TASKS`."""
-    generates: ClassVar[bool]
+    head: ClassVar[str | None] = None
+    """The head that the task trains, by its name in `HEADS`; None where `model_class` says it all."""
+    metrics: ClassVar[Metrics] = Metrics()
+    """Which scores `evaluate` gives."""
+    generates: ClassVar[bool] = False
     """Whether evaluation calls `model.generate`, so that a recipe's `generation` section has a meaning."""
-    lower_is_better: ClassVar[tuple[str, ...]] = ()
-    """Scores, besides the loss, of which the lowest is the best."""
     counts_rows: ClassVar[bool] = True
     """Whether `read` gives one row per document; False where it gives sources that are streamed later."""
 
-    score_names: ClassVar[tuple[str, ...]] = ()
-    """The scores of `evaluate` that can pick the best checkpoint; `*` stands for a part that the data decides."""
-
-    label_names: ClassVar[tuple[str, ...]] = ("labels",)
-    """What the collator calls the labels; a batch that has all of them has a loss."""
+    takes_encoders: ClassVar[bool] = False
+    """Whether its model may start from the encoder of an encoder–decoder, whose decoder is left out."""
 
     def __post_init__(self) -> None:
         """Refuse options out of range; whoever adds to this calls it first."""
         check(self)
 
-    takes_encoders: ClassVar[bool] = False
-    """Whether its model may start from the encoder of an encoder–decoder, whose decoder is left out."""
+    def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Any]:
+        """The rows of one data set or path, at most `limit`; `"synthetic"` gives made-up ones.
 
-    head: ClassVar[str | None] = None
-    """The head that the task trains, by its name in `HEADS`; None where `model_class` says it all."""
+        With `on_error="skip"` a corrupt row is passed over, and a warning in the log gives their number at the end;
+        otherwise it raises `InputError` naming file and line.
+        """
+        ...
+
+    def corpus(self, rows: Sequence[Any]) -> Iterator[str]:
+        """Texts to train a tokenizer on."""
+        ...
+
+    def dataset(self, rows: Sequence[Any], tokenizer: Any, *, training: bool, seed: int, folder: Path) -> Any:
+        """A map-style `torch.utils.data.Dataset` of features: plain lists of numbers, what the collator needs.
+
+        Access by index is what makes resuming exact. A data set with `set_epoch(epoch)` is told each epoch.
+
+        Args:
+            rows: what `read` gave, perhaps of several sources.
+            tokenizer: of transformers.
+            training: False asks for features that are the same in every epoch and for every model.
+            seed: of the experiment.
+            folder: where files may be kept that are costly to make; a resumed run finds them there.
+        """
+        ...
+
+    def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+        """A function that pads features to a batch of tensors, with bool masks and the task's global tokens."""
+        ...
+
+    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Any], *, batch_size: int) -> Outcome:
+        """Predict every row and score the predictions; `batch_size` changes the time, not the result."""
+        ...
 
     def model_class(self) -> Any:
         """The `PreTrainedModel` class this task trains, by default that of its head; built from a `LongspanConfig`."""
@@ -104,51 +165,9 @@ class Task(Protocol):
         batch)`, which then takes the place of the model's own loss; None where that is all."""
         return None
 
-    def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Any]:
-        """The rows of one data set or path, at most `limit`; `"synthetic"` gives made-up ones.
-
-        With `on_error="skip"` a corrupt row is passed over, and a warning in the log gives their number at the end;
-        otherwise it raises `InputError` naming file and line.
-        """
-        ...
-
-    def corpus(self, rows: Sequence[Any]) -> Iterator[str]:
-        """Texts to train a tokenizer on."""
-        ...
-
-    def dataset(self, rows: Sequence[Any], tokenizer: Any, *, training: bool, seed: int, folder: Path) -> Any:
-        """A map-style `torch.utils.data.Dataset` of features: plain lists of numbers, what the collator needs.
-
-        Access by index is what makes resuming exact. A data set with `set_epoch(epoch)` is told each epoch.
-
-        Args:
-            rows: what `read` gave, perhaps of several sources.
-            tokenizer: of transformers.
-            training: False asks for features that are the same in every epoch and for every model.
-            seed: of the experiment.
-            folder: where files may be kept that are costly to make; a resumed run finds them there.
-        """
-        ...
-
-    def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-        """A function that pads features to a batch of tensors, with bool masks and the task's global tokens."""
-        ...
-
-    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Any], *, batch_size: int) -> Outcome:
-        """Predict every row and score the predictions; `batch_size` changes the time, not the result."""
-        ...
-
-    def validation_loss(self, model: Any, dataset: Any) -> float | None:
-        """The validation loss where batches depend on one another; `None` where it is the mean over batches."""
-        return None
-
-    def loss_weight(self, batch: dict[str, Any]) -> float:
-        """Over how many things the loss of a batch is a mean, so that validation losses are means over all of them."""
-        return float(len(next(iter(batch.values()))))
-
-    def loss_scores(self, loss: float) -> dict[str, float]:
-        """Scores that follow from the validation loss alone; they are logged with it."""
-        return {}
+    def losses(self) -> Losses:
+        """What its batches call the labels, and how their losses become one."""
+        return Losses()
 
 
 def room_for(tokens: int, config: Any) -> int:

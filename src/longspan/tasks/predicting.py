@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,13 @@ class FeatureRows(Dataset[dict[str, Any]]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         """The features of one row."""
         return self.features(self.rows[index])
+
+
+def example_key(seed: int | None, epoch: int, index: int, content: bytes) -> int:
+    """A number of 128 bits for a random generator: in training, with a seed, another one in every epoch; without one,
+    of the content alone, so that any two models with one tokenizer are validated on the same examples."""
+    material = content if seed is None else np.array([seed, epoch, index], dtype="<i8").tobytes()
+    return int.from_bytes(hashlib.blake2b(material, digest_size=16).digest(), "little")
 
 
 def pad(
@@ -64,6 +72,11 @@ def pad(
     if leading is not None:
         batch["global_attention_mask"] = places < torch.tensor(leading)[:, None]
     return batch
+
+
+def labels_of_batch(batch: Mapping[str, Any]) -> float:
+    """How many labels of a batch count."""
+    return float((batch["labels"] != IGNORED).sum())
 
 
 def batches(model: Any, dataset: Any, collator: Callable[..., Any], batch_size: int) -> Iterator[dict[str, Any]]:

@@ -165,7 +165,7 @@ def _check_run(recipe: Recipe, *, weigh: bool = True) -> None:
         from longspan.training.adapters import check_adapters
 
         check_adapters(new=recipe.model.new is not None)
-    best, known = recipe.optimisation.best_by, ("loss", *task.score_names)
+    best, known = recipe.optimisation.best_by, ("loss", *task.metrics.names)
     if not any(fnmatchcase(best, name) for name in known):
         raise InputError(f"optimisation.best_by is {show(best)}, no score of {task.name}; {near(best, list(known))}")
     if recipe.model.new is not None:

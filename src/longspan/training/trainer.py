@@ -38,6 +38,7 @@ class RecipeTrainer(Trainer):
     ) -> None:
         super().__init__(**options)
         self.task = task
+        self.losses = task.losses()
         self.teacher = teacher
         self.validation_rows = validation_rows
         self.finite = finite
@@ -158,22 +159,23 @@ class RecipeTrainer(Trainer):
         stands_in = inputs.pop(STAND_IN, False)
         output = super().prediction_step(model, inputs, *arguments, **options)
         if output[0] is not None and not stands_in:
-            self.weighed.append((float(output[0]), self.task.loss_weight(inputs)))
+            self.weighed.append((float(output[0]), self.losses.weight(inputs)))
         return output
 
     def evaluation_loop(self, *arguments: Any, metric_key_prefix: str = "eval", **options: Any) -> Any:
         """The validation loss as a mean over all that it counts, and the scores that pick the best checkpoint."""
-        read = self._read_streams()
-        if read is None:
+        if self.losses.validation is None:
             self.weighed = []
             output = super().evaluation_loop(*arguments, metric_key_prefix=metric_key_prefix, **options)
             loss, weight = self._mean_validated()
-        else:
-            loss, weight, rows = read, 1.0, len(self.eval_dataset)  # pyright: ignore[reportArgumentType]
+        else:  # of contiguous streams, which are read in their order
+            with self.accelerator.autocast(), torch.no_grad():
+                loss, weight = self.losses.validation(self.model, self.eval_dataset), 1.0
+            rows = len(self.eval_dataset)  # pyright: ignore[reportArgumentType]
             nothing: Any = ()
             output = EvalLoopOutput(predictions=nothing, label_ids=None, metrics={}, num_samples=rows)
         assert output.metrics is not None
-        scores = {"loss": loss, **self.task.loss_scores(loss)}
+        scores = {"loss": loss, **self.losses.scores(loss)}
         best_by = str(self.args.metric_for_best_model)
         if weight and not math.isfinite(loss):
             self.finite.refuse(
@@ -189,11 +191,6 @@ class RecipeTrainer(Trainer):
             )
         output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in scores.items()})
         return output
-
-    def _read_streams(self) -> float | None:
-        """The validation loss of a task that reads validation data by itself, such as contiguous streams."""
-        with self.accelerator.autocast(), torch.no_grad():
-            return self.task.validation_loss(self.model, self.eval_dataset)
 
     def _mean_validated(self) -> tuple[float, float]:
         """The mean of the noted validation losses over all processes, and how much it weighs."""

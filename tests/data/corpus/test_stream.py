@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from longspan.data.corpus.stream import Stream
+from longspan.data.corpus.tokens import Stream
 from longspan.data.ragged import Ragged
 
 LENGTHS = [5, 1, 7, 3]

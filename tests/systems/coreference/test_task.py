@@ -104,7 +104,7 @@ def test_evaluation_does_not_know_the_batch_and_writes_what_can_be_read(tokenize
     one, three = (task.evaluate(model, tokenizer, rows, batch_size=size) for size in (1, 3))
     assert one.lines == three.lines
     assert one.scores == three.scores
-    assert set(task.score_names) == set(one.scores)
+    assert set(task.metrics.names) == set(one.scores)
     file = tmp_path / "predictions.conll"
     file.write_text(one.files["predictions.conll"], encoding="utf-8")
     assert [row.clusters for row in read_conll(file)] == [line["prediction"] for line in one.lines]

@@ -109,7 +109,7 @@ def test_scores_are_those_of_the_targets(tokenizer: Any) -> None:
     labels = torch.tensor([[7, 8, 7], [8, IGNORED, IGNORED]])
     table = DialogueDenoising().sums(Sure(), {"labels": labels})
     assert torch.allclose(table, torch.tensor([[3.0, 2.0, 3.0], [1.0, 0.0, 1.0]], dtype=torch.float64))
-    assert DialogueDenoising().loss_scores(math.log(4))["bits_per_token"] == pytest.approx(2)
+    assert DialogueDenoising().losses().scores(math.log(4))["bits_per_token"] == pytest.approx(2)
 
 
 def test_counts_are_those_of_the_tokenizer(tokenizer: Any) -> None:

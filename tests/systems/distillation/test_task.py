@@ -73,7 +73,7 @@ def test_pieces_keep_whole_passages_and_batches_their_labels() -> None:
     assert batch["passage_ids"].tolist() == [[0, 0, 0, -1, -1, -1], [-1, -1, -1, 0, 0, 0]]
     expected = [np.concatenate([vectors[:6], of_passages[:1]]), np.concatenate([vectors[6:], of_passages[2:]])]
     assert np.array_equal(batch["labels"].numpy(), np.stack(expected))
-    assert task.loss_weight(batch) == 14
+    assert task.losses().weight(batch) == 14
 
 
 def test_questions_and_some_passages_of_a_document_are_loose_texts_too() -> None:
@@ -99,7 +99,7 @@ def test_texts_that_the_teacher_was_not_asked_for_teach_nothing() -> None:
     ]
     tokenizer = train_tokenizer(row.texts, 400)
     (inside,) = [group for group in groups if len(group[0].texts) == 3]
-    assert task.loss_weight(task.collator(tokenizer)([task.features(inside, tokenizer)])) == 3
+    assert task.losses().weight(task.collator(tokenizer)([task.features(inside, tokenizer)])) == 3
 
 
 def test_loose_texts_of_a_group_are_alike_in_length_and_not_filled_up_to_more_than_the_windows() -> None:
@@ -163,7 +163,7 @@ def test_a_small_model_learns_the_vectors() -> None:
     for _ in range(16):
         for index in range(len(data)):
             batch = collate([data[index]])
-            assert TASK.loss_weight(batch) == int((batch["labels"] != 0).any(-1).sum())
+            assert TASK.losses().weight(batch) == int((batch["labels"] != 0).any(-1).sum())
             model(**batch).loss.backward()
             optimizer.step()
             optimizer.zero_grad()

@@ -196,7 +196,7 @@ def test_evaluation_writes_the_official_file_and_what_the_second_stage_reads(tok
     outcome = TASK.evaluate(model, tokenizer, rows, batch_size=2)
     one = [TASK.evaluate(model, tokenizer, [row], batch_size=1).lines[0] for row in rows]
     assert outcome.lines == one
-    assert set(outcome.scores) == set(TASK.score_names)
+    assert set(outcome.scores) == set(TASK.metrics.names)
     official = json.loads(json.dumps(outcome.files["predictions-hotpotqa.json"]))
     assert official.keys() == {"answer", "sp"}
     assert [*official["answer"]] == [*official["sp"]] == ["a", "b"]

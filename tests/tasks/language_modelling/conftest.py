@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from longspan.data.corpus.stream import Stream
-from longspan.data.corpus.token_files import token_files
+from longspan.data.corpus.tokens import Stream, token_files
 from longspan.tasks.language_modelling.language_model import LanguageModel
 from longspan.training.tokenizers import train_tokenizer
 

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from longspan.data.corpus.stream import Stream
-from longspan.data.corpus.token_files import token_files
+from longspan.data.corpus.tokens import Stream, token_files
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.tasks.language_modelling.language_model import LanguageModel, NextTokenChunks

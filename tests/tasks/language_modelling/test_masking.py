@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from longspan.data.corpus.token_files import TOKENS
+from longspan.data.corpus.tokens import TOKENS
 from longspan.data.ragged import Ragged
 from longspan.tasks.language_modelling.masking import IGNORED, MaskedChunks, Masking
 

@@ -13,7 +13,7 @@ import torch
 
 from closeness import misaligned
 from longspan.characters import counted
-from longspan.data.corpus.stream import Stream
+from longspan.data.corpus.tokens import Stream
 from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM

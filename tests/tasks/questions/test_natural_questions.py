@@ -177,7 +177,7 @@ def test_question_tokens_are_global_in_every_batch(run: Path, tmp_path: Path) ->
     tokenizer = load_tokenizer(run)
     dataset = task.dataset(synthetic_questions(2, seed=3), tokenizer, training=True, seed=0, folder=tmp_path)
     batch = task.collator(tokenizer)([dataset[0], dataset[len(dataset) - 1]])
-    assert set(task.label_names) <= set(batch)
+    assert set(task.losses().labels) <= set(batch)
     for ids, flags in zip(batch["input_ids"], batch["global_attention_mask"], strict=True):
         before = ids.tolist().index(tokenizer.sep_token_id or tokenizer.eos_token_id)
         assert flags.tolist() == [place <= before for place in range(len(ids))]

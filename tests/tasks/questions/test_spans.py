@@ -114,7 +114,7 @@ def test_any_span_learns_every_occurrence_once(tokenizer):
     assert task.model_fields()["global_tokens"] == "question"
     batch = task.collator(tokenizer)([task.windows(row, tokenizer) for row in (NAMED, NO_ANSWER)])
     assert batch["start_positions"][1].tolist() == [-100] * 3
-    assert task.loss_weight(batch) == 1
+    assert task.losses().weight(batch) == 1
 
 
 def test_per_span_draws_one_in_each_epoch(tokenizer, tmp_path):

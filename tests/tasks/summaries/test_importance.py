@@ -86,7 +86,7 @@ def test_the_loss_is_binary_cross_entropy_over_real_tokens(tokenizer):
     right = torch.where(batch["labels"][counted] == 1, chances, 1 - chances)
     torch.testing.assert_close(output.loss, -right.log().mean())
     outcome = task.evaluate(model, tokenizer, [ROW], batch_size=1)
-    assert set(outcome.scores) == set(task.score_names)
+    assert set(outcome.scores) == set(task.metrics.names)
     assert len(outcome.lines[0]["probabilities"]) == int(counted[0].sum())
 
 

@@ -25,7 +25,6 @@ from longspan.characters import check_characters, counted
 from longspan.data.fields import Skipped, kind_of
 from longspan.data.jsonl import UNREADABLE, check_regular, lines_of, open_bytes, unreadable
 from longspan.data.sources import split_of
-from longspan.data.summaries.layouts import Choice, detect_layout, parse_record
 from longspan.data.tables import open_parquet, read_records
 from longspan.data.text.archives.archive import DAMAGED, PACKED
 from longspan.errors import InputError
@@ -112,6 +111,9 @@ def hub_documents(
 def text_of(record: dict[str, Any], field: str | None) -> Any:
     """The document in a record: its text field, or what the layouts of summarisation data sets take for it."""
     if field is None and not any(record.get(name) for name in TEXT_FIELDS):
+        from longspan.data.documents import Choice
+        from longspan.data.summaries.layouts import detect_layout, parse_record
+
         choice = Choice()
         try:
             return next(iter(parse_record(detect_layout(record, choice), record, choice, ""))).source

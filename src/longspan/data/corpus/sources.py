@@ -25,10 +25,10 @@ from pathlib import Path
 
 from longspan.data.corpus import files as corpus_files
 from longspan.data.corpus.files import part_texts, published_file
+from longspan.data.documents import DATA_SETS, made_up_documents
 from longspan.data.fields import Skipped, check_on_error
 from longspan.data.jsonl import check_regular
 from longspan.data.sources import Kind, find_source, rows_without_files
-from longspan.data.summaries.readers import DATA_SETS, SUMMARIES
 from longspan.data.tables import RECORDS
 from longspan.errors import InputError
 
@@ -46,7 +46,7 @@ _SUFFIX = re.compile(rf"\.({'|'.join(SUFFIXES)})(\.gz|\.xz)?$", re.IGNORECASE)
 CORPORA: Kind[str] = Kind(
     row=str,
     named=DATA_SETS,
-    made_up=lambda count, seed: [row.source for row in SUMMARIES.made_up(count, seed)],
+    made_up=lambda count, seed: [" ".join(pieces) for pieces in made_up_documents(count, seed)],
     suffixes=SUFFIXES,
     deep=True,
     is_one=corpus_files.is_saved,

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from longspan.data.documents import Choice
 from longspan.data.fields import Record, id_of, objects_in, texts_in
 from longspan.data.summaries.rows import SummaryRow
 from longspan.data.text.sentences import split_sentences
@@ -36,23 +36,6 @@ _SECTION_NAME = re.compile(r"\b(?:BACKGROUND|METHODS|RESULTS|CONCLUSIONS?|DISCUS
 _NOT_STORY = re.compile(
     r"(pre-?show|pre-?stream|announcements?|previously\b.*|recap|break|post-?.*|afterword|q&a|critmas)", re.IGNORECASE
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """What to take from records that offer several things; `read_rows` explains each."""
-
-    questions: str = "plain"
-    target: str | None = None
-    source_field: str | None = None
-    target_field: str | None = None
-
-    def pick(self, default: str, *others: str) -> str:
-        """The chosen target, which must be one of those that the layout has."""
-        target = self.target or default
-        if target not in (default, *others):
-            raise InputError(f"target={target!r} is not in this layout; it has {', '.join((default, *others))}")
-        return target
 
 
 def detect_layout(record: Record, choice: Choice) -> str:

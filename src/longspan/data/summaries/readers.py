@@ -14,58 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from longspan.characters import counted
+from longspan.data.documents import DATA_SETS, Choice
 from longspan.data.fields import Skipped, check_on_error
-from longspan.data.sources import DataSet, Kind, read
-from longspan.data.summaries.layouts import LAYOUTS, Choice, detect_layout, parse_record
+from longspan.data.sources import Kind, read
+from longspan.data.summaries.layouts import LAYOUTS, detect_layout, parse_record
 from longspan.data.summaries.rows import SummaryRow, synthetic_rows
 from longspan.data.tables import read_records
 from longspan.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-
-def _folder(folder: str, **choice: str) -> DataSet:
-    splits = {split: (f"{folder}/{split}.jsonl.gz",) for split in ("train", "validation")}
-    return DataSet(splits=splits, choice=Choice(**choice))
-
-
-PAPERS = ("pmc_cc_by",)
-PROPOSALS = (
-    *("bitcoin_bips", "cardano_cips", "ethereum_eips", "ethereum_ercs", "filecoin_fips", "go_proposals"),
-    *("kubernetes_keps", "near_neps", "openshift_enhancements", "python_peps", "rust_rfcs", "swift_evolution"),
-    "tekton_teps",
-)
-"""The sources of `permissive`, but for `nixos_rfcs`, which is share-alike and so no part of any set named here."""
-
-
-def _permissive(*sources: str) -> DataSet:
-    splits = ("train", "validation")
-    return DataSet(splits={split: tuple(f"permissive/{split}-{name}.jsonl.xz" for name in sources) for split in splits})
-
-
-DATA_SETS: dict[str, DataSet] = {
-    "permissive": _permissive(*PAPERS, *PROPOSALS),
-    "permissive-papers": _permissive(*PAPERS),
-    "permissive-proposals": _permissive(*PROPOSALS),
-    "pubmed": _folder("pubmed"),
-    "pubmed-large": DataSet(
-        splits={
-            "train": ("pubmed/train.jsonl.gz", "pubmed_more/train.jsonl.gz", "pubmed_more/train-large.jsonl.xz"),
-            "validation": ("pubmed/validation.jsonl.gz",),
-        }
-    ),
-    "scisummnet": _folder("scisummnet"),
-    "scisummnet-human": _folder("scisummnet", target="human_summary"),
-    "squality": _folder("squality"),
-    "squality-questions": _folder("squality", questions="all"),
-    "qmsum": _folder("qmsum"),
-    "qmsum-queries": _folder("qmsum", questions="all"),
-    "scitldr": _folder("scitldr_a"),
-    "crd3": _folder("crd3"),
-    "crd3-synopsis": _folder("crd3", target="synopsis"),
-    "gov-report": DataSet(splits={"validation": ("leval_subset/gov_report_summ.jsonl.gz",)}),
-    "patents": DataSet(splits={"validation": ("leval_subset/patent_summ.jsonl.gz",)}),
-}
 
 SUMMARIES = Kind(
     row=SummaryRow,

@@ -16,11 +16,11 @@ reading for sequence-to-sequence training never pays for it. A sentence never cr
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from functools import cached_property
 
 from longspan.characters import check_characters
+from longspan.data.documents import made_up_documents
 from longspan.errors import InputError
 
 
@@ -92,13 +92,8 @@ def synthetic_rows(count: int, *, seed: int, sentences: int = 40) -> list[Summar
 
     The same `count` and `seed` give the same rows on every machine.
     """
-    draw = random.Random(seed)
-    words = ["".join(draw.choice("bdfgklmnprst") + draw.choice("aeiou") for _ in range(2)) for _ in range(80)]
     rows = []
-    for index in range(count):
-        pieces = [" ".join(draw.choices(words, k=draw.randint(6, 12))) + "." for _ in range(sentences + index % 7)]
-        for place in sorted(draw.sample(range(len(pieces)), k=3)):
-            pieces[place] = f"notably {pieces[place]}"
+    for index, pieces in enumerate(made_up_documents(count, seed, sentences=sentences)):
         summary = "\n".join(piece for piece in pieces if piece.startswith("notably"))
         rows.append(SummaryRow(id=f"synthetic-{seed}-{index}", pieces=tuple(pieces), references=(summary,)))
     return rows

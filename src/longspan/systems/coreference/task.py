@@ -21,7 +21,7 @@ from longspan.systems.coreference.conll import conll_text
 from longspan.systems.coreference.metric import SCORES, coreference_scores
 from longspan.systems.coreference.reading import read_coreference
 from longspan.systems.coreference.rows import Cluster, CoreferenceRow, Mention, crossing, in_order
-from longspan.tasks.base import Outcome, Task
+from longspan.tasks.base import Metrics, Outcome, Task
 from longspan.tasks.predicting import batches, pad
 from longspan.tasks.tokenizers import encode_sentences, padding_id
 
@@ -39,9 +39,8 @@ class Coreference(Task):
     """
 
     name: ClassVar[str] = "coreference"
-    generates: ClassVar[bool] = False
     head: ClassVar[str | None] = "coreference"
-    score_names: ClassVar[tuple[str, ...]] = (*SCORES, "conll_without_singletons")
+    metrics: ClassVar[Metrics] = Metrics(names=(*SCORES, "conll_without_singletons"))
 
     singletons: bool = False
     max_tokens: Count | None = None

@@ -28,7 +28,9 @@ from longspan.systems.dialogue.noises import NoiseConfig
 from longspan.systems.dialogue.noising import Trace, noise
 from longspan.systems.dialogue.pieces import read_piece, token_counter, write_dialogues
 from longspan.systems.dialogue.reading import DIALOGUES, read_dialogues
-from longspan.tasks.guessing import GuessingTask, example_key
+from longspan.tasks.base import Metrics
+from longspan.tasks.language_modelling.corpus_task import GuessingTask
+from longspan.tasks.predicting import example_key
 from longspan.tasks.row_sources import RowSource, identities_of, rows_of
 from longspan.tasks.tokenizers import encode, encode_target, padding_id
 from longspan.tasks.writing import WritingTask, collate
@@ -63,8 +65,10 @@ class DialogueDenoising(WritingTask, GuessingTask):
     name: ClassVar[str] = "dialogue_denoising"
     counts_rows: ClassVar[bool] = False
     guessed: ClassVar[tuple[str, str]] = ("tokens", "bits_per_token")
-    lower_is_better: ClassVar[tuple[str, ...]] = (guessed[1], "perplexity")
-    score_names: ClassVar[tuple[str, ...]] = (*lower_is_better, "accuracy")
+    metrics: ClassVar[Metrics] = Metrics(
+        names=(guessed[1], "perplexity", "accuracy"),
+        lower_is_better=(guessed[1], "perplexity"),
+    )
 
     max_target_tokens: Count = 512
     setting: Literal["paper", "script"] = "paper"

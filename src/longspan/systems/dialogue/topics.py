@@ -25,9 +25,9 @@ from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.settings import LARGEST, Count, Range
 from longspan.systems.dialogue.reading import read_dialogues
-from longspan.tasks.base import Outcome, Task, check_room, room_for
+from longspan.tasks.base import Losses, Metrics, Outcome, Task, check_room, room_for
 from longspan.tasks.language_modelling.masked_lm import around
-from longspan.tasks.predicting import FeatureRows, batches, pad
+from longspan.tasks.predicting import FeatureRows, batches, labels_of_batch, pad
 from longspan.tasks.tokenizers import padding_id
 
 MEASURES = ("pk", "window_diff")
@@ -94,10 +94,8 @@ class TopicSegmentation(Task):
     """
 
     name: ClassVar[str] = "topic_segmentation"
-    generates: ClassVar[bool] = False
     head: ClassVar[str | None] = "token_classification"
-    lower_is_better: ClassVar[tuple[str, ...]] = MEASURES
-    score_names: ClassVar[tuple[str, ...]] = MEASURES
+    metrics: ClassVar[Metrics] = Metrics(names=MEASURES, lower_is_better=MEASURES)
 
     max_tokens: Annotated[int, Range(8, LARGEST)] = 4096
     max_turn_tokens: Count = 64
@@ -183,9 +181,9 @@ class TopicSegmentation(Task):
             del batch["global_attention_mask"]
         return batch
 
-    def loss_weight(self, batch: dict[str, Any]) -> float:
-        """The number of turns in a batch that have a label."""
-        return float((batch["labels"] != IGNORED).sum())
+    def losses(self) -> Losses:
+        """Means over the turns."""
+        return Losses(weight=labels_of_batch)
 
     def probabilities(self, model: Any, tokenizer: Any, rows: Sequence[Dialogue], batch_size: int) -> list[np.ndarray]:
         """For each dialogue, that a topic begins with each of its turns, `(turns,)`."""

@@ -20,7 +20,7 @@ import torch
 
 from longspan.settings import Count
 from longspan.systems.distillation.rows import TaughtTexts, read_taught
-from longspan.tasks.base import Outcome, Task
+from longspan.tasks.base import Losses, Metrics, Outcome, Task
 from longspan.tasks.predicting import FeatureRows, batches, pad
 from longspan.tasks.tokenizers import encode_sentences, padding_id
 
@@ -58,10 +58,9 @@ class Distillation(Task):
     """
 
     name: ClassVar[str] = "distillation"
-    generates: ClassVar[bool] = False
     head: ClassVar[str | None] = "sentence_embedding"
     counts_rows: ClassVar[bool] = False
-    score_names: ClassVar[tuple[str, ...]] = ("cosine", "passage_cosine", "loose_cosine")
+    metrics: ClassVar[Metrics] = Metrics(names=("cosine", "passage_cosine", "loose_cosine"))
 
     window_words: Count = 1024
     windows: Count = 8
@@ -168,14 +167,14 @@ class Distillation(Task):
         """
         return partial(_collate, fillers={"input_ids": padding_id(tokenizer), "sentence_ids": -1})
 
-    def loss_weight(self, batch: dict[str, Any]) -> float:
-        """Over how many texts the loss is a mean."""
-        return float((batch["labels"] != 0).any(-1).sum())
+    def losses(self) -> Losses:
+        """Means over the texts."""
+        return Losses(weight=lambda batch: float((batch["labels"] != 0).any(-1).sum()))
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[TaughtTexts], *, batch_size: int) -> Outcome:
         """Mean cosine to the teacher: of sentences and passages in their documents, and of loose texts."""
         dataset = self.dataset(rows, tokenizer, training=False, seed=0, folder=Path())
-        cosines_of: dict[str, list[float]] = {name: [] for name in self.score_names}
+        cosines_of: dict[str, list[float]] = {name: [] for name in self.metrics.names}
         with torch.no_grad():
             for batch in batches(model, dataset, self.collator(tokenizer), 1):
                 labels = batch.pop("labels")

@@ -19,8 +19,8 @@ from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.settings import LARGEST, Range
 from longspan.systems.exercises.rows import SHORTEST, Exercise, Exercises, read_stories
-from longspan.tasks.base import Outcome, Task
-from longspan.tasks.predicting import FeatureRows, batches, pad
+from longspan.tasks.base import Losses, Metrics, Outcome, Task
+from longspan.tasks.predicting import FeatureRows, batches, labels_of_batch, pad
 from longspan.tasks.tokenizers import encode, padding_id
 
 
@@ -35,8 +35,7 @@ class ExerciseTask(Task):
         max_tokens: the longest text, in tokens; a longer one is refused.
     """
 
-    generates: ClassVar[bool] = False
-    score_names: ClassVar[tuple[str, ...]] = ("character_accuracy", "sequence_accuracy")
+    metrics: ClassVar[Metrics] = Metrics(names=("character_accuracy", "sequence_accuracy"))
 
     max_tokens: Annotated[int, Range(3, LARGEST)] = 1024
 
@@ -75,9 +74,9 @@ class ExerciseTask(Task):
         """Pads to `input_ids` `(B, S)` and `labels` `(B, T)`, with the mask of the first."""
         return partial(pad, fillers={"input_ids": padding_id(tokenizer), "labels": IGNORED})
 
-    def loss_weight(self, batch: dict[str, Any]) -> float:
-        """The number of tokens that are guessed."""
-        return float((batch["labels"] != IGNORED).sum())
+    def losses(self) -> Losses:
+        """Means over the tokens that are guessed."""
+        return Losses(weight=labels_of_batch)
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Exercise], *, batch_size: int) -> Outcome:
         """Characters and whole answers that are right, in percent."""
@@ -173,8 +172,10 @@ class Stories(ExerciseTask):
     """
 
     name: ClassVar[str] = "stories"
-    lower_is_better: ClassVar[tuple[str, ...]] = ("error", "failed_tasks")
-    score_names: ClassVar[tuple[str, ...]] = (*ExerciseTask.score_names, *lower_is_better)
+    metrics: ClassVar[Metrics] = Metrics(
+        names=(*ExerciseTask.metrics.names, "error", "failed_tasks"),
+        lower_is_better=("error", "failed_tasks"),
+    )
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Exercise]:
         """The questions of a file, a folder or a made-up set."""

@@ -33,7 +33,7 @@ from longspan.systems.hotpotqa.head import LABELS, NO, WORDS, YES
 from longspan.systems.hotpotqa.metric import SCORES, match_answer, match_facts, multi_hop_scores
 from longspan.systems.hotpotqa.reading import read_multi_hop, record_of
 from longspan.systems.hotpotqa.rows import Fact, HopRow, Occurrence
-from longspan.tasks.base import Outcome, Task, check_room, room_for
+from longspan.tasks.base import Losses, Metrics, Outcome, Task, check_room, room_for
 from longspan.tasks.predicting import FeatureRows, batches
 from longspan.tasks.questions.answering import best_spans
 from longspan.tasks.tokenizers import padding_id
@@ -165,10 +165,8 @@ class MultiHop(Task):
     """
 
     name: ClassVar[str] = "multi_hop"
-    generates: ClassVar[bool] = False
     head: ClassVar[str | None] = "multi_hop"
-    label_names: ClassVar[tuple[str, ...]] = LABELS
-    score_names: ClassVar[tuple[str, ...]] = (*SCORES, "paragraphs_found")
+    metrics: ClassVar[Metrics] = Metrics(names=(*SCORES, "paragraphs_found"))
 
     max_tokens: Annotated[int, Range(16, LARGEST)] = 4096
     max_question_tokens: Count = 128
@@ -250,6 +248,10 @@ class MultiHop(Task):
                 inputs = {name: value for name, value in batch.items() if name not in LABELS}
                 answers += decode(model(**inputs), read, rows[len(answers) :][: len(read)], self.max_answer_tokens)
         return answers
+
+    def losses(self) -> Losses:
+        """Those of several heads, over the rows."""
+        return Losses(labels=LABELS)
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[HopRow], *, batch_size: int) -> Outcome:
         """Answer every row and score the answers as HotpotQA does, where they are known; `files` has its prediction

@@ -22,7 +22,7 @@ from longspan.characters import counted
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Count, Range
 from longspan.systems.wikihop.rows import ChoiceRow, read_choices
-from longspan.tasks.base import Outcome, Task, check_room, room_for
+from longspan.tasks.base import Losses, Metrics, Outcome, Task, check_room, room_for
 from longspan.tasks.language_modelling.corpus_task import separator
 from longspan.tasks.predicting import FeatureRows, batches, pad
 from longspan.tasks.tokenizers import known_ids, padding_id
@@ -49,9 +49,8 @@ class CandidateChoice(Task):
     """
 
     name: ClassVar[str] = "candidate_choice"
-    generates: ClassVar[bool] = False
     head: ClassVar[str | None] = "candidate_scoring"
-    score_names: ClassVar[tuple[str, ...]] = ("accuracy",)
+    metrics: ClassVar[Metrics] = Metrics(names=("accuracy",))
 
     max_tokens: Annotated[int, Range(16, LARGEST)] = 4096
     max_pieces: Count | None = None
@@ -145,9 +144,9 @@ class CandidateChoice(Task):
 
         return collate
 
-    def loss_weight(self, batch: dict[str, Any]) -> float:
-        """The number of questions in a batch."""
-        return float(len(batch["labels"]))
+    def losses(self) -> Losses:
+        """Means over the questions."""
+        return Losses(weight=lambda batch: float(len(batch["labels"])))
 
     def probabilities(
         self, model: Any, tokenizer: Any, rows: Sequence[ChoiceRow], *, batch_size: int = 1

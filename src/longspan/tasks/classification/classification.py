@@ -19,7 +19,7 @@ from longspan.data.labelled.readers import read_labelled
 from longspan.data.labelled.rows import LabelledRow, clean
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Range, show
-from longspan.tasks.base import Outcome, Task, check_room, label_fields, label_numbers, room_for
+from longspan.tasks.base import Metrics, Outcome, Task, check_room, label_fields, label_numbers, room_for
 from longspan.tasks.metrics.classification import BINS, classification_scores
 from longspan.tasks.predicting import FeatureRows, pad, predict
 from longspan.tasks.tokenizers import encode, padding_id
@@ -43,10 +43,11 @@ class Classification(Task):
     """
 
     name: ClassVar[str] = "classification"
-    generates: ClassVar[bool] = False
     head: ClassVar[str | None] = "sequence_classification"
-    lower_is_better: ClassVar[tuple[str, ...]] = ("calibration_error", "brier")
-    score_names: ClassVar[tuple[str, ...]] = ("accuracy", "macro_f1", "micro_f1", "f1_*", *lower_is_better)
+    metrics: ClassVar[Metrics] = Metrics(
+        names=("accuracy", "macro_f1", "micro_f1", "f1_*", "calibration_error", "brier"),
+        lower_is_better=("calibration_error", "brier"),
+    )
 
     max_tokens: Annotated[int, Range(3, LARGEST)] = 4096
     labels: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ import torch
 from longspan.data.labelled.pairs import PairRow, read_pairs
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Count, Range, show
-from longspan.tasks.base import Outcome, Task, check_room, label_fields
+from longspan.tasks.base import Metrics, Outcome, Task, check_room, label_fields
 from longspan.tasks.distilling import Distilling
 from longspan.tasks.predicting import FeatureRows, pad, predict
 from longspan.tasks.tokenizers import first_tokens, padding_id
@@ -31,9 +31,8 @@ class PairLabels(Task):
     """
 
     name: ClassVar[str] = "pair_labels"
-    generates: ClassVar[bool] = False
     head: ClassVar[str | None] = "sequence_classification"
-    score_names: ClassVar[tuple[str, ...]] = ("accuracy",)
+    metrics: ClassVar[Metrics] = Metrics(names=("accuracy",))
 
     labels: tuple[str, ...] = ("yes", "no")
     max_tokens: Annotated[int, Range(8, LARGEST)] = 120

@@ -1,25 +1,79 @@
-"""What the tasks that learn from text alone share: rows are corpora, read once into token files.
+"""What the tasks share that guess tokens of a text, and those among them whose rows are corpora, read once into token
+files.
 
 Rows are not documents but sources (`longspan.data.corpus.sources.Corpus`): a corpus is tokenised in one pass into files
-of the run's folder, see `longspan.data.corpus.token_files`, and chunks are read from there by index. So its size does
+of the run's folder, see `longspan.data.corpus.tokens`, and chunks are read from there by index. So its size does
 not matter, its length is known, it can be shuffled, and an interrupted run resumes to the same losses.
 """
 
 from __future__ import annotations
 
+import math
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import torch
+from torch import Tensor
+
 from longspan.data.corpus.sources import Corpus
-from longspan.data.corpus.token_files import token_files
+from longspan.data.corpus.tokens import token_files
 from longspan.data.ragged import Ragged
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Range
-from longspan.tasks.base import check_room
-from longspan.tasks.guessing import GuessingTask
+from longspan.tasks.base import Losses, Outcome, Task, check_room
+from longspan.tasks.predicting import batches, labels_of_batch
+
+
+class GuessingTask(Task):
+    """A task whose labels are tokens of the text itself."""
+
+    guessed: ClassVar[tuple[str, str]]
+    """What is guessed, as predictions name it, and the score of the bits that each takes."""
+
+    @property
+    def mode(self) -> str:
+        """How the text is cut up when it is scored, in few words; a score without them cannot be compared."""
+        return ""
+
+    @property
+    def flavour(self) -> str:
+        """What the scores are, in words."""
+        raise NotImplementedError
+
+    def sums(self, model: Any, batch: dict[str, Any]) -> Tensor:
+        """For each chunk: the bits of what is guessed, how much of it is right, how much there is; `(B, 3)` float64."""
+        raise NotImplementedError
+
+    def text_scores(self, bits: float, dataset: Any) -> dict[str, float]:
+        """Scores of all bits together that need to know the text."""
+        return {}
+
+    def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Any], *, batch_size: int) -> Outcome:
+        """Bits, perplexity and accuracy over everything that is guessed; a line for each chunk."""
+        with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+            dataset = self.dataset(rows, tokenizer, training=False, seed=0, folder=Path(folder))
+            each = batches(model, dataset, self.collator(tokenizer), batch_size)
+            table = torch.cat([self.sums(model, batch) for batch in each])
+            bits, correct, count = table.sum(0).tolist()
+            scores = self.text_scores(bits, dataset)
+        scores |= {**self.bits_of(bits * math.log(2) / count), "accuracy": 100 * correct / count}
+        lines = [
+            {"chunk": index, self.guessed[0]: int(tokens), "bits": round(value, 3), "correct": int(right)}
+            for index, (value, right, tokens) in enumerate(table.tolist())
+        ]
+        return Outcome(scores=scores, lines=lines, flavour=self.flavour, mode=self.mode)
+
+    def losses(self) -> Losses:
+        """Means over the tokens that are guessed; with bits and a perplexity."""
+        return Losses(weight=labels_of_batch, scores=self.bits_of)
+
+    def bits_of(self, loss: float) -> dict[str, float]:
+        """A loss in bits, and as a perplexity."""
+        return {self.guessed[1]: loss / math.log(2), "perplexity": math.exp(min(loss, 700.0))}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,9 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset
 
 from longspan.data.corpus.sources import Corpus
-from longspan.data.corpus.stream import Stream
+from longspan.data.corpus.tokens import Stream
 from longspan.models.losses import IGNORED
-from longspan.tasks.base import check_room, room_for
+from longspan.tasks.base import Metrics, check_room, room_for
 from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
 from longspan.tasks.language_modelling.scoring import Scoring
 from longspan.tasks.predicting import pad
@@ -35,8 +35,10 @@ class LanguageModel(CorpusTask):
 
     name: ClassVar[str] = "language_model"
     guessed: ClassVar[tuple[str, str]] = ("tokens", "bits_per_token")
-    lower_is_better: ClassVar[tuple[str, ...]] = ("bits_per_character", "bits_per_byte", guessed[1], "perplexity")
-    score_names: ClassVar[tuple[str, ...]] = (*lower_is_better, "accuracy")
+    metrics: ClassVar[Metrics] = Metrics(
+        names=("bits_per_character", "bits_per_byte", guessed[1], "perplexity", "accuracy"),
+        lower_is_better=("bits_per_character", "bits_per_byte", guessed[1], "perplexity"),
+    )
 
     evaluation: Scoring = field(default_factory=Scoring)
 

@@ -17,7 +17,7 @@ from longspan.data.corpus.sources import Corpus
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.settings import Range, Share
-from longspan.tasks.base import room_for
+from longspan.tasks.base import Metrics, room_for
 from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
 from longspan.tasks.language_modelling.masking import MaskedChunks, Masking
 from longspan.tasks.predicting import pad
@@ -39,8 +39,10 @@ class MaskedLM(CorpusTask):
     name: ClassVar[str] = "masked_lm"
     head: ClassVar[str | None] = "masked_lm"
     guessed: ClassVar[tuple[str, str]] = ("masked", "bits_per_masked_token")
-    lower_is_better: ClassVar[tuple[str, ...]] = (guessed[1], "perplexity")
-    score_names: ClassVar[tuple[str, ...]] = (*lower_is_better, "accuracy")
+    metrics: ClassVar[Metrics] = Metrics(
+        names=(guessed[1], "perplexity", "accuracy"),
+        lower_is_better=(guessed[1], "perplexity"),
+    )
 
     cross_documents: bool = False
     mask_probability: Annotated[float, Range(above=0, maximum=1)] = 0.15

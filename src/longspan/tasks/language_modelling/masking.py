@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset
 
-from longspan.data.corpus.stream import Stream
-from longspan.data.corpus.token_files import TOKENS
+from longspan.data.corpus.tokens import TOKENS, Stream
 from longspan.data.ragged import Ragged
 from longspan.models.losses import IGNORED
-from longspan.tasks.guessing import example_key
+from longspan.tasks.predicting import example_key
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -18,12 +18,12 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from longspan.data.corpus.sources import Corpus
-from longspan.data.corpus.stream import Columns, Stream
+from longspan.data.corpus.tokens import Columns, Stream
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.progress import progress_bar
 from longspan.settings import LARGEST, BatchSize, Count, Range, Whole, check
-from longspan.tasks.base import Outcome, check_room
+from longspan.tasks.base import Losses, Metrics, Outcome, check_room
 from longspan.tasks.language_modelling.corpus_task import CorpusTask, separator
 
 
@@ -61,8 +61,10 @@ class LanguageStream(CorpusTask):
 
     name: ClassVar[str] = "language_stream"
     guessed: ClassVar[tuple[str, str]] = ("tokens", "bits_per_token")
-    lower_is_better: ClassVar[tuple[str, ...]] = ("bits_per_character", "bits_per_byte", guessed[1], "perplexity")
-    score_names: ClassVar[tuple[str, ...]] = (*lower_is_better, "accuracy")
+    metrics: ClassVar[Metrics] = Metrics(
+        names=("bits_per_character", "bits_per_byte", guessed[1], "perplexity", "accuracy"),
+        lower_is_better=("bits_per_character", "bits_per_byte", guessed[1], "perplexity"),
+    )
 
     max_tokens: Annotated[int, Range(1, LARGEST)] = 512
     evaluation: Reading = field(default_factory=Reading)
@@ -128,14 +130,18 @@ class LanguageStream(CorpusTask):
             counts = dict(dataset.stream.files.index)
         bits, correct, tokens = (sum(column) for column in zip(*table, strict=True))
         scores = {"bits_per_character": bits / counts["characters"], "bits_per_byte": bits / counts["bytes"]}
-        scores |= {**self.loss_scores(bits * math.log(2) / tokens), "accuracy": 100 * correct / tokens}
+        scores |= {**self.bits_of(bits * math.log(2) / tokens), "accuracy": 100 * correct / tokens}
         lines = [
             {"segment": index, "tokens": count, "bits": round(value, 3), "correct": right}
             for index, (value, right, count) in enumerate(table)
         ]
         return Outcome(scores=scores, lines=lines, flavour=self.flavour, mode=self.mode)
 
-    def validation_loss(self, model: Any, dataset: Any) -> float | None:
+    def losses(self) -> Losses:
+        """Validation reads the segments in their order."""
+        return replace(super().losses(), validation=self.validation_loss)
+
+    def validation_loss(self, model: Any, dataset: Any) -> float:
         """Mean nats over all tokens, read as `evaluation` says."""
         bits, _, tokens = (sum(column) for column in zip(*self.walk(model, dataset), strict=True))
         return bits * math.log(2) / tokens

@@ -20,7 +20,7 @@ from longspan.errors import InputError
 from longspan.models.heads.question_network import LABELS
 from longspan.models.heads.specs import NaturalQuestions as Head
 from longspan.settings import Count
-from longspan.tasks.base import Outcome, Task, check_room, room_for
+from longspan.tasks.base import Losses, Metrics, Outcome, Task, check_room, room_for
 from longspan.tasks.metrics.natural_questions import (
     SCORES,
     VOTES,
@@ -67,11 +67,9 @@ class NaturalQuestions(QuestionOptions, Task):
     """
 
     name: ClassVar[str] = "natural_questions"
-    generates: ClassVar[bool] = False
     head: ClassVar[str | None] = "natural_questions"
     counts_rows: ClassVar[bool] = False
-    label_names: ClassVar[tuple[str, ...]] = LABELS
-    score_names: ClassVar[tuple[str, ...]] = SCORES
+    metrics: ClassVar[Metrics] = Metrics(names=SCORES)
 
     max_answer_tokens: Count = 30
     null_paragraph: bool = False
@@ -143,6 +141,10 @@ class NaturalQuestions(QuestionOptions, Task):
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads chunks to a batch, see `collate`."""
         return partial(collate, padding=padding_id(tokenizer), passage_types=self.passage_types)
+
+    def losses(self) -> Losses:
+        """Those of several heads, over the rows."""
+        return Losses(labels=LABELS)
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Any], *, batch_size: int) -> Outcome:
         """Answer every row and judge the answers by the official metric of what the rows are from.

@@ -24,7 +24,7 @@ from longspan.data.questions.triviaqa import normalized_alias
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.settings import LARGEST, Count, Range
-from longspan.tasks.base import Outcome, Task, check_room
+from longspan.tasks.base import Losses, Metrics, Outcome, Task, check_room
 from longspan.tasks.distilling import Distilling
 from longspan.tasks.metrics.spans import exact_match, normalized, word_f1
 from longspan.tasks.predicting import FeatureRows, batches, pad
@@ -68,10 +68,8 @@ class SpanAnswers(Task):
     """
 
     name: ClassVar[str] = "span_answers"
-    generates: ClassVar[bool] = False
     head: ClassVar[str | None] = "question_answering"
-    label_names: ClassVar[tuple[str, ...]] = LABELS
-    score_names: ClassVar[tuple[str, ...]] = ("f1", "exact_match")
+    metrics: ClassVar[Metrics] = Metrics(names=("f1", "exact_match"))
 
     max_tokens: Annotated[int, Range(16, LARGEST)] = 320
     max_question_tokens: Count = 25
@@ -178,9 +176,9 @@ class SpanAnswers(Task):
         """Pads the windows of some rows to a batch."""
         return partial(_collate, padding=padding_id(tokenizer))
 
-    def loss_weight(self, batch: dict[str, Any]) -> float:
-        """Windows that teach something."""
-        return float((batch[LABELS[0]] != IGNORED).any(1).sum())
+    def losses(self) -> Losses:
+        """Means over the windows that teach something."""
+        return Losses(labels=LABELS, weight=lambda batch: float((batch[LABELS[0]] != IGNORED).any(1).sum()))
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SpanRow], *, batch_size: int) -> Outcome:
         """Exact match and F1 over words, in percent of the questions whose answer is known, and the official prediction

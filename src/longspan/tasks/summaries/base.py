@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from longspan.data.sources import SYNTHETIC
 from longspan.data.summaries.readers import read_rows
 from longspan.data.summaries.rows import SummaryRow
-from longspan.tasks.base import Outcome, Task
+from longspan.tasks.base import Metrics, Outcome, Task
 from longspan.tasks.metrics.rouge import MEASURES, Rouge
 from longspan.tasks.predicting import FeatureRows, predict
 
@@ -21,7 +21,7 @@ from longspan.tasks.predicting import FeatureRows, predict
 class SummaryTask(Task):
     """A task whose rows are documents with reference summaries."""
 
-    score_names: ClassVar[tuple[str, ...]] = MEASURES
+    metrics: ClassVar[Metrics] = Metrics(names=MEASURES)
 
     @property
     def rouge(self) -> Rouge:

@@ -94,7 +94,6 @@ class Extraction(SummaryTask):
     """
 
     name: ClassVar[str] = "extraction"
-    generates: ClassVar[bool] = False
     head: ClassVar[str | None] = "sentence_scoring"
 
     max_source_tokens: Count | None = None

@@ -21,7 +21,7 @@ from longspan.data.text.words import important_words
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.settings import LARGEST, Range
-from longspan.tasks.base import Outcome, check_room, label_fields, room_for
+from longspan.tasks.base import Metrics, Outcome, check_room, label_fields, room_for
 from longspan.tasks.predicting import pad, predict
 from longspan.tasks.summaries.base import SummaryTask
 from longspan.tasks.tokenizers import encode_placed, padding_id
@@ -115,9 +115,8 @@ class Importance(SummaryTask):
     """
 
     name: ClassVar[str] = "importance"
-    generates: ClassVar[bool] = False
     head: ClassVar[str | None] = "token_classification"
-    score_names: ClassVar[tuple[str, ...]] = SCORES
+    metrics: ClassVar[Metrics] = Metrics(names=SCORES)
     takes_encoders: ClassVar[bool] = True
 
     max_tokens: Annotated[int, Range(3, LARGEST)] = 16384

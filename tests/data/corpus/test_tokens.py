@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from longspan.data.corpus.sources import Corpus
-from longspan.data.corpus.token_files import TOKENS, token_files
+from longspan.data.corpus.tokens import TOKENS, token_files
 from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
 from longspan.training.tokenizers import train_tokenizer

@@ -1,0 +1,176 @@
+"""A corpus as token ids on disk: tokenised once in one streaming pass, then read through a memory map as one stream.
+
+A `Ragged` with a row for each document and one column, its ids without special tokens, in two bytes or four; its
+index also has how many `characters` and UTF-8 `bytes` the texts have. Neither the corpus nor its ids are ever in
+memory; a batch of texts is, at a time.
+
+`Stream` lays the documents end to end, each after a separator, without copying them. `Columns` cuts such a stream into
+columns that stand side by side, each a stream of its own, read segment by segment: what row s of a batch's columns
+reads goes on where row s − 1 ended, so that a model with a memory may carry it from one batch to the next (Dai et al.
+2019, 1901.02860, as in the authors' code; Mikolov et al. 2010 before them).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longspan.characters import counted
+from longspan.data.corpus.sources import Corpus
+from longspan.data.ragged import Ragged, Writer, fingerprint_of, make_once
+from longspan.errors import InputError
+from longspan.progress import progress_bar
+
+logger = logging.getLogger(__name__)
+
+TOKENS = "tokens"
+"""The column."""
+
+BATCH = 1_000_000
+"""Characters that are tokenised at once; `tokenizers` spreads them over the cores."""
+
+
+def token_files(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, *, limit: int | None = None) -> Ragged:
+    """The token ids of the corpora in this folder: those that are there, or else made now.
+
+    Args:
+        folder: where they are, or will be.
+        corpora: sources, in order.
+        tokenizer: of transformers; its special tokens are not added.
+        limit: only the first documents, over all sources.
+
+    Raises:
+        InputError: nothing to tokenise, a source that cannot be read, or a folder made from something else.
+    """
+    fingerprint = fingerprint_of(tokenizer, limit, [corpus.fingerprint() for corpus in corpora])
+
+    def fill(partial: Path) -> dict[str, Any]:
+        index = _write(partial, corpora, tokenizer, limit)
+        if not index["values"]:
+            names = ", ".join(repr(corpus.source) for corpus in corpora)
+            raise InputError(f"the corpus {names} holds no text; name files that have some")
+        return index
+
+    return make_once(folder, fingerprint, fill, other="another corpus, or by another tokenizer")
+
+
+def _write(folder: Path, corpora: Sequence[Corpus], tokenizer: Any, limit: int | None) -> dict[str, Any]:
+    pieces = chain.from_iterable(corpus.pieces() for corpus in corpora)
+    characters = size = 0
+    with (
+        Writer(folder, {TOKENS: "<u2" if len(tokenizer) <= 1 << 16 else "<u4"}) as writer,
+        progress_bar(doing="tokenising", unit=" tokens", unit_scale=True) as bar,
+    ):
+        for ids, piece, is_last in _encoded(pieces, tokenizer):
+            writer.extend(**{TOKENS: ids})
+            characters += len(piece)
+            size += len(piece.encode(errors="surrogatepass"))
+            bar.update(len(ids))
+            if is_last:
+                writer.end_row()
+            if writer.rows == limit:
+                break
+    return {**writer.index(), "characters": characters, "bytes": size}
+
+
+def _encoded(pieces: Iterable[tuple[str, bool]], tokenizer: Any) -> Iterator[tuple[list[int], str, bool]]:
+    """The ids of each piece, the piece, and whether a document ends there."""
+    for batch in _batches(pieces):
+        texts = [piece for piece, _ in batch]
+        encoded = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+        yield from ((ids, *piece) for ids, piece in zip(encoded, batch, strict=True))
+
+
+def _batches(pieces: Iterable[tuple[str, bool]]) -> Iterator[list[tuple[str, bool]]]:
+    batch: list[tuple[str, bool]] = []
+    size = 0
+    for piece in pieces:
+        batch.append(piece)
+        size += len(piece[0]) + 100  # many short lines weigh too
+        if size >= BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class Stream:
+    """One sequence of token ids: separator, first document, separator, second document, …
+
+    Args:
+        files: the tokenised corpus.
+        separator: the id that stands before each document.
+    """
+
+    def __init__(self, files: Ragged, separator: int) -> None:
+        self.files = files
+        self.separator = separator
+        self.ends = files.ends
+        # Where each separator stands.
+        self.starts = np.concatenate([[0], self.ends[:-1]]) + np.arange(len(self.ends))
+
+    def __len__(self) -> int:
+        """Tokens and separators."""
+        return self.files.values + len(self.files)
+
+    def read(self, start: int, end: int) -> np.ndarray:
+        """Ids `start … end − 1` as int64; nothing lies beyond either end of the stream."""
+        start, end = max(start, 0), min(end, len(self))
+        if start >= end:
+            return np.empty(0, dtype=np.int64)
+        first, last = np.searchsorted(self.starts, [start, end - 1], side="right") - 1
+        parts: list[Any] = []
+        for document in range(first, last + 1):
+            separators = document + 1
+            if start <= self.starts[document]:
+                parts.append([self.separator])
+            low = max(start, int(self.starts[document]) + 1) - separators
+            parts.append(self.files.read(TOKENS, low, min(end - separators, int(self.ends[document]))))
+        return np.concatenate(parts).astype(np.int64)
+
+
+class Columns:
+    """B columns of equal length, of which every token but the very first is guessed once.
+
+    Args:
+        stream: the documents.
+        columns: B.
+        segment_tokens: T, how many tokens of a column are read at once; the last segment may be shorter.
+        name: of the number of columns, for the sentence that says it is too large.
+
+    Raises:
+        InputError: fewer tokens than columns.
+    """
+
+    def __init__(self, stream: Stream, *, columns: int, segment_tokens: int, name: str) -> None:
+        self.stream, self.columns, self.segment_tokens = stream, columns, segment_tokens
+        self.tokens = (len(stream) - 1) // columns
+        if self.tokens < 1:
+            raise InputError(
+                f"{name} is {columns}, but the corpus has {counted(len(stream), 'token')}, not one for each column; "
+                "lower it or give more text"
+            )
+        if left := len(stream) - 1 - self.tokens * columns:
+            logger.warning(
+                "the corpus is longer by %s than %s of %s, and the rest is left out",
+                *(counted(left, "token"), counted(columns, "column"), counted(self.tokens, "token")),
+            )
+
+    @property
+    def segments(self) -> int:
+        """How many segments a column of the stream has; the last may be shorter."""
+        return -(-self.tokens // self.segment_tokens)
+
+    def read(self, segment: int, column: int) -> np.ndarray:
+        """The ids `(T + 1,)` int64 of a segment and of the token behind it, which its last one is to guess."""
+        first, last = segment * self.segment_tokens, min((segment + 1) * self.segment_tokens, self.tokens)
+        return self.stream.read(column * self.tokens + first, column * self.tokens + last + 1)
+
+    def segment(self, segment: int) -> np.ndarray:
+        """The ids `(B, T + 1)` of a segment of all columns."""
+        return np.stack([self.read(segment, column) for column in range(self.columns)])
