@@ -33,8 +33,8 @@ from longspan.tasks import RECIPE, build_task
 from longspan.tasks.base import Outcome
 from longspan.training.recipe import Generation, Recipe, Source
 from longspan.training.recipe_checks import check_room
-from longspan.training.recipe_file import read_recipe
 from longspan.training.runs import environment
+from longspan.training.shipped import read_recipe
 from longspan.training.stages import stage_recipes
 
 WRITERS = {

@@ -15,6 +15,7 @@ from longspan.settings import hints_of, join, key_of, near, show
 from longspan.training.adapters import check_adapters
 from longspan.training.optimisation import Optimisation
 from longspan.training.recipe import Generation, Recipe
+from longspan.training.shipped import EXTENDS
 
 
 def check_recipe(recipe: Recipe, *, weigh: bool = True) -> None:
@@ -37,6 +38,8 @@ def check_recipe(recipe: Recipe, *, weigh: bool = True) -> None:
 
 def check_key(key: Any, path: str) -> None:
     """Raise `InputError` for a dotted key that no recipe has."""
+    if key == EXTENDS:
+        raise InputError(f"{join(path, EXTENDS)} cannot be changed, as changes apply after it; write it in the file")
     settings: Any = Recipe
     for part in str(key).split("."):
         known = {key_of(field): field.name for field in fields(settings)}
