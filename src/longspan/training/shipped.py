@@ -103,10 +103,11 @@ def merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     result = dict(base)
     for key, value in own.items():
         before, kind = base.get(key), KINDS.get(key.rpartition(".")[2])  # keys of `smoke` are dotted
-        both = isinstance(before, dict) and isinstance(value, dict)
-        if both and kind in value and value[kind] != before.get(kind):
-            both = False  # another mechanism, stack, head or task has other options
-        result[key] = merged(before, value) if both else value
+        if isinstance(before, dict) and isinstance(value, dict):
+            another = kind in value and value[kind] != before.get(kind)  # whose options are others
+            result[key] = value if another else merged(before, value)
+        else:
+            result[key] = value
     return result
 
 
