@@ -81,8 +81,8 @@ def finished() -> list[dict[str, Any]]:
 
 def planned_of(mechanism: str) -> Any:
     """The model of a row."""
-    from longspan.compare.plan_source import Planned
     from longspan.models import LongspanConfig, LongspanForSequenceClassification
+    from longspan.planning.source import Planned
 
     attention, _, stack = mechanism.partition(" in ")
     config = LongspanConfig(**SIZES, attention=attention, stack=stack or "sequential")
@@ -91,8 +91,8 @@ def planned_of(mechanism: str) -> Any:
 
 def predicted(mechanism: str, options: dict[str, Any]) -> dict[str, float]:
     """The planner's seconds."""
-    from longspan.compare.plan import Choice, weights_of
-    from longspan.compare.plan_time import Stopwatch
+    from longspan.planning.memory import Choice, weights_of
+    from longspan.planning.seconds import Stopwatch
 
     planned, choice = planned_of(mechanism), Choice(**options)
     weights = weights_of(planned)
@@ -102,14 +102,14 @@ def predicted(mechanism: str, options: dict[str, Any]) -> dict[str, float]:
 
 def counted(mechanism: str, options: dict[str, Any]) -> int:
     """The planner's peak, in bytes."""
-    from longspan.compare.plan import Choice, memory_of
+    from longspan.planning.memory import Choice, memory_of
 
     return memory_of(planned_of(mechanism), Choice(**options)).peak
 
 
 def measured(mechanism: str, options: dict[str, Any], seconds: str) -> Iterator[None]:
     """Prepare with a short text, then make the model and run it twice."""
-    from longspan.compare.plan import Choice
+    from longspan.planning.memory import Choice
 
     torch.set_num_threads(1)
     choice, planned = Choice(**options), planned_of(mechanism)

@@ -33,14 +33,29 @@ settings.register_profile("longspan", deadline=None, derandomize=True, print_blo
 settings.load_profile("longspan")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped, with the reason, where there is no CUDA device."""
+SLOW_SHARE = pytest.StashKey[float]()
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` and `-k` leave tests out
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests marked `gpu` are skipped, with the reason, where there is no CUDA device; the `slow` ones are counted."""
+    files = set(Path(__file__).parent.rglob("test_*.py"))
+    if len({item.path for item in items}) > 0.9 * len(files):  # the whole suite, but for modules that skip
+        config.stash[SLOW_SHARE] = sum("slow" in item.keywords for item in items) / len(items)
     if torch.cuda.is_available():
         return
     skip = pytest.mark.skip(reason="needs a CUDA device, and this machine has none")
     for item in items:
         if "gpu" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def slow_share(pytestconfig: pytest.Config) -> float:
+    """The share of all tests that are marked `slow`; skipped unless the whole suite was collected."""
+    if SLOW_SHARE not in pytestconfig.stash:
+        pytest.skip("counted when the whole suite is collected")
+    return pytestconfig.stash[SLOW_SHARE]
 
 
 @pytest.fixture(autouse=True, scope="module")

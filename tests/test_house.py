@@ -99,7 +99,14 @@ def test_the_readme_is_short_and_links_every_mechanism() -> None:
         assert f"(docs/mechanisms/{name}.md)" in readme
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda page: str(page.relative_to(ROOT)))
+def pages_with_examples() -> list:
+    """Every page that holds code; the guide on ONNX takes seconds."""
+    slow = {page: [pytest.mark.slow] for page in PAGES if page.name == "export.md"}
+    names = {page: str(page.relative_to(ROOT)) for page in PAGES if examples(page)}
+    return [pytest.param(page, id=name, marks=slow.get(page, [])) for page, name in names.items()]
+
+
+@pytest.mark.parametrize("page", pages_with_examples())
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     module = ModuleType("example")
@@ -149,6 +156,11 @@ def test_no_test_returns_before_it_has_asserted() -> None:
                         assert "contract" not in path.parts, f"{path.name}: {test.name} returns"
                         asserted = any(asserts(line) for line in [*test.body, *block])
                         assert asserted, f"{path.name}: {test.name} returns"
+
+
+def test_few_tests_are_left_out_of_the_quick_run(slow_share: float) -> None:
+    """`make test` runs what is not marked `slow`."""
+    assert slow_share <= 0.05
 
 
 def asserts(line: ast.AST) -> bool:

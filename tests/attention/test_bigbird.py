@@ -133,6 +133,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(("size", "count", "heads", "longest", "length", "layer"), CASES)
 def test_the_published_form_is_what_transformers_computes(size, count, heads, longest, length, layer, training):

@@ -102,6 +102,7 @@ def test_chunks_of_any_size_are_the_dense_way(scores, causal, budget, monkeypatc
     torch.testing.assert_close(*results)
 
 
+@pytest.mark.slow
 def test_dropout_has_the_gradient_of_what_it_kept():
     inputs = [torch.randn(1, 2, 13, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
 
@@ -142,6 +143,7 @@ def repeated(tokens: int, width: int, dtype: torch.dtype) -> torch.Tensor:
     return (3 * torch.randn(5, width, dtype=dtype))[torch.randint(5, (1, tokens))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     "options", [{"top_k": 3}, {"top_k": 2, "top_fraction": 0.3}, {"top_k": 6, "local_budget": True}]

@@ -108,6 +108,7 @@ def configs(draw: st.DrawFn) -> PoolingformerConfig:
 paddings = st.sampled_from(["none", "end", "anywhere", "row"])
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(config=configs(), length=st.integers(0, 19), padded=paddings, seed=st.integers(0, 99))
 def test_the_second_level_equals_the_definition(config, length, padded, seed):

@@ -126,6 +126,7 @@ def test_a_saved_pattern_is_found_again_without_being_asked_for(published, batch
     assert widest(want, output(whole, **inputs), inputs["attention_mask"]) > 1e-3, "full attention was asked for"
 
 
+@pytest.mark.slow
 def test_without_longspan_a_saved_pattern_is_no_full_attention(published, tmp_path):
     use_attention(published("BertModel"), "window(3)").save_pretrained(tmp_path)
     code = f"import transformers; transformers.AutoModel.from_pretrained({str(tmp_path)!r})"

@@ -76,6 +76,7 @@ def test_a_host_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "refused" in refused(monkeypatch, f"http://127.0.0.1:{closed_port()}")
 
 
+@pytest.mark.slow
 def test_a_host_that_never_answers(monkeypatch: pytest.MonkeyPatch, silent: int) -> None:
     assert "timed out" in refused(monkeypatch, f"http://127.0.0.1:{silent}")
 

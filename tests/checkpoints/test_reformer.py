@@ -62,6 +62,7 @@ def fresh(model):
     return model
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("case", CASES)
 def test_a_checkpoint_on_disk_is_equal_at_every_length_and_goes_back(
@@ -123,6 +124,7 @@ def test_gradients_of_training_are_equal(buckets, published, batch, widest):
     torch.testing.assert_close({name: each.grad for name, each in ours.named_parameters()}, wanted)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize(
     "published_options",

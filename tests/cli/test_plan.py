@@ -9,9 +9,9 @@ import pytest
 from transformers import BertConfig, BertForMaskedLM
 
 from longspan.cli import main
-from longspan.compare.plan_source import open_planned
 from longspan.errors import InputError
 from longspan.models import LongspanConfig
+from longspan.planning.source import open_planned
 from longspan.tasks import build_task
 from longspan.training.recipe_file import read_recipe
 from longspan.training.shipped import shipped_recipes
@@ -47,6 +47,7 @@ def test_recipes_and_mistakes(refused, tmp_path: Path) -> None:
         open_planned(str(tmp_path), 1024)
 
 
+@pytest.mark.slow
 def test_every_recipe_that_needs_no_other_model_is_planned_at_its_own_length(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

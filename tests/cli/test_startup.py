@@ -52,6 +52,7 @@ def note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_loads_only_what_it_needs(name: str, note: Path) -> None:
     _, loaded = run(*COMMANDS[name])

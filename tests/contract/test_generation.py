@@ -118,6 +118,7 @@ def test_assisted_decoding_is_refused_where_a_state_cannot_go_back(kind, uncropp
         write(writer, ids, **way)
 
 
+@pytest.mark.slow
 def test_prompts_may_be_read_in_pieces_and_continued(stateful_form, prompt):
     model = build(LongspanForCausalLM, stateful_form.config, stateful_form.config)
     mask = torch.ones_like(prompt)

@@ -180,6 +180,7 @@ def test_saved_and_loaded_it_is_the_same(spec: dict[str, Any], tmp_path) -> None
         torch.testing.assert_close(found[name], value)
 
 
+@pytest.mark.slow
 def test_it_exports_with_a_dynamic_length(spec: dict[str, Any]) -> None:
     model, given = make(spec), dict(of(INPUTS, spec))
     static = {COUNTS[spec["head"]]: 3} if spec["head"] in COUNTS else {}

@@ -116,6 +116,7 @@ def kept(cache: DynamicCache) -> list[int]:
     return [sum(value.numel() for value in vars(layer).values() if isinstance(value, Tensor)) for layer in cache.layers]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_text_far_beyond_the_windows_is_written_in_constant_memory() -> None:
     """Steps of one token and of several equal the whole pass; what is kept is bounded by the reach of each layer."""

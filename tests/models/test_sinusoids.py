@@ -58,6 +58,7 @@ def test_no_channel_is_silent() -> None:
     assert (waves(24, list(range(1, 2000))).std(0) > 1e-3 * 0.02).all()
 
 
+@pytest.mark.slow
 def test_a_period_is_the_longest_wavelength() -> None:
     """64 tokens: the base is 64/2π; the slowest channel of a wide model is all but back after 64 tokens."""
     check_waves(waves(24, position_period=64.0, scale_embedding=True), 64 / (2 * math.pi), 1.0)

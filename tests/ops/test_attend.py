@@ -12,9 +12,9 @@ from longspan.ops import attend
 from longspan.ops.attend.call import Call
 from longspan.ops.attend.slots import slots_of_mask
 from longspan.ops.attend.terms import Bias, GlobalKeyBias, PositionBias
-from longspan.ops.layout_cache import KEPT
+from longspan.ops.runtime import LAYOUT_CACHE
 from longspan.ops.tiles import blocked
-from longspan.ops.tiles.tiles import _regular_step, best_layout
+from longspan.ops.tiles.layout import _regular_step, best_layout
 from longspan.patterns import (
     Blocks,
     Causal,
@@ -258,6 +258,7 @@ def test_slots_that_name_no_token_are_refused(slot):
         attend(*inputs, pattern=Full(), globals=torch.tensor([[0, slot]]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", [Window(2, 1), Strided(3) & Causal(), PerHead([Full(), Window(1, 1, 2)])], ids=str)
 def test_gradcheck(pattern):
     inputs = tensors(11, 11, heads=2, width=3, value_width=2)
@@ -316,7 +317,7 @@ def test_no_tensor_of_size_length_squared(pattern, watched):
     is_global = torch.zeros(1, length, dtype=torch.bool)
     is_global[0, [0, 99]] = True
     run("blocked", inputs, pattern=pattern, globals=is_global)
-    KEPT.clear()
+    LAYOUT_CACHE.clear()
     assert len(watched) >= 2
     assert max(watched) < length * length / 8
 

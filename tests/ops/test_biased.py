@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from longspan import attend
-from longspan.ops.attend.call import checked
+from longspan.ops.attend.door import checked
 from longspan.ops.attend.terms import Bias
 from longspan.ops.tiles import biased
 from longspan.ops.tiles.biased import Biased
@@ -94,6 +94,7 @@ def test_half_precision_errs_less_than_twice_what_a_dense_reference_of_it_does()
         assert (ours - truth).norm() <= 2 * (dense - truth).norm()
 
 
+@pytest.mark.slow
 def test_dropout_keeps_the_mean_and_has_its_own_gradient():
     heads, bias = made(), torch.randn(3, QUERIES, KEYS, dtype=torch.float64, requires_grad=True)
 

@@ -7,8 +7,8 @@ import torch
 
 from longspan import attend
 from longspan.ops.attend import dense
-from longspan.ops.attend.call import checked
-from longspan.ops.layout_cache import KEPT
+from longspan.ops.attend.door import checked
+from longspan.ops.runtime import LAYOUT_CACHE
 from longspan.patterns import Blocks, Causal, Fixed, PerHead, RandomBlocks, Window
 
 LENGTH = 97
@@ -26,9 +26,9 @@ GLOBALS = {"none": None, "alike": torch.tensor([[0, 40], [0, 40]]), "apart": tor
 @pytest.fixture(autouse=True)
 def _small_runs(monkeypatch):
     monkeypatch.setattr(dense, "STRIP", 16)
-    KEPT.clear()
+    LAYOUT_CACHE.clear()
     yield
-    KEPT.clear()
+    LAYOUT_CACHE.clear()
 
 
 def call_of(inputs, pattern, **options):

@@ -161,6 +161,7 @@ def test_shares_of_valid_pools_sum_to_one(pooling):
         torch.testing.assert_close(shares @ hidden, pooled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["ldconv", "max"])
 def test_operators_obey_the_rules_of_compilation(pooling):
     hidden, weight = example(13, 5, pooling, dtype=torch.float32)

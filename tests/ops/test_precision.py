@@ -135,6 +135,7 @@ def relative_inputs(dtype: torch.dtype, spread: float) -> dict[str, Tensor]:
     return made | {"position_key": normal(2, 61, 24), "position_query": normal(2, 61, 24, factor=spread)}
 
 
+@pytest.mark.slow
 @halves
 @spreads
 @pytest.mark.parametrize("slots", [None, torch.tensor([[0, 700]])], ids=["window", "globals"])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from longspan import attend
-from longspan.ops.attend.call import checked
+from longspan.ops.attend.door import checked
 from longspan.ops.tiles import blocked, split
 from longspan.patterns import Causal, Fixed, PerHead, Strided, Window
 
@@ -111,5 +111,5 @@ def test_the_operator_that_keeps_its_logarithms_is_one_of_pytorch():
     query, key, value = (torch.randn(1, 2, LENGTH, 5, requires_grad=True) for _ in range(3))
     args = (query, key, value, [], None, None, None, "", [0], "fixed(32, 8) & causal()", 0.5, 0.0)
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    found = torch.library.opcheck(torch.ops.longspan.kept_attention.default, args, test_utils=tests)
+    found = torch.library.opcheck(torch.ops.longspan.attention_with_logs.default, args, test_utils=tests)
     assert set(found.values()) == {"SUCCESS"}

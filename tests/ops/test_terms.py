@@ -13,7 +13,7 @@ from torch import Tensor
 from longspan.errors import InputError
 from longspan.ops import attend
 from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, PositionBias, PositionToContent, Term
-from longspan.ops.tiles.tiles import best_layout
+from longspan.ops.tiles.layout import best_layout
 from longspan.patterns import (
     Blocks,
     Causal,
@@ -210,6 +210,7 @@ def disentangled(length, left, right, slots=0, padded=False, *, device="cpu", dt
     return made, terms, options
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("length", "left", "right"), TILES)
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("slots", [0, 2])
@@ -239,6 +240,7 @@ def test_what_cannot_be_seen_changes_nothing():
     assert torch.equal(before[:, :, other], after[:, :, other])
 
 
+@pytest.mark.slow
 def test_the_largest_tensor_grows_no_faster_than_the_length(watched):
     # A law of the design: exponent at most 1.1 from 4k to 64k tokens, in forward and backward.
     most = []
@@ -296,6 +298,7 @@ def test_transformer_xl_and_t5_in_their_own_words():
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "reach", "prob"),
     [(Window(2, 1), False, 0.3), (Window(2, 1, 2), True, 0.0), (Fixed(4, 1), True, 0.0)],

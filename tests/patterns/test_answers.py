@@ -121,7 +121,7 @@ def test_a_pattern_of_ones_own_gets_the_path_of_two_sets(every_nth: type[Pattern
     def scores(pattern: Pattern) -> int:
         ((_, apart),) = split(Call(query, key, value, pattern, 1.0))
         assert isinstance(apart, Apart)
-        from longspan.ops.tiles.tiles import best_layout
+        from longspan.ops.tiles.layout import best_layout
 
         return sum(
             best_layout(part.call.pattern, part.call.query.shape[2], part.call.key.shape[2], 0, query.device).scores

@@ -10,7 +10,7 @@ import torch
 from longspan.errors import InputError
 from longspan.ops import attend
 from longspan.ops.attend.terms import Bias
-from longspan.ops.tiles.tiles import best_layout
+from longspan.ops.tiles.layout import best_layout
 from longspan.patterns import Blocks, Causal, DrawnBlocks, PerHead, PlannedBlocks, Window, parse
 
 
@@ -194,6 +194,7 @@ def test_rows_of_any_length_attend_as_each_alone(pattern, backend, biased):
     torch.testing.assert_close(found, (alone, *torch.autograd.grad(alone, learnt, upstream)))
 
 
+@pytest.mark.slow
 def test_dropout_of_rows_in_turns_has_the_gradient_of_what_it_kept():
     inputs = [torch.randn(3, 1, 23, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     mask = torch.arange(23) < torch.tensor([[23], [11], [17]])

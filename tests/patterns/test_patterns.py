@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from counted import lines_run
 from longspan.errors import InputError
-from longspan.ops.tiles.tiles import best_layout
+from longspan.ops.tiles.layout import best_layout
 from longspan.patterns import (
     Blocks,
     Causal,
@@ -199,6 +199,7 @@ def test_random_blocks_depend_on_the_seed_alone():
     assert drawn.tolist() == [min(row, 3) for row in range(64)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", [RandomBlocks(4, 3, 7), RandomBlocks(3, 5, 1, 10, 1), RandomBlocks(2, 1, 0, 0, 3)])
 def test_random_blocks_looked_up_in_a_table_are_those_drawn_pair_by_pair(pattern):
     """One pair is drawn by itself, many are looked up."""

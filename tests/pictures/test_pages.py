@@ -178,6 +178,7 @@ def test_a_summary_of_another_document_is_refused() -> None:
         summary_page(document_of("Short."), summary_of(report(), [0]))
 
 
+@pytest.mark.slow
 def test_pages_grow_linearly() -> None:
     sizes, lines = [], []
     for paragraphs in (2_000, 20_000):  # a megabyte of text

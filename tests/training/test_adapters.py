@@ -78,6 +78,7 @@ def test_the_adapter_trains_alone_and_both_ways_to_load_it_agree(recipe: Recipe,
     assert main(["evaluate", str(folder), "--data", "synthetic", "--limit", "1"]) == 0
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_adapter(recipe: Recipe, tmp_path: Path) -> None:
     whole = train(recipe, tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "killed")
@@ -119,6 +120,7 @@ def test_mistakes(recipe: Recipe, tmp_path: Path) -> None:
         load_recipe(tmp_path / "adapted.yaml", ["optimisation.report_to=wandb"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["longspan", "peft"])
 def test_peft_knows_what_to_adapt_without_being_told(first: str) -> None:
     """In every class, whichever of the two was imported first: queries and values, everywhere."""

@@ -31,6 +31,7 @@ def model_of(recipe: Recipe) -> tuple[Any, int]:
     return config, sum(weight.numel() for weight in model.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "size", "layers", "weights"),
     [

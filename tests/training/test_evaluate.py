@@ -92,6 +92,7 @@ main(sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_killed_between_two_files_the_next_one_leaves_no_orphan(bart: Path, data: Path, tmp_path: Path) -> None:
     scores = tmp_path / "scores"
     command = ["evaluate", str(bart), "--data", str(data), "--limit", "1", "--max-tokens", "4"]

@@ -49,6 +49,7 @@ def smoke(name: str, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_wikihop_from_the_recipe_to_a_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = smoke("longformer-wikihop", tmp_path / "run")
     assert LongspanForCandidateScoring.from_pretrained(folder).config.global_tokens == "question"
@@ -81,6 +82,7 @@ def test_wikihop_from_the_recipe_to_a_choice(tmp_path: Path, capsys: pytest.Capt
     assert "no scores: the data does not say what is right\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_triviaqa_from_the_recipe_to_an_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = smoke("longformer-triviaqa", tmp_path / "run")
     assert LongspanForQuestionAnswering.from_pretrained(folder).config.global_tokens == "question"
@@ -94,11 +96,13 @@ def test_triviaqa_from_the_recipe_to_an_answer(tmp_path: Path, capsys: pytest.Ca
         longspan.choose(STORY, "fame karl", ["old"], folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["longformer-wikihop-large", "longformer-triviaqa-large"])
 def test_the_large_ones_smoke(name: str, tmp_path: Path) -> None:
     smoke(name, tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("data_folder")
 def test_the_official_samples_train_and_are_scored(tmp_path: Path) -> None:
     """Format only: two rows of WikiHop, five questions of TriviaQA over ten pages."""

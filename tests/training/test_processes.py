@@ -168,6 +168,7 @@ def test_one_that_dies_stops_the_other(recipe: Path, tmp_path: Path) -> None:
     assert "[" not in done.stdout  # no process came to its end
 
 
+@pytest.mark.slow
 def test_another_number_of_processes_cannot_go_on(recipe: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     trained = _two("train", str(recipe), "--output", str(run))

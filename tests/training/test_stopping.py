@@ -49,6 +49,7 @@ def _send(number: int, times: int = 1) -> Callable[[Any, Any], Any]:
     return act
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_the_step_and_nothing_is_lost(
     number: int,
@@ -84,6 +85,7 @@ def test_a_signal_saves_the_step_and_nothing_is_lost(
     same(tmp_path / "a run", whole)
 
 
+@pytest.mark.slow
 def test_a_second_signal_stops_at_once(
     tiny_recipe: Path,
     tmp_path: Path,
@@ -104,6 +106,7 @@ def test_a_second_signal_stops_at_once(
     same(tmp_path / "run", whole_run())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("value", "words"), [("nan", "the loss is nan"), ("inf", "the loss is inf")])
 def test_a_loss_that_is_not_finite_ends_training(
     value: str, words: str, tiny_recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,6 +128,7 @@ def test_a_gradient_that_is_not_finite_ends_training(
         train(load_recipe(tiny_recipe), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_steps_can_be_raised_under_a_constant_schedule(
     tiny_recipe: Path, tmp_path: Path, same: Callable[..., Any]
 ) -> None:
@@ -141,6 +145,7 @@ def test_steps_can_be_raised_under_a_constant_schedule(
         train(load_recipe(tiny_recipe, [*constant, "optimisation.steps=4"]), folder, resume=True)
 
 
+@pytest.mark.slow
 def test_a_run_that_version_02_began_goes_on_as_the_model_it_trained(
     tiny_recipe: Path, tmp_path: Path, same: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,6 +173,7 @@ def test_a_run_that_version_02_began_goes_on_as_the_model_it_trained(
         train(load_recipe(tiny_recipe, [*options, "optimisation.steps=9"]), folder, resume=True)
 
 
+@pytest.mark.slow
 def test_epochs_can_be_raised_too(tiny_recipe: Path, tmp_path: Path, same: Callable[..., Any]) -> None:
     """Five steps are an epoch."""
     constant = ["optimisation.schedule=constant", "optimisation.warmup_steps=0", "optimisation.steps=null"]
@@ -204,6 +210,7 @@ def test_steps_are_not_raised_where_the_past_would_differ(
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_last_good_checkpoint(
     tiny_recipe: Path, tmp_path: Path, small_disk: Path, same: Callable[..., Any]
 ) -> None:

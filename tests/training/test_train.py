@@ -76,6 +76,7 @@ def test_the_best_checkpoint_can_be_picked_by_a_score(tiny_recipe: Path, tmp_pat
     assert {"eval_rouge1", "eval_rouge2", "eval_rougeL", "eval_rougeLsum", "eval_loss"} <= set(result.best)
 
 
+@pytest.mark.slow
 def test_resuming_in_one_process_is_exact(tiny_recipe: Path, tmp_path: Path, curve: Callable[..., Any]) -> None:
     """From the checkpoint in the middle of the second epoch, with the later ones lost."""
     recipe = load_recipe(tiny_recipe, ["optimisation.keep_checkpoints=10"])

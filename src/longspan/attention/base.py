@@ -16,9 +16,9 @@ from longspan.ops.attend.slots import check_slots
 from longspan.settings import Dropout, check
 
 if TYPE_CHECKING:
-    from transformers.cache_utils import CacheLayerMixin as State
+    from transformers.cache_utils import CacheLayerMixin as LayerState
 else:  # transformers is imported by whoever makes a state
-    State = Any
+    LayerState = Any
 
 Start = Literal["from_local", "new"]
 """How a weight that a source lacks starts: as a copy of another of the layer, or as the mechanism draws it."""
@@ -242,7 +242,7 @@ class Attention(nn.Module):
     def share_positions(self) -> None:
         """Give up tables of one's own that layers can share, for those of `Tokens(relative=…)`; here there are none."""
 
-    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> None:
+    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> None:
         """Raise `InputError` where `tokens` or `state` does not fit `hidden` `(B, T, E)` or this mechanism."""
         name = f"attention {self.config.mechanism!r}"
         if state is not None and not (self.causal and self.config.incremental):
@@ -277,7 +277,7 @@ class Attention(nn.Module):
         """Whether there is a state that token-by-token decoding continues."""
         return self.causal and self.config.incremental
 
-    def new_state(self) -> State:
+    def new_state(self) -> LayerState:
         """What this layer keeps between steps, still empty: `attention(hidden, tokens, state)` continues it.
 
         Raises:
@@ -288,12 +288,12 @@ class Attention(nn.Module):
             "decodes step by step, with causal=True"
         )
 
-    def memory_state(self, tokens: int) -> State | None:
+    def memory_state(self, tokens: int) -> LayerState | None:
         """A state of the last so many positions, behind which outputs are those behind these positions alone; `None`
         where only their hidden states serve."""
         return None
 
-    def behind(self, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
+    def forward_with_memory(self, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
         """Outputs `(B, T, E)` of the last T of M + T positions, causal: `(B, M, E)` and `(B, T, E)`, and what is known
         of all of them."""
         return self(torch.cat([past.to(hidden.dtype), hidden], dim=1), tokens)[:, past.shape[1] :]
@@ -309,11 +309,11 @@ class Attention(nn.Module):
             "their distance; set it to False, or choose a window"
         )
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: State | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: LayerState | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; with `state`, the T tokens continue the sequence that it holds."""
         raise NotImplementedError
 
-    def at(self, places: Tensor, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def forward_at(self, places: Tensor, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         """What `forward` gives at some places `(B, Q)` alone: `(B, T, E)` → `(B, Q, E)`; a state takes in all of T.
 
         Here all of it is computed first; a mechanism whose queries can be left out one by one leaves them out.

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.answers import AttentionCost, Lengthening
-from longspan.attention.base import Attention, AttentionConfig, State
+from longspan.attention.base import Attention, AttentionConfig, LayerState
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, real_first
 from longspan.attention.parts.windowed import CountedAttention, shifted
@@ -182,7 +182,7 @@ class BigBirdAttention(CountedAttention):
         within = PREFIX // size - ends if config.random_scope == "prefix1024" else 0
         return PerHead([window | DrawnBlocks(*each, ends=ends, within=within) for each in drawn])
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         return super().context(hidden, self.with_ends(hidden, tokens), state)
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
@@ -219,13 +219,13 @@ class PublishedBigBirdAttention(ProjectedAttention):
     config: BigBirdConfig  # pyright: ignore[reportIncompatibleVariableOverride]
     pattern = Full()
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         if self._is_short(hidden.shape[1]):
             return super().context(hidden, tokens)
         context = self.merge_heads(self._context(*self.project(hidden), tokens.mask))
         return context if tokens.mask is None else context.masked_fill(~tokens.mask[:, :, None], 0)
 
-    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> None:
+    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> None:
         super().check_tokens(hidden, tokens, state)
         if tokens.is_global is not None or tokens.global_slots is not None:
             raise InputError(

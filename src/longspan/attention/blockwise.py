@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.answers import Activations, Lengthening
-from longspan.attention.base import AttentionConfig, State
+from longspan.attention.base import AttentionConfig, LayerState
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, real_first
 from longspan.errors import InputError
@@ -104,7 +104,7 @@ class BlockwiseAttention(ProjectedAttention):
                 f"shifts has {len(self.shifts)} numbers and the attention {heads} heads; give one for each head"
             )
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         if not (hidden.shape[0] and hidden.shape[1]):
             return hidden
         slots = tokens.with_slots().real_slots()

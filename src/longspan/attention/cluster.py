@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.answers import Activations, AttentionCost, Lengthening
-from longspan.attention.base import AttentionConfig, State
+from longspan.attention.base import AttentionConfig, LayerState
 from longspan.attention.parts.centroids import CentroidAttention, normal
 from longspan.attention.parts.tokens import Tokens, in_order, rearranged
 from longspan.attention.parts.windowed import pairs_within
@@ -97,7 +97,7 @@ class ClusterAttention(CentroidAttention):
         self.pattern = Blocks(config.chunk_tokens, config.side_chunks, config.side_chunks)
         self.centroids = self.new_centroids(1, width)
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         if not torch.compiler.is_compiling() and self.config.covers(hidden.shape[1]):
             return self._unsorted(hidden, tokens)
         hidden, tokens, back = self._sorted(hidden, tokens.with_slots())

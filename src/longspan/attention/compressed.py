@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.answers import AttentionCost, Lengthening
-from longspan.attention.base import AttentionConfig, State
+from longspan.attention.base import AttentionConfig, LayerState
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, in_order, real_first, undone
 from longspan.ops.attend import attend
@@ -103,7 +103,7 @@ class CompressedAttention(ProjectedAttention):
                 if not getattr(weight, "_is_hf_initialized", False):
                     weight.copy_(torch.eye(self.head_width, device=weight.device) / self.config.stride)
 
-    def new_state(self) -> State:
+    def new_state(self) -> LayerState:
         """The blocks so far, and the tokens of the unfinished one, where the form is causal."""
         if not self.causal:
             return super().new_state()
@@ -111,7 +111,7 @@ class CompressedAttention(ProjectedAttention):
 
         return RecurrentLayer()
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         mask = tokens.last_mask(hidden.shape[1])
         if state is not None:
             from longspan.attention.parts.state import recurrent

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from longspan.attention.answers import Lengthening
-from longspan.attention.base import AttentionConfig, State
+from longspan.attention.base import AttentionConfig, LayerState
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend.reference import full_precision
@@ -76,7 +76,7 @@ class ExplicitSparseAttention(ProjectedAttention):
         config = self.config
         return Budget(config.top_k, config.top_fraction, config.local_budget)
 
-    def new_state(self) -> State:
+    def new_state(self) -> LayerState:
         """Keys and values of every position so far, where the form is causal."""
         if not self.causal:
             return super().new_state()
@@ -91,7 +91,7 @@ class ExplicitSparseAttention(ProjectedAttention):
             query, key = self.split_heads(self.query(wide)), self.split_heads(self.key(wide))
         return query, key, self.split_heads(self.value(hidden)).to(query.dtype)
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         query, key, value, key_mask, _ = self.remember(hidden, tokens, state)
         context = attend_top(
             query,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from longspan.attention.base import State
+from longspan.attention.base import LayerState
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.sinusoidal_relative import RelativeAttention, RelativeConfig
 from longspan.attention.parts.tokens import Tokens, in_order
@@ -51,7 +51,7 @@ class EveryToken(ProjectedAttention):
     def make_pattern(self) -> Pattern:
         return Causal() if self.causal else Full()
 
-    def new_state(self) -> State:
+    def new_state(self) -> LayerState:
         """Keys and values of every position so far, where the form is causal."""
         if not self.causal:
             return super().new_state()
@@ -67,11 +67,11 @@ class FullAttention(EveryToken, RelativeAttention):
         super().__init__(config, width=width, heads=heads, causal=causal, bias=config.bias)
         self.add_positions()
 
-    def at(self, places: Tensor, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def forward_at(self, places: Tensor, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         """Queries are for themselves both ways, without positions; else all are computed, unless none is asked for."""
         ordered = self.causal or self.config.positions != "none"
         if ordered and places.shape[1]:
-            return super().at(places, hidden, tokens, state)
+            return super().forward_at(places, hidden, tokens, state)
         self.check_tokens(hidden, tokens, state)
         query = self.split_heads(self.query(in_order(hidden, places)))
         key, value = self.split_heads(self.key(hidden)), self.split_heads(self.value(hidden))

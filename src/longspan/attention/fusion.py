@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longspan.attention.answers import AttentionCost, Lengthening, SharedTables
-from longspan.attention.base import AttentionConfig, Start, State
+from longspan.attention.base import AttentionConfig, LayerState, Start
 from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, bucket_middles, near_row
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig
@@ -237,7 +237,7 @@ class FusionAttention(PoolingformerAttention):
         return tables
 
     def position_terms(
-        self, query: Tensor, key: Tensor, tokens: Tokens, state: State | None, slots: Tensor | None = None
+        self, query: Tensor, key: Tensor, tokens: Tokens, state: LayerState | None, slots: Tensor | None = None
     ) -> tuple[Tensor, Pattern, list[Term], Any]:
         tables = self.tables(tokens)
         left, right = self.config.left_tokens, self.config.right_tokens

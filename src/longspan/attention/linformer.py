@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.attention.answers import Activations, AttentionCost, Reach, SharedTables
-from longspan.attention.base import AttentionConfig, State
+from longspan.attention.base import AttentionConfig, LayerState
 from longspan.attention.parts.length_tables import LengthTables
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, in_order, real_first
@@ -184,7 +184,7 @@ class LinformerAttention(ProjectedAttention):
         if self.config.shared_tables() is not None:
             self.tables = None
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         key, value, key_mask, _ = self.shortened(hidden, tokens)
         query = self.split_heads(self.query(hidden))
         options = {"pattern": Full(), "key_mask": key_mask, "dropout_prob": self.dropout_prob}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longspan.attention.answers import Activations, AttentionCost, Lengthening, Reach
-from longspan.attention.base import State
+from longspan.attention.base import LayerState
 from longspan.attention.longformer import LongformerConfig
 from longspan.attention.parts.tokens import Tokens, in_order, undone
 from longspan.attention.parts.windowed import WindowedAttention, WindowedConfig, pairs_within, shifted
@@ -228,7 +228,7 @@ class PoolingformerAttention(WindowedAttention):
 
     window_context = WindowedAttention.context
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         first = self.window_context(hidden, tokens, state)
         return first + self.pooled_context(first, tokens) if self.config.has_pools else first
 

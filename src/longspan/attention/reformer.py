@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.answers import Activations, AttentionCost, Lengthening
-from longspan.attention.base import AttentionConfig, State
+from longspan.attention.base import AttentionConfig, LayerState
 from longspan.attention.parts.hashed import HashedAttention, Vectors
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
@@ -228,7 +228,7 @@ class ReformerAttention(HashedAttention):
     def keeps_state(self) -> bool:
         return self.causal and self.config.chunks == "bucket"
 
-    def new_state(self) -> State:
+    def new_state(self) -> LayerState:
         """The last tokens of every bucket, in memory that does not grow with the sequence."""
         if self.causal and not self.keeps_state:
             raise InputError(
@@ -241,7 +241,7 @@ class ReformerAttention(HashedAttention):
 
         return RecurrentLayer()
 
-    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> None:
+    def check_tokens(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> None:
         super().check_tokens(hidden, tokens, state)
         if state is not None and self.config.chunks == "published":
             raise InputError(
@@ -249,7 +249,7 @@ class ReformerAttention(HashedAttention):
                 "moves earlier ones into other chunks; choose chunks='bucket'"
             )
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         length, found = hidden.shape[1], self.vectors(hidden, tokens)
         if state is not None:
             from longspan.attention.parts.state import recurrent

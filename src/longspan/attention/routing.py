@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention.answers import AttentionCost, Lengthening
-from longspan.attention.base import AttentionConfig, State
+from longspan.attention.base import AttentionConfig, LayerState
 from longspan.attention.parts.centroids import CentroidAttention, normal
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import pairs_within
@@ -160,7 +160,7 @@ class RoutingAttention(CentroidAttention):
         self.left, self.right = config.cluster_tokens, 0 if causal else config.cluster_tokens
         self.centroids = self.new_centroids(int(routing), self.head_width)
 
-    def new_state(self) -> State:
+    def new_state(self) -> LayerState:
         """The window of the local heads and the last tokens of every cluster, of constant size, in the causal form."""
         if not self.keeps_state:
             return super().new_state()
@@ -168,7 +168,7 @@ class RoutingAttention(CentroidAttention):
 
         return RecurrentLayer()
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         query, key, value = self.project(hidden)
         if state is not None:
             from longspan.attention.parts.state import recurrent

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.answers import AttentionCost, Lengthening
-from longspan.attention.base import AttentionConfig, State
+from longspan.attention.base import AttentionConfig, LayerState
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, real_first, undone
 from longspan.errors import InputError
@@ -159,7 +159,7 @@ class SinkhornAttention(ProjectedAttention):
         """A source's own projections start as those by which the target sees it."""
         return {f"source_{name}": name for name in ("query", "key", "value")} if self.shows_all else {}
 
-    def new_state(self) -> State:
+    def new_state(self) -> LayerState:
         """Queries, beside the keys, and values of every position so far, where the form is causal; no queries where a
         target sees everything."""
         if not self.causal:
@@ -168,7 +168,7 @@ class SinkhornAttention(ProjectedAttention):
 
         return DynamicLayer()
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         if self.shows_all:
             return self._source_and_target(hidden, tokens, state)
         new = hidden.shape[1]
@@ -184,7 +184,7 @@ class SinkhornAttention(ProjectedAttention):
         mask = tokens.last_mask(key.shape[2])
         return self._in_blocks(query, key, value, mask, None if state is None else new)
 
-    def _source_and_target(self, hidden: Tensor, tokens: Tokens, state: State | None) -> Tensor:
+    def _source_and_target(self, hidden: Tensor, tokens: Tokens, state: LayerState | None) -> Tensor:
         """A source by sorted blocks, and what each token of the target gathers from everything before it, by the keys
         and values that the state keeps: `(B, T, E)`."""
         length = hidden.shape[1]

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longspan.attention.answers import Activations, AttentionCost, Reach
-from longspan.attention.base import AttentionConfig, State
+from longspan.attention.base import AttentionConfig, LayerState
 from longspan.attention.full import EveryToken
 from longspan.attention.parts.places import Places
 from longspan.attention.parts.tokens import Tokens
@@ -185,7 +185,7 @@ class SynthesizerAttention(EveryToken):
         value = self.split_heads(self.value(hidden))
         return value[..., :1], value[..., :1], value
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         query, key, value, key_mask, offset = self.remember(hidden, tokens, state)
         places = self._places(key_mask, hidden, key.shape[2])
         queries, keys = self._products(hidden, query, key, places)

@@ -9,7 +9,7 @@ from longspan.cli.terminal import say, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
-    from longspan.compare.plan_choices import Plan
+    from longspan.planning.plan import Plan
 
 
 def plan(
@@ -37,14 +37,14 @@ def plan(
 
     Examples: `longspan plan small-mlm-window --tokens 2048 --train`, `longspan plan DIR --batch 4 --device-memory 80`.
     """
-    from longspan.compare.plan import Choice
-    from longspan.compare.plan_choices import make_plan
-    from longspan.compare.plan_source import open_planned
+    from longspan.planning.memory import Choice
+    from longspan.planning.plan import make_plan
+    from longspan.planning.source import open_planned
 
     if device_memory is not None and not 0 < device_memory < 1e6:
         raise InputError(f"--device-memory is {device_memory}; give GiB above 0, such as 80")
     planned = open_planned(model, tokens)
-    found = make_plan(
+    counts = make_plan(
         planned,
         Choice(tokens=planned.tokens, batch=batch, train=train),
         room=None if device_memory is None else int(device_memory * 2**30),
@@ -52,29 +52,29 @@ def plan(
         timed=time,
     )
     if json:
-        say_json(found.to_dict())
+        say_json(counts.to_dict())
     else:
-        _print(found)
+        _print(counts)
 
 
-def _print(found: "Plan") -> None:
+def _print(planned: "Plan") -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 1), pad_edge=False)
-    unit, power = ("GiB", 30) if max(row.memory.peak for row in found.rows) >= 2**30 else ("MiB", 20)
+    unit, power = ("GiB", 30) if max(row.memory.peak for row in planned.rows) >= 2**30 else ("MiB", 20)
     for column in (unit, "weights", "training", "kept", "work", "peak", "time", ""):  # all in 80 places
         table.add_column(column, no_wrap=True, justify="right" if column not in (unit, "") else "left")
-    for row in found.rows:
+    for row in planned.rows:
         sizes = (row.memory.weights, row.memory.gradients + row.memory.optimizer, row.memory.activations)
         sizes += (row.memory.working, row.memory.peak)
-        fits = "" if found.room is None else "fits" if row.memory.peak <= found.room else "too much"
+        fits = "" if planned.room is None else "fits" if row.memory.peak <= planned.room else "too much"
         seconds = "" if row.seconds is None else _duration(row.seconds)
         table.add_row(row.name, *[f"{size / 2**power:.{2 if power == 30 else 0}f}" for size in sizes], seconds, fits)
-    first = found.rows[0].choice
+    first = planned.rows[0].choice
     say(f"{counted(first.batch, 'row')} of {counted(first.tokens, 'token')}")
     Console().print(table)
-    for line in found.advice:
+    for line in planned.advice:
         say(line)
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from longspan.attention.base import AttentionConfig, State
+from longspan.attention.base import AttentionConfig, LayerState
 from longspan.settings import check
 from longspan.stacks.block import Block
 
@@ -205,6 +205,6 @@ class Layers(nn.ModuleList):
         """Whether every block of a causal stack has a state that the next step continues."""
         return all(block.attention.keeps_state for block in self.applied)
 
-    def new_state(self, step: int) -> State:
+    def new_state(self, step: int) -> LayerState:
         """What a causal stack keeps between steps for one of the `applied`, of its own sequence, still empty."""
         return self.applied[step].attention.new_state()

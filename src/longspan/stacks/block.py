@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from longspan.attention import Attention, Tokens
-from longspan.attention.base import State
+from longspan.attention.base import LayerState
 from longspan.attention.parts.tokens import in_order
 from longspan.errors import InputError
 from longspan.ops.attend.reference import full_precision
@@ -77,8 +77,8 @@ class Branch(NamedTuple):
 class Kept(NamedTuple):
     """What one layer keeps between steps: of its own sequence, and of the source where there is one."""
 
-    own: State
-    source: State | None = None
+    own: LayerState
+    source: LayerState | None = None
 
 
 class Block(nn.Module):
@@ -150,7 +150,7 @@ class Block(nn.Module):
             hidden = self._branch(hidden, branch)
         return clamp_half(hidden)
 
-    def at(
+    def forward_at(
         self,
         places: Tensor,
         hidden: Tensor,
@@ -162,7 +162,7 @@ class Block(nn.Module):
     ) -> Tensor:
         """What `forward` gives at some places `(B, Q)` alone, `(B, Q, E)`; these see all that they would see there.
 
-        Everything but attention goes place by place; what attention can leave out, its `at` says.
+        Everything but attention goes place by place; what attention can leave out, its `forward_at` says.
         """
         own = None if past_key_values is None else past_key_values.own
         _, *others = self.branches(tokens, source, source_mask, *tables, past_key_values=past_key_values)
@@ -170,7 +170,7 @@ class Block(nn.Module):
             tokens = replace(tokens, relative=tables)
         seen = self.attention_norm(hidden) if self.pre else hidden
         chosen = in_order(hidden, places)
-        attended = self._precisely(seen, lambda x: self.attention.at(places, x, tokens, own))
+        attended = self._precisely(seen, lambda x: self.attention.forward_at(places, x, tokens, own))
         chosen = chosen + self.dropout(attended)
         if not self.pre:
             chosen = self.attention_norm(chosen)
@@ -198,12 +198,12 @@ class Block(nn.Module):
             found.append(Branch(read, self.cross_attention_norm, cross, self.norm_before_sum))
         return [*found, Branch(self.feed_forward, self.feed_forward_norm, self.feed_forward)]
 
-    def _attend(self, tokens: Tokens, own: State | None, memory: Tensor | None) -> Callable[[Tensor], Tensor]:
+    def _attend(self, tokens: Tokens, own: LayerState | None, memory: Tensor | None) -> Callable[[Tensor], Tensor]:
         """Attention behind what a state or else a memory holds."""
         if memory is None:
             return lambda x: self._precisely(x, lambda x: self.attention(x, tokens, own))
         past = self.attention_norm(memory) if self.pre else memory
-        return lambda x: self._precisely(x, lambda x: self.attention.behind(past.to(x.dtype), x, tokens))
+        return lambda x: self._precisely(x, lambda x: self.attention.forward_with_memory(past.to(x.dtype), x, tokens))
 
     def _precisely(self, hidden: Tensor, attend: Callable[[Tensor], Tensor]) -> Tensor:
         """Attention to its input, in float32 where mixed precision is to leave it in that."""
@@ -222,7 +222,9 @@ class Block(nn.Module):
         return branch.norm(hidden + self.dropout(branch.sublayer(hidden)))
 
 
-def _read(cross: nn.Module, source: Tensor, source_mask: Tensor | None, kept: State | None, hidden: Tensor) -> Tensor:
+def _read(
+    cross: nn.Module, source: Tensor, source_mask: Tensor | None, kept: LayerState | None, hidden: Tensor
+) -> Tensor:
     """What a block reads in its source."""
     return cross(hidden, source, source_mask, kept)
 

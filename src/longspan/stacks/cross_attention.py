@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from longspan.attention.base import State
+from longspan.attention.base import LayerState
 from longspan.ops import attend
 from longspan.patterns import Full
 
@@ -22,7 +22,7 @@ class CrossAttention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(
-        self, hidden: Tensor, source: Tensor, source_mask: Tensor | None = None, state: State | None = None
+        self, hidden: Tensor, source: Tensor, source_mask: Tensor | None = None, state: LayerState | None = None
     ) -> Tensor:
         """`(B·beams, T, E)` over `(B, S, E)` → `(B·beams, T, E)`.
 
@@ -46,7 +46,7 @@ class CrossAttention(nn.Module):
             context = context.unflatten(2, (beams, tokens)).transpose(1, 2).flatten(0, 1)
         return self.output(context.transpose(1, 2).flatten(2))
 
-    def _source(self, source: Tensor, state: State | None) -> tuple[Tensor, Tensor]:
+    def _source(self, source: Tensor, state: LayerState | None) -> tuple[Tensor, Tensor]:
         """The source's `(B, H, S, D)` keys and values, computed once per generation."""
         if state is not None and state.is_initialized:
             assert state.keys is not None

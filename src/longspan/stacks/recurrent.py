@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from longspan.attention import Tokens
-from longspan.attention.base import State
+from longspan.attention.base import LayerState
 from longspan.errors import InputError
 from longspan.settings import Whole
 from longspan.stacks.base import Besides, Sizes, StackConfig
@@ -96,7 +96,7 @@ class Recurrent(Sequential):
         """Always: whatever a mechanism keeps by itself, its inputs can be read again."""
         return True
 
-    def new_state(self, step: int) -> State:
+    def new_state(self, step: int) -> LayerState:
         from longspan.attention.parts.state import HiddenLayer
 
         block: Any = self[step]
@@ -128,7 +128,7 @@ class Recurrent(Sequential):
         return written
 
 
-def _holds_hidden(state: State) -> bool:
+def _holds_hidden(state: LayerState) -> bool:
     from longspan.attention.parts.state import HiddenLayer
 
     return isinstance(state, HiddenLayer)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from longspan.attention import Tokens
 from longspan.errors import InputError
-from longspan.ops.transforms import needs_reference
+from longspan.ops.runtime import needs_reference
 from longspan.stacks.base import Layers, Sizes, StackConfig
 from longspan.stacks.block import Block, Kept
 from longspan.stacks.rebuilding import Step, Streams, Trail, steps_of

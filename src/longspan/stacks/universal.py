@@ -225,7 +225,7 @@ class Run:
 
     def some(self, step: int, hidden: Tensor, places: Tensor) -> Tensor:
         """The block on some places `(B, Q)`, which see all: `(B, Q, E)`."""
-        return self.blocks[step].at(places, hidden, self.tokens, *self.given, past_key_values=self._kept(step))
+        return self.blocks[step].forward_at(places, hidden, self.tokens, *self.given, past_key_values=self._kept(step))
 
     def only_remember(self, step: int, hidden: Tensor) -> None:
         """Take the states into what a step keeps, for tokens that are still to come."""

@@ -89,6 +89,7 @@ def test_html_main_part_and_declared_encoding(tmp_path: Path) -> None:
     assert read(write(tmp_path, "b.html", two)).text == "One\n\nTwo"
 
 
+@pytest.mark.slow
 def test_the_work_of_unclosed_tags_grows_with_their_number(tmp_path: Path) -> None:
     lines = []
     for tags in (500, 5_000):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -121,6 +122,7 @@ def test_any_page_is_read_and_places_rise(page: str) -> None:
     check_places(Document(text=text, blocks=tuple(tidied(blocks, guess=False))))
 
 
+@pytest.mark.slow
 def test_the_work_grows_with_the_text() -> None:
     paragraph = "The snail went on for a long while, and nobody saw it on its\nway to the wall. It was slow.\n\n"
 

@@ -73,6 +73,7 @@ def test_small_pages(page: str, blocks: list[str]) -> None:
     assert (text.split("\n\n") if text else []) == blocks
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_below_thousands_of_open_tags() -> None:
     for tag in ("div", "b", "font", "ul><li", "blockquote"):
         text = text_from_html("<html>" + "".join(f"<{tag}>word{number} " for number in range(9000)))

@@ -154,6 +154,7 @@ def test_every_field_of_the_list(folder: Path, model: Path) -> None:
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.slow
 def test_every_field_of_the_documents(folder: Path, model: Path) -> None:
     body = read_list(folder)
     right = load_file(folder / body["shards"][0]["file"])
@@ -241,6 +242,7 @@ def test_a_shard_with_wrong_contents_is_left_out_and_mended(folder: Path, model:
     assert len(DocumentIndex(folder, model).documents) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("data", ["squality", "qmsum", "permissive"])
 def test_what_real_documents_are_cut_into_passes(data: str, data_folder: Path) -> None:
     """The rules are those of what Longspan writes: passages rise, sentences lie in the text."""

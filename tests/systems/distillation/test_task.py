@@ -136,6 +136,7 @@ def test_every_text_of_a_document_is_in_one_piece_and_every_loose_text_is_there(
     assert [len(group) for group in TASK.groups(rows, 3, words_of)] == [len(group) for group in groups]
 
 
+@pytest.mark.slow
 def test_a_small_model_learns_the_vectors() -> None:
     rows = made_up(dimensions=8)
     tokenizer = train_tokenizer(TASK.corpus(rows), 400)

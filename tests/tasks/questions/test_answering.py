@@ -108,6 +108,7 @@ def same(answer: Answer, expected: Answer) -> None:
             assert one == pytest.approx(other, rel=1e-5, abs=1e-5), field.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("markers", [True, False])
 @pytest.mark.parametrize("kinds", [2, 5])
 def test_equals_brute_force_in_any_batch(kinds, markers, tokenizer):

@@ -206,6 +206,7 @@ def test_default_count_and_ranking() -> None:
     assert ranking([1.0, 5.0, 5.0, float("-inf")]) == [1, 2, 0, 3]
 
 
+@pytest.mark.slow
 def test_a_tiny_model_learns_what_is_notable(tokenizer: Any) -> None:
     task = Extraction()
     head = {"head": "sentence_scoring", "layers": 1}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import Tensor
 
 from longspan.attention.answers import AttentionCost
-from longspan.attention.base import AttentionConfig, State
+from longspan.attention.base import AttentionConfig, LayerState
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.kernels.linear import attend_linear, linear_weights
@@ -65,7 +65,7 @@ class KernelAttention(ProjectedAttention):
     def key_features(self, key: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def new_state(self) -> State:
+    def new_state(self) -> LayerState:
         """The sums over all positions so far, of constant size, where the form is causal."""
         if not self.causal:
             return super().new_state()
@@ -73,7 +73,7 @@ class KernelAttention(ProjectedAttention):
 
         return RecurrentLayer()
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         new, past = hidden.shape[1], None
         if state is not None:
             from longspan.attention.parts.state import recurrent

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from longspan.attention.base import Attention, AttentionConfig, State
+from longspan.attention.base import Attention, AttentionConfig, LayerState
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend import attend
 from longspan.ops.attend.reference import dense_mask, dense_weights
@@ -37,7 +37,7 @@ class ProjectedAttention(Attention):
         self.value = nn.Linear(width, inner, bias=bias)
         self.output = nn.Linear(inner, width, bias=bias)
 
-    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: State | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: LayerState | None = None) -> Tensor:
         """`(B, T, E)` → `(B, T, E)`; padded tokens are seen by none. With `state`, the T tokens continue its sequence.
 
         Raises:
@@ -48,7 +48,7 @@ class ProjectedAttention(Attention):
         self.check_tokens(hidden, tokens, state)
         return self.output(self.context(hidden, tokens, state))
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         """What each token gathers, before the output projection: `(B, T, E)` → `(B, T, E)`. Here: by `pattern`."""
         query, key, value, key_mask, offset = self.remember(hidden, tokens, state)
         pattern, terms = self.shown(tokens), []
@@ -71,7 +71,7 @@ class ProjectedAttention(Attention):
         return tokens.prefix or self.pattern
 
     def position_terms(
-        self, query: Tensor, key: Tensor, tokens: Tokens, state: State | None, slots: Tensor | None = None
+        self, query: Tensor, key: Tensor, tokens: Tokens, state: LayerState | None, slots: Tensor | None = None
     ) -> tuple[Tensor, Pattern, list[Term], Any]:
         """How scores know positions, of mechanisms with `has_positions`.
 
@@ -119,7 +119,7 @@ class ProjectedAttention(Attention):
         return hidden.transpose(1, 2).flatten(2)
 
     def remember(
-        self, hidden: Tensor, tokens: Tokens, state: State | None
+        self, hidden: Tensor, tokens: Tokens, state: LayerState | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, int]:
         """Project `(B, T, E)` and continue `state` with the keys and values.
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longspan.attention.answers import AttentionCost, SharedTables
-from longspan.attention.base import AttentionConfig, Start, State
+from longspan.attention.base import AttentionConfig, LayerState, Start
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
@@ -131,13 +131,13 @@ class OffsetAttention(ProjectedAttention):
         reaches = [each.reach() for each in _each(self.pattern)]
         return min(low for low, _, _ in reaches), max(high for _, high, _ in reaches)
 
-    def memory_state(self, tokens: int) -> State | None:
+    def memory_state(self, tokens: int) -> LayerState | None:
         """Keys and values of so many past positions, or of the fewer that the pattern reaches."""
         from longspan.attention.parts.state import WindowLayer
 
         return WindowLayer(min(tokens, -self.shown_offsets[0]))
 
-    def behind(self, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
+    def forward_with_memory(self, past: Tensor, hidden: Tensor, tokens: Tokens) -> Tensor:
         """Of the past only keys and values are made, and only as far as the pattern reaches."""
         from transformers.cache_utils import DynamicLayer
 
@@ -231,7 +231,7 @@ class RelativeAttention(OffsetAttention):
         return query + self.biases(tokens)[0][:, None].to(query.dtype) if self.has_positions else query
 
     def position_terms(
-        self, query: Tensor, key: Tensor, tokens: Tokens, state: State | None, slots: Tensor | None = None
+        self, query: Tensor, key: Tensor, tokens: Tokens, state: LayerState | None, slots: Tensor | None = None
     ) -> tuple[Tensor, Pattern, list[Term], Any]:
         """Adds `(q + v)·(W_{k,R} R)` to the scores of `q + u`."""
         query = self.local_queries(query, tokens)
@@ -247,7 +247,7 @@ class RelativeAttention(OffsetAttention):
         term = ContentToPosition(table, query_bias=further, first=first, globals=False)
         return query, self.shown(tokens), [term], None
 
-    def _cached_table(self, rows: Tensor, first: int, state: State | None) -> Tensor:
+    def _cached_table(self, rows: Tensor, first: int, state: LayerState | None) -> Tensor:
         """The projected distances `(H, rows, D)`: segment after segment behind a full memory has the same, which its
         state keeps beside keys and values that were projected by the same weights."""
         if state is None or self.training or torch.is_grad_enabled():

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from longspan.attention.answers import Lengthening, Reach
-from longspan.attention.base import AttentionConfig, State
+from longspan.attention.base import AttentionConfig, LayerState
 from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, in_order, real_first, rearranged, undone
 from longspan.ops.attend import attend
@@ -153,7 +153,7 @@ class WindowedAttention(ProjectedAttention):
         """Global projections start as copies of the local ones, as published."""
         return {f"global_{name}": name for name in ("query", "key", "value")} if self.separate else {}
 
-    def new_state(self) -> State:
+    def new_state(self) -> LayerState:
         """Keys and values of the positions within reach, where the form is causal."""
         if not self.causal:
             return super().new_state()
@@ -161,7 +161,7 @@ class WindowedAttention(ProjectedAttention):
 
         return WindowLayer(self.config.reach().left)
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         """The window and the globals, before the output projection: `(B, T, E)`, rows of padded tokens 0."""
         has_globals = tokens.is_global is not None or tokens.global_slots is not None
         slots = tokens.with_slots().real_slots() if has_globals and hidden.shape[1] else None
@@ -259,7 +259,7 @@ class CountedAttention(WindowedAttention):
     """A pattern over the places of real tokens, and global tokens beside it; in the causal form a state that keeps the
     keys and values of all positions."""
 
-    def new_state(self) -> State:
+    def new_state(self) -> LayerState:
         """Keys and values of every position so far, where the form is causal."""
         if not self.causal:
             return super().new_state()
@@ -267,7 +267,7 @@ class CountedAttention(WindowedAttention):
 
         return DynamicLayer()
 
-    def context(self, hidden: Tensor, tokens: Tokens, state: State | None = None) -> Tensor:
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         if state is not None:
             return self.continued(hidden, tokens, state)
         hidden, tokens, back = without_gaps(hidden, tokens.with_slots())
@@ -277,7 +277,7 @@ class CountedAttention(WindowedAttention):
         hidden, tokens, back = without_gaps(hidden, tokens.with_slots())
         return in_order(super().context_weights(hidden, tokens), back, 2, 3)
 
-    def continued(self, hidden: Tensor, tokens: Tokens, state: State) -> Tensor:
+    def continued(self, hidden: Tensor, tokens: Tokens, state: LayerState) -> Tensor:
         """What `(B, T, E)` gather that continue the sequence of a state, rows of padded tokens 0."""
         query, key, value, mask, offset = self.remember(hidden, tokens, state)
         options = {"pattern": self.pattern, "dropout_prob": self.dropout_prob}

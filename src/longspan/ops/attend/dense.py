@@ -10,10 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.call import Call
-from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.slots import mask_of_slots
-from longspan.ops.layout_cache import kept
-from longspan.ops.tiles.tiles import best_layout, least_cost
+from longspan.ops.runtime import cached, full_precision
+from longspan.ops.tiles.layout import best_layout, least_cost
 from longspan.patterns import Causal, Pattern
 
 DENSE_PAIRS = 1 << 20
@@ -26,7 +25,7 @@ of a query that sees nothing keep the digits by which its gradients are finite."
 MASK_NUMBERS = 1 << 23
 """Most numbers of a mask that rows or heads have for themselves."""
 HEADS_NUMBERS = 1 << 22
-"""Most numbers of a mask that each head has for itself: several layers with patterns of their own fit what is kept, and
+"""Most numbers of a mask that each head has for itself: several layers with patterns of their own fit the cache, and
 computing it again in each call would cost more than tiles do."""
 SCORE_COST, TILE_COST, APART_COST, CALL_COST = 1.4, 180, 500, 40_000
 """What tiles cost in pairs of the dense kernel: a score of theirs, the steps for a query where its keys are one set or
@@ -41,12 +40,10 @@ SHORT = 160
 1.6 times at 100."""
 
 
-def full_serves(call: Call) -> bool:
-    """Whether PyTorch's kernel computes a call: full attention, and causal attention but over long padded inputs with
+def causal_serves(call: Call) -> bool:
+    """Whether PyTorch's kernel computes a causal call without terms and globals: not over long padded inputs with
     dropout, for which the kernel of the CPU keeps all weights. A compiled graph must serve every length."""
-    if call.pattern.is_full:
-        return True
-    if not call.pattern.is_causal or not call.is_square:
+    if not call.is_square:
         return False
     if call.key_mask is None or not call.dropout_prob or call.query.is_cuda:
         return True
@@ -62,8 +59,8 @@ def scaled(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
     if mask is not None and mask.dtype != torch.bool:
         options["attn_mask"] = mask.float()
     with full_precision(query):
-        found = F.scaled_dot_product_attention(query.float(), key.float(), value.float(), **options)
-    return found.to(query.dtype)
+        context = F.scaled_dot_product_attention(query.float(), key.float(), value.float(), **options)
+    return context.to(query.dtype)
 
 
 def attend_full(call: Call) -> Tensor:
@@ -71,12 +68,12 @@ def attend_full(call: Call) -> Tensor:
     inputs, causal = (call.query, call.key, call.value), call.pattern.is_causal
     if call.key_mask is None:
         return scaled(*inputs, dropout_p=call.dropout_prob, is_causal=causal, scale=call.scale)
-    seen, length = call.key_mask[:, None, None, :], call.query.shape[2]
+    visible, length = call.key_mask[:, None, None, :], call.query.shape[2]
     if not causal:
-        return _attend_seen(call, seen)
+        return _attend_visible(call, visible)
     if torch.compiler.is_compiling() or length**2 > MASK_PAIRS:
         return _attend_causal(call, call.key_mask)
-    return _attend_seen(call, seen & Causal().dense(length).to(call.query.device))
+    return _attend_visible(call, visible & Causal().dense(length).to(call.query.device))
 
 
 def _attend_causal(call: Call, key_mask: Tensor) -> Tensor:
@@ -107,14 +104,14 @@ def attend_dense(call: Call) -> Tensor:
     alike = slots is None or (len(slots) > 0 and bool((slots == slots[:1]).all()))
     named = () if slots is None or not alike else tuple(slots[0].tolist())
     sizes = (query.shape[2], call.key.shape[2], call.query_offset)
-    mask, seen, some_empty = _mask_of(call.pattern, named, call.global_rows, *sizes, query.dtype, query.device)
+    mask, visible, some_empty = _mask_of(call.pattern, named, call.global_rows, *sizes, query.dtype, query.device)
     if alike and key_mask is None and not some_empty:
         strips = [_WHOLE] if slots is not None else _strips_of(call.pattern, *sizes)
-        found = [_attend_strip(call, mask, *strip) for strip in strips]
-        return found[0] if len(found) == 1 else torch.cat(found, 2)
+        parts = [_attend_strip(call, mask, *strip) for strip in strips]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
     if slots is not None and not alike:
-        seen = _with_globals(seen, slots, call.global_rows)
-    return _attend_seen(call, seen if key_mask is None else seen & key_mask[:, None, None, :])
+        visible = _with_globals(visible, slots, call.global_rows)
+    return _attend_visible(call, visible if key_mask is None else visible & key_mask[:, None, None, :])
 
 
 def _attend_strip(call: Call, mask: Tensor | None, rows: slice, keys: slice) -> Tensor:
@@ -126,39 +123,39 @@ def _attend_strip(call: Call, mask: Tensor | None, rows: slice, keys: slice) -> 
 _WHOLE = (slice(None), slice(None))
 
 
-@kept
+@cached
 def _strips_of(pattern: Pattern, queries: int, keys: int, query_offset: int) -> list[tuple[slice, slice]]:
     """Runs of queries, each with the keys from the first to the last that it sees: all in one, unless several save a
     fifth of the pairs."""
     if pattern.heads or queries <= STRIP:
         return [_WHOLE]
-    seen, found = pattern.dense(queries, keys, query_offset=query_offset), []
+    visible, strips = pattern.dense(queries, keys, query_offset=query_offset), []
     for start in range(0, queries, STRIP):
-        columns = seen[start : start + STRIP].any(0).nonzero()[:, 0]
+        columns = visible[start : start + STRIP].any(0).nonzero()[:, 0]
         first, last = (int(columns[0]), int(columns[-1]) + 1) if len(columns) else (0, keys)
-        found.append((slice(start, min(start + STRIP, queries)), slice(first, last)))
-    return found if _pairs_of(found) <= 0.8 * queries * keys else [_WHOLE]
+        strips.append((slice(start, min(start + STRIP, queries)), slice(first, last)))
+    return strips if _pairs_of(strips) <= 0.8 * queries * keys else [_WHOLE]
 
 
 def _pairs_of(strips: list[tuple[slice, slice]]) -> int:
     return sum((rows.stop - rows.start) * (keys.stop - keys.start) for rows, keys in strips)
 
 
-def _with_globals(seen: Tensor, slots: Tensor, global_rows: bool) -> Tensor:
-    """What `(…, T, S)` shows, and what global tokens `(B or 1, G)` see and are seen by."""
-    is_global = mask_of_slots(slots, seen.shape[3])[:, None]
-    seen = seen | is_global[:, :, None, :]
-    return seen | is_global[..., None] if global_rows else seen
+def _with_globals(visible: Tensor, slots: Tensor, global_rows: bool) -> Tensor:
+    """What `(…, T, S)` shows, and what global tokens `(B or 1, G)` see, and who sees them."""
+    is_global = mask_of_slots(slots, visible.shape[3])[:, None]
+    visible = visible | is_global[:, :, None, :]
+    return visible | is_global[..., None] if global_rows else visible
 
 
-def _attend_seen(call: Call, seen: Tensor) -> Tensor:
+def _attend_visible(call: Call, visible: Tensor) -> Tensor:
     """Attention under a bool mask; a row that sees nothing is computed over all keys, then set to zero."""
-    empty = ~seen.any(dim=-1, keepdim=True)
-    options = {"attn_mask": seen | empty, "dropout_p": call.dropout_prob, "scale": call.scale}
+    empty = ~visible.any(dim=-1, keepdim=True)
+    options = {"attn_mask": visible | empty, "dropout_p": call.dropout_prob, "scale": call.scale}
     return scaled(call.query, call.key, call.value, **options) * ~empty
 
 
-@kept
+@cached
 def _mask_of(
     pattern: Pattern,
     slots: tuple[int, ...],
@@ -169,18 +166,18 @@ def _mask_of(
     dtype: torch.dtype,
     device: torch.device,
 ) -> tuple[Tensor | None, Tensor, bool]:
-    """The mask to add, or none where all is seen, the bool mask (both `(1, H or 1, T, S)`), and whether some row sees
-    nothing. With a mask for each head only the bool one is kept, a quarter as large."""
-    seen = pattern.dense(queries, keys, query_offset=query_offset)
-    seen = (seen if pattern.heads else seen[None])[None].to(device)
+    """The mask to add, or none where all is shown, the bool mask (both `(1, H or 1, T, S)`), and whether some row sees
+    nothing. With a mask for each head only the bool one is cached, a quarter as large."""
+    visible = pattern.dense(queries, keys, query_offset=query_offset)
+    visible = (visible if pattern.heads else visible[None])[None].to(device)
     if slots:
-        seen = _with_globals(seen, torch.tensor([slots], device=device), global_rows)
-    if bool(seen.all()):
-        return None, seen, False
-    mask = seen
+        visible = _with_globals(visible, torch.tensor([slots], device=device), global_rows)
+    if bool(visible.all()):
+        return None, visible, False
+    mask = visible
     if not pattern.heads:
-        mask = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -math.inf)
-    return mask, seen, not bool(seen.any(dim=-1).all())
+        mask = torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill_(~visible, -math.inf)
+    return mask, visible, not bool(visible.any(dim=-1).all())
 
 
 def dense_is_cheaper(call: Call) -> bool:
@@ -205,7 +202,7 @@ def dense_is_cheaper(call: Call) -> bool:
     return _tiles_of_heads(call.pattern, queries, keys, call.query_offset) + beside >= MIXED_SHARE * pairs
 
 
-@kept
+@cached
 def _tiles_of_heads(pattern: Pattern, queries: int, keys: int, query_offset: int) -> float:
     """What the tiles of a head cost on average."""
     patterns = [pattern.head(index) for index in range(pattern.heads or 1)]

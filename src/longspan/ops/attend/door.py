@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend.call import Call, checked
-from longspan.ops.attend.dense import attend_dense, attend_full, dense_is_cheaper, full_serves
+from longspan.ops.attend.call import Call, Traits, by_length, joined, known_traits_of, traits_of
+from longspan.ops.attend.dense import DENSE_PAIRS, attend_dense, attend_full, causal_serves, dense_is_cheaper
 from longspan.ops.attend.flex import attend_flex, flex_serves
-from longspan.ops.attend.lengths import by_length, joined
 from longspan.ops.attend.reference import attend_reference
-from longspan.ops.attend.terms import Term
+from longspan.ops.attend.slots import check_slots, distinct_slots, slots_of_mask
+from longspan.ops.attend.terms import Bias, Term
+from longspan.ops.runtime import has_tangent, needs_reference
+from longspan.ops.tiles.blocked import attend_tiles
 from longspan.ops.tiles.blocked_operator import attend_blocked
-from longspan.ops.transforms import has_tangent, needs_reference
 from longspan.patterns import Pattern
+from longspan.settings import show
 
 BACKENDS = {"reference": attend_reference, "blocked": attend_blocked, "flex": attend_flex}
-WAYS = {"full": attend_full, "dense": attend_dense, **BACKENDS}
-"""The backends, and what `auto` may take besides."""
 SHORT_SCORES = 1 << 18
 """Up to this many scores in all, relative positions train faster in autograd's dense steps than in tiles that recompute
 them."""
@@ -78,61 +79,189 @@ def attend(
     call = checked(
         query, key, value, pattern, terms, **options, dropout_prob=dropout_prob, query_offset=query_offset
     )  # fmt: skip
-    return joined(_parts(call, backend), lambda part: _computed(part, backend))
-
-
-def _parts(call: Call, backend: str) -> list[tuple[Tensor | None, Call]]:
-    """The call by rows of one length each where its pattern reads that, unless the way it goes tells rows apart itself:
-    what does not look at the data, and FlexAttention, which would be compiled for every length."""
-    if not call.pattern.reads_length or torch.compiler.is_compiling() or needs_reference(*call.tensors):
-        return [(None, call)]
-    flex = flex_serves(call) if backend == "auto" else backend == "flex"
-    return [(None, call)] if flex or backend == "reference" else by_length(call)
+    # Rows of one length each, where the pattern reads that, unless the way it goes tells rows apart itself: what does
+    # not look at the data, and FlexAttention, which would be compiled for every length.
+    if _traits(pattern).reads_length and not torch.compiler.is_compiling() and not needs_reference(*call.tensors):
+        flex = flex_serves(call) if backend == "auto" else backend == "flex"
+        if not flex and backend != "reference":
+            return joined(by_length(call), lambda part: _computed(part, backend))
+    return _computed(call, backend)
 
 
 def _computed(call: Call, backend: str) -> Tensor:
-    return WAYS[_choose(call) if backend == "auto" else _checked_choice(call, backend)](call)
+    """The result of a backend, or of the cheapest way that serves the call."""
+    query, plain = call.query, len(call.terms) == 0
+    tensors = (query, call.key, call.value) if plain else call.tensors
+    transformed, compiling = needs_reference(*tensors), torch.compiler.is_compiling()
+    if backend != "auto":
+        if transformed and backend != "reference":
+            raise InputError(
+                f"backend={backend!r} has no forward-mode derivatives and none by torch.func, which are asked for; "
+                "use backend='reference', or plain backward"
+            )
+        return BACKENDS[backend](call)
+    if transformed and has_tangent(*tensors):  # PyTorch's own kernels have no forward mode either
+        return attend_reference(call)
+    traits = _traits(call.pattern)
+    if plain and call.slots is None and (traits.is_full or (traits.is_causal and causal_serves(call))):
+        return attend_full(call)
+    if transformed:
+        return attend_reference(call)
+    if query.is_cuda and flex_serves(call):
+        return attend_flex(call)
+    if not compiling:  # a graph must serve every length, and keeps to the tiles
+        pairs = query.shape[2] * call.key.shape[2]
+        if plain and not call.dropout_prob and pairs <= DENSE_PAIRS and dense_is_cheaper(call):
+            return attend_dense(call)
+        if not plain and _trains_short(call):
+            return attend_reference(call)
+    # Tiles are an operator of PyTorch where there are gradients or a graph; and what is more than one pattern in one
+    # order is put together there.
+    direct = plain and not (torch.is_grad_enabled() or compiling or call.dropout_prob or traits.is_rearranged)
+    if direct and not (call.global_rows and call.slots is not None):
+        return attend_tiles(call)
+    return attend_blocked(call)
 
 
-def _checked_choice(call: Call, backend: str) -> str:
-    """The backend asked for.
-
-    Raises:
-        InputError: it cannot give the derivatives that are asked for.
-    """
-    if backend != "reference" and needs_reference(*call.tensors):
-        raise InputError(
-            f"backend={backend!r} has no forward-mode derivatives and none by torch.func, which are asked for; "
-            "use backend='reference', or plain backward"
-        )
-    return backend
-
-
-def _choose(call: Call) -> str:
-    """What `auto` takes: the cheapest that serves the call."""
-    if has_tangent(*call.tensors):  # PyTorch's own kernels have no forward mode either
-        return "reference"
-    plain = len(call.terms) == 0
-    if plain and call.slots is None and full_serves(call):
-        return "full"
-    if needs_reference(*call.tensors):
-        return "reference"
-    if flex_serves(call):
-        chosen = "flex"
-    elif plain and not call.dropout_prob and dense_is_cheaper(call):
-        return "dense"
-    else:
-        chosen = "reference" if call.has_offsets and _trains_short(call) else "blocked"
-    return chosen
+def _traits(pattern: Pattern) -> Traits:
+    return traits_of(pattern) if torch.compiler.is_compiling() else known_traits_of(pattern)
 
 
 def _trains_short(call: Call) -> bool:
-    """Whether a short input is to be trained on; a compiled graph must serve every length and keeps to the tiles.
+    """Whether a short input with relative positions is to be trained on.
 
     Dropout counts as training even without gradients: reentrant checkpointing computes its first pass without them, and
     the second must drop the same weights.
     """
-    if torch.compiler.is_compiling() or call.query.is_cuda:
+    if not call.has_offsets or call.query.is_cuda:
         return False
     learns = call.dropout_prob > 0 or (torch.is_grad_enabled() and any(each.requires_grad for each in call.tensors))
     return learns and call.query.shape[:3].numel() * call.key.shape[2] <= SHORT_SCORES
+
+
+def checked(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    pattern: Pattern,
+    terms: Sequence[Term],
+    *,
+    key_mask: Tensor | None,
+    globals: Tensor | None,
+    global_rows: bool,
+    scale: float | None,
+    dropout_prob: float,
+    query_offset: int,
+) -> Call:
+    """The call of these arguments of `attend`; numbers may be symbols of a compiled graph.
+
+    Raises:
+        InputError: one is not of its kind, or they do not fit together, in one sentence.
+    """
+    tensors = {"query": query, "key": key, "value": value}
+    tensors |= {name: given for name, given in (("key_mask", key_mask), ("globals", globals)) if given is not None}
+    for name, given in tensors.items():
+        if not isinstance(given, Tensor):
+            raise InputError(f"{name} is of type {type(given).__name__}; give a tensor")
+    if not isinstance(terms, Sequence):
+        raise InputError(f"terms is of type {type(terms).__name__}; give a list of those of longspan.ops.attend.terms")
+    if not isinstance(global_rows, bool):
+        raise InputError(f"global_rows is of type {type(global_rows).__name__}; give True or False")
+    for name, number in (("scale", 1.0 if scale is None else scale), ("dropout_prob", dropout_prob)):
+        if isinstance(number, bool) or not isinstance(number, float | int | torch.SymFloat | torch.SymInt):
+            raise InputError(f"{name} is of type {type(number).__name__}; give a number")
+    if isinstance(query_offset, bool) or not isinstance(query_offset, int | torch.SymInt):
+        raise InputError(f"query_offset is of type {type(query_offset).__name__}; give a whole number")
+    if isinstance(query_offset, int) and query_offset.bit_length() > 62:
+        raise InputError(f"query_offset is {show(query_offset)}; give the position of a token")
+    if query.ndim != 4 or key.ndim != 4 or value.ndim != 4:
+        raise InputError(
+            f"query, key and value have shapes {_shapes(query, key, value)}; "
+            "give each four dimensions (B, H, length, D)"
+        )
+    if query.shape[:2] != key.shape[:2] or query.shape[-1] != key.shape[-1] or key.shape[:3] != value.shape[:3]:
+        raise InputError(
+            f"query, key and value have shapes {_shapes(query, key, value)}; "
+            "they must be (B, H, T, D), (B, H, S, D), (B, H, S, Dv)"
+        )
+    if not query.dtype == key.dtype == value.dtype:
+        raise InputError(
+            f"query, key and value have dtypes {query.dtype}, {key.dtype}, {value.dtype}; give all the same"
+        )
+    if not isinstance(pattern, Pattern):
+        raise InputError(f"pattern={pattern!r} is no pattern; give one of longspan.patterns, or parse its text first")
+    heads = _traits(pattern).heads
+    if heads not in (None, query.shape[1]):
+        raise InputError(f"pattern has {heads} heads and query has {query.shape[1]}; give one pattern for each head")
+    if key_mask is not None and (key_mask.dtype != torch.bool or key_mask.shape != (key.shape[0], key.shape[2])):
+        raise InputError(
+            f"key_mask is {key_mask.dtype} of shape {tuple(key_mask.shape)}; "
+            f"give bool of shape {(key.shape[0], key.shape[2])}"
+        )
+    if not 0 <= dropout_prob <= 1:
+        raise InputError(f"dropout_prob={dropout_prob} is no probability; give a number from 0 to 1")
+    slots = None if globals is None else _slots(globals, query, key, key_mask, query_offset)
+    if terms:
+        terms = _checked_terms(terms, query, key, None if globals is None or globals.dtype == torch.bool else globals)
+    if slots is not None and slots.shape[1] == 0:
+        slots = None
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    rows = global_rows and slots is not None
+    return Call(query, key, value, pattern, scale, tuple(terms), key_mask, slots, rows, dropout_prob, query_offset)
+
+
+def _shapes(*tensors: Tensor) -> str:
+    return ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+
+
+def _checked_terms(terms: Sequence[Term], query: Tensor, key: Tensor, slots: Tensor | None) -> list[Term]:
+    """The terms, biases with four dimensions; each fits the heads, the lengths and the slots."""
+    sizes = dict(zip("BHTD", query.shape, strict=True)) | {"S": key.shape[2]}
+    if slots is not None:
+        sizes["G"] = slots.shape[1]
+    for term in terms:
+        if not isinstance(term, Term):
+            raise InputError(
+                f"terms holds {type(term).__name__}, which is no term; give those of longspan.ops.attend.terms"
+            )
+        wanted = term.shapes(sizes)
+        for name in term.tensor_names:
+            tensor, place = getattr(term, name), f"{name} of {type(term).__name__}"
+            if tensor is None:
+                continue
+            if name in wanted and tensor.shape != wanted[name]:
+                raise InputError(f"{place} has shape {tuple(tensor.shape)}; give {wanted[name]}")
+            if not tensor.is_floating_point():
+                raise InputError(f"{place} is {tensor.dtype}; give floating-point numbers")
+    return [
+        Bias(term.values[(None,) * (4 - term.values.ndim)], globals=term.globals) if isinstance(term, Bias) else term
+        for term in terms
+    ]
+
+
+def _slots(globals: Tensor, query: Tensor, key: Tensor, key_mask: Tensor | None, query_offset: int) -> Tensor:
+    """Global tokens as `(B, G)` slots, each real token once, −1 where unused."""
+    length = key.shape[2]
+    if query.shape[2] != length or query_offset:
+        raise InputError(
+            f"globals needs queries and keys at the same positions, not {query.shape[2]} queries at offset "
+            f"{query_offset} and {length} keys; leave globals out when decoding step by step"
+        )
+    if globals.ndim != 2 or globals.shape[0] != key.shape[0] or globals.dtype not in (torch.bool, torch.int64):
+        raise InputError(
+            f"globals is {globals.dtype} of shape {tuple(globals.shape)}; give a bool mask {(key.shape[0], length)} "
+            f"or int64 positions ({key.shape[0]}, G)"
+        )
+    if globals.dtype == torch.bool:
+        if globals.shape[1] != length:
+            raise InputError(
+                f"globals has {globals.shape[1]} positions and key has {length}; give them the same length"
+            )
+        return slots_of_mask(globals if key_mask is None else globals & key_mask)
+    check_slots("globals", globals, length)
+    if not length:
+        return globals[:, :0]  # nothing but unused slots
+    slots = distinct_slots(globals)
+    if key_mask is not None:
+        slots = torch.where(torch.gather(key_mask, 1, slots.clamp(min=0)), slots, -1)
+    return slots

@@ -10,10 +10,9 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from longspan.errors import InputError
-from longspan.ops.attend.call import Call
-from longspan.ops.attend.lengths import patterns_of_rows, row_lengths
+from longspan.ops.attend.call import Call, patterns_of_rows, row_lengths
 from longspan.ops.attend.slots import mask_of_slots
-from longspan.ops.layout_cache import kept
+from longspan.ops.runtime import cached
 from longspan.patterns import Pattern, Span
 
 BLOCK = 128
@@ -95,12 +94,12 @@ def _mask_mod(
 
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
         shown = pattern if lengths is None else pattern.of_length(lengths[b if key_mask is not None else 0 * b])
-        seen = _visible_to_head(shown, h, q_idx + query_offset, kv_idx)
+        visible = _visible_to_head(shown, h, q_idx + query_offset, kv_idx)
         if marked is not None:
-            seen = seen | marked[b, kv_idx]
+            visible = visible | marked[b, kv_idx]
             if global_rows:
-                seen = seen | marked[b, q_idx]
-        return seen if key_mask is None else seen & key_mask[b, kv_idx]
+                visible = visible | marked[b, q_idx]
+        return visible if key_mask is None else visible & key_mask[b, kv_idx]
 
     return mask_mod
 
@@ -109,10 +108,10 @@ def _visible_to_head(pattern: Pattern, head: Tensor, query_index: Tensor, key_in
     """The predicate of one head, where the head is only known inside the kernel."""
     if pattern.heads is None:
         return pattern.visible(query_index, key_index)
-    seen = pattern.head(0).visible(query_index, key_index) & (head == 0)
+    visible = pattern.head(0).visible(query_index, key_index) & (head == 0)
     for index in range(1, pattern.heads):
-        seen = seen | (pattern.head(index).visible(query_index, key_index) & (head == index))
-    return seen
+        visible = visible | (pattern.head(index).visible(query_index, key_index) & (head == index))
+    return visible
 
 
 def block_tables(
@@ -132,8 +131,9 @@ def block_tables(
     shared = patterns_of_rows(pattern, key_mask, keys) if pattern.reads_length else {pattern: []}
     shown = {row: each for each, rows in shared.items() for row in rows or [0]}
     sizes = (queries, keys, query_offset, key_mask is None)
-    found = [[_blocks_of(shown[row].head(head), *sizes) for row in sorted(shown)] for head in range(pattern.heads or 1)]
-    partial, full = ([torch.stack([each[part] for each in rows]) for rows in found] for part in (0, 1))
+    heads = range(pattern.heads or 1)
+    blocks = [[_blocks_of(shown[row].head(head), *sizes) for row in sorted(shown)] for head in heads]
+    partial, full = ([torch.stack([each[part] for each in rows]) for rows in blocks] for part in (0, 1))
     if marked is not None:
         extra = _global_blocks(marked, queries, global_rows)
         partial = [p.to(device) | (extra & ~f.to(device)) for p, f in zip(partial, full, strict=True)]
@@ -141,7 +141,7 @@ def block_tables(
     return (*tables[0], None, None) if key_mask is not None else (*tables[0], *tables[1])
 
 
-@kept
+@cached
 def _blocks_of(pattern: Pattern, queries: int, keys: int, offset: int, full_too: bool) -> tuple[Tensor, Tensor]:
     """`(query blocks, key blocks)` bool ×2: blocks that are partial, and blocks that are full."""
     key_start, query_start = torch.arange(0, keys, BLOCK)[None, :], torch.arange(0, queries, BLOCK)[:, None]

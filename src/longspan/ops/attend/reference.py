@@ -1,20 +1,21 @@
-"""The dense reference of `attend`: obvious, quadratic, any dtype, any device. Every fast path is tested against it."""
+"""The dense reference of `attend`: obvious, quadratic, any dtype, any device. Every fast path is tested against it.
+
+The terms of a call are numbers to add to its scaled scores: here for all pairs, and, for the blocked backend, for the
+few pairs that involve a global token.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
-from longspan.ops.attend.call import Call
-from longspan.ops.attend.dense_terms import dense_terms
-from longspan.ops.attend.lengths import shown_to_rows
-from longspan.ops.attend.slots import mask_of_slots
+from longspan.ops.attend.call import Call, shown_to_rows
+from longspan.ops.attend.slots import gather_slots, mask_of_slots
+from longspan.ops.attend.terms import Bias, GlobalKeyBias, OffsetTerm
+from longspan.ops.runtime import full_precision
 from longspan.patterns import Pattern
-
-
-def full_precision(tensor: Tensor) -> torch.autocast:
-    """A context in which autocast leaves matrix products in the type of their inputs."""
-    return torch.autocast(tensor.device.type, enabled=False)
 
 
 def dense_mask(
@@ -32,21 +33,21 @@ def dense_mask(
     query_index = torch.arange(queries, device=device)[:, None] + query_offset
     key_index = torch.arange(keys, device=device)[None, :]
     if pattern.reads_length:
-        seen = shown_to_rows(pattern, key_mask, keys, device).visible(query_index, key_index)
-        seen = seen.transpose(0, 1) if pattern.heads else seen[:, None]
+        visible = shown_to_rows(pattern, key_mask, keys, device).visible(query_index, key_index)
+        visible = visible.transpose(0, 1) if pattern.heads else visible[:, None]
     else:
-        seen = pattern.visible(query_index, key_index)
-        seen = (seen if pattern.heads else seen[None])[None]
+        visible = pattern.visible(query_index, key_index)
+        visible = (visible if pattern.heads else visible[None])[None]
     if is_global is not None:
-        seen = seen | is_global[:, None, None, :]
+        visible = visible | is_global[:, None, None, :]
         if global_rows:
-            seen = seen | is_global[:, None, :, None]
+            visible = visible | is_global[:, None, :, None]
     if key_mask is not None:
-        seen = seen & key_mask[:, None, None, :]
-    return seen
+        visible = visible & key_mask[:, None, None, :]
+    return visible
 
 
-def dense_weights(query: Tensor, key: Tensor, seen: Tensor, *, scale: float, bias: Tensor | None = None) -> Tensor:
+def dense_weights(query: Tensor, key: Tensor, visible: Tensor, *, scale: float, bias: Tensor | None = None) -> Tensor:
     """Attention weights `(B, H, T, S)`: softmax of the visible scores, zero in rows that see nothing.
 
     `softmax(scale·QKᵀ + bias)` over the visible keys (Vaswani et al. 2017, eq. 1), computed in at least float32; a bias
@@ -57,15 +58,15 @@ def dense_weights(query: Tensor, key: Tensor, seen: Tensor, *, scale: float, bia
         scores = torch.matmul(query.to(wide), key.to(wide).transpose(-1, -2)) * scale
     if bias is not None:
         scores = scores + bias.to(wide)
-        seen = seen & (bias != -torch.inf)
-    scores = scores.masked_fill(~seen, torch.finfo(wide).min)
-    return torch.softmax(scores, dim=-1).masked_fill(~seen, 0.0)
+        visible = visible & (bias != -torch.inf)
+    scores = scores.masked_fill(~visible, torch.finfo(wide).min)
+    return torch.softmax(scores, dim=-1).masked_fill(~visible, 0.0)
 
 
 def attend_reference(call: Call) -> Tensor:
     """Dense attention."""
     query, queries, keys = call.query, call.query.shape[2], call.key.shape[2]
-    seen = dense_mask(
+    visible = dense_mask(
         call.pattern,
         queries,
         keys,
@@ -75,7 +76,91 @@ def attend_reference(call: Call) -> Tensor:
         global_rows=call.global_rows,
         device=query.device,
     )
-    weights = dense_weights(query, call.key, seen, scale=call.scale, bias=dense_terms(call))
+    weights = dense_weights(query, call.key, visible, scale=call.scale, bias=dense_terms(call))
     weights = torch.nn.functional.dropout(weights, call.dropout_prob)
     with full_precision(query):
         return torch.matmul(weights, call.value.to(weights.dtype)).to(query.dtype)
+
+
+def dense_terms(call: Call) -> Tensor | None:
+    """All terms in one, a tensor that broadcasts to `(B, H, T, S)`; `None` where there are none."""
+    place = torch.arange(call.query.shape[2], device=call.query.device)[None] + call.query_offset
+    near = _sum(call, [_offset_scores(call, False, call.query, place), *_biases(call, False)])
+    if near is not None and call.slots is not None:
+        is_global = mask_of_slots(call.slots, call.key.shape[2])[:, None]
+        near = near.masked_fill(is_global[:, :, None, :], 0)
+        near = near.masked_fill(is_global[:, :, :, None], 0) if call.global_rows else near
+    everywhere = _sum(call, [_offset_scores(call, True, call.query, place), *_biases(call, True)])
+    return _sum(call, [near, everywhere, *(_at_slots(call, values) for values in _slot_biases(call))])
+
+
+def row_terms(call: Call) -> Tensor | None:
+    """What is added to the scores of global rows, `(B or 1, H or 1, G or 1, S or 1)`."""
+    assert call.slots is not None
+    scores = [_offset_scores(call, True, gather_slots(call.query, call.slots), call.slots.clamp(min=0))]
+    for values in _biases(call, True):
+        spread = values.expand(call.slots.shape[0], -1, -1, -1)
+        scores.append(values if values.shape[2] == 1 else gather_slots(spread, call.slots))
+    scores += [_at_slots(call, gather_slots(values, call.slots)) for values in _slot_biases(call)]
+    return _sum(call, scores)
+
+
+def column_terms(call: Call) -> Tensor | None:
+    """What is added to the scores of global keys, `(B, H, T, G)`; 0 in unused slots."""
+    if call.slots is None:
+        return None
+    place = torch.arange(call.query.shape[2], device=call.query.device)[None]
+    slots, key = call.slots.clamp(min=0), gather_slots(call.key, call.slots)
+    scores = [_offset_scores(call, True, call.query, place, key, slots), *_slot_biases(call)]
+    for values in _biases(call, True):
+        spread = values.expand(slots.shape[0], -1, -1, call.key.shape[2])
+        scores.append(spread.gather(3, slots[:, None, None].expand(*spread.shape[:3], -1)))
+    total = _sum(call, scores)
+    if total is None:
+        return None
+    return total.expand(*call.query.shape[:3], -1).masked_fill((call.slots < 0)[:, None, None], 0)
+
+
+def _biases(call: Call, globals: bool) -> list[Tensor]:
+    """The biases that reach global keys and rows, or those that do not."""
+    return [term.values for term in call.terms if isinstance(term, Bias) and term.globals == globals]
+
+
+def _slot_biases(call: Call) -> list[Tensor]:
+    return [term.values for term in call.terms if isinstance(term, GlobalKeyBias)] if call.slots is not None else []
+
+
+def _offset_scores(
+    call: Call,
+    globals: bool,
+    query: Tensor,
+    query_place: Tensor,
+    key: Tensor | None = None,
+    key_place: Tensor | None = None,
+) -> Tensor | None:
+    """The sum of the terms by offset that reach global keys and rows, or of those that do not, for queries and keys at
+    their places `(B or 1, …)`; by default all keys."""
+    terms = [term for term in call.terms if isinstance(term, OffsetTerm) and term.globals == globals]
+    key = call.key if key is None else key
+    key_place = torch.arange(key.shape[2], device=key.device)[None] if key_place is None else key_place
+    offset = key_place[:, None, :] - query_place[:, :, None]
+    factors = [call.scale if term.content else 1.0 for term in terms]
+    return _sum(call, [term.dense(query, key, offset) * by for term, by in zip(terms, factors, strict=True)])
+
+
+def _at_slots(call: Call, values: Tensor) -> Tensor:
+    """`(B, H, Q, G)` numbers for global keys, spread over all keys `(B, H, Q, S)`; unused slots are dropped."""
+    assert call.slots is not None
+    length = call.key.shape[2]
+    index = torch.where(call.slots < 0, length, call.slots)[:, None, None].expand(values.shape)
+    return values.new_zeros(*values.shape[:3], length + 1).scatter(-1, index, values)[..., :length]
+
+
+def _sum(call: Call, parts: Iterable[Tensor | None]) -> Tensor | None:
+    """The sum of the parts that there are, in float32 at least."""
+    wide = torch.promote_types(call.query.dtype, torch.float32)
+    total: Tensor | None = None
+    for part in parts:
+        if part is not None:
+            total = part.to(wide) if total is None else total + part.to(wide)
+    return total

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.ops.transforms import has_tangent, is_transforming
+from longspan.ops.runtime import has_tangent, is_transforming
 
 CHUNK = 64
 """Queries and keys of a chunk, within which scores are made; with many features twice as many, since their sums would

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.kernels.causal_sums import continued
-from longspan.ops.transforms import has_tangent, is_transforming
+from longspan.ops.runtime import has_tangent, is_transforming
 
 
 def elu_features(tensor: Tensor) -> Tensor:

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.reference import dense_weights, full_precision
+from longspan.ops.runtime import needs_reference
 from longspan.ops.sorted.hashed_operator import attend_units
 from longspan.ops.sorted.hashed_units import Chunks
 from longspan.ops.sorted.hashing import EPSILON, NOWHERE
-from longspan.ops.transforms import needs_reference
 
 SHORT = 128
 """Up to so many tokens all pairs are computed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from longspan.ops.eager import run
+from longspan.ops.runtime import run
 from longspan.ops.sorted import hashed_tiles
 from longspan.ops.sorted.hashed_units import Chunks
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from longspan.ops.attend.reference import full_precision
+from longspan.ops.runtime import Buffers
 from longspan.ops.sorted.hashed_units import Chunks, Piece, Round
 from longspan.ops.sorted.hashing import EPSILON, NOWHERE
-from longspan.ops.tiles.tile_memory import Buffers
 
 LEAST = 0.95
 """Exponents are cut off at so much of the one that gives the smallest normal number."""

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.reference import dense_weights, full_precision
+from longspan.ops.runtime import needs_reference
 from longspan.ops.sorted.sinkhorn_operator import attend_sorted_blocks
-from longspan.ops.transforms import needs_reference
 
 NOTHING = 1e-6
 """What a logit of 0 counts, so that it has a logarithm."""

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.eager import run
-from longspan.ops.tiles.tile_memory import Buffers
+from longspan.ops.runtime import Buffers, run
 
 PIECE_SCORES = 1 << 18
 """So many scores at a time stay in the cache from step to step."""

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.eager import run
+from longspan.ops.runtime import run
 
 CHUNK_SCORES = 1 << 20
 """About how many scores are computed at a time."""

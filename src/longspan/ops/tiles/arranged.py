@@ -12,7 +12,7 @@ from torch import Tensor
 
 from longspan.ops.attend.call import Call
 from longspan.ops.attend.terms import Bias, ContentToPosition, GlobalKeyBias, OffsetTerm, PositionToContent
-from longspan.ops.tiles.tiles import ONE_TILE, SCORE_COST, TILE_SIZES, least_cost
+from longspan.ops.tiles.layout import ONE_TILE, SCORE_COST, TILE_SIZES, least_cost
 from longspan.patterns import Blocks, Pattern, PerHead
 
 TOGETHER = 1.15
@@ -100,9 +100,9 @@ class _Moved(Arranged):
     parts: list[_Part]
 
     def output(self, result: Tensor) -> Tensor:
-        found = [own.index_select(2, part.inverse) for part, own in self._by_part(result)]
+        parts = [own.index_select(2, part.inverse) for part, own in self._by_part(result)]
         order = torch.tensor([head for part in self.parts for head in part.heads])
-        whole = found[0] if len(found) == 1 else torch.cat(found, dim=1)
+        whole = parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
         return whole if bool((order[1:] > order[:-1]).all()) else whole[:, order.argsort()]
 
     def moved(self, tensor: Tensor) -> Tensor:
@@ -135,13 +135,13 @@ def _move(call: Call) -> _Moved | None:
     folds = [each.residues() for each in shared]
     if (len(shared) == 1 and (folds[0] is None or call.pattern.heads)) or not _serves(call, len(shared)):
         return None
-    steps = [min(found[1], max(1, call.query.shape[2])) if found else 1 for found in folds]
+    steps = [min(fold.classes, max(1, call.query.shape[2])) if fold else 1 for fold in folds]
     length = call.query.shape[2]
     each = [-(-length // step) for step in steps]
     places = max(step * count for step, count in zip(steps, each, strict=True))
     inner = [
-        found[0] & Blocks(count) if found else pattern
-        for pattern, found, count in zip(shared, folds, each, strict=True)
+        fold.inner & Blocks(count) if fold else pattern
+        for pattern, fold, count in zip(shared, folds, each, strict=True)
     ]
     split = math.gcd(*(len(heads) for heads in shared.values()))
     patterns, parts = [], []
@@ -178,8 +178,8 @@ def _places(length: int, step: int, places: int, device: torch.device) -> tuple[
 
 def _moved(tensor: Tensor, parts: list[_Part]) -> Tensor:
     """`(B, H, T, …)` → `(parts·B, n, places, …)`."""
-    found = [part.of(tensor).index_select(2, part.order) for part in parts]
-    return found[0] if len(found) == 1 else torch.cat(found)
+    moved = [part.of(tensor).index_select(2, part.order) for part in parts]
+    return moved[0] if len(moved) == 1 else torch.cat(moved)
 
 
 def _moved_call(call: Call, pattern: Pattern, parts: list[_Part], step: int) -> Call:
@@ -199,7 +199,7 @@ def _moved_call(call: Call, pattern: Pattern, parts: list[_Part], step: int) -> 
 
 @dataclass(frozen=True)
 class _Filled(Arranged):
-    """Keys filled up at both ends, or cut to those that are seen, so that every query tile sees as many key tiles.
+    """Keys filled up at both ends, or cut to those that a query sees, so that every query tile sees as many key tiles.
 
     Attributes:
         before, behind: keys added at each end, negative where some are cut off.
@@ -247,6 +247,6 @@ def _fill(call: Call) -> _Filled | None:
 
 def _filled_up(tensor: Tensor, before: int, behind: int) -> Tensor:
     """`(B, H, S, D)` with that many zeros at each end, or so many keys less; what is copied is not first set to 0."""
-    kept = tensor[:, :, max(0, -before) : tensor.shape[2] + min(0, behind)]
+    middle = tensor[:, :, max(0, -before) : tensor.shape[2] + min(0, behind)]
     zeros = [tensor.new_zeros(*tensor.shape[:2], max(0, count), tensor.shape[3]) for count in (before, behind)]
-    return torch.cat([zeros[0], kept, zeros[1]], dim=2)
+    return torch.cat([zeros[0], middle, zeros[1]], dim=2)

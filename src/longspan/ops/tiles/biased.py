@@ -18,7 +18,7 @@ from torch import Tensor
 from longspan.ops.attend.call import Call
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.attend.terms import Bias
-from longspan.ops.tiles.chunk_masks import drawn_weights
+from longspan.ops.tiles.chunks import drawn_weights
 
 BLOCK_SCORES = 1 << 19
 """Scores computed at once on a processor: two megabytes, about the cache next to a core."""
@@ -45,9 +45,9 @@ class _Block:
 
     def part(self, bias: Tensor) -> Tensor:
         """The block's part `(count or 1, keys or 1)` of a bias, a view."""
-        found = self.of(bias)
-        found = found[self.rows] if found.shape[0] > 1 else found
-        return found[:, : self.keys] if found.shape[1] > 1 else found
+        part = self.of(bias)
+        part = part[self.rows] if part.shape[0] > 1 else part
+        return part[:, : self.keys] if part.shape[1] > 1 else part
 
 
 class Biased:
@@ -74,15 +74,15 @@ class Biased:
         result = call.query.new_empty(*call.query.shape[:3], call.value.shape[3])
         for block in self._blocks():
             weights = self._weights(block)
-            kept = drawn_weights(weights, block.number, call)
-            weights = weights if kept is None else weights.mul_(kept)
+            if call.dropout_prob:
+                weights.mul_(drawn_weights(weights, block.number, call))
             block.of(result)[block.rows] = weights @ block.of(call.value)[: block.keys].to(self.wide)
         return result
 
     def gradients(
-        self, grad: Tensor, wanted: Sequence[bool], kept: tuple[Tensor, Tensor] | None = None
+        self, grad: Tensor, wanted: Sequence[bool], saved: tuple[Tensor, Tensor] | None = None
     ) -> list[Tensor]:
-        """Those of query, key, value and the `wanted` biases; the others are empty. Nothing is kept for them.
+        """Those of query, key, value and the `wanted` biases; the others are empty. Nothing is saved for them.
 
         With weights P, outputs O = PV: dV = PᵀdO, dP = dO Vᵀ, dS = P∘(dP − rowsum(P∘dP)), dQ = dS K, dK = dSᵀQ.
         """
@@ -96,8 +96,8 @@ class Biased:
         ]
         for block in self._blocks():
             self._add_gradients(block, grad, totals, biases)
-        found = [total.to(each.dtype) for total, each in zip(totals, (call.query, call.key, call.value), strict=True)]
-        return found + [total.to(bias.dtype) for total, bias in zip(biases, self.biases, strict=True)]
+        inputs = [total.to(each.dtype) for total, each in zip(totals, (call.query, call.key, call.value), strict=True)]
+        return inputs + [total.to(bias.dtype) for total, bias in zip(biases, self.biases, strict=True)]
 
     def _add_gradients(self, block: _Block, grad: Tensor, totals: list[Tensor], biases: list[Tensor]) -> None:
         """Add what one block contributes."""
@@ -106,10 +106,10 @@ class Biased:
         key, value = (block.of(each)[: block.keys].to(wide) for each in (call.key, call.value))
         to_query, to_key, to_value = (block.of(each) for each in totals)
         weights = self._weights(block)
-        kept = drawn_weights(weights, block.number, call)
-        to_value[: block.keys].addmm_((weights if kept is None else weights * kept).mT, slope)
+        drawn = drawn_weights(weights, block.number, call) if call.dropout_prob else None
+        to_value[: block.keys].addmm_((weights if drawn is None else weights * drawn).mT, slope)
         slopes = torch.mm(slope, value.mT, out=self._buffer(1, block))
-        slopes = slopes if kept is None else slopes.mul_(kept)
+        slopes = slopes if drawn is None else slopes.mul_(drawn)
         torch.ops.aten._softmax_backward_data.out(slopes, weights, -1, wide, grad_input=slopes)
         for total in biases:
             if not total.numel():
@@ -180,10 +180,10 @@ class Biased:
             for start in range(0, queries, size):
                 rows = slice(start, min(start + size, queries))
                 for row in range(batch):
-                    yield _Block(row, head, rows, self._seen(rows), number)
+                    yield _Block(row, head, rows, self._visible_keys(rows), number)
                     number += 1
 
-    def _seen(self, rows: slice) -> int:
+    def _visible_keys(self, rows: slice) -> int:
         """How many keys the last of some queries sees."""
         keys = self.call.key.shape[2]
         return min(keys, rows.stop + self.call.query_offset) if self.causal else keys
@@ -203,12 +203,12 @@ class Biased:
         result = call.query.new_empty(*call.query.shape[:3], call.value.shape[3])
         for start in range(0, queries, size):
             rows = slice(start, min(start + size, queries))
-            keys = self._seen(rows)
+            keys = self._visible_keys(rows)
             mask = self._mask(rows, keys)
             inputs = (call.query[:, :, rows], call.key[:, :, :keys], call.value[:, :, :keys])
             with full_precision(call.query):  # autocast would narrow the mask
-                found = F.scaled_dot_product_attention(*inputs, attn_mask=mask, scale=call.scale)
-            result[:, :, rows] = found.masked_fill_(mask.amax(-1, keepdim=True) == -math.inf, 0.0)
+                context = F.scaled_dot_product_attention(*inputs, attn_mask=mask, scale=call.scale)
+            result[:, :, rows] = context.masked_fill_(mask.amax(-1, keepdim=True) == -math.inf, 0.0)
         return result
 
     def _mask(self, rows: slice, keys: int) -> Tensor:

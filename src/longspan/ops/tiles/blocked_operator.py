@@ -13,11 +13,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from longspan.ops.attend.call import Call
-from longspan.ops.attend.dense_terms import column_terms, row_terms
-from longspan.ops.attend.lengths import by_length, joined
-from longspan.ops.attend.slots import gather_slots, mask_of_slots, put_slots
+from longspan.ops.attend.call import Call, by_length, joined
+from longspan.ops.attend.reference import column_terms, row_terms
+from longspan.ops.attend.slots import gather_slots, put_slots
 from longspan.ops.attend.terms import Bias, GlobalKeyBias, Term, of_heads, pack, unpack
+from longspan.ops.tiles.blocked import near_keys
 from longspan.ops.tiles.split import Apart, has_sets, split
 from longspan.patterns import Full, Pattern, parse
 from longspan.patterns.text import known_text_of, text_of
@@ -32,13 +32,13 @@ ARGUMENTS = (
 
 def attend_blocked(call: Call) -> Tensor:
     """Attention over the tiles of the pattern, in linear memory."""
-    columns = column_terms(call)
+    columns = column_terms(call) if call.terms and call.slots is not None else None
     terms = [_near(term) for term in call.terms if not isinstance(term, GlobalKeyBias)]
     terms += [] if columns is None else [GlobalKeyBias(columns)]
     result = _operate(call, call.query, terms, call.slots, call.pattern, call.query_offset)
     if not call.global_rows or call.slots is None:
         return result
-    bias = row_terms(call)
+    bias = row_terms(call) if call.terms else None
     rows = gather_slots(call.query, call.slots)
     rows = _operate(call, rows, [] if bias is None else [Bias(bias)], None, Full(), 0)
     return put_slots(result, rows, call.slots)
@@ -52,16 +52,21 @@ def _near(term: Term) -> Term:
 def _operate(
     call: Call, query: Tensor, terms: Sequence[Term], slots: Tensor | None, pattern: Pattern, query_offset: int
 ) -> Tensor:
+    """Some queries by the operator; where there are neither gradients nor a graph, by the function behind it."""
     seed = torch.randint(2**62, (), dtype=torch.int64) if call.dropout_prob else None
-    tensors, kinds, firsts = pack(terms)
-    inputs = (query, call.key, call.value, tensors, call.key_mask, slots, seed)
     compiling = torch.compiler.is_compiling()
     if not (compiling or torch.is_grad_enabled()):
-        return _computed(_call(*inputs, kinds, [query_offset, *firsts], pattern, call.scale, call.dropout_prob))
+        own = unpack(*pack(terms)) if terms else ()
+        options = {"query_offset": query_offset, "seed": 0 if seed is None else int(seed)}
+        return _computed(
+            replace(call, query=query, pattern=pattern, terms=own, slots=slots, global_rows=False, **options)
+        )
+    tensors, kinds, firsts = pack(terms)
+    inputs = (query, call.key, call.value, tensors, call.key_mask, slots, seed)
     text = text_of(pattern) if compiling else known_text_of(pattern)
     options = (kinds, [query_offset, *firsts], text, call.scale, call.dropout_prob)
     if not compiling and not terms and has_sets(call.pattern):
-        return kept_attention(*inputs, *options)[0]
+        return attention_with_logs(*inputs, *options)[0]
     return blocked_attention(*inputs, *options)
 
 
@@ -72,7 +77,12 @@ def blocked_kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]
 
 def _computed(call: Call) -> Tensor:
     """The same, of a call."""
-    return joined(_tiled_calls(call), _output)
+    return joined(_near_parts(call), _output)
+
+
+def _near_parts(call: Call) -> list[tuple[Tensor | None, Call]]:
+    """The call as tiles take it, by rows of one pattern."""
+    return [(rows, near_keys(part)) for rows, part in by_length(call)]
 
 
 def _output(call: Call) -> Tensor:
@@ -84,14 +94,14 @@ def _output(call: Call) -> Tensor:
     if len(parts) == 1:
         return parts[0][1].contiguous()  # never a view of working memory
     result = query.new_empty(*query.shape[:-1], value.shape[-1])
-    for heads, found in parts:
-        result[:, heads] = found
+    for heads, output in parts:
+        result[:, heads] = output
     return result
 
 
-def _kept_kernel(*arguments) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
+def _kernel_with_logs(*arguments) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
     """The same, and the logarithms of its sums `(B, H, T, 1)` where sets of keys are computed apart, else zeros."""
-    ((_, call),) = _tiled_calls(call_of(*arguments))
+    ((_, call),) = _near_parts(call_of(*arguments))
     query, value = call.query, call.value
     result = query.new_zeros(*query.shape[:-1], value.shape[-1])
     logs = query.new_zeros(*query.shape[:-1], 1, dtype=torch.promote_types(query.dtype, torch.float32))
@@ -103,13 +113,13 @@ def _kept_kernel(*arguments) -> tuple[Tensor, Tensor]:  # type: ignore[no-untype
     return result, logs
 
 
-kept_attention = torch.library.custom_op(
-    "longspan::kept_attention", _kept_kernel, mutates_args=(), schema=f"({ARGUMENTS}) -> (Tensor, Tensor)"
+attention_with_logs = torch.library.custom_op(
+    "longspan::attention_with_logs", _kernel_with_logs, mutates_args=(), schema=f"({ARGUMENTS}) -> (Tensor, Tensor)"
 )
 """What trains on sets of keys apart: its results spare computing them again on the way back."""
 
 
-@kept_attention.register_fake
+@attention_with_logs.register_fake
 def _(query, key, value, *rest):  # type: ignore[no-untyped-def]
     logs = query.new_empty(*query.shape[:-1], 1, dtype=torch.promote_types(query.dtype, torch.float32))
     return query.new_empty(*query.shape[:-1], value.shape[-1]), logs
@@ -126,39 +136,40 @@ def _(query, key, value, *rest):  # type: ignore[no-untyped-def]
 
 
 def _backward_kernel(  # type: ignore[no-untyped-def]
-    grad: Tensor, kept: list[Tensor], wanted: list[bool], *arguments
+    grad: Tensor, saved: list[Tensor], wanted: list[bool], *arguments
 ) -> list[Tensor]:
-    """Gradients with respect to query, key, value, and the tensors of the terms that are wanted (else empty); `kept`
+    """Gradients with respect to query, key, value, and the tensors of the terms that are wanted (else empty); `saved`
     is the result and the logarithms of its sums, or nothing."""
     whole = call_of(*arguments)
-    parts = _tiled_calls(whole)
+    parts = _near_parts(whole)
     if len(parts) == 1:
-        return _part_gradients(parts[0][1], grad, kept, wanted)
+        return _part_gradients(parts[0][1], grad, saved, wanted)
     grads = _zeros(wanted, *arguments)
     terms = [term.has_rows for term in whole.terms for _ in term.tensors]
     for rows, call in parts:
         assert rows is not None
-        found = _part_gradients(call, grad.index_select(0, rows), [each.index_select(0, rows) for each in kept], wanted)
-        for total, own, by_row in zip(grads, found, [True] * 3 + terms, strict=True):
+        grad_rows, saved_rows = grad.index_select(0, rows), [each.index_select(0, rows) for each in saved]
+        part = _part_gradients(call, grad_rows, saved_rows, wanted)
+        for total, own, by_row in zip(grads, part, [True] * 3 + terms, strict=True):
             if total.numel():
                 _ = total.index_add_(0, rows, own) if by_row and len(total) > 1 else total.add_(own)
     return grads
 
 
-def _part_gradients(call: Call, grad: Tensor, kept: list[Tensor], wanted: list[bool]) -> list[Tensor]:
+def _part_gradients(call: Call, grad: Tensor, saved: list[Tensor], wanted: list[bool]) -> list[Tensor]:
     """What `_backward_kernel` gives, for rows of one pattern."""
     inputs = (call.query, call.key, call.value, [tensor for term in call.terms for tensor in term.tensors])
     parts = split(call) if call.query.shape[:3].numel() and call.value.shape[2] else []
     grads: list[Tensor] = []
     for heads, each in parts:
-        found = each.gradients(grad[:, heads], wanted, (kept[0][:, heads], kept[1][:, heads]) if kept else None)
+        part = each.gradients(grad[:, heads], wanted, (saved[0][:, heads], saved[1][:, heads]) if saved else None)
         if len(parts) == 1:
-            return [each.contiguous() for each in found]
+            return [each.contiguous() for each in part]
         grads = grads or _zeros(wanted, *inputs)
-        for total, own in zip(grads[:3], found[:3], strict=True):
+        for total, own in zip(grads[:3], part[:3], strict=True):
             total[:, heads] = own
         axes = [term.head_axis for term in call.terms for _ in term.tensors]
-        for total, own, axis in zip(grads[3:], found[3:], axes, strict=True):
+        for total, own, axis in zip(grads[3:], part[3:], axes, strict=True):
             if total.numel():
                 total[of_heads(total, heads, axis)] += own
     return grads or _zeros(wanted, *inputs)
@@ -166,8 +177,8 @@ def _part_gradients(call: Call, grad: Tensor, kept: list[Tensor], wanted: list[b
 
 def _zeros(wanted: list[bool], query: Tensor, key: Tensor, value: Tensor, terms: list[Tensor], *_) -> list[Tensor]:  # type: ignore[no-untyped-def]
     """Gradients to start from."""
-    found = [torch.zeros_like(each, memory_format=torch.contiguous_format) for each in (query, key, value)]
-    return found + [
+    inputs = [torch.zeros_like(each, memory_format=torch.contiguous_format) for each in (query, key, value)]
+    return inputs + [
         torch.zeros_like(each) if need else each.new_empty(0) for each, need in zip(terms, wanted, strict=True)
     ]
 
@@ -176,15 +187,15 @@ blocked_attention_backward = torch.library.custom_op(
     "longspan::blocked_attention_backward",
     _backward_kernel,
     mutates_args=(),
-    schema=f"(Tensor grad, Tensor[] kept, bool[] wanted, {ARGUMENTS}) -> Tensor[]",
+    schema=f"(Tensor grad, Tensor[] saved, bool[] wanted, {ARGUMENTS}) -> Tensor[]",
 )
 
 
 @blocked_attention_backward.register_fake
-def _(grad, kept, wanted, query, key, value, terms, *rest):  # type: ignore[no-untyped-def]
+def _(grad, saved, wanted, query, key, value, terms, *rest):  # type: ignore[no-untyped-def]
     # Contiguous, as the operator itself returns them: compiled code relies on the strides that are promised here.
-    found = [tensor.new_empty(tensor.shape) for tensor in (query, key, value)]
-    return found + [each.new_empty(each.shape if need else 0) for each, need in zip(terms, wanted, strict=True)]
+    inputs = [tensor.new_empty(tensor.shape) for tensor in (query, key, value)]
+    return inputs + [each.new_empty(each.shape if need else 0) for each, need in zip(terms, wanted, strict=True)]
 
 
 def _setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
@@ -197,54 +208,31 @@ def _gradient(ctx, grad):  # type: ignore[no-untyped-def]
     return _gradients(ctx, grad, [], *ctx.saved_tensors)  # gradient checkpointing gives them once
 
 
-def _setup_kept(ctx, inputs, output):  # type: ignore[no-untyped-def]
+def _setup_with_logs(ctx, inputs, output):  # type: ignore[no-untyped-def]
     query, key, value, terms, *masks = inputs[:7]
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(*output, query, key, value, *masks, *terms)
     ctx.options = inputs[7:]
 
 
-def _kept_gradient(ctx, grad, _):  # type: ignore[no-untyped-def]
+def _gradient_with_logs(ctx, grad, _):  # type: ignore[no-untyped-def]
     result, logs, *inputs = ctx.saved_tensors
     return _gradients(ctx, grad, [result, logs], *inputs)
 
 
-def _gradients(ctx, grad, kept, query, key, value, *rest):  # type: ignore[no-untyped-def]
+def _gradients(ctx, grad, saved, query, key, value, *rest):  # type: ignore[no-untyped-def]
     wanted = list(ctx.needs_input_grad[3])
     inputs = (query, key, value, rest[3:], *rest[:3])
-    found = blocked_attention_backward(grad.contiguous(), kept, wanted, *inputs, *ctx.options)
-    terms = [each if need else None for each, need in zip(found[3:], wanted, strict=True)]
-    return *found[:3], terms, *([None] * 8)
+    grads = blocked_attention_backward(grad.contiguous(), saved, wanted, *inputs, *ctx.options)
+    terms = [each if need else None for each, need in zip(grads[3:], wanted, strict=True)]
+    return *grads[:3], terms, *([None] * 8)
 
 
 blocked_attention.register_autograd(_gradient, setup_context=_setup_context)
-kept_attention.register_autograd(_kept_gradient, setup_context=_setup_kept)
+attention_with_logs.register_autograd(_gradient_with_logs, setup_context=_setup_with_logs)
 
 
-def call_of(*arguments) -> Call:  # type: ignore[no-untyped-def]
+def call_of(query, key, value, terms, key_mask, slots, seed, kinds, offsets, pattern, scale, prob) -> Call:  # type: ignore[no-untyped-def]
     """`ARGUMENTS` as a call."""
-    given = list(arguments)
-    given[9] = parse(given[9])
-    return _call(*given)
-
-
-def _call(query, key, value, terms, key_mask, slots, seed, kinds, offsets, pattern, scale, prob) -> Call:  # type: ignore[no-untyped-def]
-    """The same, of a pattern instead of its text."""
-    found, place = unpack(terms, kinds, offsets[1:]), 0 if seed is None else int(seed)
-    return Call(query, key, value, pattern, scale, found, key_mask, slots, False, prob, offsets[0], place)
-
-
-def _tiled_calls(call: Call) -> list[tuple[Tensor | None, Call]]:
-    """The call as tiles take it, by rows of one pattern."""
-    return [(rows, _tiled_call(part)) for rows, part in by_length(call)]
-
-
-def _tiled_call(call: Call) -> Call:
-    """The same call, in which global keys leave the mask of near keys, so that they count once."""
-    mask = call.key_mask
-    if mask is not None and not mask.is_cuda and bool(mask.all()):
-        mask = None  # nothing is padded; on a GPU the question would cost more than the answer saves
-    if call.slots is not None:
-        near = ~mask_of_slots(call.slots, call.key.shape[2])
-        mask = near if mask is None else near & mask
-    return replace(call, key_mask=mask)
+    own, number = unpack(terms, kinds, offsets[1:]), 0 if seed is None else int(seed)
+    return Call(query, key, value, parse(pattern), scale, own, key_mask, slots, False, prob, offsets[0], number)

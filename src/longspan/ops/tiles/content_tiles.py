@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from longspan.ops.attend.terms import ContentToPosition, OffsetTerm
-from longspan.ops.tiles.tile_memory import Buffers
-from longspan.ops.tiles.tiles import Chunk, Layout
+from longspan.ops.runtime import Buffers
+from longspan.ops.tiles.chunks import Chunk
+from longspan.ops.tiles.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ class ContentTiles:
         if self.total is None:
             return [self.rows.new_empty(0) for _ in self.wanted]
         table = torch.zeros_like(self.term.table, dtype=self.total.dtype).index_add_(1, self.read, self.total * scale)
-        found = [table.to(self.rows.dtype)]
-        return found if self.bias_total is None else [*found, (self.bias_total * scale).to(self.rows.dtype)]
+        grads = [table.to(self.rows.dtype)]
+        return grads if self.bias_total is None else [*grads, (self.bias_total * scale).to(self.rows.dtype)]
 
     def scores(
         self, query: Tensor, run: Tensor | None, keys: Tensor, chunk: Chunk, scale: float, dtype: torch.dtype
@@ -102,8 +103,8 @@ class ContentTiles:
         window = numbers[..., columns]
         if self.total is not None:
             first = self._first_row(chunk)
-            found = torch.bmm(window.transpose(1, 2), flat).unflatten(0, content.shape[:2])
-            self.total[chunk.heads, first : first + rows.shape[1]] += found.sum(0, dtype=self.total.dtype)
+            grads = torch.bmm(window.transpose(1, 2), flat).unflatten(0, content.shape[:2])
+            self.total[chunk.heads, first : first + rows.shape[1]] += grads.sum(0, dtype=self.total.dtype)
         rows = self._spread(rows.to(grad.dtype), content.shape[0])
         result = torch.bmm(window, rows).view(content.shape)
         self._add_bias_gradient(result, chunk)
@@ -190,8 +191,8 @@ class ContentTiles:
         view = self._read_pairs(numbers, chunk)
         view.copy_(grad.view(*content.shape[:2], chunk.count, self.size, chunk.width, self.size))
         if self.total is not None:
-            found = (numbers.transpose(-1, -2) @ content).sum(0, dtype=self.total.dtype)
-            self.total[chunk.heads].index_add_(1, index.flatten(), found.flatten(1, -2))
+            grads = (numbers.transpose(-1, -2) @ content).sum(0, dtype=self.total.dtype)
+            self.total[chunk.heads].index_add_(1, index.flatten(), grads.flatten(1, -2))
         result = numbers @ table
         self._add_bias_gradient(result, chunk)
         return result

@@ -15,9 +15,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend.reference import full_precision
-from longspan.ops.eager import run
-from longspan.ops.transforms import needs_reference
+from longspan.ops.runtime import full_precision, needs_reference, run
 
 POOLINGS = ("ldconv", "mean", "max")
 
@@ -224,8 +222,8 @@ def _pool_max_kernel(hidden: Tensor, valid: Tensor, stride: int) -> Tensor:
     """Maxima over the valid taps of `(B, H, T, D)`, `(B, H, M, D)`; 0 where there is none."""
     pooled = _heads_inside(hidden, valid.shape[1], hidden.dtype).fill_(-torch.inf)
     for tap, slots, tokens in _tap_slices(hidden.shape[2], valid.shape[2], stride):
-        candidate, seen = hidden[:, :, tokens], valid[:, None, slots, tap, None]
-        candidate = candidate if bool(seen.all()) else candidate.masked_fill(~seen, -torch.inf)
+        candidate, real = hidden[:, :, tokens], valid[:, None, slots, tap, None]
+        candidate = candidate if bool(real.all()) else candidate.masked_fill(~real, -torch.inf)
         torch.maximum(pooled[:, :, slots], candidate, out=pooled[:, :, slots])
     return pooled.masked_fill_(~valid.any(-1)[:, None, :, None], 0)
 

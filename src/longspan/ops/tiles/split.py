@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from longspan.ops.attend.call import Call
-from longspan.ops.layout_cache import kept
+from longspan.ops.runtime import cached
 from longspan.ops.tiles import blocked
 from longspan.ops.tiles.arranged import Arranged, arrange, as_run, by_pattern, heads_only
 from longspan.ops.tiles.biased import Biased
-from longspan.ops.tiles.tiles import least_cost
+from longspan.ops.tiles.layout import least_cost
 from longspan.patterns import Blocks, NearFar, Pattern
 
 NOTHING = 1e30
@@ -39,9 +39,9 @@ class Whole:
         return self.part.output(blocked.forward(self.part.call))
 
     def gradients(
-        self, grad: Tensor, wanted: Sequence[bool], kept: tuple[Tensor, Tensor] | None = None
+        self, grad: Tensor, wanted: Sequence[bool], saved: tuple[Tensor, Tensor] | None = None
     ) -> list[Tensor]:
-        """Those of query, key, value and the `wanted` tensors of the terms; nothing is kept for them."""
+        """Those of query, key, value and the `wanted` tensors of the terms; nothing is saved for them."""
         part = self.part
         return part.gradients(blocked.backward(part.call, part.upstream(grad), wanted))
 
@@ -59,25 +59,25 @@ class Apart:
     def output_with_logs(self) -> tuple[Tensor, Tensor]:
         """The same, and the logarithms of the sums of its softmax, `(B, H, T, 1)`; a large number instead of −∞, of
         which every score is as good as −∞ below."""
-        found = [blocked.forward_with_logs(part.call) for part in self.parts]
-        outputs = [part.output(output) for part, (output, _) in zip(self.parts, found, strict=True)]
-        logs = torch.stack([part.output(each) for part, (_, each) in zip(self.parts, found, strict=True)])
+        results = [blocked.forward_with_logs(part.call) for part in self.parts]
+        outputs = [part.output(output) for part, (output, _) in zip(self.parts, results, strict=True)]
+        logs = torch.stack([part.output(each) for part, (_, each) in zip(self.parts, results, strict=True)])
         shares = torch.softmax(logs, 0).nan_to_num_(0.0)  # a query that sees nothing at all gives zeros
         whole = sum((share * output for share, output in zip(shares, outputs, strict=True)), start=0 * shares[0])
         total = logs.logsumexp(0)
         return whole.to(outputs[0].dtype), total.masked_fill_(total == -math.inf, NOTHING)
 
     def gradients(
-        self, grad: Tensor, wanted: Sequence[bool], kept: tuple[Tensor, Tensor] | None = None
+        self, grad: Tensor, wanted: Sequence[bool], saved: tuple[Tensor, Tensor] | None = None
     ) -> list[Tensor]:
-        """Those of query, key and value; `kept` is what `output_with_logs` gave."""
-        whole, logs = self.output_with_logs() if kept is None else kept
+        """Those of query, key and value; `saved` is what `output_with_logs` gave."""
+        whole, logs = self.output_with_logs() if saved is None else saved
         products = (grad.to(logs.dtype) * whole).sum(-1, keepdim=True)
         total: list[Tensor] = []
         for part in self.parts:
             beside = part.moved(logs), part.upstream(products)  # what fills up classes asks for nothing
-            found = part.gradients(blocked.backward(part.call, part.upstream(grad), wanted, beside))
-            total = [each + more for each, more in zip(total, found, strict=True)] if total else found
+            own = part.gradients(blocked.backward(part.call, part.upstream(grad), wanted, beside))
+            total = [each + more for each, more in zip(total, own, strict=True)] if total else own
         return total
 
 
@@ -132,7 +132,7 @@ class _Gathered(Arranged):
         return [grads[0], *placed, *grads[3:]]
 
 
-@kept
+@cached
 def _cheaper_apart(pattern: Pattern, length: int) -> bool:
     sets = pattern.near_far()
     assert sets is not None

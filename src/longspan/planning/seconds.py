@@ -14,8 +14,10 @@ from typing import Any
 
 import torch
 
-from longspan.compare.plan import Choice, Weights, besides_of
-from longspan.compare.plan_source import Planned
+from longspan.attention import Tokens
+from longspan.planning.memory import Choice, Weights, besides_of, outputs_of
+from longspan.planning.source import Planned
+from longspan.stacks.block import Block
 
 SAMPLE = 2048
 """Tokens of the measured text; where attention takes tiles, as on longer ones."""
@@ -48,7 +50,7 @@ class Stopwatch:
                 total += each * self.rate(config, spec, one, train=False)
             work += each
         rate = total / max(work, 1.0)
-        total += rate * (_beside(config, choice) + choice.batch * besides.readers * besides.multiply_adds)
+        total += rate * (work_beside_blocks(config, choice) + choice.batch * besides.readers * besides.multiply_adds)
         return total + (weights.total * self.per_weight() if choice.train else 0.0)
 
     def rate(self, config: Any, spec: Any, choice: Choice, *, train: bool) -> float:
@@ -61,9 +63,6 @@ class Stopwatch:
 
     def _block(self, config: Any, spec: Any, choice: Choice, length: int, train: bool) -> float:
         """Seconds of one block on a text; the better of two, after one to warm up."""
-        from longspan.attention import Tokens
-        from longspan.stacks.block import Block
-
         block = Block(
             spec.build(width=config.hidden_size, heads=config.num_attention_heads),
             inner=config.intermediate_size,
@@ -95,12 +94,12 @@ class Stopwatch:
         weight = torch.nn.Parameter(torch.randn(ADAM_SAMPLE))
         weight.grad = torch.randn(ADAM_SAMPLE)
         optimizer = torch.optim.AdamW([weight])
-        found: list[float] = []
+        times: list[float] = []
         for _ in range(3):
             begin = self.clock()
             optimizer.step()
-            found.append(self.clock() - begin)
-        self.update = min(found) / ADAM_SAMPLE
+            times.append(self.clock() - begin)
+        self.update = min(times) / ADAM_SAMPLE
         return self.update
 
 
@@ -110,10 +109,8 @@ def block_work(config: Any, spec: Any, length: int) -> float:
     return float(cost.multiply_adds + 2 * config.hidden_size * config.intermediate_size * length)
 
 
-def _beside(config: Any, choice: Choice) -> float:
+def work_beside_blocks(config: Any, choice: Choice) -> float:
     """Multiply-adds beside the encoder's blocks: a decoder, and the logits."""
-    from longspan.compare.plan import outputs_of
-
     width, written = config.hidden_size, choice.batch * choice.output_tokens
     if not config.decoder_layers:
         return float(outputs_of(config, choice) * width * config.vocab_size)

@@ -2,21 +2,18 @@
 
 Queries and keys are cut into tiles of equal size. A tile is absent (nothing visible), full, or partial. Query tiles
 that see the same number of key tiles form a group, and are computed together. The masks of partial tiles repeat along
-the diagonal, so only one of each kind is kept. Everything here is indices; the best layout is kept.
+the diagonal, so only one of each kind is stored. Everything here is indices; the best layout is cached.
 """
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.ops.layout_cache import KEPT, kept
+from longspan.ops.runtime import cached
 from longspan.patterns import Pattern, Span
 
 TILE_SIZES = (32, 64, 128)
@@ -35,7 +32,7 @@ class Group:
         columns: `(n, m)` indices of the key tiles that each of them sees, ascending.
         masks: `(u, H or 1, size, m·size)` bool, the distinct masks; `None` when all tiles are full.
         mask_ids: `(n,)` which of the masks belongs to each query tile.
-        name: a key for what is kept of this group.
+        name: a key for what is cached of this group.
         first_row, first_column, step: a band has `rows[i] == first_row + i` and
             `columns[i, j] == first_column + i·step + j`; `step` is `None` when that does not hold.
     """
@@ -55,11 +52,6 @@ class Group:
         rows, columns, mask_ids = (part.to(device) for part in (self.rows, self.columns, self.mask_ids))
         return replace(self, rows=rows, columns=columns, masks=masks, mask_ids=mask_ids, name=object())
 
-    def one_mask(self, first: int, last: int) -> bool:
-        """Whether the query tiles from `first` to `last` all have the same mask."""
-        bounds = self.mask_bounds
-        return not bounds or bisect_right(bounds, first) == bisect_right(bounds, last - 1)
-
     @cached_property
     def hides_whole_rows(self) -> bool:
         """Whether some query of the group sees nothing."""
@@ -70,94 +62,32 @@ class Group:
         """Where in the group the mask changes from one query tile to the next."""
         return ((self.mask_ids[1:] != self.mask_ids[:-1]).nonzero()[:, 0] + 1).tolist()
 
-    def additive(self, dtype: torch.dtype, beside: int) -> Tensor:
-        """The masks as 0 and −∞ to be added, with `beside` more columns of 0."""
-        return KEPT.get((self.name, dtype, beside), lambda: self._additive(dtype, beside))
-
-    def _additive(self, dtype: torch.dtype, beside: int) -> Tensor:
-        assert self.masks is not None
-        mask = torch.zeros(self.masks.shape, dtype=dtype, device=self.masks.device)
-        return F.pad(mask.masked_fill_(~self.masks, -math.inf), (0, beside))
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """What is computed at once: query tiles `group.rows[first:last]` of some batch rows and heads."""
-
-    group: Group
-    batch: slice
-    heads: slice
-    first: int
-    last: int
-    number: int
-
-    @property
-    def count(self) -> int:
-        """Number of query tiles."""
-        return self.last - self.first
-
-    @property
-    def width(self) -> int:
-        """Number of key tiles that each of them sees."""
-        return self.group.columns.shape[1]
-
-    @property
-    def rows(self) -> Tensor:
-        """`(n,)` indices of the query tiles."""
-        return self.group.rows[self.first : self.last]
-
-    @property
-    def columns(self) -> Tensor:
-        """`(n, m)` indices of the key tiles."""
-        return self.group.columns[self.first : self.last]
-
-    @property
-    def is_band(self) -> bool:
-        """Whether the keys of each query tile are those of the one before it, moved by one tile."""
-        step = self.group.step
-        return step is not None and (step == 1 or self.count == 1)
-
-    @property
-    def first_row(self) -> int | None:
-        """Index of the first query tile where they follow each other."""
-        return None if self.group.step is None else self.group.first_row + self.first
-
-    @property
-    def first_column(self) -> int:
-        """Index of the first key tile, in a band."""
-        return self.group.first_column + self.first * (self.group.step or 0)
-
 
 @dataclass(frozen=True)
 class Layout:
-    """The tiles of one pattern at one length."""
+    """The tiles of one pattern at one length.
+
+    Attributes:
+        size: queries, and keys, of a tile.
+        queries, keys: how many there are.
+        query_tiles, key_tiles: how many tiles these make, the last possibly cut by the end of the sequence.
+        scores: scores computed per head, masked ones included.
+    """
 
     size: int
     queries: int
     keys: int
     groups: tuple[Group, ...]
-
-    @property
-    def query_tiles(self) -> int:
-        """Number of query tiles, the last one possibly cut by the end of the sequence."""
-        return -(-self.queries // self.size)
-
-    @property
-    def key_tiles(self) -> int:
-        """Number of key tiles, the last one possibly cut by the end of the sequence."""
-        return -(-self.keys // self.size)
-
-    @property
-    def scores(self) -> int:
-        """Number of scores computed per head, masked ones included."""
-        return sum(group.columns.numel() for group in self.groups) * self.size**2
+    query_tiles: int
+    key_tiles: int
+    scores: int
 
     def to(self, device: torch.device) -> Layout:
         """The same layout with its tensors on a device."""
         return replace(self, groups=tuple(group.to(device) for group in self.groups))
 
 
-@kept
+@cached
 def best_layout(
     pattern: Pattern, queries: int, keys: int, query_offset: int, device: torch.device, *, one_tile: bool = False
 ) -> Layout:
@@ -169,7 +99,7 @@ def best_layout(
     return layout(pattern, queries, keys, query_offset, size).to(device)
 
 
-@kept
+@cached
 def least_cost(pattern: Pattern, queries: int, keys: int, query_offset: int = 0) -> float:
     """What the tiles of the best layout cost, in scores of the middle size."""
     return min(_costs(pattern, queries, keys, query_offset))[0]
@@ -188,7 +118,7 @@ def _costs(
 
 
 def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Layout:
-    """Cut `queries` × `keys` into tiles of `size` and keep those in which `pattern` shows something to some head."""
+    """Cut `queries` × `keys` into tiles of `size`: those in which `pattern` shows something to some head."""
     tiles = _visible_tiles(pattern, queries, keys, query_offset, size)
     counts = torch.bincount(tiles[0], minlength=-(-queries // size))
     offsets = counts.cumsum(0) - counts
@@ -197,7 +127,8 @@ def layout(pattern: Pattern, queries: int, keys: int, query_offset: int, size: i
         rows = (counts == count).nonzero()[:, 0]
         columns = tiles[1][offsets[rows, None] + torch.arange(count)]
         groups.append(_group(pattern, rows, columns, keys, query_offset, size))
-    return Layout(size, queries, keys, tuple(groups))
+    scores = sum(group.columns.numel() for group in groups) * size**2
+    return Layout(size, queries, keys, tuple(groups), -(-queries // size), -(-keys // size), scores)
 
 
 def _visible_tiles(pattern: Pattern, queries: int, keys: int, query_offset: int, size: int) -> Tensor:
@@ -205,14 +136,14 @@ def _visible_tiles(pattern: Pattern, queries: int, keys: int, query_offset: int,
     key_start = torch.arange(0, keys, size)[None, :]
     key_end = torch.clamp(key_start + size, max=keys) - 1
     rows = max(1, (1 << 20) // max(key_start.shape[1], 1))
-    found = []
+    tiles = []
     for first in range(0, -(-queries // size), rows):
         start = torch.arange(first * size, min((first + rows) * size, queries), size)[:, None]
         end = torch.clamp(start + size, max=queries) - 1
         some = pattern.some(Span(start + query_offset, end + query_offset, key_start, key_end))
         some = (some.any(0) if pattern.heads else some).expand(start.shape[0], key_start.shape[1])
-        found.append(some.nonzero().T + torch.tensor([[first], [0]]))
-    return torch.cat(found, dim=1) if found else torch.zeros(2, 0, dtype=torch.int64)
+        tiles.append(some.nonzero().T + torch.tensor([[first], [0]]))
+    return torch.cat(tiles, dim=1) if tiles else torch.zeros(2, 0, dtype=torch.int64)
 
 
 def _group(pattern: Pattern, rows: Tensor, columns: Tensor, keys: int, query_offset: int, size: int) -> Group:

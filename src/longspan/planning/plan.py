@@ -8,7 +8,7 @@ from typing import Any
 
 from longspan.attention import MECHANISMS
 from longspan.characters import counted
-from longspan.compare.plan import (
+from longspan.planning.memory import (
     Choice,
     Memory,
     Weights,
@@ -18,8 +18,8 @@ from longspan.compare.plan import (
     other_choices,
     weights_of,
 )
-from longspan.compare.plan_source import Planned, open_planned
-from longspan.compare.plan_time import Stopwatch
+from longspan.planning.seconds import Stopwatch
+from longspan.planning.source import Planned, open_planned
 from longspan.settings import entry
 
 GIB = 2**30
@@ -102,19 +102,18 @@ def make_plan(
     rows: list[Row] = []
     for label, planned in [("", own), *((name, own.with_attention(name)) for name in mechanisms)]:
         weights = weights_of(planned)
-        rows += [_row(label, planned, one, weights, watch) for one in other_choices(choice)]
+        for one in other_choices(choice):
+            rows.append(
+                Row(
+                    name=f"{label}, {one.words}".removeprefix(", "),
+                    choice=one,
+                    memory=memory_of(planned, one, weights),
+                    seconds=None if watch is None else watch.seconds(planned, one, weights),
+                    planned=planned,
+                    weights=weights,
+                )
+            )
     return Plan(rows=tuple(rows), room=room, advice=tuple(_advice(rows, room)))
-
-
-def _row(label: str, planned: Planned, choice: Choice, weights: Weights, watch: Stopwatch | None) -> Row:
-    return Row(
-        name=f"{label}, {choice.words}".removeprefix(", "),
-        choice=choice,
-        memory=memory_of(planned, choice, weights),
-        seconds=None if watch is None else watch.seconds(planned, choice, weights),
-        planned=planned,
-        weights=weights,
-    )
 
 
 def _advice(rows: Sequence[Row], room: int | None) -> list[str]:

@@ -48,16 +48,17 @@ def open_planned(source: str, tokens: int | None = None) -> Planned:
     is_model = (folder / "config.json").is_file()
     if folder.is_dir() and not is_model:
         raise InputError(f"folder {source!r} has no config.json, so it holds no model; name one that does, or a recipe")
-    found = _of_folder(folder) if is_model else _of_recipe(source)
-    longest, is_bounded = found.config.max_position_embeddings, found.config.position_embedding in ("learned", "axial")
+    planned = _of_folder(folder) if is_model else _of_recipe(source)
+    longest = planned.config.max_position_embeddings
+    is_bounded = planned.config.position_embedding in ("learned", "axial")
     if tokens is None:
-        return replace(found, tokens=min(found.tokens, longest)) if is_bounded else found
+        return replace(planned, tokens=min(planned.tokens, longest)) if is_bounded else planned
     if is_bounded and tokens > longest:
         raise InputError(
             f"--tokens is {tokens:,} but {source!r} has positions for {longest:,}; lower it, or make the model longer "
             f"with `longspan lengthen {source} --max-tokens {tokens} --output DIR`"
         )
-    return replace(found, tokens=tokens)
+    return replace(planned, tokens=tokens)
 
 
 def _of_folder(folder: Path) -> Planned:

@@ -1,6 +1,6 @@
 """How much memory a model will need: counted from its configuration, before anything of it is made.
 
-Weights, gradients and the two states of AdamW are counted on a model without storage; what training keeps of each
+Weights, gradients and the two states of AdamW are counted on a model without storage; what training saves of each
 block is its residual states, the inputs of its linear layers, the widest tensor of its feed-forward layer, and what its
 attention says of itself (`AttentionConfig.costs`).
 """
@@ -14,8 +14,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from longspan.compare.plan_source import Planned
 from longspan.errors import InputError
+from longspan.planning.source import Planned
 from longspan.settings import Count, check
 from longspan.stacks import stack_config
 from longspan.stacks.base import Besides
@@ -36,7 +36,7 @@ class Choice:
         batch: rows, B.
         train: a step of training with AdamW, or else a forward pass.
         precision: bfloat16 in training is autocast: the weights stay float32.
-        checkpointing: compute each block again on the way back instead of keeping what it computed.
+        checkpointing: compute each block again in the backward pass instead of saving its activations.
         output_tokens: that a decoder beside an encoder writes, or is taught.
     """
 
@@ -118,7 +118,7 @@ def memory_of(planned: Planned, choice: Choice, weights: Weights | None = None) 
         weights=4 * counted.total + copied,
         gradients=4 * counted.total,
         optimizer=ADAM * 4 * counted.total,
-        activations=layers.kept(),
+        activations=layers.activations(),
         working=layers.widest_backward() + CONSTANT,
     )
 
@@ -129,13 +129,13 @@ def besides_of(config: Any, tokens: int) -> Besides:
     Raises:
         InputError: a stack whose memory is not counted block by block.
     """
-    found = stack_config(config.stack).besides(layers=config.num_hidden_layers, tokens=tokens, width=config.hidden_size)
-    if found is None:
+    needs = stack_config(config.stack).besides(layers=config.num_hidden_layers, tokens=tokens, width=config.hidden_size)
+    if needs is None:
         raise InputError(
             f"stack {config.stack['stack']!r} is not counted block by block, so there is no plan for it; measure a "
             "step with `longspan compare`, or plan the model with the stack 'sequential'"
         )
-    return found
+    return needs
 
 
 class _Layers:
@@ -156,20 +156,20 @@ class _Layers:
         return self.number * self.choice.batch * spec.costs(length=length, **sizes).saved_activations
 
     def block(self, spec: Any, length: int) -> int:
-        """Kept of a block: two residual states, the inputs of attention and feed-forward layer, its widest tensor."""
+        """Saved of a block: two residual states, the inputs of attention and feed-forward layer, its widest tensor."""
         masks = 2 * self.width if self.config.dropout else 0
         residual = 2 * self.width * 4 + masks
         numbers = residual + self.number * (2 * self.width + self.config.intermediate_size)
         return self.choice.batch * length * numbers + self.attention(spec, length)
 
     def blocks(self) -> list[int]:
-        """Kept of each block of the model, and of those of its stack."""
-        besides, found = self.besides, [self.block(spec, self.choice.tokens) for spec in self.specs]
-        for reader in range(len(found) - besides.readers, len(found)):
-            found[reader] += self.choice.batch * (self.number * besides.kept + 4 * besides.states)
-        return found + [self.block(*each) for each in besides.layers]
+        """Saved of each block of the model, and of those of its stack."""
+        besides, sizes = self.besides, [self.block(spec, self.choice.tokens) for spec in self.specs]
+        for reader in range(len(sizes) - besides.readers, len(sizes)):
+            sizes[reader] += self.choice.batch * (self.number * besides.kept + 4 * besides.states)
+        return sizes + [self.block(*each) for each in besides.layers]
 
-    def kept(self) -> int:
+    def activations(self) -> int:
         """Of all blocks, the inputs of the norms before and behind them, and the decoder; with checkpointing, the input
         of each block and one block whole."""
         states, blocks = 4 * self.tokens * self.width, self.blocks()
@@ -201,7 +201,7 @@ class _Layers:
 
     def widest_backward(self) -> int:
         """What is wide in a feed-forward layer, computed again, and its gradient; or what the stack holds for a moment,
-        at which the blocks that read what it makes keep nothing."""
+        at which the blocks that read what it makes have saved nothing."""
         feed_forward = self.tokens * self.number * 2 * self.config.intermediate_size
         blocks = self.blocks()
         absent = blocks[len(self.specs) - self.besides.readers :]
@@ -222,8 +222,8 @@ def outputs_of(config: Any, choice: Choice) -> int:
 
 def other_choices(choice: Choice) -> list[Choice]:
     """The same step in every precision, and in training with and without checkpointing."""
-    found = [replace(choice, precision=one, checkpointing=False) for one in ("float32", "bfloat16")]
-    return found + [replace(one, checkpointing=True) for one in found] if choice.train else found
+    plain = [replace(choice, precision=one, checkpointing=False) for one in ("float32", "bfloat16")]
+    return plain + [replace(one, checkpointing=True) for one in plain] if choice.train else plain
 
 
 def largest_batch(planned: Planned, choice: Choice, room: int, weights: Weights) -> int:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from longspan import attend
-from longspan.ops.layout_cache import ALWAYS, BUDGET, KEPT, OVERHEAD, Kept, kept, weight
-from longspan.ops.tiles.tiles import best_layout
+from longspan.ops.runtime import ALWAYS, BUDGET, LAYOUT_CACHE, OVERHEAD, LayoutCache, cached, weight
+from longspan.ops.tiles.layout import best_layout
 from longspan.patterns import Fixed, PooledWindow, Window
 
 MEGABYTE = 1 << 20
@@ -20,7 +20,7 @@ def megabytes(count: float) -> torch.Tensor:
 
 
 def test_the_one_unused_for_longest_goes_first() -> None:
-    store = Kept(budget=10 * MEGABYTE)
+    store = LayoutCache(budget=10 * MEGABYTE)
     for name in "abcdefghi":  # nine of them fit
         store.get(name, lambda: megabytes(1))
     assert store.bytes == 9 * (MEGABYTE + 2 * OVERHEAD)
@@ -35,7 +35,7 @@ def test_the_one_unused_for_longest_goes_first() -> None:
 
 
 def test_the_newest_stay_whatever_their_size() -> None:
-    store = Kept(budget=MEGABYTE)
+    store = LayoutCache(budget=MEGABYTE)
     for number in range(3 * ALWAYS):
         store.get(number, lambda: megabytes(2))
         assert len(store) == min(number + 1, ALWAYS)
@@ -46,7 +46,7 @@ def test_the_newest_stay_whatever_their_size() -> None:
 
 
 def test_small_entries_are_not_for_nothing() -> None:
-    store = Kept(budget=100 * OVERHEAD)
+    store = LayoutCache(budget=100 * OVERHEAD)
     for number in range(1000):
         store.get(number, lambda: None)
     assert len(store) == 100
@@ -59,15 +59,15 @@ def test_every_tensor_of_a_layout_is_weighed() -> None:
 
 
 def test_many_lengths_stay_under_the_budget() -> None:
-    KEPT.clear()
+    LAYOUT_CACHE.clear()
     most = 0
     for length in [*range(100, 4000, 97), *range(101, 1024, 23)]:
         for pattern in (Window(128, 128), PooledWindow(128, 128, 5, 4)):
             query = torch.randn(1, 1, length, 2)
             attend(query, query, query, pattern=pattern)
-            most = max(most, KEPT.bytes)
+            most = max(most, LAYOUT_CACHE.bytes)
     assert BUDGET / 2 < most <= BUDGET  # it was full, and no fuller
-    assert sum(weight(value) for value, _ in KEPT._entries.values()) == KEPT.bytes
+    assert sum(weight(value) for value, _ in LAYOUT_CACHE._entries.values()) == LAYOUT_CACHE.bytes
 
 
 def test_results_do_not_depend_on_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,17 +77,17 @@ def test_results_do_not_depend_on_what_is_kept(monkeypatch: pytest.MonkeyPatch) 
     def run() -> list[torch.Tensor]:
         return [attend(*[inputs[length]] * 3, pattern=Window(40, 9) | Fixed(32, 4)) for length in lengths]
 
-    KEPT.clear()
+    LAYOUT_CACHE.clear()
     ample = run()
-    KEPT.clear()
-    monkeypatch.setattr(KEPT, "budget", 1)
+    LAYOUT_CACHE.clear()
+    monkeypatch.setattr(LAYOUT_CACHE, "budget", 1)
     scarce = run()
-    assert len(KEPT) <= ALWAYS
+    assert len(LAYOUT_CACHE) <= ALWAYS
     assert all(torch.equal(one, other) for one, other in zip(ample, scarce, strict=True))
 
 
 def test_threads_agree() -> None:
-    store = Kept(budget=40 * OVERHEAD)
+    store = LayoutCache(budget=40 * OVERHEAD)
     failed = []
 
     def work(seed: int) -> None:
@@ -106,7 +106,7 @@ def test_threads_agree() -> None:
 
 
 def test_a_compiled_graph_computes_what_it_needs() -> None:
-    @kept
+    @cached
     def ramp(length: int) -> torch.Tensor:
         return torch.arange(length)
 
@@ -114,9 +114,9 @@ def test_a_compiled_graph_computes_what_it_needs() -> None:
     def doubled(values: torch.Tensor) -> torch.Tensor:
         return values * 2 + ramp(values.shape[0])
 
-    KEPT.clear()
+    LAYOUT_CACHE.clear()
     assert torch.equal(doubled(torch.ones(5)), torch.arange(5) + 2.0)
-    assert len(KEPT) == 0
+    assert len(LAYOUT_CACHE) == 0
 
 
 def test_what_a_transform_computes_ends_with_it() -> None:
@@ -126,20 +126,20 @@ def test_what_a_transform_computes_ends_with_it() -> None:
     def total(values: torch.Tensor) -> torch.Tensor:
         return attend(values, values, values, pattern=pattern).sum()
 
-    KEPT.clear()
+    LAYOUT_CACHE.clear()
     inside = torch.func.grad(total)(query)
-    assert len(KEPT) == 0
+    assert len(LAYOUT_CACHE) == 0
     plain = query.clone().requires_grad_()
     total(plain).backward()
-    assert len(KEPT) > 0
+    assert len(LAYOUT_CACHE) > 0
     torch.testing.assert_close(inside, plain.grad)
     torch.testing.assert_close(torch.func.grad(total)(query), plain.grad)
 
 
 def test_what_inference_keeps_serves_a_call_that_learns():
-    kept = Kept()
+    cached = LayoutCache()
     with torch.inference_mode():
-        mask = kept.get("mask", lambda: torch.ones(3))
+        mask = cached.get("mask", lambda: torch.ones(3))
     learning = torch.ones(3, requires_grad=True)
     (learning * mask).sum().backward()
     assert learning.grad is not None

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from longspan.attention import attention_config
-from longspan.compare.plan import Choice, largest_batch, memory_of, other_choices, weights_of
-from longspan.compare.plan_choices import make_plan
-from longspan.compare.plan_source import Planned
-from longspan.compare.plan_time import Stopwatch, block_work
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanForSequenceClassification
+from longspan.planning.memory import Choice, largest_batch, memory_of, other_choices, weights_of
+from longspan.planning.plan import make_plan
+from longspan.planning.seconds import Stopwatch, block_work
+from longspan.planning.source import Planned
 
 SIZES = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
 SIZES |= {"intermediate_size": 256, "position_embedding": "sinusoidal", "normalization": "pre", "dropout": 0.0}
@@ -30,13 +30,13 @@ def test_by_hand() -> None:
     # A table, four projections, two feed-forward layers, two norms and one behind, and the head of two layers.
     linear = 4 * 64 * 64 + 2 * 64 * 256 + 64 * 64 + 2 * 64
     biases = 4 * 64 + 256 + 64 + 64 + 2
-    found = weights_of(model)
-    globals_ = found.total - (100 * 64 + linear + biases + 3 * 2 * 64)
+    weights = weights_of(model)
+    globals_ = weights.total - (100 * 64 + linear + biases + 3 * 2 * 64)
     assert globals_ in (0, 3 * (64 * 64 + 64))  # projections of global tokens' own
-    assert found.linear == linear + (3 * 64 * 64 if globals_ else 0)
+    assert weights.linear == linear + (3 * 64 * 64 if globals_ else 0)
     memory = memory_of(model, Choice(tokens=1000, batch=3, train=True))
-    assert memory.weights == memory.gradients == 4 * found.total
-    assert memory.optimizer == 8 * found.total
+    assert memory.weights == memory.gradients == 4 * weights.total
+    assert memory.optimizer == 8 * weights.total
     # Two states and two inputs of linear layers, q, k, v and what they gather, the widest; then the input of
     # the last norm.
     attention = model.config.layer_attention(0).costs(length=1000, width=64, heads=2).saved_activations // 1000
@@ -68,12 +68,13 @@ def test_a_step_holds_what_was_counted(mechanism: str, batch: int, stack: dict, 
     model = planned(mechanism, stack=stack)
     made = model.model_class(model.config)
     ids = torch.randint(5, 100, (batch, 4096))
-    with memory() as seen:
+    with memory() as measured:
         made(input_ids=ids, labels=torch.zeros(batch, dtype=torch.int64)).loss.backward()
     says = memory_of(model, Choice(tokens=4096, batch=batch, train=True))
-    assert says.activations + says.working == pytest.approx(seen.peak, rel=0.2)
+    assert says.activations + says.working == pytest.approx(measured.peak, rel=0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["full", {"mechanism": "full", "positions": "relative", "bias": False}])
 @pytest.mark.parametrize("memory_tokens", [0, 1024, 3000])
 def test_a_step_behind_a_full_memory_holds_what_was_counted(attention: object, memory_tokens: int, memory) -> None:
@@ -84,10 +85,10 @@ def test_a_step_behind_a_full_memory_holds_what_was_counted(attention: object, m
     made, ids, past = LongspanForCausalLM(model.config), torch.randint(5, 100, (1, 2048)), None
     for _ in range(-(-memory_tokens // 2048)):
         past = made(input_ids=ids, past_key_values=past, use_cache=True).past_key_values
-    with memory() as seen:
+    with memory() as measured:
         made(input_ids=ids, labels=ids, past_key_values=past, use_cache=past is not None).loss.backward()
     says = memory_of(model, Choice(tokens=2048, train=True))
-    assert says.activations + says.working == pytest.approx(seen.peak, rel=0.25)
+    assert says.activations + says.working == pytest.approx(measured.peak, rel=0.25)
 
 
 @pytest.mark.parametrize("halting", ["none", "adaptive"])
@@ -99,10 +100,10 @@ def test_steps_of_one_block_hold_what_was_counted(halting: str, memory) -> None:
         if name.endswith("halting.linear.bias"):
             torch.nn.init.constant_(parameter, -9.0)
     ids = torch.randint(5, 100, (1, 4096))
-    with memory() as seen:
+    with memory() as measured:
         made(input_ids=ids, labels=torch.zeros(1, dtype=torch.int64)).loss.backward()
     says = memory_of(model, Choice(tokens=4096, train=True))
-    assert says.activations + says.working == pytest.approx(seen.peak, rel=0.2)
+    assert says.activations + says.working == pytest.approx(measured.peak, rel=0.2)
 
 
 def test_what_a_stack_needs_besides_its_blocks() -> None:

@@ -1,0 +1,177 @@
+"""How operators run: what they compute once and keep, working memory, and the derivatives that they do not have.
+
+Layouts and masks are the same in every layer and step. Where lengths vary, most are never asked for again; a number of
+entries would bound nothing, since one mask may have a kilobyte or a hundred megabytes: the cache has a number of bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+from torch._C import _functorch  # type: ignore[attr-defined]
+from torch.autograd import forward_ad
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+BUDGET = 32 << 20
+"""Bytes that all entries of the cache may have together."""
+ALWAYS = 4
+"""The newest entries stay whatever their size: a layer with a large pattern does not compute its masks in each call."""
+OVERHEAD = 1024
+"""Bytes of an entry, and of each tensor in it, besides its numbers: about what Python and PyTorch need for them."""
+
+
+class LayoutCache:
+    """Results by what they were computed from; when they are too many bytes, the one unused for longest goes first."""
+
+    def __init__(self, budget: int = BUDGET) -> None:
+        self.budget = budget
+        self.bytes = 0
+        """What all entries weigh now."""
+        self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._lock = threading.Lock()  # gradients are computed in threads of their own
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Hashable, compute: Callable[[], R]) -> R:
+        """The entry of a key, computed where there is none."""
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                return self._entries[key][0]
+        with torch.inference_mode(False):  # the next call may be one that learns
+            value = compute()  # not under the lock: it may ask for entries itself
+        if is_transforming():
+            return value
+        with self._lock:
+            if key not in self._entries:
+                self._entries[key] = value, weight(value)
+                self.bytes += self._entries[key][1]
+            while self.bytes > self.budget and len(self._entries) > ALWAYS:
+                self.bytes -= self._entries.popitem(last=False)[1][1]
+        return value
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._entries.clear()
+            self.bytes = 0
+
+
+LAYOUT_CACHE = LayoutCache()
+"""Shared by all operators."""
+
+
+def cached(function: Callable[P, R]) -> Callable[P, R]:
+    """A function of hashable arguments whose results are cached, and must not be changed.
+
+    While a graph is compiled it is called as it stands: what a graph holds is for one call, and not to be cached.
+    """
+
+    @wraps(function)
+    def looked_up(*args: P.args, **kwargs: P.kwargs) -> R:
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        return LAYOUT_CACHE.get((function, args, tuple(kwargs.items())), lambda: function(*args, **kwargs))
+
+    return looked_up
+
+
+def weight(value: Any) -> int:
+    """Bytes of a result: the memory behind its tensors, and what it costs to hold them."""
+    return OVERHEAD + sum(OVERHEAD + tensor.untyped_storage().nbytes() for tensor in _tensors(value))
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _tensors(part)
+    elif is_dataclass(value):
+        for part in fields(value):
+            yield from _tensors(getattr(value, part.name))
+
+
+class Buffers:
+    """Working memory by name, used again from chunk to chunk.
+
+    Attributes:
+        wide: the type of scores and sums, float32 at least.
+        narrow: the type of matrix products in which no precision is at stake.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self.like = like
+        self.wide = torch.promote_types(like.dtype, torch.float32)
+        self.narrow = torch.bfloat16 if like.dtype == torch.bfloat16 else self.wide
+        self.tensors: dict[tuple[str, torch.dtype], Tensor] = {}
+        self.layouts: dict[tuple[str, torch.dtype], tuple[int, ...]] = {}
+
+    def take(self, name: str, *shape: int, dtype: torch.dtype) -> Tensor:
+        """An uninitialised contiguous tensor of that shape; the last one of that name and type is overwritten."""
+        size, place = math.prod(shape), (name, dtype)
+        if place not in self.tensors or self.tensors[place].numel() < size:
+            self.tensors[place] = self.like.new_empty(size, dtype=dtype)
+        return self.tensors[place][:size].view(shape)
+
+    def take_filled(self, name: str, *shape: int, dtype: torch.dtype, fill: float, layout: tuple[int, ...]) -> Tensor:
+        """The same, with `fill` in places that are never written under one `layout`."""
+        tensor, place = self.take(name, *shape, dtype=dtype), (name, dtype)
+        if self.layouts.get(place) != layout:
+            tensor.fill_(fill)
+            self.layouts[place] = layout
+        return tensor
+
+    def cast(self, name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+        """The tensor in that type: itself, or a contiguous copy."""
+        return tensor if tensor.dtype == dtype else self.take(name, *tensor.shape, dtype=dtype).copy_(tensor)
+
+
+def full_precision(tensor: Tensor) -> torch.autocast:
+    """A context in which autocast leaves matrix products in the type of their inputs."""
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
+def run(operator: Callable[..., Any], kernel: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of `operator`, whose implementation on real tensors is `kernel`.
+
+    An operator gives gradients and stays opaque to `torch.compile` and `torch.export`. Where neither is wanted the
+    kernel says the same: the first call of a Python operator imports PyTorch's whole compiler, which takes longer than
+    reading a short document.
+    """
+    watched = torch.is_grad_enabled() or torch.compiler.is_compiling()
+    return operator(*arguments) if watched else kernel(*arguments)
+
+
+def has_tangent(*tensors: Tensor | None) -> bool:
+    """Whether one of the tensors carries a forward-mode tangent (`torch.func.jvp`, `jacfwd`)."""
+    if forward_ad._current_level < 0:
+        return False
+    return any(tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+
+
+def needs_reference(*tensors: Tensor | None) -> bool:
+    """Whether a transform is at work that PyTorch does not carry through operators like ours: forward mode, or one of
+    `torch.func` that differentiates (`grad`, `vjp`, `jacrev`, `hessian`)."""
+    if forward_ad._current_level >= 0 and has_tangent(*tensors):
+        return True
+    if torch.compiler.is_compiling():
+        return False
+    differentiating = (_functorch.TransformType.Grad, _functorch.TransformType.Jvp)
+    return any(level.key() in differentiating for level in _functorch.get_interpreter_stack() or ())
+
+
+def is_transforming() -> bool:
+    """Whether a transform of `torch.func` is at work: tensors made now belong to it, and end with it."""
+    return bool(_functorch.get_interpreter_stack())
