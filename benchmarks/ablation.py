@@ -29,7 +29,8 @@ from arms import (
     write,
 )
 from longspan.settings import from_plain
-from longspan.training.recipe import Data, Recipe
+from longspan.training.recipe import Recipe
+from longspan.training.sections import Data
 
 RUNS = RESULTS / "ablation.jsonl"
 

@@ -25,10 +25,10 @@ import longspan
 from longspan.tasks.summaries.base import texts_of
 from longspan.tasks.summaries.summarization import Summarization
 from longspan.training.evaluate import evaluate
-from longspan.training.one_run import load_rows
-from longspan.training.recipe import Data, Recipe
+from longspan.training.recipe import Recipe
+from longspan.training.sections import Data
 from longspan.training.tokenizers import train_tokenizer
-from longspan.training.train import train
+from longspan.training.train import load_rows, train
 
 RESULTS = Path(__file__).parent / "results"
 MEASURES = ("rouge1", "rouge2", "rougeL", "rougeLsum")

@@ -153,7 +153,7 @@ def publish(run: Path, folder: Path) -> None:
 
 def chunks(recipe: Recipe, work: Path) -> Any:
     """The validation text in long chunks with its holes, which follow from the text alone."""
-    task, tokenizer = recipe.build_task(), load_tokenizer(work / "published")
+    task, tokenizer = recipe.built_task, load_tokenizer(work / "published")
     assert isinstance(task, MaskedLM)
     rows = task.read(str(work / "validation.jsonl"), "validation", None)
     return task.dataset(rows, tokenizer, training=False, seed=0, folder=work / "counted")

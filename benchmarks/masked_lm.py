@@ -147,7 +147,7 @@ def finished() -> list[dict[str, Any]]:
 
 def baseline(work: Path) -> tuple[float, int, int]:
     """Bits per hidden token for who knows the frequencies of the training tokens only; hidden tokens, chunks."""
-    task, tokenizer = recipe_of("window", 1, 1, work).build_task(), load_tokenizer(work / "tokenizer")
+    task, tokenizer = recipe_of("window", 1, 1, work).built_task, load_tokenizer(work / "tokenizer")
     assert isinstance(task, MaskedLM)
     counts: Counter[int] = Counter()
     folders = work / "counted"

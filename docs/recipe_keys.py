@@ -17,8 +17,9 @@ from longspan.tasks.distilling import Distilling
 from longspan.tasks.language_modelling.scoring import Scoring
 from longspan.tasks.language_modelling.streams import Reading
 from longspan.training.optimisation import Lora, Optimisation
-from longspan.training.recipe import Data, Generation, Model, Published, Recipe, Tokenizer
+from longspan.training.recipe import Recipe
 from longspan.training.recipe_schema import EXTENDS_HELP, documentation, is_required
+from longspan.training.sections import Data, Generation, Model, Published, Tokenizer
 from longspan.training.shipped import EXTENDS
 
 SECTIONS: dict[str, Any] = {

@@ -16,7 +16,7 @@ from longspan.errors import InputError
 from longspan.tasks.classification.classification import Classification
 from longspan.tasks.summaries.importance import Importance
 from longspan.training.models import published_model
-from longspan.training.recipe import Model
+from longspan.training.sections import Model
 
 STACK = {"stack": "top_down", "kernel": 5, "stride": 3, "segment_layers": 1}
 SIZES = {"d_model": 12, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "vocab_size": 61}

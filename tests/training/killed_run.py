@@ -16,7 +16,7 @@ import sys
 import torch
 
 from longspan.cli import main
-from longspan.training import one_run, train  # noqa: F401 (imported once, for all runs)
+from longspan.training import train  # noqa: F401 (imported once, for all runs)
 
 real_save = torch.save
 count = 0

@@ -19,7 +19,7 @@ from longspan.errors import InputError
 from longspan.tasks.summaries.base import texts_of
 from longspan.tasks.summaries.summarization import Summarization
 from longspan.training.evaluate import evaluate
-from longspan.training.random_checkpoints import write_random
+from longspan.training.models import write_random
 from longspan.training.recipe_file import load_recipe
 from longspan.training.tokenizers import train_tokenizer
 from longspan.training.train import train

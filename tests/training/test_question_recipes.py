@@ -23,7 +23,7 @@ def recipe_of(name: str, *, smoke: bool = False) -> Recipe:
 @pytest.mark.parametrize("name", THESIS)
 def test_the_settings_are_those_of_the_thesis(name: str) -> None:
     recipe = recipe_of(name)
-    task, settings = recipe.build_task(), recipe.optimisation
+    task, settings = recipe.built_task, recipe.optimisation
     assert (task.max_tokens, task.stride, task.keep_negatives) == (4096, 1568, 0.5)
     assert (settings.epochs, settings.batch_size, settings.learning_rate) == (2, 32, 3e-5)
     assert (settings.schedule, settings.warmup_fraction) == ("polynomial", 0.1)

@@ -102,8 +102,8 @@ def test_recipes_of_this_repository_are_valid(path: Path) -> None:
     full, small = load_recipe(path), load_recipe(path, smoke=True)
     assert full.name == path.stem
     assert small.data.train == ("synthetic",)
-    full.build_task()
-    small.build_task()
+    assert full.built_task.name == full.task["name"]
+    assert small.built_task.name == small.task["name"]
 
 
 def test_a_change_to_one_smoke_recipe_stays_there() -> None:

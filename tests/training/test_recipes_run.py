@@ -9,8 +9,7 @@ import pytest
 from longspan.cli import main
 from longspan.data.summaries.rows import synthetic_rows
 from longspan.tasks.summaries.base import texts_of
-from longspan.training.models import published_model
-from longspan.training.random_checkpoints import write_random
+from longspan.training.models import published_model, write_random
 from longspan.training.recipe_file import load_recipe
 from longspan.training.tokenizers import train_tokenizer
 
@@ -34,7 +33,7 @@ def bart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_every_model_can_be_built(name: str, bart: Path) -> None:
     recipe = load_recipe(RECIPES[name], smoke=True)
-    model = published_model(recipe.build_task(), recipe.model, bart)
+    model = published_model(recipe.built_task, recipe.model, bart)
     layers = [model.config.layer_attention(layer) for layer in range(4)]
     assert model.config.max_position_embeddings == 1024
     names = ["longformer"] * 4

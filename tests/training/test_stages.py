@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,10 @@ from safetensors.torch import load_file
 from longspan.cli import main
 from longspan.errors import InputError
 from longspan.tasks import task_beside
+from longspan.training.callbacks import StopOnSignal, Stopped, has_stalled
 from longspan.training.checkpoints import complete_checkpoints
 from longspan.training.evaluate import evaluate
 from longspan.training.recipe_file import load_recipe
-from longspan.training.stages import stage_recipes
-from longspan.training.stopping import StopOnSignal, Stopped, has_stalled
 from longspan.training.train import train
 
 STAGED: dict[str, Any] = {
@@ -202,14 +203,14 @@ def test_a_mistake_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_smoke_keeps_factors_and_no_sizes(tmp_path: Path) -> None:
     given = [{}, {"task.max_tokens": "x2", "optimisation.steps": 50000}, {"task.max_tokens": 5000}]
     staged = load_recipe(write(tmp_path, stages=given, smoke={"task.max_tokens": 16}), smoke=True)
-    assert [stage.task["max_tokens"] for stage in stage_recipes(staged)] == [16, 32, 32]
-    assert [stage.optimisation.steps for stage in stage_recipes(staged)] == [4, 4, 4]
-    assert [stage.optimisation.seed for stage in stage_recipes(staged)] == [1, 2, 3]
+    assert [stage.task["max_tokens"] for stage in staged.stage_recipes] == [16, 32, 32]
+    assert [stage.optimisation.steps for stage in staged.stage_recipes] == [4, 4, 4]
+    assert [stage.optimisation.seed for stage in staged.stage_recipes] == [1, 2, 3]
 
 
 def test_shorter_texts_and_narrower_windows_are_allowed(tmp_path: Path) -> None:
     stages = [{}, {"task.max_tokens": 12, "model.attention.left_tokens": 2}, {"model.new.dropout": 0.3}]
-    found = stage_recipes(load_recipe(write(tmp_path, stages=stages)))
+    found = load_recipe(write(tmp_path, stages=stages)).stage_recipes
     assert [stage.task["max_tokens"] for stage in found] == [24, 12, 12]
     wide = {**STAGED["model"], "attention": {**STAGED["model"]["attention"], "left_tokens": 500}}
     assert load_recipe(write(tmp_path, model=wide, stages=[{}, {"task.max_tokens": "x2"}]))  # attention to all of it
@@ -270,3 +271,22 @@ def test_recipes_that_cannot_be_trained_in_stages(tmp_path: Path, change: str, s
 def test_the_number_of_steps_cannot_be_raised_where_a_stage_follows(whole: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"was begun with optimisation.steps=3, not 5"):
         train(load_recipe(write(tmp_path), ["optimisation.steps=5"]), whole, resume=True)
+
+
+def test_a_recipe_is_read_and_checked_once(tmp_path: Path) -> None:
+    """One reading, one `Recipe` and one task for the whole and for each stage, one check of each."""
+    file, calls = write(tmp_path), Counter[str]()
+    watched = {"read_recipe", "read_yaml_file", "_check_run", "_check_models", "build_task", "Recipe.__post_init__"}
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_qualname in watched:
+            calls[frame.f_code.co_qualname] += 1
+
+    sys.setprofile(count)
+    try:
+        assert main(["train", str(file), "--output", str(tmp_path / "run")]) == 0
+    finally:
+        sys.setprofile(None)
+    runs = 1 + len(STAGED["stages"])
+    once = dict.fromkeys(("read_recipe", "read_yaml_file", "_check_models"), 1)
+    assert calls == once | dict.fromkeys(("_check_run", "build_task", "Recipe.__post_init__"), runs)

@@ -17,9 +17,9 @@ import longspan
 from longspan.attention import PoolingformerConfig
 from longspan.cli import main
 from longspan.errors import InputError
-from longspan.training import runs
+from longspan.training import run_folder
+from longspan.training.callbacks import Stopped
 from longspan.training.recipe_file import load_recipe
-from longspan.training.stopping import Stopped
 from longspan.training.train import train
 from longspan.training.trainer import RecipeTrainer
 
@@ -157,7 +157,7 @@ def test_a_run_that_version_02_began_goes_on_as_the_model_it_trained(
     train(load_recipe(tiny_recipe, [*options, *asked, "optimisation.steps=6"]), tmp_path / "whole")
     folder = tmp_path / "begun"
     with monkeypatch.context() as earlier:
-        earlier.setattr(runs, "__version__", "0.2.0")
+        earlier.setattr(run_folder, "__version__", "0.2.0")
         train(load_recipe(tiny_recipe, options), folder)
     where = json.loads((folder / "environment.json").read_text())
     del where["begun_by"]  # which version 0.2 did not write

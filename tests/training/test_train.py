@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 from longspan.checkpoints.loading import load_tokenizer
 from longspan.errors import InputError
 from longspan.models import LongspanForConditionalGeneration
-from longspan.training.arguments import check_sharding
 from longspan.training.checkpoints import complete_checkpoints
+from longspan.training.processes import check_sharding
 from longspan.training.recipe_file import load_recipe
 from longspan.training.train import train
 

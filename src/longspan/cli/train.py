@@ -42,8 +42,8 @@ def train(
     folder = output or Path("runs") / (f"{settings.name}-smoke" if smoke else settings.name)
 
     from longspan.progress import logs_beside_bars
-    from longspan.training.runs import is_main_process
-    from longspan.training.stopping import Stopped
+    from longspan.training.callbacks import Stopped
+    from longspan.training.processes import is_main_process
     from longspan.training.train import train as run
 
     again = ["longspan", "train", str(recipe), *(changes or []), *(["--smoke"] if smoke else [])]
@@ -69,10 +69,8 @@ def train(
 
 def _announce(recipe: "Recipe") -> None:
     """A line for each stage: its steps, and what it changes."""
-    from longspan.training.stages import stage_recipes
-
     done = 0
-    for number, (stage, changes) in enumerate(zip(stage_recipes(recipe), recipe.stages, strict=True), 1):
+    for number, (stage, changes) in enumerate(zip(recipe.runs, recipe.stages, strict=True), 1):
         steps = stage.optimisation.steps or 0
         what = ", ".join(f"{key} {value}" for key, value in changes.items()) or "as the recipe says"
         say(f"stage {number}: steps {done + 1:,} to {done + steps:,}, {what}")

@@ -81,9 +81,9 @@ def _of_recipe(source: str) -> Planned:
     from longspan.training.recipe_file import load_recipe
 
     recipe = load_recipe(source)
-    task = recipe.build_task()
+    task = recipe.built_task
     if recipe.model.source is not None:
-        check_start(recipe)
+        check_start(recipe.model, recipe.tokenizer)
         start = Path(os.path.expanduser(recipe.model.source))
         if not (start / "config.json").is_file():
             raise InputError(

@@ -19,10 +19,8 @@ ADAPTER = "adapter"
 ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json", "README.md")
 
 
-def check_adapters(lora: Lora | None, *, new: bool) -> None:
+def check_adapters(*, new: bool) -> None:
     """Raise `InputError` where there is no PEFT, or nothing that adapters could adapt."""
-    if lora is None:
-        return
     if new:
         raise InputError("optimisation.lora adapts weights that are trained already; give model.from, or leave it out")
     require("peft", extra="lora", purpose="optimisation.lora")

@@ -1,19 +1,31 @@
-"""The callbacks of every run: a progress bar, and what happens between epochs, steps and checkpoints."""
+"""What happens between the steps of a run: a progress bar, what goes into checkpoints and reports, and stopping well.
+
+A signal ends training after the step and saves it; numbers that are not finite end it at once; and so do evaluations
+that bring nothing better, where the recipe sets a patience.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import torch
 from safetensors.torch import save_file
 from transformers import ProgressCallback, TrainerCallback
-from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
 
 from longspan.attention import Attention
 from longspan.errors import InputError
 from longspan.imports import require
-from longspan.training.checkpoints import PROCESSES, UNLOGGED, memory_file
+from longspan.training.checkpoints import PROCESSES, UNLOGGED, complete_checkpoints, evaluations, memory_file
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Progress(ProgressCallback):
@@ -66,26 +78,143 @@ class Borders(TrainerCallback):
             folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
             save_file(memory, folder / memory_file(args.process_index))
         loss = 0.0 if state.global_step == trainer.logged_step else trainer.mean_unlogged()
-        kept = {"loss": loss, "logged_step": trainer.logged_step, PROCESSES: args.world_size}
+        unlogged = {"loss": loss, "logged_step": trainer.logged_step, PROCESSES: args.world_size}
         if state.is_world_process_zero:
             file = Path(args.output_dir) / f"checkpoint-{state.global_step}" / UNLOGGED
-            file.write_text(json.dumps(kept), encoding="utf-8")
+            file.write_text(json.dumps(unlogged), encoding="utf-8")
 
 
 def reports(names: tuple[str, ...], folder: Path) -> list[Any]:
     """The callbacks of `optimisation.report_to`; TensorBoard's writes into the folder of the run."""
-    found: list[Any] = []
+    from transformers.integrations import TensorBoardCallback, get_reporting_integration_callbacks
+
+    callbacks: list[Any] = []
     for name in names:
         if name == "tensorboard":
             require("tensorboard", extra="train", purpose="training")
             from torch.utils.tensorboard import SummaryWriter
 
-            found.append(TensorBoardCallback(SummaryWriter(str(folder / "tensorboard"))))
+            callbacks.append(TensorBoardCallback(SummaryWriter(str(folder / "tensorboard"))))
         elif name != "none":
             (callback,) = get_reporting_integration_callbacks([name])
             try:
-                found.append(callback())
+                callbacks.append(callback())
             except (RuntimeError, ImportError, ValueError) as error:
                 reason = " ".join(str(error).split())
                 raise InputError(f"optimisation.report_to is {name!r}, which cannot be used here: {reason}") from error
-    return found
+    return callbacks
+
+
+class Stopped(KeyboardInterrupt):
+    """Training was asked to stop, and has saved all that it had done."""
+
+    def __init__(self, step: int, number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(number).name} after step {step}")
+        self.step = step
+        self.number = number
+
+
+class StopOnSignal(TrainerCallback):
+    """After Ctrl-C or SIGTERM: finish the step, save a checkpoint and end. A second one acts as it always does."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        """The number of the signal that came, or 0."""
+        self._process = os.getpid()
+        self._before: dict[int, Any] = {}
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take the signals while the block runs; in a thread that is not the main one Python cannot."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._ask) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            self._restore()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called by Trainer after every update of the weights; the processes must agree where they stop."""
+        self.asked = int(_largest(float(self.asked), args))
+        if self.asked and state.global_step < state.max_steps:
+            control.should_save = control.should_training_stop = True
+
+    def _ask(self, number: int, frame: Any) -> None:
+        self._restore()
+        self.asked = number
+        if os.getpid() == self._process and int(os.environ.get("RANK", "0")) == 0:
+            # Not through sys.stderr, which may be in the middle of a write of its own; on a terminal over the bar.
+            clear = "\r\x1b[K" if sys.stderr.isatty() else ""
+            os.write(2, f"{clear}stopping after this step, to save it; once more stops at once\n".encode())
+
+    def _restore(self) -> None:
+        while self._before:
+            number, handler = self._before.popitem()
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+class StopNotFinite(TrainerCallback):
+    """End training before weights are updated from a loss or a gradient that is not finite."""
+
+    def __init__(self, learning_rate: float) -> None:
+        self.learning_rate = learning_rate
+        self.loss: torch.Tensor | None = None
+        """The sum of the losses of this step."""
+
+    def add(self, loss: torch.Tensor) -> None:
+        """Note the loss of a micro-batch; on a GPU this waits for nothing."""
+        self.loss = loss if self.loss is None else self.loss + loss
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        """Called by Trainer between the gradients and the update."""
+        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        loss, self.loss = self.loss, None
+        assert loss is not None
+        lost, wild = torch.stack([loss.float(), norm.float().to(loss.device)]).isfinite().logical_not().tolist()
+        kind = int(_largest(2.0 * lost or float(wild), args))
+        if kind:
+            what, value = ("loss", float(loss)) if kind == 2 else ("gradient", float(norm))
+            self.refuse(f"the {what} is {value}", Path(args.output_dir), state.global_step + 1)
+
+    def refuse(self, what: str, folder: Path, step: int) -> NoReturn:
+        """Raise the sentence that ends training."""
+        last = next((path.name for path in reversed(complete_checkpoints(folder))), "none yet")
+        raise InputError(
+            f"{what} at step {step}, so training stopped (last good checkpoint: {last}); "
+            f"train anew with a lower optimisation.learning_rate (now {self.learning_rate:g}) or a longer warm-up"
+        )
+
+
+class StopStalled(TrainerCallback):
+    """End training where so many evaluations in a row have brought nothing better than the best one."""
+
+    def __init__(self, patience: int | None) -> None:
+        self.patience = patience
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Called by Trainer after every evaluation, and before its checkpoint is saved."""
+        if has_stalled(state.log_history, args, self.patience):
+            control.should_training_stop = True
+
+
+def has_stalled(history: list[dict[str, Any]], args: Any, patience: int | None) -> bool:
+    """Whether the last `patience` evaluations of a log are none of them better than one before them.
+
+    Read from the log alone, so that an interrupted run ends where an uninterrupted one does.
+    """
+    scores = list(evaluations(history, args.metric_for_best_model).values())
+    if patience is None or len(scores) <= patience:
+        return False
+    sign = 1 if args.greater_is_better else -1
+    earlier, latest = (max(sign * score for score in part) for part in (scores[:-patience], scores[-patience:]))
+    return latest <= earlier
+
+
+def _largest(value: float, args: Any) -> float:
+    """The largest of a number over all processes."""
+    if args.world_size == 1:
+        return value
+    everywhere = torch.tensor(value, device=args.device)
+    torch.distributed.all_reduce(everywhere, torch.distributed.ReduceOp.MAX)
+    return float(everywhere)

@@ -31,11 +31,10 @@ from longspan.settings import (
 from longspan.stacks import stack_config
 from longspan.tasks import RECIPE, build_task
 from longspan.tasks.base import Outcome
-from longspan.training.recipe import Generation, Recipe, Source
-from longspan.training.recipe_checks import check_room
-from longspan.training.runs import environment
+from longspan.training.recipe import Recipe
+from longspan.training.run_folder import environment
+from longspan.training.sections import Generation, Source
 from longspan.training.shipped import read_recipe
-from longspan.training.stages import stage_recipes
 
 WRITERS = {
     "LongspanForConditionalGeneration": "summarization",
@@ -148,7 +147,7 @@ def _open(folder: Path, options: Mapping[str, Any]) -> tuple[Any, Any, Generatio
         raise InputError(f"model {str(folder)!r} is not a folder; give one that `longspan train` wrote")
     recipe_file = folder / RECIPE
     if recipe_file.is_file():
-        recipe = stage_recipes(from_plain(Recipe, read_recipe(recipe_file)))[-1]
+        recipe = from_plain(Recipe, read_recipe(recipe_file)).stage_recipes[-1]
         if not (folder / "config.json").is_file():
             raise InputError(f"the run in {str(folder)!r} has not ended; finish it with `longspan train … --resume`")
         task, model = _changed(recipe.task, options), load_model(folder)
@@ -192,7 +191,7 @@ def _decoding(task: Any, model: Any, generation: Generation | None, changes: dic
     if changes:
         longest = changes.get("max_tokens", generation.max_tokens)
         generation = replace(generation, **changes, min_tokens=min(generation.min_tokens, longest))
-    check_room(generation, model.config)
+    generation.check_room(model.config)
     return generation
 
 

@@ -1,4 +1,5 @@
-"""The model of an experiment: a new one from its configuration, or a published one made long."""
+"""The model that a run starts from: a new one, a published one made long, a tiny random one as published ones lie on
+disk (for trials), or what the stage before has left."""
 
 from __future__ import annotations
 
@@ -15,11 +16,20 @@ from longspan.models.configuration import LongspanConfig
 from longspan.models.fields import as_meant
 from longspan.settings import convert, show
 from longspan.tasks import RECIPE
-from longspan.training.random_checkpoints import RANDOM
-from longspan.training.recipe import Model, Recipe
+from longspan.training.sections import Model, Tokenizer
 from longspan.training.shipped import shipped_recipes
 
 logger = logging.getLogger(__name__)
+
+BART = {"d_model": 32, "decoder_layers": 2, "encoder_layers": 4, "max_position_embeddings": 256}
+BART |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+ROBERTA = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+ROBERTA |= {"max_position_embeddings": 66, "type_vocab_size": 1}
+RANDOM: dict[str, tuple[str, dict[str, int]]] = {
+    "random-bart": ("BartForConditionalGeneration", BART),
+    "random-roberta": ("RobertaForMaskedLM", ROBERTA),
+}
+"""`model.from: random-bart`, and so on: a class of transformers and its sizes; the vocabulary is the rows'."""
 
 WITHOUT_DECODER: dict[str, Any] = {
     "decoder_layers": 0,
@@ -40,9 +50,9 @@ AS_WRITER: dict[str, Any] = {
 """Fields of an encoder that becomes a single stack, which reads a source and writes."""
 
 
-def check_start(recipe: Recipe) -> None:
+def check_start(model: Model, tokenizer: Tokenizer) -> None:
     """Raise `InputError` where a recipe starts from a folder that is not here; a Hub name is looked up later."""
-    for key, source in (("model.from", recipe.model.source), ("tokenizer.from", recipe.tokenizer.source)):
+    for key, source in (("model.from", model.source), ("tokenizer.from", tokenizer.source)):
         if source is None or source in RANDOM or not is_path(source):
             continue
         folder = Path(os.path.expanduser(source))
@@ -192,3 +202,35 @@ def make_room(model: Any, entries: int, task: Any) -> bool:
     if needed:
         model.resize_token_embeddings(entries, mean_resizing=False)
     return needed
+
+
+def write_random(name: str, folder: Path, tokenizer: Any, seed: int) -> Path:
+    """Save one of `RANDOM` and `tokenizer`, as published ones lie on disk."""
+    import torch
+    import transformers
+
+    kind, sizes = RANDOM[name]
+    model_class = getattr(transformers, kind)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model_class(model_class.config_class(vocab_size=len(tokenizer), **sizes)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def go_on(model: Any, before: Path) -> None:
+    """Give a model the weights that the stage in the folder `before` has left.
+
+    Raises:
+        InputError: it has others.
+    """
+    from longspan.checkpoints.loading import load_model
+
+    try:
+        model.load_state_dict(load_model(before).state_dict())
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(
+            f"the weights of the stage in {str(before)!r} do not fit the next one ({reason}); a stage may change "
+            "windows, lengths and dropout, but nothing that is trained"
+        ) from None

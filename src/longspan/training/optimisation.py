@@ -1,13 +1,21 @@
-"""How a recipe trains: steps, batches, learning rates and what is kept in memory meanwhile."""
+"""How a recipe trains: the section with steps, batches and learning rates, and what Hugging Face's Trainer makes of it.
+
+Nothing of transformers is imported before it is needed: a recipe is read without it."""
 
 from __future__ import annotations
 
+import inspect
 import math
+import os
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from longspan.errors import InputError
-from longspan.settings import BatchSize, Dropout, Form, Range, Seed, check, show
+from longspan.settings import BatchSize, Dropout, Form, Range, Seed, check, near, show
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
 
 Steps = Annotated[int, Range(1, 1_000_000_000)]
 ModuleName = Annotated[str, Form(r"\w+(\.\w+)*", "the name of a module, such as query or classifier.dense", 200)]
@@ -136,3 +144,163 @@ class Optimisation:
         if self.warmup_limit is not None and self.steps is not None:
             return min(self.warmup_limit, math.ceil(self.warmup_fraction * self.steps))
         return self.warmup_fraction or self.warmup_steps
+
+
+def check_schedule(settings: Optimisation) -> None:
+    """Raise `InputError` for a schedule that transformers has not, and for options that it does not take.
+
+    The schedule is made and its learning rate taken at some steps, so that values are checked too.
+    """
+    import torch
+    from transformers import SchedulerType, get_scheduler
+
+    names = [member.value for member in SchedulerType]
+    if settings.schedule not in names:
+        raise InputError(f"optimisation.schedule is {show(settings.schedule)}; {near(settings.schedule, names)}")
+    options = f"optimisation.schedule_options is {show(settings.schedule_options)}"
+    if settings.schedule == SchedulerType.GREEDY:
+        return  # follows the losses, so there is nothing to try
+    steps, warmup = settings.steps or 1000, settings.warmup()
+    warmup = math.ceil(steps * warmup) if warmup < 1 else int(warmup)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=settings.learning_rate)
+    try:
+        made = get_scheduler(
+            settings.schedule,
+            optimizer,
+            num_warmup_steps=warmup,
+            num_training_steps=steps,
+            scheduler_specific_kwargs=dict(settings.schedule_options),
+        )
+        # Those that step by themselves have functions of the step; the one that follows the loss has none.
+        rates = [function(step) for function in getattr(made, "lr_lambdas", ()) for step in (0, 1, steps // 2, steps)]
+    except ZeroDivisionError:
+        raise InputError(
+            f"optimisation.schedule is {settings.schedule!r}, which needs a step behind its warm-up, and "
+            f"optimisation.steps={steps} are all warm-up; give fewer warmup_steps, or more steps"
+        ) from None
+    except (TypeError, ValueError, AttributeError, ArithmeticError, AssertionError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"{options}, which {settings.schedule!r} does not take ({reason}); {_taken(settings)}"
+        ) from None
+    if not all(isinstance(rate, int | float) and math.isfinite(rate) and rate >= 0 for rate in rates):
+        raise InputError(f"{options}, which makes learning rates of {show(rates)}; {_taken(settings)}")
+
+
+def check_reports(names: tuple[str, ...]) -> None:
+    """Raise `InputError` for programs to report to that Trainer does not know, or that are not installed."""
+    from transformers.integrations import get_available_reporting_integrations, get_reporting_integration_callbacks
+
+    for name in names:
+        if name == "none":
+            if len(names) > 1:
+                raise InputError(f"optimisation.report_to is {show(list(names))}; 'none' stands alone")
+            continue
+        try:
+            (callback,) = get_reporting_integration_callbacks([name])
+        except ValueError as error:
+            known = str(error).split("supported:")[-1].strip(" .")
+            raise InputError(f"optimisation.report_to is {show(name)}; choose 'none', or of {known}") from None
+        if name in get_available_reporting_integrations() or name == "tensorboard":
+            continue
+        try:
+            callback()  # of a program that is missing: says how to install it
+        except (RuntimeError, ImportError) as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"optimisation.report_to is {name!r}, which is not installed: {reason}") from None
+
+
+def _taken(settings: Optimisation) -> str:
+    """Which options a schedule takes, as a remedy."""
+    import transformers
+
+    name = f"get_{settings.schedule.removesuffix('_with_warmup')}_schedule"
+    made = getattr(transformers, f"{name}_with_warmup", getattr(transformers, name, None))
+    ours = {"optimizer", "num_warmup_steps", "num_training_steps", "last_epoch", "kwargs"}
+    taken = [] if made is None else [one for one in inspect.signature(made).parameters if one not in ours]
+    return f"it takes {', '.join(taken)}" if taken else "leave them out"
+
+
+def trainer_arguments(settings: Optimisation, task: Any, folder: Path) -> TrainingArguments:
+    """Trainer's arguments, with checkpoints in `folder` and each batch divided between the processes.
+
+    Raises:
+        InputError: what training needs is missing; the processes cannot share the work, or a batch.
+    """
+    from transformers import TrainingArguments
+
+    options = _updates(settings) | _records(settings, task) | _machine(settings)
+    try:
+        arguments = TrainingArguments(output_dir=str(folder), **options)
+    except ImportError as error:
+        raise InputError("training needs the 'train' extra; install it with: pip install 'longspan[train]'") from error
+    except ValueError as error:
+        raise InputError(f"the optimisation section cannot be used here: {' '.join(str(error).split())}") from error
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if arguments.world_size != started:
+        raise InputError(
+            f"{started} processes were started but they train apart, as there is no GPU for each; start as many as "
+            "there are GPUs, or set ACCELERATE_USE_CPU=true to share the work on CPUs"
+        )
+    together = settings.micro_batch_size * arguments.world_size
+    if settings.batch_size % together:
+        raise InputError(
+            f"optimisation.batch_size is {settings.batch_size}; with {arguments.world_size} processes of "
+            f"{settings.micro_batch_size} documents it must be a multiple of {together}"
+        )
+    arguments.gradient_accumulation_steps = settings.batch_size // together
+    return arguments
+
+
+def _updates(settings: Optimisation) -> dict[str, Any]:
+    """What decides the weights after each step."""
+    return {
+        "per_device_train_batch_size": settings.micro_batch_size,
+        "num_train_epochs": settings.epochs or 1.0,
+        "max_steps": -1 if settings.steps is None else settings.steps,
+        "learning_rate": settings.learning_rate,
+        "lr_scheduler_type": settings.schedule,
+        "lr_scheduler_kwargs": settings.schedule_options or None,
+        "warmup_steps": settings.warmup(),
+        "weight_decay": settings.weight_decay,
+        "adam_beta1": settings.betas[0],
+        "adam_beta2": settings.betas[1],
+        "adam_epsilon": settings.epsilon,
+        "max_grad_norm": settings.gradient_clip,
+        "bf16": settings.bf16,
+        "seed": settings.seed,
+        "data_seed": settings.seed,
+    }
+
+
+def _records(settings: Optimisation, task: Any) -> dict[str, Any]:
+    """What is logged, validated and saved, and when."""
+    return {
+        "logging_steps": settings.log_every,
+        "eval_strategy": "steps",
+        "eval_steps": settings.evaluate_every,
+        "save_strategy": "steps",
+        "save_steps": settings.evaluate_every,
+        "per_device_eval_batch_size": settings.micro_batch_size,
+        "metric_for_best_model": settings.best_by,
+        "greater_is_better": settings.best_by not in ("loss", *task.lower_is_better),
+        "prediction_loss_only": True,
+        "label_names": list(task.label_names),
+        "report_to": "none",
+        "logging_nan_inf_filter": False,
+        "log_level": "error",
+    }
+
+
+def _machine(settings: Optimisation) -> dict[str, Any]:
+    """Where it runs, and how batches come there."""
+    import torch
+
+    return {
+        # Without this, transformers refuses bfloat16 where it sees no accelerator, though CPUs have it too; and
+        # several processes would train apart.
+        "use_cpu": not torch.accelerator.is_available(),
+        "dataloader_num_workers": settings.workers,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "remove_unused_columns": False,
+    }

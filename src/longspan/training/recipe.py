@@ -14,175 +14,39 @@ stages: [{}, {task.max_source_tokens: x2, optimisation.learning_rate: /2}]   # o
 smoke: {optimisation.steps: 4}        # changes for --smoke, by dotted path
 ```
 
-`load_recipe` (in `recipe_file`) reads it. Command-line changes are `key=value` with the same dotted paths
-(`optimisation.seed=3`, `model.attention.kernel=7`).
+`load_recipe` (in `recipe_file`) reads it, over the recipe that it `extends` (in `shipped`). Command-line changes
+are `key=value` with the same dotted paths (`optimisation.seed=3`, `model.attention.kernel=7`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+import math
+import os
+from dataclasses import dataclass, field, fields, is_dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from types import UnionType
+from typing import Any, Self, Union, get_args, get_origin
 
+from longspan.changes import STAGES, stages_of
 from longspan.errors import InputError
-from longspan.settings import (
-    Beams,
-    Count,
-    FileName,
-    Form,
-    LengthPenalty,
-    NewTokens,
-    Range,
-    Split,
-    check,
-    show,
-)
-from longspan.training.optimisation import Optimisation
+from longspan.settings import FileName, check, from_plain, hints_of, join, key_of, near, show, to_plain
+from longspan.tasks import build_task
+from longspan.training.optimisation import Optimisation, check_reports, check_schedule
+from longspan.training.sections import Data, Generation, Model, Published, Tokenizer
+from longspan.training.shipped import EXTENDS
 
-Source = Annotated[str, Form(r"\S[\s\S]*", "a name or a path", 4096)]
-Layer = Annotated[int, Range(0, 999)]
 MOST_STAGES = 100
 """Each is checked before the first begins, which takes a tenth of a second."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Published:
-    """The published row that a recipe aims at."""
-
-    source: str
-    """Paper or thesis, table and row."""
-    dataset: str = ""
-    """Data set and split."""
-    scores: dict[str, Any] = field(default_factory=dict)
-    """The published numbers, by name."""
-    note: str = ""
-    """What differs from the publication, or what it leaves open."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """Where the rows come from: names of data sets (folders of LONGSPAN_DATA), paths, or `synthetic`."""
-
-    train: tuple[Source, ...]
-    """What to train on."""
-    validation: tuple[Source, ...]
-    """What picks the best checkpoint."""
-    train_split: Split = "train"
-    """Which part of a directory or a named data set to train on."""
-    validation_split: Split = "validation"
-    """And which to validate on."""
-    train_rows: Count | None = None
-    """Use only this many training rows (the first ones, over all sources in order)."""
-    validation_rows: Count | None = None
-    """Use only this many validation rows."""
-    on_error: Literal["raise", "skip"] = "raise"
-    """What a corrupt row does: `raise` stops with its line, `skip` passes over it and says how many there were."""
-
-    def __post_init__(self) -> None:
-        """Refuse values out of range, and no data."""
-        check(self)
-        for part in ("train", "validation"):
-            if not getattr(self, part):
-                raise InputError(f"data.{part} names nothing; give a data set, a file or 'synthetic'")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Model:
-    """Either a published checkpoint to start `from`, or a `new` random model."""
-
-    source: Source | None = field(default=None, metadata={"key": "from"})
-    """Folder or Hub name of a published checkpoint (BART, LED, …) or of a Longspan model."""
-    new: dict[str, Any] | None = None
-    """Fields of `LongspanConfig` for a model from scratch."""
-    attention: Any = None
-    """A mechanism's name or mapping; or a list with one per encoder layer, or with the `layers` that each is for; None
-    keeps what the model has."""
-    stack: Any = None
-    """A stack's name or mapping, such as {stack: decomposed, lower_layers: 9}; None keeps what the model has."""
-    max_tokens: Count | None = None
-    """Longest input; positions are tiled to this length. None keeps the model's."""
-    new_positions: Literal["copied", "random"] = "copied"
-    """How rows of the position table beyond the checkpoint's start: as copies of its own, or drawn, to compare with."""
-
-    def __post_init__(self) -> None:
-        check(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tokenizer:
-    """Which tokenizer to use: one that exists, or byte pairs or words counted in the training rows."""
-
-    source: Source | None = field(default=None, metadata={"key": "from"})
-    """Folder or Hub name of a tokenizer; None takes the one that comes with `model.from`."""
-    train: Annotated[int, Range(261, 5_000_000)] | None = None
-    """Vocabulary size of one trained on the texts of the training rows, by default a byte-level BPE."""
-    words: bool = False
-    """Train it to whole words, split at white space, the most frequent ones first; each line ends in `<eos>`."""
-    rows: Count | None = None
-    """Train it on about this many rows, taken evenly from all of them; None takes all."""
-    simplify: bool = False
-    """Train it on, and always apply it to, simplified text: lower case, every number 0, no citation marks."""
-
-    def __post_init__(self) -> None:
-        check(self)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Generation:
-    """How summaries are decoded in evaluation; stored with the model as its defaults."""
-
-    beams: Beams = 1
-    """Beams of the search; 1 is greedy."""
-    length_penalty: LengthPenalty = 1.0
-    """Exponent on the length in `Σ log p / length^α`: above 0 favours longer outputs. Not used with one beam."""
-    no_repeat_ngram: Annotated[int, Range(0, 10_000)] = 0
-    """Size of n-grams that may not occur twice; 0 is off."""
-    no_repeat_ignored: tuple[Annotated[str, Form(r"\S+", "a text without white space", 100)], ...] = ()
-    """Texts of one token, such as ".": n-grams that hold one of them may occur again."""
-    max_tokens: NewTokens = 256
-    """Longest summary, in tokens."""
-    min_tokens: Annotated[int, Range(0, 1_000_000)] = 0
-    """Shortest summary, in tokens."""
-
-    def __post_init__(self) -> None:
-        """Refuse values out of range, and a shortest length above the longest."""
-        check(self)
-        if self.min_tokens > self.max_tokens:
-            raise InputError(
-                f"generation.min_tokens is {self.min_tokens}, more than generation.max_tokens ({self.max_tokens}); "
-                "lower it"
-            )
-
-    def ignored_ids(self, tokenizer: Any) -> list[int]:
-        """The tokens of `no_repeat_ignored`, with a space before them and without."""
-        found: set[int] = set()
-        for text in self.no_repeat_ignored:
-            forms = [tokenizer(form, add_special_tokens=False)["input_ids"] for form in (text, f" {text}")]
-            if not (single := {ids[0] for ids in forms if len(ids) == 1}):
-                raise InputError(
-                    f"generation.no_repeat_ignored names {show(text)}, which is no single token of this tokenizer; "
-                    "leave it out"
-                )
-            found |= single
-        return sorted(found)
-
-    def options(self) -> dict[str, Any]:
-        """The same as keyword arguments of `generate`, but for what takes a tokenizer.
-
-        With one beam, what weighs beams is set back: transformers saves no model whose greedy decoding has it.
-        """
-        weights = {"length_penalty": self.length_penalty}
-        return {
-            "num_beams": self.beams,
-            **(weights if self.beams > 1 else {"length_penalty": 1.0, "early_stopping": False}),
-            "no_repeat_ngram_size": self.no_repeat_ngram,
-            "max_new_tokens": self.max_tokens,
-            "min_new_tokens": self.min_tokens,
-        }
+CHANGEABLE = ("task.", "model.attention", "model.stack", "model.new.", "optimisation.")
+"""How the keys begin that a stage may change."""
+SHARED = ("task.name", "optimisation.train", "optimisation.lora", "optimisation.best_by")
+"""Keys among them that are those of all stages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A whole experiment, resolved and checked."""
+    """A whole experiment. What concerns one section, or several, is checked when it is made; `runs` checks the rest."""
 
     name: FileName
     """The experiment in a word; also the default output folder, `runs/<name>`."""
@@ -229,8 +93,227 @@ class Recipe:
         if self.model.source is not None and self.tokenizer.train is not None:
             raise InputError("model.from brings its own vocabulary; remove tokenizer.train")
 
-    def build_task(self) -> Any:
+    @cached_property
+    def built_task(self) -> Any:
         """The task of the recipe with its options; unknown options raise."""
-        from longspan.tasks import build_task
-
         return build_task(self.task)
+
+    @cached_property
+    def smallest_config(self) -> Any:
+        """The configuration of a new model with as few entries as its vocabulary can have."""
+        from longspan.training.models import new_config
+
+        size = self.tokenizer.train
+        least = 1000 + max((self.model.new or {}).get("cutoffs") or [0])
+        return new_config(
+            self.built_task, self.model, least if size is None else size + len(self.built_task.new_tokens())
+        )
+
+    @cached_property
+    def stage_recipes(self) -> tuple[Recipe, ...]:
+        """One recipe for each stage, with a seed of its own; the recipe itself where it has no stages.
+
+        Raises:
+            InputError: a stage changes something to what no recipe may hold.
+        """
+        if not self.stages:
+            return (self,)
+        recipes = []
+        for number, plain in enumerate(stages_of(to_plain(self))):
+            plain["optimisation"]["seed"] = (plain["optimisation"]["seed"] + number) % 2**32
+            try:
+                recipes.append(from_plain(Recipe, plain))
+            except InputError as error:
+                raise InputError(f"{STAGES}[{number}] cannot be trained: {error}") from None
+        return tuple(recipes)
+
+    @cached_property
+    def runs(self) -> tuple[Recipe, ...]:
+        """`stage_recipes`, once all that could not run in the recipe or one of its stages is ruled out.
+
+        Everything is checked before anything is read, made or written, and only once: by `load_recipe`, or by `train`
+        for a recipe that was made in Python.
+
+        Raises:
+            InputError: the first thing that could not run, wherever it is.
+        """
+        _check_run(self)
+        for number, changes in enumerate(self.stages):
+            for key, value in changes.items():
+                check_key(key, f"{STAGES}[{number}]")
+                _check_changeable(key, value, number)
+        if self.stages:
+            _check_optimisation(self, self.stage_recipes)
+        if self.model.new is not None:
+            _check_models(self.stage_recipes)
+        return self.stage_recipes
+
+    def checked(self) -> Self:
+        """The recipe itself, after the checks of `runs`."""
+        _ = self.runs
+        return self
+
+
+def _check_run(recipe: Recipe, *, weigh: bool = True) -> None:
+    """Raise `InputError` for the first thing in one run that could not work, wherever it is; `weigh` says whether the
+    memory that a new model takes is one of them."""
+    task = recipe.built_task
+    for key in recipe.smoke:
+        check_key(key, "smoke")
+    check_schedule(recipe.optimisation)
+    check_reports(recipe.optimisation.report_to)
+    if recipe.optimisation.lora is not None:
+        from longspan.training.adapters import check_adapters
+
+        check_adapters(new=recipe.model.new is not None)
+    best, known = recipe.optimisation.best_by, ("loss", *task.score_names)
+    if not any(fnmatchcase(best, name) for name in known):
+        raise InputError(f"optimisation.best_by is {show(best)}, no score of {task.name}; {near(best, list(known))}")
+    if recipe.model.new is not None:
+        _check_new(recipe, task, weigh)
+    elif recipe.model.attention is not None:
+        from longspan.attention import attention_config
+        from longspan.attention.layers import samples
+
+        for spec in samples(recipe.model.attention):
+            attention_config(spec)
+
+
+def _check_new(recipe: Recipe, task: Any, weigh: bool) -> None:
+    """Build the configuration of a new model, with the largest vocabulary that it can have, and weigh the model."""
+    from longspan.training.models import new_config
+
+    bounded = recipe.tokenizer.train is not None
+    config = recipe.smallest_config if bounded else new_config(task, recipe.model, 100_000_000)
+    task.check_model(config)
+    if task.generates:
+        recipe.generation.check_room(config)
+        if config.is_encoder_decoder and config.decoder_start_token_id is None and not config.wrap_labels:
+            raise InputError(
+                f"model.new.eos_token_id is {show(config.eos_token_id)}, so that no token starts the decoder; set "
+                "model.new.decoder_start_token_id"
+            )
+    if weigh:
+        _check_memory(recipe)
+
+
+def check_key(key: Any, path: str) -> None:
+    """Raise `InputError` for a dotted key that no recipe has."""
+    if key == EXTENDS:
+        raise InputError(f"{join(path, EXTENDS)} cannot be changed, as changes apply after it; write it in the file")
+    settings: Any = Recipe
+    for part in str(key).split("."):
+        known = {key_of(field): field.name for field in fields(settings)}
+        if part not in known:
+            raise InputError(f"unknown key {join(path, show(key))}; {near(part, list(known))}")
+        hint = hints_of(settings)[known[part]]
+        choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        settings = next((choice for choice in choices if is_dataclass(choice)), None)
+        if settings is None:
+            return  # a value, or a mapping whose keys are checked where it is used
+
+
+def _check_memory(recipe: Recipe) -> None:
+    """Raise `InputError` for a model that no memory of this machine can train."""
+    import torch
+
+    weights = sum(math.prod(shape) for shape in _shapes(recipe).values())
+    # Weights, gradients and two moments in float32; with adapters the weights alone count.
+    needed = weights * (16 if recipe.optimisation.lora is None else 4)
+    memories = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
+    if torch.cuda.is_available():
+        memories.append(sum(torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())))
+    if memories and needed > max(memories):
+        raise InputError(
+            f"model.new has {weights:,} weights, whose training takes {needed / 1e9:,.0f} GB, more than the "
+            f"{max(memories) / 1e9:,.0f} GB of this machine; make it smaller"
+        )
+
+
+def _check_changeable(key: str, value: Any, number: int) -> None:
+    if isinstance(value, dict) and f"{key}." in CHANGEABLE:
+        inside = next(iter(value), "…")
+        raise InputError(
+            f"{STAGES}[{number}] gives {key} as a whole; name what changes by dotted path, such as {key}.{inside}"
+        )
+    if not key.startswith(CHANGEABLE) or key in SHARED:
+        raise InputError(
+            f"{STAGES}[{number}] changes {key}, which is the same in all stages; a stage may change options of the "
+            "task, of attention and stack, dropout and the optimisation"
+        )
+
+
+def _check_optimisation(recipe: Recipe, stages: tuple[Recipe, ...]) -> None:
+    """Stages are counted in steps, train all weights, and each goes on with the moments of the one before it."""
+    if recipe.optimisation.lora is not None:
+        raise InputError(f"{STAGES} train all weights one after the other, and optimisation.lora few; leave one out")
+    for number, stage in enumerate(stages):
+        if stage.optimisation.steps is None:
+            raise InputError(
+                f"{STAGES}[{number}] has optimisation.epochs, but its length is counted in steps; set "
+                "optimisation.steps, and epochs to null"
+            )
+        if (stage.optimisation.head_learning_rate is None) != (recipe.optimisation.head_learning_rate is None):
+            # The moments of AdamW are kept by group and number, which such a rate changes.
+            raise InputError(
+                f"{STAGES}[{number}] differs from the recipe in whether it has optimisation.head_learning_rate; give "
+                "the recipe one (optimisation.learning_rate again, if need be), and change it in the stages"
+            )
+        try:
+            _check_run(stage, weigh=False)  # all have the weights of the first
+        except InputError as error:
+            raise InputError(f"{STAGES}[{number}] cannot be trained: {error}") from None
+
+
+def _check_models(stages: tuple[Recipe, ...]) -> None:
+    """The same weights in all stages, windows that become wider only where there is text for them, and no dilation
+    that leaves none."""
+    first: dict[str, tuple[int, ...]] = {}
+    before: list[Any] = []
+    for number, stage in enumerate(stages):
+        task, config = stage.built_task, stage.smallest_config
+        shapes = _shapes(stage) if len(stages) > 1 else {}
+        first = first or shapes
+        if changed := sorted(name for name in {**first, **shapes} if first.get(name) != shapes.get(name)):
+            raise InputError(
+                f"{STAGES}[{number}] changes the weights, such as {changed[0]}; a stage may change windows, lengths "
+                "and dropout, but nothing that is trained"
+            )
+        layers = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
+        length: int | None = getattr(task, "max_tokens", None)
+        if length is not None:
+            name = f"{STAGES}[{number}]" if len(stages) > 1 else "the recipe"
+            for layer, attention in enumerate(layers):
+                _check_reach(name, layer, attention, before[layer] if before else None, length)
+        before = layers
+
+
+def _shapes(recipe: Recipe) -> dict[str, tuple[int, ...]]:
+    """The shapes of a new model's weights, without making them."""
+    import torch
+
+    with torch.device("meta"):
+        model = recipe.built_task.model_class()(recipe.smallest_config)
+    return {name: tuple(weight.shape) for name, weight in model.named_parameters()}
+
+
+def _check_reach(stage: str, layer: int, attention: Any, before: Any, length: int) -> None:
+    """Refuse dilation that leaves only a token itself, and wider windows that show nothing more of such a text."""
+    reach = attention.reach()
+    if max(reach.dilations) >= length > 1:
+        raise InputError(
+            f"{stage} has dilation={max(reach.dilations)} in layer {layer}, so that some heads see no token but "
+            f"their own in task.max_tokens={length}; lower it, or raise task.max_tokens"
+        )
+    if before is None:
+        return
+    earlier = before.reach()
+    if earlier.left is None or reach.left is None or reach.left <= earlier.left:
+        return
+    pairs = [each.scores_per_token(length, causal=True) for each in (before, attention)]
+    if pairs[0] == pairs[1]:
+        raise InputError(
+            f"{stage} widens the window of layer {layer} from {earlier.left} to {reach.left} tokens, but a "
+            f"text of task.max_tokens={length} has no more to show; raise task.max_tokens in the same stage, or leave "
+            "the window"
+        )

@@ -14,10 +14,8 @@ from longspan.plain_yaml import read_yaml
 from longspan.settings import check_keys, from_plain, key_of, show, show_key
 from longspan.tasks import TASKS, task_class
 from longspan.tasks.writing import WritingTask
-from longspan.training.recipe import Recipe
-from longspan.training.recipe_checks import check_key
+from longspan.training.recipe import Recipe, check_key
 from longspan.training.shipped import EXTENDS, find_recipe, read_recipe
-from longspan.training.stages import check_whole
 
 SMOKE = {
     "data.train": "synthetic",
@@ -85,9 +83,7 @@ def load_recipe(recipe: str | Path, changes: Iterable[str] = (), *, smoke: bool 
     for key, value in parse_changes(changes, "optimisation.seed=3").items():
         check_key(key, "")
         assign(data, key, value)
-    found = from_plain(Recipe, data)
-    check_whole(found)
-    return found
+    return from_plain(Recipe, data).checked()
 
 
 def parse_changes(changes: Iterable[str], example: str) -> dict[str, Any]:

@@ -1,22 +1,54 @@
-"""The tokenizer of an experiment that brings none: byte-pair encoding, or whole words, trained on the spot."""
+"""The tokenizer of an experiment: one that exists, or byte pairs or whole words, trained on the spot."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from longspan.checkpoints.loading import END, PADDING, UNKNOWN, line_ends, word_tokenizer
+from longspan.checkpoints.loading import END, PADDING, UNKNOWN, line_ends, load_tokenizer, word_tokenizer
 from longspan.errors import InputError
+from longspan.files import whole_folder
 from longspan.progress import progress_bar
+from longspan.training.models import RANDOM
+from longspan.training.recipe import Recipe
 
 SPECIAL_TOKENS = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 """In BART's order, so that their ids are 0, 1, 2 and 3, which are `LongspanConfig`'s defaults."""
-
-
 LARGEST = 5_000_000
 """Entries of a vocabulary."""
+
+
+def tokenizer_of(recipe: Recipe, task: Any, rows: list[Any], folder: Path) -> Any:
+    """The experiment's tokenizer, saved in `folder/tokenizer` so that a resumed run has the very same one."""
+    place = folder / "tokenizer"
+    if not place.exists():
+        size = 512 if recipe.model.source in RANDOM else recipe.tokenizer.train
+        if size is not None:
+            texts = _corpus(task, rows, recipe.tokenizer.rows)
+            trained = train_words if recipe.tokenizer.words else train_tokenizer
+            tokenizer = trained(texts, size, simplify=recipe.tokenizer.simplify)
+        else:
+            tokenizer = load_tokenizer(str(recipe.tokenizer.source or recipe.model.source))
+        if task.new_tokens():
+            tokenizer.add_tokens(list(task.new_tokens()), special_tokens=True)
+        with whole_folder(place) as partial:
+            tokenizer.save_pretrained(partial)
+    return load_tokenizer(place)
+
+
+def _corpus(task: Any, rows: list[Any], count: int | None) -> Iterator[str]:
+    """The texts of all rows, or of about `count` of them, taken evenly."""
+    if count is None:
+        return task.corpus(rows)
+    if task.counts_rows:
+        return task.corpus(rows[:: max(1, len(rows) // count)])
+    # Sources that are streamed: read twice, since only then is it known how many documents there are.
+    documents = sum(1 for _ in task.corpus(rows))
+    return islice(task.corpus(rows), 0, None, max(1, documents // count))
 
 
 def train_tokenizer(

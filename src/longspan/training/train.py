@@ -1,6 +1,16 @@
-"""Training by recipe: one run, or the stages of a recipe one after the other, resumed wherever they were interrupted.
+"""Training by recipe, with Hugging Face's Trainer: killed at any moment, it resumes to the same result.
 
-The output folder of one run is described in `one_run`; that of a recipe with stages is::
+A recipe is one run, or its stages one after the other, each a run of its own. The output folder of a run::
+
+    config.json model.safetensors tokenizer.json …   the best checkpoint, once training has ended
+    metrics.json                                     written last: which step was best, its scores, the whole history
+    adapter/                                         with optimisation.lora: the adapter alone, as PEFT reads it
+    recipe.yaml environment.json                     the resolved recipe and where it ran
+    tokenizer/                                       the tokenizer of the experiment
+    checkpoints/checkpoint-<step>/                   model, optimizer, schedule, random states, Trainer's state
+    tensorboard/                                     `tensorboard --logdir DIR`
+
+That of a recipe with stages::
 
     config.json model.safetensors tokenizer.json …   the best checkpoint of the last stage, once that has ended
     metrics.json                                     written last; its history has all steps, with their stage
@@ -12,23 +22,67 @@ The output folder of one run is described in `one_run`; that of a recipe with st
 from __future__ import annotations
 
 import json
+import logging
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from longspan.errors import InputError
-from longspan.files import output_folder, whole_file, write_whole
-from longspan.training import runs
-from longspan.training.arguments import check_sharding
-from longspan.training.checkpoints import complete_checkpoints
-from longspan.training.one_run import Place, TrainResult, result_of, run
+from transformers import set_seed
+
+from longspan.checkpoints.loading import check_tokenizer
+from longspan.checkpoints.tuning import train_new_positions_only
+from longspan.errors import InputError, one_sentence, write_errors
+from longspan.files import output_folder, remove_empty, whole_file, whole_folder, write_whole
+from longspan.models.card import NAME as CARD
+from longspan.models.card import may_write_card
+from longspan.progress import without_file_bars
+from longspan.stacks.block import Block
+from longspan.tasks.tokenizers import end_id
+from longspan.tasks.writing import WritingTask
+from longspan.training import checkpoints, run_folder
+from longspan.training.adapters import ADAPTER_FILES, add_adapters, write_merged
+from longspan.training.callbacks import StopOnSignal, Stopped, has_stalled
+from longspan.training.models import RANDOM, check_start, go_on, make_room, new_model, published_model, write_random
+from longspan.training.processes import check_sharding, is_main_process, on_main_process_first
 from longspan.training.recipe import Recipe
-from longspan.training.stages import check_whole, stage_recipes
-from longspan.training.stopping import Stopped
+from longspan.training.sections import Data
+from longspan.training.tokenizers import tokenizer_of
+from longspan.training.trainer import make_trainer
+
+logger = logging.getLogger(__name__)
 
 STAGE_FOLDER = "stages"
-OWN = (runs.RECIPE, runs.METRICS, runs.ENVIRONMENT)
+OWN = (run_folder.RECIPE, run_folder.METRICS, run_folder.ENVIRONMENT)
 """Files of a stage that are not those of the whole run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """What a finished training leaves behind."""
+
+    folder: Path
+    best_step: int
+    best: dict[str, float]
+    """The scores of the best checkpoint on the validation rows."""
+    history: list[dict[str, Any]]
+    """Trainer's log, in order: `loss`, `grad_norm`, `learning_rate`, and `eval_…` entries, each with its `step`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Where one run stands among the stages of a recipe.
+
+    Attributes:
+        shared: folder of what all stages read: the tokenizer, and the tokens of a corpus.
+        before: folder of the stage before, whose weights this one goes on with; None for the first.
+        is_last: whether no stage comes after it.
+    """
+
+    shared: Path
+    before: Path | None
+    is_last: bool
 
 
 def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainResult:
@@ -48,37 +102,38 @@ def train(recipe: Recipe, output: str | Path, *, resume: bool = False) -> TrainR
         Stopped: a signal came, and the step that it came in is saved.
     """
     check_sharding()
-    check_whole(recipe)
+    stages = recipe.runs  # checked, if `load_recipe` has not done so
     folder = output_folder(output)
     if not recipe.stages:
-        return run(recipe, folder, resume=resume)
-    with runs.opened(folder, recipe, resume=resume) as (begun, remove):
+        return _run(recipe, folder, Stage(shared=folder, before=None, is_last=True), resume=resume)
+    with run_folder.opened(folder, recipe, resume=resume) as (begun, remove):
         if begun == "finished":
-            return result_of(folder, runs.read_metrics(folder))
+            return _result(folder, run_folder.read_metrics(folder))
         try:
-            finished = _run_stages(stage_recipes(recipe), folder)
+            finished = _run_stages(stages, folder)
         except (InputError, OSError):
-            if remove is not None and begun == "new" and not complete_checkpoints(_place(folder, 0) / "checkpoints"):
-                remove(*runs.PREPARED, STAGE_FOLDER)
+            first = _stage_folder(folder, 0) / "checkpoints"
+            if remove is not None and begun == "new" and not checkpoints.complete_checkpoints(first):
+                remove(*run_folder.PREPARED, STAGE_FOLDER)
             raise
-        return result_of(folder, _finish(folder, finished))
+        return _result(folder, _finish_stages(folder, finished))
 
 
-def _place(folder: Path, number: int) -> Path:
+def _stage_folder(folder: Path, number: int) -> Path:
     return folder / STAGE_FOLDER / str(number + 1)
 
 
-def _run_stages(stages: list[Recipe], folder: Path) -> list[TrainResult]:
+def _run_stages(stages: Sequence[Recipe], folder: Path) -> list[TrainResult]:
     """All stages in turn; those that have ended give their results at once."""
-    found: list[TrainResult] = []
-    for number, stage in enumerate(stages):
-        before = _place(folder, number - 1) if number else None
-        place = Place(shared=folder, before=before, is_last=number == len(stages) - 1)
+    results: list[TrainResult] = []
+    for number, recipe in enumerate(stages):
+        before = _stage_folder(folder, number - 1) if number else None
+        stage = Stage(shared=folder, before=before, is_last=number == len(stages) - 1)
         try:
-            found.append(run(stage, output_folder(_place(folder, number)), resume=True, place=place))
+            results.append(_run(recipe, output_folder(_stage_folder(folder, number)), stage, resume=True))
         except Stopped as stopped:
-            raise Stopped(sum(map(_steps, found)) + stopped.step, stopped.number) from None
-    return found
+            raise Stopped(sum(map(_steps, results)) + stopped.step, stopped.number) from None
+    return results
 
 
 def _steps(result: TrainResult) -> int:
@@ -86,7 +141,7 @@ def _steps(result: TrainResult) -> int:
     return max(entry["step"] for entry in result.history)
 
 
-def _finish(folder: Path, stages: list[TrainResult]) -> dict[str, Any]:
+def _finish_stages(folder: Path, stages: list[TrainResult]) -> dict[str, Any]:
     """Put the last stage's model into the folder; `metrics.json` comes last."""
     history: list[dict[str, Any]] = []
     done = 0
@@ -98,12 +153,199 @@ def _finish(folder: Path, stages: list[TrainResult]) -> dict[str, Any]:
         "best_step": done - _steps(last) + last.best_step,
         "best": last.best,
         "history": history,
-        "environment": runs.environment(),
+        "environment": run_folder.environment(),
     }
-    if runs.is_main_process():
+    if is_main_process():
         for file in sorted(last.folder.iterdir()):
             if file.is_file() and file.name not in OWN:
                 with whole_file(folder / file.name) as part:
                     shutil.copyfile(file, part)
-        write_whole({folder / runs.METRICS: json.dumps(metrics, indent=2)})
+        write_whole({folder / run_folder.METRICS: json.dumps(metrics, indent=2)})
     return metrics
+
+
+def _run(recipe: Recipe, folder: Path, stage: Stage, *, resume: bool) -> TrainResult:
+    """Train the model of a recipe without stages, or of one of them, into `folder`."""
+    with run_folder.opened(folder, recipe, resume=resume) as (begun, remove):
+        if begun == "finished":
+            return _result(folder, run_folder.read_metrics(folder))
+        damaged = checkpoints.find_damaged(folder / "checkpoints") if remove is not None else {}
+        try:
+            with write_errors(folder):
+                trainer = _prepare(recipe, folder, stage)
+        except (InputError, OSError):
+            # A mistake leaves nothing behind; but a run that is resumed may have tokenised a large corpus.
+            if remove is not None and begun == "new":
+                remove(*run_folder.PREPARED)
+                remove_empty([folder / "checkpoints"])
+            raise
+        if remove is not None and begun == "raised":
+            run_folder.record(folder, recipe)
+        with on_main_process_first():
+            if remove is not None:
+                checkpoints.clear(folder / "checkpoints", damaged)
+        with without_file_bars():
+            state = _train(trainer, recipe, folder, stage, begun)
+        return _result(folder, _finish(folder, recipe, trainer, state))
+
+
+def _prepare(recipe: Recipe, folder: Path, stage: Stage) -> Any:
+    check_start(recipe.model, recipe.tokenizer)
+    task = recipe.built_task
+    rows = load_rows(task, recipe.data, "train"), load_rows(task, recipe.data, "validation")
+    task = task.of_rows(rows[0])
+    with on_main_process_first():
+        tokenizer = tokenizer_of(recipe, task, rows[0], stage.shared)
+        source = _checkpoint(recipe, tokenizer, stage.shared)
+    set_seed(recipe.optimisation.seed)
+    with run_folder.forms_of(stage.shared):
+        if source is None:
+            model = new_model(task, recipe.model, tokenizer)
+        else:
+            model = published_model(task, recipe.model, source)
+    if source is not None:
+        if make_room(model, len(tokenizer), task) and recipe.optimisation.lora is not None:
+            raise InputError(
+                f"optimisation.lora would leave the embeddings of the tokens that {task.name} adds untrained; leave it "
+                "out, or the option that adds them (task.markers)"
+            )
+        check_tokenizer(tokenizer, model.config)
+    task.check_model(model.config)
+    _configure(model, recipe, task, tokenizer)
+    if recipe.optimisation.train == "new_positions":
+        train_new_positions_only(model)
+    teacher = task.teacher(model)
+    if recipe.optimisation.lora is not None:
+        model = add_adapters(model, recipe.optimisation.lora)
+    if stage.before is not None:
+        go_on(model, stage.before)
+    # A corpus is tokenised once for all stages; chunks of rows depend on options that a stage may change.
+    cache = folder if task.counts_rows else stage.shared
+    trainer = make_trainer(recipe, task, model, tokenizer, rows, folder, teacher, cache=cache)
+    if stage.before is not None:
+        step = run_folder.read_metrics(stage.before)["best_step"]
+        trainer.moments = stage.before / "checkpoints" / f"checkpoint-{step}" / "optimizer.pt"
+    return trainer
+
+
+def load_rows(task: Any, data: Data, part: str) -> list[Any]:
+    """The rows of `part` ("train" or "validation"), all sources in order, cut to the recipe's limit.
+
+    Raises `InputError` where a source is unknown, or where there are no rows that the task can use.
+    """
+    sources, split, limit = (getattr(data, name) for name in (part, f"{part}_split", f"{part}_rows"))
+    rows: list[Any] = []
+    for source in sources:
+        left = limit if limit is None or not task.counts_rows else limit - len(rows)
+        # A source that is not needed any more is asked for no row: it must be there all the same.
+        rows += task.read(source, split, left, on_error=data.on_error)
+    if not rows:
+        raise InputError(f"data.{part} is {list(sources)!r} and gives no rows; name a data set or a file that has some")
+    return rows
+
+
+def _checkpoint(recipe: Recipe, tokenizer: Any, folder: Path) -> str | Path | None:
+    """Where the published weights lie; None for a new model."""
+    name = recipe.model.source
+    if name not in RANDOM:
+        return name
+    place = folder / name
+    if not place.exists():
+        with whole_folder(place) as partial:
+            write_random(name, partial, tokenizer, recipe.optimisation.seed)
+    return place
+
+
+def _configure(model: Any, recipe: Recipe, task: Any, tokenizer: Any) -> None:
+    """Settings of the recipe that live in the model: precision, label smoothing, memory saving, decoding; and the
+    tokenizer's mask, where a model that had none guesses by it."""
+    if model.config.pseudo_masks and model.config.mask_token_id is None:
+        model.config.mask_token_id = tokenizer.mask_token_id
+    if isinstance(task, WritingTask) and model.config.eos_token_id is None:
+        model.config.eos_token_id = model.generation_config.eos_token_id = end_id(tokenizer)
+    model.config.label_smoothing = recipe.optimisation.label_smoothing
+    if recipe.optimisation.gradient_checkpointing:
+        # The name changed between the versions of transformers that we support.
+        enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+        enable()
+    if recipe.optimisation.float32_attention:
+        for block in (module for module in model.modules() if isinstance(module, Block)):
+            block.float32_attention = True
+    if task.generates:
+        recipe.generation.check_room(model.config)
+        model.generation_config.update(max_length=None, **recipe.generation.options())
+        model.generation_config.no_repeat_ngram_ignored = recipe.generation.ignored_ids(tokenizer) or None
+        with one_sentence("the model could not be saved with how it is to generate"):
+            model.generation_config.validate(strict=True)
+
+
+def _train(trainer: Any, recipe: Recipe, folder: Path, stage: Stage, begun: str) -> dict[str, Any]:
+    """Train from the newest intact checkpoint, or from the start; return Trainer's state after the last step."""
+    place = folder / "checkpoints"
+    newest = checkpoints.complete_checkpoints(place)[-1:]
+    if begun != "new" and not newest and is_main_process():
+        logger.warning("%s holds no checkpoint yet, so training starts over from step 0", place)
+    if newest:
+        state = checkpoints.read_state(newest[0])
+        # Killed after the last step: Trainer itself would train one step too many.
+        if _is_over(state, recipe, trainer):
+            return state
+        trainer.restore(newest[0])
+    stop = StopOnSignal()
+    trainer.add_callback(stop)
+    try:
+        with write_errors(folder), stop.listening():
+            trainer.train(resume_from_checkpoint=str(newest[0]) if newest else None)
+    except InputError:
+        if is_main_process():
+            checkpoints.remove_unfinished(place)
+        raise
+    state = checkpoints.read_state(checkpoints.complete_checkpoints(place)[-1])
+    if not _is_over(state, recipe, trainer) or (stop.asked and not stage.is_last):
+        raise Stopped(state["global_step"], stop.asked)
+    return state
+
+
+def _is_over(state: dict[str, Any], recipe: Recipe, trainer: Any) -> bool:
+    """Whether the last step of the recipe has been done, whose number may have been raised since, or nothing has become
+    better for as long as it is patient."""
+    done, steps, epochs = state["global_step"], recipe.optimisation.steps, recipe.optimisation.epochs
+    if has_stalled(state["log_history"], trainer.args, recipe.optimisation.patience):
+        return True
+    if steps is not None:
+        return done >= steps
+    return done >= state["max_steps"] and (epochs is None or state["epoch"] >= epochs)
+
+
+def _finish(folder: Path, recipe: Recipe, trainer: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """Put the best checkpoint's model and tokenizer into the output folder; `metrics.json` comes last."""
+    history, place = state["log_history"], folder / "checkpoints"
+    best = checkpoints.best_step(history, place, recipe.optimisation.best_by, trainer.args.greater_is_better)
+    if best is None:
+        raise InputError(f"no checkpoint in {str(place)!r} has a finite {recipe.optimisation.best_by}; train anew")
+    chosen = place / f"checkpoint-{best}"
+    if recipe.optimisation.lora is not None and is_main_process():
+        write_merged(trainer.model, chosen, folder)
+    skip = {checkpoints.FILES, checkpoints.STATE, checkpoints.UNLOGGED, *ADAPTER_FILES}
+    skip |= {"optimizer.pt", "scheduler.pt", "scaler.pt"}
+    skip |= set() if may_write_card(folder) else {CARD}
+    for file in sorted(chosen.iterdir()) if is_main_process() else ():
+        if file.name not in skip and not file.name.startswith(("rng_state", checkpoints.MEMORY)):
+            with whole_file(folder / file.name) as part:
+                shutil.copyfile(file, part)
+    logged = {key: value for entry in history if entry["step"] == best for key, value in entry.items()}
+    names = [key for key in logged if key.startswith("eval_") and not key.endswith(("runtime", "per_second"))]
+    metrics = {
+        "best_step": best,
+        "best": {name: logged[name] for name in names},
+        "history": history,
+        "environment": run_folder.environment(),
+    }
+    if is_main_process():
+        write_whole({folder / run_folder.METRICS: json.dumps(metrics, indent=2)})
+    return metrics
+
+
+def _result(folder: Path, metrics: dict[str, Any]) -> TrainResult:
+    """The result of a finished run, from its `metrics.json`."""
+    return TrainResult(folder=folder, best_step=metrics["best_step"], best=metrics["best"], history=metrics["history"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,13 @@ from longspan.characters import counted
 from longspan.checkpoints.tuning import hold_old_rows
 from longspan.errors import InputError
 from longspan.models.carried import Carried
-from longspan.training.arguments import trainer_arguments
-from longspan.training.callbacks import Borders, Progress, reports
+from longspan.training.callbacks import Borders, Progress, StopNotFinite, StopStalled, reports
 from longspan.training.checkpoints import UNLOGGED, CompleteCheckpoints, memory_file, processes_of
-from longspan.training.going_on import take_moments
-from longspan.training.groups import with_head_rate
+from longspan.training.optimisation import trainer_arguments
+from longspan.training.processes import STAND_IN, StandIns, in_whole_rounds, on_main_process_first
 from longspan.training.recipe import Recipe
-from longspan.training.rounds import STAND_IN, StandIns, in_whole_rounds
-from longspan.training.runs import on_main_process_first
-from longspan.training.stopping import StopNotFinite, StopStalled
+
+logger = logging.getLogger(__name__)
 
 
 class RecipeTrainer(Trainer):
@@ -107,8 +106,8 @@ class RecipeTrainer(Trainer):
     def _stream_loss(self, model: Any, inputs: Any, place: tuple[int, int], count: Any) -> Any:
         """The loss of a segment of contiguous streams, after the memory of those before it."""
         inputs |= self.carried.before(*place)
-        found: Any = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=count)
-        loss, outputs = found
+        both: Any = super().compute_loss(model, inputs, return_outputs=True, num_items_in_batch=count)
+        loss, outputs = both
         self.carried.after(*place, outputs.past_key_values)
         return loss
 
@@ -137,14 +136,14 @@ class RecipeTrainer(Trainer):
                 "rows and dropout would be drawn otherwise, and losses not be those of an uninterrupted run; start as "
                 f"many (torchrun --nproc-per-node {before}), or train anew in another --output"
             )
-        kept = {"loss": 0.0, "logged_step": int(checkpoint.name.rpartition("-")[2])}
+        unlogged = {"loss": 0.0, "logged_step": int(checkpoint.name.rpartition("-")[2])}
         if (checkpoint / UNLOGGED).is_file():
-            kept = json.loads((checkpoint / UNLOGGED).read_text(encoding="utf-8"))
+            unlogged = json.loads((checkpoint / UNLOGGED).read_text(encoding="utf-8"))
         memory = checkpoint / memory_file(self.args.process_index)
         if memory.is_file():
             self.carried.load(load_file(memory), self.model)
-        self.unlogged.fill_(kept["loss"])
-        self.logged_step = int(kept["logged_step"])
+        self.unlogged.fill_(unlogged["loss"])
+        self.logged_step = int(unlogged["logged_step"])
 
     def log(self, logs: dict[str, float], *arguments: Any, **options: Any) -> None:
         """As Trainer's; Trainer's own mean begins where it was resumed."""
@@ -206,14 +205,14 @@ class RecipeTrainer(Trainer):
 
 
 def make_trainer(
-    recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: Any, folder: Path, teacher: Any = None, *, kept: Path
+    recipe: Recipe, task: Any, model: Any, tokenizer: Any, rows: Any, folder: Path, teacher: Any = None, *, cache: Path
 ) -> Any:
     """The Trainer of a recipe; `rows` are the training and the validation rows, `folder` is the output folder,
-    `teacher` what `Task.teacher` gave, and data sets keep their files in `kept`."""
+    `teacher` what `Task.teacher` gave, and data sets keep their files in `cache`."""
     use_cache = model.config.use_cache
     with on_main_process_first():  # the first process writes what the data sets keep in the folder
         datasets = [
-            task.dataset(some, tokenizer, training=training, seed=recipe.optimisation.seed, folder=kept)
+            task.dataset(some, tokenizer, training=training, seed=recipe.optimisation.seed, folder=cache)
             for some, training in zip(rows, (True, False), strict=True)
         ]
     if hasattr(datasets[0], "set_batch_size"):
@@ -252,3 +251,40 @@ def make_trainer(
     # Trainer turns the cache off in the configuration; it is saved there, and decoding wants it.
     model.config.use_cache = use_cache
     return trainer
+
+
+def with_head_rate(optimizer: Any, model: Any, rate: float) -> None:
+    """Give the weights above the encoder groups of their own, with `rate`, and all else of the group that they were in.
+
+    Schedules multiply each group's own rate, so all of them rise and fall together.
+
+    Raises:
+        InputError: the model has no encoder below a head, or none of the head's weights is trained.
+    """
+    from longspan.models import LongspanModel
+
+    encoders = [module for module in model.modules() if isinstance(module, LongspanModel)]
+    below = {id(weight) for encoder in encoders for weight in encoder.parameters()}
+    has_head = False
+    for group in list(optimizer.param_groups):
+        above = [weight for weight in group["params"] if id(weight) not in below]
+        if not above or not below:
+            continue
+        has_head = True
+        group["params"] = [weight for weight in group["params"] if id(weight) in below]
+        options = {name: value for name, value in group.items() if name not in ("params", "lr", "initial_lr")}
+        optimizer.add_param_group({**options, "params": above, "lr": rate})
+    if not has_head:
+        kind = type(model).__name__
+        raise InputError(
+            f"optimisation.head_learning_rate is {rate}, but in a {kind} no layers above an encoder train; leave it out"
+        )
+
+
+def take_moments(optimizer: Any, file: Path) -> None:
+    """Begin with the moments in a checkpoint, under the learning rates and decays that the optimizer has now."""
+    if not file.is_file():  # sharded over processes, it has another form
+        logger.warning("%s is not there, so the stage begins with moments of zero", file)
+        return
+    saved = torch.load(file, map_location="cpu", weights_only=True)
+    optimizer.load_state_dict({"state": saved["state"], "param_groups": optimizer.state_dict()["param_groups"]})

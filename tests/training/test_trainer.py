@@ -11,8 +11,8 @@ import torch
 from longspan.cli import main
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForTokenClassification, LongspanModel
-from longspan.training.groups import with_head_rate
 from longspan.training.recipe_file import load_recipe
+from longspan.training.trainer import with_head_rate
 
 SIZES = {"vocab_size": 37, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
 
@@ -52,7 +52,7 @@ def test_the_published_settings() -> None:
     assert recipe.published is not None
     assert recipe.published.scores == {"conll": 78.6}
     assert (recipe.optimisation.learning_rate, recipe.optimisation.head_learning_rate) == (1e-5, 1e-4)
-    fields = recipe.build_task().model_fields()
+    fields = recipe.built_task.model_fields()
     assert fields["global_tokens"] == "none"
     wanted = {"segment_tokens": 4096, "crossing": False, "antecedents": 50, "span_width": 30, "spans_per_word": 0.4}
     assert wanted.items() <= fields["head"].items()

@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,19 +17,17 @@ import transformers
 
 from longspan.errors import InputError
 from longspan.files import claimed, is_empty, write_whole
-from longspan.imports import require
 from longspan.plain_yaml import write_yaml
 from longspan.settings import earlier_forms, to_plain
 from longspan.tasks import RECIPE
-from longspan.training.random_checkpoints import RANDOM
+from longspan.training.models import RANDOM
+from longspan.training.processes import is_main_process, on_main_process_first
 from longspan.training.recipe import Recipe
 from longspan.training.recipe_file import load_recipe
 from longspan.version import __version__
 
 METRICS = "metrics.json"
 ENVIRONMENT = "environment.json"
-WAIT = timedelta(hours=12)
-"""How long processes wait for the first one, which may have a large corpus to tokenise; not for one that has died."""
 CHANGEABLE = (
     *("about", "published", "smoke"),
     *("optimisation.workers", "optimisation.keep_checkpoints", "optimisation.report_to"),
@@ -168,41 +165,6 @@ def environment() -> dict[str, Any]:
     }
 
 
-def is_main_process() -> bool:
-    """Whether this is the one process, or the first of several started by torchrun."""
-    return int(os.environ.get("RANK", "0")) == 0
-
-
-@contextmanager
-def on_main_process_first() -> Iterator[None]:
-    """Run the block in the first process, then in the others, which find its files ready.
-
-    Where the first one fails, the others do not wait for it: its end closes their connection, and torchrun stops them.
-    """
-    state = processes()
-    if not state.is_main_process:
-        try:
-            state.wait_for_everyone()
-        except RuntimeError:
-            raise InputError("the first of the processes has stopped; its error says why") from None
-    yield
-    if state.is_main_process:
-        state.wait_for_everyone()
-
-
-def processes() -> Any:
-    """Accelerate's record of the processes that torchrun started, joined when this is first called.
-
-    Without an accelerator they are joined on CPUs, which accelerate does only when it is told to: otherwise each of
-    them would take itself for the only one.
-    """
-    accelerate = require("accelerate", extra="train", purpose="training")
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return accelerate.PartialState()
-    on_cpu = not torch.accelerator.is_available() or os.environ.get("ACCELERATE_USE_CPU", "").lower() in {"true", "1"}
-    return accelerate.PartialState(cpu=on_cpu, timeout=WAIT)
-
-
 def _is_raised(before: Recipe, now: Recipe, folder: Path) -> bool:
     """Whether the run is to go on for longer; any other difference raises `InputError`."""
     raised = False
@@ -235,7 +197,7 @@ def _check_independent(recipe: Recipe, key: str, old: float, new: float) -> None
 def _differences(before: Any, now: Any, path: str = "") -> dict[str, tuple[Any, Any]]:
     if not (isinstance(before, dict) and isinstance(now, dict)):
         return {} if before == now else {path: (before, now)}
-    found: dict[str, tuple[Any, Any]] = {}
+    differences: dict[str, tuple[Any, Any]] = {}
     for key in [*before, *(key for key in now if key not in before)]:
-        found |= _differences(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
-    return found
+        differences |= _differences(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
+    return differences

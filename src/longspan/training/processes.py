@@ -1,0 +1,132 @@
+"""Several processes, started by torchrun, train as one.
+
+The first of them writes what all read, while the others wait. Where batches run out at the end of an epoch, accelerate
+would fill up with rows from its beginning, which then count twice. Here every process gets equally many batches, as the
+exchange of gradients needs, and those that are too few are stand-ins, which are marked and count for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from longspan.errors import InputError
+from longspan.imports import require
+from longspan.models.losses import IGNORED
+
+WAIT = timedelta(hours=12)
+"""How long processes wait for the first one, which may have a large corpus to tokenise; not for one that has died."""
+SHARDING = {
+    "ACCELERATE_USE_FSDP": "FSDP",
+    "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
+    "ACCELERATE_USE_MEGATRON_LM": "Megatron-LM",
+    "ACCELERATE_USE_PARALLELISM_CONFIG": "another parallelism",
+}
+"""What `accelerate launch` sets where weights are to be divided between processes."""
+STAND_IN = "stand_in"
+"""The key that marks a batch that counts for nothing."""
+
+
+def check_sharding() -> None:
+    """Raise `InputError` where `accelerate launch` was told to divide the weights, which recipes do not do: every
+    process trains a whole copy."""
+    for name, what in SHARDING.items():
+        if os.environ.get(name, "").lower() in {"1", "true", "yes", "on"}:
+            raise InputError(
+                f"{name}={os.environ[name]} asks for {what}, which divides the weights between processes, and training "
+                "by recipe keeps a whole copy in each; leave it out of accelerate's configuration, or use torchrun"
+            )
+
+
+def is_main_process() -> bool:
+    """Whether this is the one process, or the first of several started by torchrun."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+@contextmanager
+def on_main_process_first() -> Iterator[None]:
+    """Run the block in the first process, then in the others, which find its files ready.
+
+    Where the first one fails, the others do not wait for it: its end closes their connection, and torchrun stops them.
+    """
+    state = processes()
+    if not state.is_main_process:
+        try:
+            state.wait_for_everyone()
+        except RuntimeError:
+            raise InputError("the first of the processes has stopped; its error says why") from None
+    yield
+    if state.is_main_process:
+        state.wait_for_everyone()
+
+
+def processes() -> Any:
+    """Accelerate's record of the processes that torchrun started, joined when this is first called.
+
+    Without an accelerator they are joined on CPUs, which accelerate does only when it is told to: otherwise each of
+    them would take itself for the only one.
+    """
+    accelerate = require("accelerate", extra="train", purpose="training")
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return accelerate.PartialState()
+    on_cpu = not torch.accelerator.is_available() or os.environ.get("ACCELERATE_USE_CPU", "").lower() in {"true", "1"}
+    return accelerate.PartialState(cpu=on_cpu, timeout=WAIT)
+
+
+class WholeRounds:
+    """The batches of an epoch, and after them empty ones until each of `processes` has equally many."""
+
+    def __init__(self, batches: Any, processes: int) -> None:
+        self.batches = batches
+        self.processes = processes
+        self.drop_last = batches.drop_last
+
+    @property
+    def sampler(self) -> Any:
+        """Where accelerate sets the epoch."""
+        return self.batches.sampler
+
+    def __len__(self) -> int:
+        """Batches, empty ones included."""
+        return -(-len(self.batches) // self.processes) * self.processes
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Lists of indices."""
+        yield from self.batches
+        for _ in range(len(self) - len(self.batches)):
+            yield []
+
+
+class StandIns:
+    """A collator that makes a stand-in of an empty batch: the first row, without labels and marked."""
+
+    def __init__(self, collator: Callable[[list[Any]], dict[str, Any]], dataset: Any) -> None:
+        self.collator = collator
+        self.dataset = dataset
+
+    def __call__(self, examples: list[Any]) -> dict[str, Any]:
+        """The batch."""
+        if examples:
+            return self.collator(examples)
+        batch = dict(self.collator([self.dataset[0]]))
+        if isinstance(batch.get("labels"), Tensor):
+            batch["labels"].fill_(IGNORED)
+        return {**batch, STAND_IN: True}
+
+
+def in_whole_rounds(loader: Any, processes: int) -> Any:
+    """A loader that accelerate has split between processes, changed to give them `WholeRounds`."""
+    if processes > 1:
+        from accelerate.data_loader import BatchSamplerShard
+
+        shard: Any = loader.batch_sampler
+        assert isinstance(shard, BatchSamplerShard)
+        shard.batch_sampler = WholeRounds(shard.batch_sampler, processes)  # pyright: ignore[reportAttributeAccessIssue]
+        shard.batch_size, shard.even_batches = None, False
+    return loader
