@@ -16,7 +16,7 @@ import numpy as np
 
 from answer_sets import Case, holds, sets
 from longspan.data.text.sentences import guess_language
-from longspan.inference.encoders import load_encoder
+from longspan.inference.embed import load_encoder
 from longspan.inference.ranking import SHOWN, WEIGHTS, PassageIndex, Weights, load_weights
 from longspan.inference.results import reads_english
 from longspan.tasks.metrics.bootstrap import Interval, bootstrap, bootstrap_difference

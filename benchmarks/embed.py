@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from held_out import HeldOut, held_out
-from longspan.inference.embed import Encoder
-from longspan.inference.encoders import BUNDLED, load_encoder
+from longspan.inference.embed import Encoder, load_encoder
+from longspan.inference.encoders import BUNDLED
 from longspan.tasks.metrics.bootstrap import bootstrap
 from measure import machine, paired_seconds, shown, table, write_page
 from minilm import MiniLM, minilm

@@ -11,7 +11,7 @@ import numpy as np
 from held_out import HeldOut
 from longspan.data.text.words import split_words
 from longspan.inference.encoders import mean_vector
-from longspan.inference.ranking import FUNCTION_WORDS, WordIndex, asked_of
+from longspan.inference.ranking import FUNCTION_WORDS, WordIndex, query_stems
 from longspan.tasks.metrics.bootstrap import bootstrap, bootstrap_difference
 from measure import shown
 from minilm import MiniLM
@@ -95,7 +95,7 @@ class SharedWords(OfTexts):
 
     def index(self, texts: list[str]) -> Index:
         index = WordIndex(texts, "en")
-        return lambda query: index.scores(asked_of(" ".join(query), "en"))
+        return lambda query: index.scores(query_stems(" ".join(query), "en"))
 
 
 class WordVectors:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from longspan.inference.scoring import WEIGHTS
+from longspan.inference.summarize import WEIGHTS
 from longspan.tasks.metrics.bootstrap import Interval, bootstrap_difference
 from longspan.tasks.summaries.picker import Picker
 from measure import machine, table, write_page

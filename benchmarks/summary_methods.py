@@ -13,9 +13,10 @@ from summary_weights import KINDS, MOST, Taught, fit, taught
 import summary_peers as peers
 from kept import FOLDER, KeptEncoder, digest, kept
 from longspan.data.text.words import split_words
-from longspan.inference.encoders import BUNDLED, load_encoder
-from longspan.inference.ranking import WordIndex, asked_of
-from longspan.inference.scoring import PackageScorer
+from longspan.inference.embed import load_encoder
+from longspan.inference.encoders import BUNDLED
+from longspan.inference.ranking import WordIndex, query_stems
+from longspan.inference.summarize import PackageScorer
 from longspan.tasks.summaries import clues, selection
 from longspan.tasks.summaries.extraction import salience, words_of
 from longspan.tasks.summaries.picker import Picker
@@ -92,7 +93,7 @@ def random(case: Case, draw: int) -> np.ndarray:
 
 def lexical(case: Case) -> np.ndarray:
     """BM25 of each sentence by the question's stems."""
-    return WordIndex(case.texts, "en").scores(asked_of(case.question or "", "en"))
+    return WordIndex(case.texts, "en").scores(query_stems(case.question or "", "en"))
 
 
 def nearest() -> Method | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from longspan.attention import AttentionConfig, attention_config
-from longspan.attention.answers import AttentionCost
+from longspan.attention.config import AttentionCost
 from longspan.attention.parts.reach import Layer, reach
 from longspan.errors import InputError
 from longspan.imports import require

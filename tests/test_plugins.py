@@ -20,7 +20,7 @@ import longspan
 from closeness import check_outputs, check_weights
 from longspan import imports
 from longspan.attention import Attention, AttentionConfig, LongformerConfig, ProjectedAttention
-from longspan.attention.answers import Reach
+from longspan.attention.config import Reach
 from longspan.attention.parts.reach import receptive_field
 from longspan.checkpoints.sources import load_any
 from longspan.cli import main
@@ -372,7 +372,6 @@ from typing import ClassVar
 import longspan
 from longspan import imports
 from longspan.attention import Attention, AttentionConfig, LongformerConfig, ProjectedAttention
-from longspan.attention.answers import Reach
 from longspan.attention.parts.reach import receptive_field
 from longspan.data.summaries.rows import SummaryRow
 from longspan.patterns import Pattern

@@ -41,7 +41,7 @@ def mend(text: str) -> tuple[str, int]:
 
 
 def mended_note(count: int) -> str:
-    """What to tell a reader whose text was mended."""
+    """The sentence that says how many half characters of a text were replaced."""
     halves = counted(count, "broken character was", "broken characters were")
     return f"{halves} (half of a surrogate pair) replaced by {UNKNOWN}"
 

@@ -20,8 +20,7 @@ from counted import Work, exponent, lines_run
 from longspan.cli import main
 from longspan.errors import InputError
 from longspan.inference.results import reads_english
-from longspan.inference.scoring import WEIGHTS
-from longspan.inference.summarize import load_summarizer
+from longspan.inference.summarize import WEIGHTS, load_summarizer
 from longspan.models import LongspanConfig, LongspanForMaskedLM, LongspanForPrefixLM, LongspanForSentenceScoring
 from longspan.training.tokenizers import train_tokenizer
 

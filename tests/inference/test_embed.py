@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from longspan.errors import InputError
-from longspan.inference.bundled import in_eight_bits, restored
-from longspan.inference.encoders import batches_of, mean_vector
+from longspan.inference.encoders import batches_of, in_eight_bits, mean_vector, restored
 
 
 def test_eight_bits_are_off_by_half_a_step_at_most() -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from longspan.inference.ranking import WordIndex, asked_of, stems_of
+from longspan.inference.ranking import WordIndex, query_stems, stems_of
 
 
 def test_stems_of_english_agree() -> None:
@@ -14,8 +14,8 @@ def test_stems_of_english_agree() -> None:
 
 
 def test_a_question_is_about_its_content_words() -> None:
-    assert asked_of("Where do the marmots live, and why?", "en") == ["marmot", "live"]
-    assert asked_of("Who are you?", "en") == ["who", "are", "you"]  # nothing else is left
+    assert query_stems("Where do the marmots live, and why?", "en") == ["marmot", "live"]
+    assert query_stems("Who are you?", "en") == ["who", "are", "you"]  # nothing else is left
 
 
 def test_words_of_scripts_without_spaces_are_characters_and_pairs() -> None:

@@ -13,8 +13,7 @@ from transformers import AutoTokenizer, BartConfig, BartForConditionalGeneration
 
 from longspan.cli import main
 from longspan.errors import InputError
-from longspan.inference.embed import embed, embed_document
-from longspan.inference.encoders import load_encoder
+from longspan.inference.embed import embed, embed_document, load_encoder
 from longspan.training.tokenizers import train_tokenizer
 
 TEXT = "The tenant pays for repairs. It rained all day. Nobody came to the house by the river!"

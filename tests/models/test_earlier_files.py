@@ -15,7 +15,7 @@ from longspan import lengthen
 from longspan.attention import LongformerConfig, attention_config
 from longspan.attention.bigbird import BigBirdAttention
 from longspan.checkpoints.loading import load_model
-from longspan.inference.bundled import _read_config
+from longspan.inference.encoders import _read_config
 from longspan.models import LongspanConfig, LongspanForSentenceScoring, LongspanModel
 from longspan.models.fields import ModelFields
 from longspan.models.heads import head_spec

@@ -36,7 +36,7 @@ from longspan.inference.ranking import (
     Evidence,
     PassageIndex,
     Weights,
-    signs,
+    passage_features,
 )
 
 FOLDS = 4
@@ -49,7 +49,7 @@ RANKED = {"words": WORDS, "meaning": (*WORDS, *MEANING)}
 """The columns that rank; further ones (length, neighbours, share of the words) found no more in other folds."""
 ANSWER = ("best", "above", "agreed")
 PASSAGE = ("behind", *ANSWER)
-"""The signs that tell how sure it is. How many passages there are and how many words are asked helped a little on
+"""The features that tell how sure it is. How many passages there are and how many words are asked helped a little on
 other questions of these sources, and misled on contracts, HotpotQA and pages of Wikipedia."""
 
 
@@ -143,7 +143,7 @@ def fit_logistic(
     right: Sequence[np.ndarray],
     shares: Sequence[float],
 ) -> dict[str, float]:
-    """Weights of the named signs and the bias, by the likelihood of what is right; `shares` count the entries."""
+    """Weights of the named features and the bias, by the likelihood of what is right; `shares` count the entries."""
     table = torch.tensor(np.concatenate([np.stack([one[name] for name in names], 1) for one in found]))
     goal = torch.tensor(np.concatenate(right), dtype=torch.float64)
     counts = torch.tensor(np.repeat(shares, [len(one) for one in right]))
@@ -187,7 +187,7 @@ def fit(asked: Sequence[Asked], kind: str) -> Weights:
         gone = [without_answer(one) for one in inside[::2] if one.right.any()]
         inside += [shorter(one, random) for one in inside] + [one for one in gone if one is not None]
         held += [(one, judge.scores(one.evidence)) for one in inside]
-    found = [signs(one.evidence, scores) for one, scores in held]
+    found = [passage_features(one.evidence, scores) for one, scores in held]
     orders = [np.argsort(-scores, kind="stable") for _, scores in held]
     shares = shares_of([one for one, _ in held])
     shown = [

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from longspan.checkpoints.loading import load_model, load_tokenizer
-from longspan.inference.bundled import SCALE, in_eight_bits, restored
+from longspan.inference.encoders import SCALE, in_eight_bits, restored
 
 BUNDLED = Path(__file__).parents[2] / "src" / "longspan" / "bundled" / "encoder"
 TABLE = "model.encoder.embeddings.token.weight"

@@ -25,13 +25,12 @@ from longspan.data.text.blocks import Document
 from longspan.data.text.reading import DocumentSentence, sentences_of
 from longspan.data.text.words import contents_of, split_words
 from longspan.data.turns import qmsum_turns
-from longspan.inference.embed import Encoder
-from longspan.inference.encoders import load_encoder
-from longspan.inference.scoring import WEIGHTS, gather
+from longspan.inference.embed import Encoder, load_encoder
+from longspan.inference.summarize import WEIGHTS, embedded_sentences
 from longspan.progress import progress_bar
 from longspan.tasks.summaries.clues import Sentences, standardised
 from longspan.tasks.summaries.picker import Picker
-from longspan.tasks.summaries.query import PLACE, SENTENCE, WORD, asked_of, signs, word_signs
+from longspan.tasks.summaries.query import PLACE, SENTENCE, WORD, query_features, relevance_of, word_features
 from longspan.tasks.summaries.selection import with_length, word_table
 
 PENALTY = 0.02
@@ -137,11 +136,11 @@ def fit(every: Sequence[tuple[Sentences, Meeting]], encoder: Encoder) -> dict[st
         table = word_table(document)
         for question in meeting.questions:
             vector = encoder.embed([question.text])[0]
-            found = signs(document, question.text, vector)
+            found = query_features(document, question.text, vector)
             place.add(found, standardised(question.marked.astype(float)))
             sentence.add(found, labels_of(Taught("meetings", document, table, question.references, 1.0)))
             chances = picker.chances(with_length(table, len(split_words(question.references[0]))))
-            known.append(word_signs(table, chances[:, 0], asked_of(document, question.text, vector)))
+            known.append(word_features(table, chances[:, 0], relevance_of(document, question.text, vector)))
             named = set(contents_of(question.references[0]))
             labels.append(np.array([word in named for word in table.words]))
             weights.append(np.full(len(table.words), 1 / len(table.words)))
@@ -159,6 +158,6 @@ if __name__ == "__main__":
     encoder: Any = load_encoder(options.encoder)
     every = list(meetings("train", options.most))
     bar = progress_bar(every, doing="reading meetings")
-    read = [(gather(meeting.document, meeting.found, encoder)[0], meeting) for meeting in bar]
+    read = [(embedded_sentences(meeting.document, meeting.found, encoder)[0], meeting) for meeting in bar]
     for name, weights in fit(read, encoder).items():
         print(f"{name} = {weights}")

@@ -29,12 +29,11 @@ from longspan.data.text.blocks import Block, Document, Traced
 from longspan.data.text.reading import document_of, sentences_of
 from longspan.data.text.sentences import split_sentences
 from longspan.data.text.words import contents_of, split_words
-from longspan.inference.embed import Encoder
-from longspan.inference.encoders import load_encoder
-from longspan.inference.scoring import gather
+from longspan.inference.embed import Encoder, load_encoder
+from longspan.inference.summarize import embedded_sentences
 from longspan.progress import progress_bar
 from longspan.tasks.summaries.clues import Sentences, clues, standardised
-from longspan.tasks.summaries.picker import BOUND, signs_of_an_abstract
+from longspan.tasks.summaries.picker import BOUND, abstract_features
 from longspan.tasks.summaries.selection import TIMES, WordTable, with_length, word_table, worth_of_sentences
 
 OUTPUT = Path(__file__).parents[2] / "src" / "longspan" / "bundled" / "summary.safetensors"
@@ -96,7 +95,7 @@ def document_of_row(row: SummaryRow) -> Document:
 def gathered(row: SummaryRow, encoder: Encoder) -> Sentences:
     """The sentences of a row with their vectors."""
     document = document_of_row(row)
-    return gather(document, sentences_of(document, row.language), encoder)[0]
+    return embedded_sentences(document, sentences_of(document, row.language), encoder)[0]
 
 
 def taught(kinds: Sequence[str], encoder: Encoder, data: Path, most: int) -> list[Taught]:
@@ -237,9 +236,9 @@ def fit_opening(documents: Sequence[Taught]) -> dict[str, np.ndarray]:
         given = [] if each.kind in NO_ABSTRACT else [one.text for one in split_sentences(each.references[0])]
         for abstract in [[], given] if given else [[]]:
             contents = [*map(contents_of, abstract), *each.document.contents]
-            signs = signs_of_an_abstract([*abstract, *each.document.texts], contents)
-            if signs is not None:
-                rows.append(np.concatenate([signs, each.document.kind]))
+            features = abstract_features([*abstract, *each.document.texts], contents)
+            if features is not None:
+                rows.append(np.concatenate([features, each.document.kind]))
                 labels.append(bool(abstract))
                 weights.append(each.weight)
     known, weight = np.array(rows), np.array(weights)

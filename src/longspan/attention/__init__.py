@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from longspan.attention.base import Attention, AttentionConfig
+from longspan.attention.base import Attention, ProjectedAttention
 from longspan.attention.bigbird import BigBirdConfig
 from longspan.attention.blockwise import BlockwiseConfig
 from longspan.attention.cluster import ClusterConfig
 from longspan.attention.compressed import CompressedConfig
+from longspan.attention.config import AttentionConfig
 from longspan.attention.explicit_sparse import ExplicitSparseConfig
 from longspan.attention.full import FullConfig
 from longspan.attention.fusion import FusionConfig
 from longspan.attention.linear import LinearConfig
 from longspan.attention.linformer import LinformerConfig
 from longspan.attention.longformer import LongformerConfig
-from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.relative import RelativePositions, RelativeTables
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.performer import PerformerConfig

@@ -1,19 +1,22 @@
-"""What every attention mechanism is: a configuration and a module."""
+"""What every attention mechanism is: a module, most of them with linear projections for queries, keys and values."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from longspan.attention.answers import Activations, AttentionCost, Lengthening, Reach, SharedTables
+from longspan.attention.config import AttentionConfig
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.errors import InputError
+from longspan.ops.attend import attend
+from longspan.ops.attend.reference import dense_mask, dense_weights
 from longspan.ops.attend.slots import check_slots
-from longspan.settings import Dropout, check
+from longspan.ops.attend.terms import Term
+from longspan.patterns import Pattern
 
 if TYPE_CHECKING:
     from transformers.cache_utils import CacheLayerMixin as LayerState
@@ -22,151 +25,6 @@ else:  # transformers is imported by whoever makes a state
 
 Start = Literal["from_local", "new"]
 """How a weight that a source lacks starts: as a copy of another of the layer, or as the mechanism draws it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AttentionConfig:
-    """Base of every mechanism's configuration: frozen, keyword-only, every field with a default.
-
-    A new mechanism says five things: its key and fields, `build`, what it sees (`sees_everything` or `depends_on`),
-    `scores_per_token`, and its `source`. Everything else has a default and is said where that is not right.
-    """
-
-    mechanism: ClassVar[str]
-    """The key under which `MECHANISMS` lists it."""
-    source: ClassVar[str]
-    """Paper and equation."""
-    cost: ClassVar[str] = "see scores_per_token"
-    """Scores per token, as a formula over the fields."""
-    bidirectional: ClassVar[bool] = True
-    causal: ClassVar[bool] = False
-    incremental: ClassVar[bool] = False
-    """Whether `state=` is supported for token-by-token decoding (causal builds only)."""
-    sees_everything: ClassVar[bool] = False
-    """Whether every token sees every token, or in the causal form all up to itself."""
-    chooses: ClassVar[bool] = False
-    """Whether the states decide what a query sees: `depends_on` is then an upper bound, and rounding can decide too."""
-    prefix_options: ClassVar[Mapping[str, Any] | None] = None
-    """Options, with the values beside which the causal form reads a source both ways before it writes, by
-    `Tokens.prefix`; `None` where it never does."""
-    exempt: ClassVar[Mapping[str, str]] = {}
-    """Laws of `tests/contract` that do not apply, each with the reason, which stands in the refusal: `"bidirectional"`,
-    `"causal"`, `"state"`, `"globals"`; one of which only the cost speaks, `"linear"`; and `"future"`, of a causal form
-    that is what was published and not causal to the bit."""
-    earlier_defaults: ClassVar[Mapping[str, Any]] = {}
-    """Option → what it was, or stood for, up to version 0.2, where that is not its default today: read into folders of
-    models that leave it out and were written then."""
-
-    dropout: Dropout = 0.0
-    """Probability of dropping an attention weight during training."""
-
-    def __post_init__(self) -> None:
-        """Refuse what is not of its field's type, or outside its limits."""
-        check(self)
-
-    # What every mechanism says, besides its key, its fields and its paper: `build`, the scores, and what it sees, by
-    # `sees_everything` or `depends_on`.
-
-    def build(self, *, width: int, heads: int, causal: bool = False) -> Attention:
-        """Make the module: `width` is the model width E, `heads` the number of heads H (E = H·D)."""
-        raise NotImplementedError
-
-    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Mean attention scores per token of `length` real tokens, `global_tokens` of them global: `cost`, counted."""
-        raise NotImplementedError
-
-    def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        """The inputs of one layer, with its residual connection, that the `needed` ones of its outputs depend on.
-
-        Exact, or all that there can be where states decide (`chooses`), over a text of T real tokens: `(T,)` bool all,
-        `is_global` True at the global tokens.
-
-        Raises:
-            InputError: nobody has said for this mechanism.
-        """
-        if self.sees_everything:  # all up to the last of them, or all if there is any
-            return needed.flip(0).cumsum(0).flip(0) > 0 if causal else needed.any().expand(needed.shape)
-        raise InputError(f"attention {self.mechanism!r} has no known receptive field; define its depends_on()")
-
-    # What a mechanism may say besides.
-
-    @property
-    def own_head_width(self) -> int | None:
-        """Width D of a head that is not the model's width over the number of heads: projections are then `(E, H·D)`."""
-        return None
-
-    def activations(self) -> Activations:
-        """What a layer computes for every token."""
-        return Activations()
-
-    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
-        """Count the cost of a layer, model width E and H heads, on a text of T tokens.
-
-        A projection costs E² per token and a score 2E in all heads: D each for the product and for the sum over values.
-        """
-        inner = width if self.own_head_width is None else heads * self.own_head_width
-        scores = round(self.scores_per_token(length, causal=causal) * length)
-        activations = self.activations()
-        return AttentionCost(
-            tokens=length,
-            scores=scores,
-            projections=len(activations.projections) * width * inner * length,
-            mixing=2 * inner * scores,
-            pooling=0,
-            weights=heads * scores,
-            saved_activations=(len(activations.projections) + activations.copies) * inner * length,
-        )
-
-    def reach(self) -> Reach:
-        """How far an output depends on its input, and how long a text may be."""
-        return Reach()
-
-    def lengthening(self, tokens: int = 1) -> Lengthening:
-        """How it relates to mechanisms with the same weights, on texts of so many tokens, which only `covers` and
-        `widened` ask for."""
-        covers = self.sees_everything or tokens <= 1
-        return Lengthening(covers=covers, widened=self, first_level=self, exact=self)
-
-    def shared_tables(self) -> SharedTables | None:
-        """The tables that all layers of an encoder share, `None` if there are none."""
-        return None
-
-    @property
-    def idle(self) -> frozenset[str]:
-        """Options that mean nothing beside the values of the others, which `describe` leaves out."""
-        return frozenset()
-
-    @classmethod
-    def defaults_for(cls, tokens: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Options whose default follows the longest input of a model, where `given` ones leave them open."""
-        return {}
-
-    # What follows from these answers.
-
-    @property
-    def reads_prefix(self) -> bool:
-        """Whether the causal form can read a source both ways before it writes, by `Tokens.prefix`."""
-        options = self.prefix_options
-        return options is not None and all(getattr(self, name) == value for name, value in options.items())
-
-    def describe(self) -> str:
-        """The mechanism with the options that differ from its defaults, and its windows."""
-        default, hidden = asdict(type(self)()), {"dropout", *self.idle}
-        shown = [
-            f"{name}={value}"
-            for name, value in asdict(self).items()
-            if name not in hidden and (value != default[name] or name.endswith("_tokens"))
-        ]
-        options = ", ".join(shown)
-        return f"{self.mechanism}({options})" if options else self.mechanism
-
-    def since(self, law: str) -> str:
-        """Why a law does not apply, as the end of a clause; empty where no reason is given."""
-        return f", since {self.exempt[law]}" if law in self.exempt else ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data with the mechanism's name first; `attention_config` reverses it."""
-        return {"mechanism": self.mechanism, **asdict(self)}
 
 
 class Attention(nn.Module):
@@ -323,3 +181,140 @@ class Attention(nn.Module):
     def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
         """Dense attention weights `(B, H, T, S)`, for pictures and tests on short inputs."""
         raise NotImplementedError
+
+
+class ProjectedAttention(Attention):
+    """A mechanism with the four usual projections.
+
+    They are always called `query`, `key`, `value` and `output` (`nn.Linear(E, E)` with bias, or between E and H·D where
+    heads have a width of their own), so that published weights map onto every such mechanism in the same way. Between
+    them stands `context`, and `context_weights`, its dense form.
+    """
+
+    inherits: ClassVar[tuple[str, ...]] = ("query", "key", "value", "output")
+    pattern: Pattern
+    """What a query sees."""
+    has_positions: bool = False
+    """Whether scores know how far apart two tokens are, by `position_terms`."""
+
+    def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool, bias: bool = True) -> None:
+        super().__init__(config, width=width, heads=heads, causal=causal)
+        self.scale, inner = 1 / math.sqrt(self.head_width), heads * self.head_width
+        self.query = nn.Linear(width, inner, bias=bias)
+        self.key = nn.Linear(width, inner, bias=bias)
+        self.value = nn.Linear(width, inner, bias=bias)
+        self.output = nn.Linear(inner, width, bias=bias)
+
+    def forward(self, hidden: Tensor, tokens: Tokens | None = None, state: LayerState | None = None) -> Tensor:
+        """`(B, T, E)` → `(B, T, E)`; padded tokens are seen by none. With `state`, the T tokens continue its sequence.
+
+        Raises:
+            InputError: a mask that does not cover the sequence, global tokens or a state that the mechanism, or its
+                causal form, does not take.
+        """
+        tokens = tokens or Tokens()
+        self.check_tokens(hidden, tokens, state)
+        return self.output(self.context(hidden, tokens, state))
+
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
+        """What each token gathers, before the output projection: `(B, T, E)` → `(B, T, E)`. Here: by `pattern`."""
+        query, key, value, key_mask, offset = self.remember(hidden, tokens, state)
+        pattern, terms = self.shown(tokens), []
+        if self.has_positions:
+            query, pattern, terms, _ = self.position_terms(query, key, tokens, state)
+        context = attend(
+            query,
+            key,
+            value,
+            pattern=pattern,
+            terms=terms,
+            key_mask=key_mask,
+            dropout_prob=self.dropout_prob,
+            query_offset=offset,
+        )
+        return self.merge_heads(context)
+
+    def shown(self, tokens: Tokens) -> Pattern:
+        """The pattern for these tokens."""
+        return tokens.prefix or self.pattern
+
+    def position_terms(
+        self, query: Tensor, key: Tensor, tokens: Tokens, state: LayerState | None, slots: Tensor | None = None
+    ) -> tuple[Tensor, Pattern, list[Term], Any]:
+        """How scores know positions, of mechanisms with `has_positions`.
+
+        Args:
+            query, key: the last T of S positions and all of them, `(B, H, …, D)` both.
+            tokens: what is known of each position, shared tables among it.
+            state: what holds the keys before the queries.
+            slots: `(B, G)` int64 positions of global tokens, −1 in unused slots.
+
+        Returns:
+            The queries as keys are multiplied by them, the pattern, what is added to the scores, and what
+            `WindowedAttention.global_rows` needs to replace the rows of global queries, if it replaces any.
+        """
+        raise NotImplementedError
+
+    def local_queries(self, query: Tensor, tokens: Tokens) -> Tensor:
+        """Projected queries as keys are multiplied by them, `(B, H, T, D)`; here as they are."""
+        return query
+
+    def weights(self, hidden: Tensor, tokens: Tokens | None = None) -> Tensor:
+        """Dense attention weights `(B, H, T, T)`."""
+        tokens = tokens or Tokens()
+        self.check_tokens(hidden, tokens)
+        return self.context_weights(hidden, tokens)
+
+    def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        """The weights by which `context` gathers, `(B, H, T, T)`: quadratic, so never part of a forward pass."""
+        query, key, _ = self.project(hidden)
+        return self.dense_weights(self.local_queries(query, tokens), key, tokens)
+
+    def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`(B, T, E)` → local queries, keys and values, `(B, H, T, D)` each."""
+        query, key, value = (
+            layer(hidden).unflatten(-1, (self.heads, self.head_width)).transpose(-3, -2)
+            for layer in (self.query, self.key, self.value)
+        )
+        return query, key, value
+
+    def split_heads(self, hidden: Tensor) -> Tensor:
+        """`(…, T, E)` → `(…, H, T, D)`, without a copy."""
+        return hidden.unflatten(-1, (self.heads, self.head_width)).transpose(-3, -2)
+
+    def merge_heads(self, hidden: Tensor) -> Tensor:
+        """`(B, H, T, D)` → `(B, T, E)`."""
+        return hidden.transpose(1, 2).flatten(2)
+
+    def remember(
+        self, hidden: Tensor, tokens: Tokens, state: LayerState | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, int]:
+        """Project `(B, T, E)` and continue `state` with the keys and values.
+
+        Returns the queries, the keys and values to attend to, the mask `(B, S)` of these, and the index of the first
+        query among them.
+        """
+        query, key, value = self.project(hidden)
+        if state is not None:
+            key, value = state.update(key, value)
+            if state.is_compileable:  # a preallocated layer hands out places that are still empty
+                length = int(state.get_seq_length())
+                key, value = key[:, :, :length], value[:, :, :length]
+        offset = key.shape[2] - hidden.shape[1]
+        key_mask = None if tokens.mask is None else tokens.last_mask(key.shape[2])
+        return query, key, value, key_mask, offset
+
+    def dense_weights(
+        self, query: Tensor, key: Tensor, tokens: Tokens, is_global: Tensor | None = None, bias: Tensor | None = None
+    ) -> Tensor:
+        """Weights `(B, H, T, T)` of queries on keys, `(B, H, T, D)` both; a bias is added to the scaled scores."""
+        visible = dense_mask(
+            self.shown(tokens),
+            query.shape[2],
+            key.shape[2],
+            key_mask=tokens.mask,
+            is_global=is_global,
+            query_offset=0,
+            device=query.device,
+        )
+        return dense_weights(query, key, visible, scale=self.scale, bias=bias)

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.answers import AttentionCost, Lengthening
-from longspan.attention.base import Attention, AttentionConfig, LayerState
-from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.base import Attention, LayerState, ProjectedAttention
+from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening
 from longspan.attention.parts.tokens import Tokens, real_first
 from longspan.attention.parts.windowed import CountedAttention, shifted
 from longspan.errors import InputError

@@ -9,9 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from longspan.attention.answers import Activations, Lengthening
-from longspan.attention.base import AttentionConfig, LayerState
-from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.config import Activations, AttentionConfig, Lengthening
 from longspan.attention.parts.tokens import Tokens, real_first
 from longspan.errors import InputError
 from longspan.ops.attend import attend

@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from longspan.attention.answers import Activations, AttentionCost, Lengthening
-from longspan.attention.base import AttentionConfig, LayerState
+from longspan.attention.base import LayerState
+from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Lengthening
 from longspan.attention.parts.centroids import CentroidAttention, normal
 from longspan.attention.parts.tokens import Tokens, in_order, rearranged
 from longspan.attention.parts.windowed import pairs_within

@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from longspan.attention.answers import Lengthening
-from longspan.attention.base import AttentionConfig, LayerState
-from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.config import AttentionConfig, Lengthening
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.sorted.top_scores import Budget, attend_top, top_weights

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from longspan.attention.base import LayerState
-from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.parts.sinusoidal_relative import RelativeAttention, RelativeConfig
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.ops.attend import attend

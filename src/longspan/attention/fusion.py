@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.answers import AttentionCost, Lengthening, SharedTables
-from longspan.attention.base import AttentionConfig, LayerState, Start
+from longspan.attention.base import LayerState, Start
+from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening, SharedTables
 from longspan.attention.parts.relative import RelativePositions, RelativeTables, bucket, bucket_middles, near_row
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.poolingformer import PoolingformerAttention, PoolingformerConfig

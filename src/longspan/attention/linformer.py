@@ -10,10 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.answers import Activations, AttentionCost, Reach, SharedTables
-from longspan.attention.base import AttentionConfig, LayerState
+from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Reach, SharedTables
 from longspan.attention.parts.length_tables import LengthTables
-from longspan.attention.parts.projected import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens, in_order, real_first
 from longspan.errors import InputError
 from longspan.ops.attend import attend

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from longspan.attention.answers import Lengthening
+from longspan.attention.config import Lengthening
 from longspan.attention.parts.sinusoidal_relative import RelativeAttention, RelativeConfig
 from longspan.attention.parts.windowed import WindowedAttention, WindowedConfig
 from longspan.errors import InputError

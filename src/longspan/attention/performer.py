@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from longspan.attention.answers import Lengthening
+from longspan.attention.config import Lengthening
 from longspan.attention.full import FullConfig
 from longspan.attention.parts.kernel import KernelAttention, KernelConfig
 from longspan.errors import InputError

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.answers import Activations, AttentionCost, Lengthening, Reach
 from longspan.attention.base import LayerState
+from longspan.attention.config import Activations, AttentionCost, Lengthening, Reach
 from longspan.attention.longformer import LongformerConfig
 from longspan.attention.parts.tokens import Tokens, in_order, undone
 from longspan.attention.parts.windowed import WindowedAttention, WindowedConfig, pairs_within, shifted

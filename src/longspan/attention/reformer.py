@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from longspan.attention.answers import Activations, AttentionCost, Lengthening
-from longspan.attention.base import AttentionConfig, LayerState
+from longspan.attention.base import LayerState
+from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Lengthening
 from longspan.attention.parts.hashed import HashedAttention, Vectors
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError

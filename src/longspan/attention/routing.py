@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from longspan.attention.answers import AttentionCost, Lengthening
-from longspan.attention.base import AttentionConfig, LayerState
+from longspan.attention.base import LayerState
+from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening
 from longspan.attention.parts.centroids import CentroidAttention, normal
 from longspan.attention.parts.tokens import Tokens
 from longspan.attention.parts.windowed import pairs_within

@@ -11,9 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.answers import AttentionCost, Lengthening
-from longspan.attention.base import AttentionConfig, LayerState
-from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening
 from longspan.attention.parts.tokens import Tokens, real_first, undone
 from longspan.errors import InputError
 from longspan.ops.attend import attend

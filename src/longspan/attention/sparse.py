@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from longspan.attention.answers import Activations, Lengthening, Reach
-from longspan.attention.base import AttentionConfig
+from longspan.attention.config import Activations, AttentionConfig, Lengthening, Reach
 from longspan.attention.parts.windowed import CountedAttention, pairs_within, shifted
 from longspan.errors import InputError
 from longspan.patterns import Causal, Fixed, Pattern, PerHead, Strided, Window

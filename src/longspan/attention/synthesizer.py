@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.answers import Activations, AttentionCost, Reach
-from longspan.attention.base import AttentionConfig, LayerState
+from longspan.attention.base import LayerState
+from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Reach
 from longspan.attention.full import EveryToken
 from longspan.attention.parts.places import Places
 from longspan.attention.parts.tokens import Tokens

@@ -70,7 +70,7 @@ def _check_reach(attention_mask: Tensor, needed: int, window: int | None) -> Non
 
 Columns = list[slice] | Tensor | None
 """Which keys are read: ranges of them, their indices, or all."""
-Seen = tuple[Columns, Tensor | None, Tensor | None]
+VisibleKeys = tuple[Columns, Tensor | None, Tensor | None]
 """The keys that are read, a mask of them `(B or 1, H or 1, T, W)`, and the queries that see nothing `(…, T, 1)`."""
 
 
@@ -87,7 +87,7 @@ class TokenPositions:
     keys: Tensor
     queries: Tensor
     window: int
-    _seen: dict[tuple[Pattern, int, int], Seen] = field(default_factory=dict)
+    _visible_keys: dict[tuple[Pattern, int, int], VisibleKeys] = field(default_factory=dict)
 
     @classmethod
     def of(cls, mask: Tensor, queries: int, keys: int) -> TokenPositions:
@@ -128,11 +128,11 @@ class TokenPositions:
             return own if whole else pattern & own
         return Causal() if whole else pattern & Causal()
 
-    def seen(self, pattern: Pattern, first: int, last: int) -> Seen:
+    def visible_keys(self, pattern: Pattern, first: int, last: int) -> VisibleKeys:
         """Which keys some query from `first` to `last` sees, and who sees which of them."""
         name = pattern, first, last
-        if name in self._seen:
-            return self._seen[name]
+        if name in self._visible_keys:
+            return self._visible_keys[name]
         query, key = self.queries[:, first:last, None], self.keys[:, None, :]
         visible = pattern.visible(query.clamp(min=0), key.clamp(min=0))
         real = ((query >= 0) & (key >= 0))[:, None]
@@ -140,7 +140,7 @@ class TokenPositions:
         blind = ~visible.any(-1, keepdim=True)
         result = columns, None if bool(visible.all()) else visible | blind, blind if bool(blind.any()) else None
         if self.queries.shape[1] <= FEW_QUERIES:
-            self._seen[name] = result
+            self._visible_keys[name] = result
         return result
 
 
@@ -220,15 +220,21 @@ def attend_causal(
         return _attend_tiles(query, key, value, causal, positions, **options)
     step = max(1, MOST_PAIRS // max(1, keys * positions.queries.shape[0]))
     parts = [
-        _attend_seen(
-            query[:, :, first : first + step], key, value, positions.seen(causal, first, first + step), **options
+        _attend_visible(
+            query[:, :, first : first + step],
+            key,
+            value,
+            positions.visible_keys(causal, first, first + step),
+            **options,
         )
         for first in range(0, queries, step)
     ]
     return torch.cat(parts, dim=2) if parts else query.new_zeros(*query.shape[:3], value.shape[-1])
 
 
-def _attend_seen(query: Tensor, key: Tensor, value: Tensor, visible: Seen, *, scale: float, dropout: float) -> Tensor:
+def _attend_visible(
+    query: Tensor, key: Tensor, value: Tensor, visible: VisibleKeys, *, scale: float, dropout: float
+) -> Tensor:
     """Few queries over the keys that they see; the heads that share a key stand below each other as queries."""
     columns, mask, blind = visible
     key, value = _taken(key, columns, 2), _taken(value, columns, 2)

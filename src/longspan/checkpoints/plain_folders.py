@@ -6,6 +6,7 @@ Such a folder is opened by `load_model` and `from_transformers` like any other. 
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from longspan.checkpoints.architectures import transfo_xl
 from longspan.checkpoints.folder import INDEX, WEIGHTS, check_model_folder, read_json
 from longspan.checkpoints.mapping import transfer, translations
 from longspan.errors import InputError, one_sentence
@@ -21,8 +21,9 @@ from longspan.files import new_folder, whole_folder
 from longspan.models import LongspanConfig, LongspanForCausalLM, LongspanPreTrainedModel
 from longspan.settings import show
 
-PLAIN = {transfo_xl.MODEL_TYPE: transfo_xl}
-"""`model_type` → what is known of it: `complete`, `read`, `write`, `unpack`, `pack` and the names in `PAIRS`."""
+PLAIN = {"transfo-xl": "longspan.checkpoints.architectures.transfo_xl"}
+"""`model_type` → the module that knows the format, imported for such a model: `complete`, `read`, `write`, `unpack`,
+`pack` and the names in `PAIRS`."""
 
 
 def read_plain_folder(folder: Path) -> LongspanForCausalLM:
@@ -33,7 +34,7 @@ def read_plain_folder(folder: Path) -> LongspanForCausalLM:
     """
     shapes = check_model_folder(folder)
     said = read_json(folder / "config.json")
-    known = PLAIN[said["model_type"]]
+    known: Any = import_module(PLAIN[said["model_type"]])
     what = f"the config.json of model '{folder}' is not usable"
     with one_sentence(what):
         config = known.complete(said)
@@ -80,7 +81,7 @@ def save_published(
         raise InputError(f"model={type(model).__name__} is no LongspanForCausalLM, which the format holds; give one")
     if names not in ("transformers", "original"):
         raise InputError(f"names={show(names)} is unknown; choose 'transformers' or 'original'")
-    known = transfo_xl
+    known: Any = import_module(PLAIN["transfo-xl"])
     written = {**(model.config.source_fields or {}), **known.write(model.config)}
     _check_says_everything(model.config, known.read(known.complete(written)))
     state = model.state_dict()

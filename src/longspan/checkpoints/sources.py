@@ -259,4 +259,5 @@ def _others(names: list[str]) -> str:
 def _belongs_to_other_head(key: str) -> bool:
     """Published files often carry the pre-training heads and index buffers beside the weights of the model proper."""
     parts = key.split(".")
-    return parts[0] in _published_heads() or "pooler" in parts or parts[-1] in {"position_ids", "token_type_ids"}
+    # The heads come last: to know all of them, every architecture's table is imported.
+    return "pooler" in parts or parts[-1] in {"position_ids", "token_type_ids"} or parts[0] in _published_heads()

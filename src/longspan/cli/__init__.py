@@ -87,19 +87,14 @@ def _of_the_system(error: Exception) -> str | None:
         return None
     if error.filename is not None:
         return f"{error.filename}: {(error.strerror or 'cannot be used').lower()}"
-    if not _is_output(error):
-        return None
+    try:  # an error without a file's name is that of standard output, if this still cannot take what waits
+        sys.stdout.flush()
+        if error.errno not in {errno.ENOSPC, errno.EIO, errno.EBADF}:
+            return None
+    except (OSError, ValueError):
+        pass
     silence()
     return f"standard output cannot be written ({(error.strerror or str(error)).lower()}); send it elsewhere"
-
-
-def _is_output(error: OSError) -> bool:
-    """Whether an error without a file's name is that of writing standard output: it still cannot take what waits."""
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError):
-        return True
-    return error.errno in {errno.ENOSPC, errno.EIO, errno.EBADF}
 
 
 def _run(arguments: list[str]) -> int:

@@ -1,7 +1,6 @@
 """`longspan answer`."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,7 @@ import typer
 
 from longspan.characters import counted
 from longspan.cli.documents import Encoding, Json, Raw, save_with_note, say_heading
-from longspan.cli.terminal import name_of, say, say_json
+from longspan.cli.terminal import name_of, say, say_coloured, say_json
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,7 +67,13 @@ def answer(
     for question in asked:
         check_question(question)
     if picture is not None:
-        _check_picture(picture, sources, asked, [model, index])
+        from longspan.pictures.patterns import check_picture
+
+        if len(asked) > 1:
+            raise InputError(f"--picture {picture} draws one answer, but {len(asked)} questions are asked; ask one")
+        if len(sources) != 1 or Path(sources[0]).is_dir():
+            raise InputError(f"--picture {picture} draws one document; name one file")
+        check_picture(picture, [*sources, model, index])
     if index is not None:
         from longspan.inference.indexing.documents import DocumentIndex
 
@@ -117,25 +122,13 @@ def _told_apart(words: list[str], questions: list[str], *, indexed: bool) -> tup
     return sources, [question]
 
 
-def _check_picture(
-    picture: Path, sources: Sequence[str], questions: Sequence[str], folders: Sequence[str | Path | None]
-) -> None:
-    from longspan.pictures.patterns import check_picture
-
-    if len(questions) > 1:
-        raise InputError(f"--picture {picture} draws one answer, but {len(questions)} questions are asked; ask one")
-    if len(sources) != 1 or Path(sources[0]).is_dir():
-        raise InputError(f"--picture {picture} draws one document; name one file")
-    check_picture(picture, [*sources, *folders])
-
-
 def _print(result: "DocumentAnswer", *, several: bool) -> None:
     from longspan.pictures.answers import place_in_words
 
     if not result.answered:
         say(f"No answer found (probability of one: {result.probability:.2f}). The nearest passages:\n")
     elif result.short is not None:
-        _emphasise(str(result.short))
+        say_coloured([(str(result.short), "bold")])
         file = next((one.file for one in result.passages if one.document == result.short.document), "")
         where = f"{name_of(file)}, " if several and file else ""
         quote = result.short.quote
@@ -190,19 +183,6 @@ def _mark(passage: "RankedPassage", result: "DocumentAnswer") -> tuple[int, int]
         if inside and place >= 0:
             return place, place + len(str(short.quote))
     return passage.mark
-
-
-def _emphasise(text: str) -> None:
-    """Print a text, bold where a terminal reads it."""
-    from rich.console import Console
-    from rich.text import Text
-
-    from longspan.characters import shown
-
-    if sys.stdout.isatty():
-        Console().print(Text(shown(text), style="bold"))
-    else:
-        say(text)
 
 
 def _record(result: "DocumentAnswer") -> dict[str, object]:

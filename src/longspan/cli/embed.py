@@ -42,8 +42,7 @@ def embed(
     """
     from longspan.data.text.reading import read
     from longspan.files import output_file
-    from longspan.inference.embed import embed_document, save_vectors
-    from longspan.inference.encoders import load_encoder
+    from longspan.inference.embed import embed_document, load_encoder, save_vectors
 
     if output is not None and output.suffix != ".safetensors":
         raise InputError(f"--output {output} ends in no .safetensors; give a name that does")

@@ -80,7 +80,8 @@ def _print(weighed: "Weighed") -> None:
         text.append(shown(weighed.text[done : word.start]))
         piece, important = shown(weighed.text[word.start : word.end]), word.importance >= 0.5
         if shades:
-            text.append(piece, style=_style(word.importance))
+            shade = SHADES[min(int(word.importance * len(SHADES)), len(SHADES) - 1)]
+            text.append(piece, style=f"black {shade}" if shade else "")
         else:
             text.append(f"**{piece}**" if important else piece)
         done = word.end
@@ -90,8 +91,3 @@ def _print(weighed: "Weighed") -> None:
     else:
         for line in text.plain.splitlines():
             say(line)
-
-
-def _style(importance: float) -> str:
-    shade = SHADES[min(int(importance * len(SHADES)), len(SHADES) - 1)]
-    return f"black {shade}" if shade else ""

@@ -16,13 +16,10 @@ import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from longspan.characters import escaped, on_one_line, shown
 from longspan.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 LONGEST = 900
 """Characters of a message on standard error."""
@@ -134,6 +131,4 @@ codecs.register_error("longspan.nearest", _nearest)
 
 def name_of(file: str) -> str:
     """What a document is called in messages."""
-    from longspan.characters import on_one_line
-
     return "standard input" if file == "-" else on_one_line(file)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from numbers import Integral, Real
 from pathlib import Path
 
@@ -20,7 +19,8 @@ from longspan.data.text.passages import Passage
 from longspan.data.text.reading import document_of, read
 from longspan.data.text.sentences import guess_language
 from longspan.errors import InputError
-from longspan.inference.ranking import SHOWN, Encoder, PassageIndex, Ranking, load_weights
+from longspan.inference.encoders import bundled_encoder
+from longspan.inference.ranking import SHOWN, PassageIndex, Ranking, load_weights
 from longspan.inference.readers import SpanReader, load_reader
 from longspan.inference.results import DocumentAnswer, RankedPassage, ScoredSentence, notes, quote_of, reads_english
 from longspan.settings import check_kind, check_several
@@ -116,7 +116,7 @@ def open_documents(
 
 
 class Answerer:
-    """Documents that are ready for many questions: their passages are found, stemmed and embedded once.
+    """Documents that are ready for many questions: their passages are cut, stemmed and embedded once.
 
     Example::
 
@@ -151,7 +151,7 @@ class Answerer:
             # Weights that were fitted with the encoder, where it knows the language.
             fitted = load_weights()
             meant = self._english and "meaning" in fitted
-            self._weights, encoder = (fitted["meaning"], _encoder()) if meant else (fitted["words"], None)
+            self._weights, encoder = (fitted["meaning"], bundled_encoder()) if meant else (fitted["words"], None)
             self._index = PassageIndex(self.documents, language, encoder)
         else:
             self._weights = load_weights()["words"]
@@ -183,7 +183,7 @@ class Answerer:
         values = ranking.passage_probabilities.tolist()
         for passage, owner, value in zip(self._index.passages, self._index.owners, values, strict=True):
             scored[owner].append(ScoredSentence(passage.text, passage.start, passage.end, round(value, 4)))
-        # Where words alone rank and no passage has one of the question's, nothing was found.
+        # Where words alone rank and no passage has one of the question's, there is no answer.
         silent = threshold is None and not ranking.scores.any()
         limit = self._weights.threshold if threshold is None else threshold
         return DocumentAnswer(
@@ -213,13 +213,6 @@ class Answerer:
             speakers=passage.speakers,
             probability=float(ranking.passage_probabilities[number]),
         )
-
-
-@lru_cache(maxsize=1)
-def _encoder() -> Encoder:
-    from longspan.inference.encoders import load_encoder
-
-    return load_encoder()
 
 
 def check_question(question: str) -> None:

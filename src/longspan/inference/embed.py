@@ -2,7 +2,10 @@
 
 A document is read whole: each of its sentences gets a vector that knows what stands around it, the document the mean
 of them. Loose texts (questions, titles) are read each by itself. Both lie in the same space. Any encoder can take the
-place of the bundled one (`longspan.inference.encoders`).
+place of the bundled one: `Encoder` holds a model that was trained to embed, `PooledEncoder` any other, published or
+ours, and pools the states of its tokens. What sentence-transformers publishes is read as they read it
+(`longspan.checkpoints.pooling`), but never cut: a text goes through the model whole, and one that is longer than the
+model reads is refused.
 """
 
 from __future__ import annotations
@@ -10,16 +13,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from longspan.characters import mend
 from longspan.errors import InputError
-from longspan.inference.encoders import Encoder, PooledEncoder, load_encoder
+from longspan.inference.encoders import Encoder, batches_of, bundled_encoder, of_length_one, padded
 from longspan.settings import check_kind, check_several, show
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from longspan.checkpoints.pooling import Pooling
     from longspan.data.text.blocks import Document
     from longspan.data.text.reading import DocumentSentence
 
@@ -119,3 +128,120 @@ def _encoder(model: Any) -> Any:
     if model is not None and not hasattr(model, "embed"):
         check_kind(model, "model", (str, Path), "a folder, a name, or what `load_encoder` returned")
     return load_encoder(model) if model is None or isinstance(model, str | Path) else model
+
+
+@overload
+def load_encoder(model: None = None) -> Encoder: ...
+@overload
+def load_encoder(model: str | Path | None) -> Encoder | PooledEncoder: ...
+def load_encoder(model: str | Path | None = None) -> Encoder | PooledEncoder:
+    """Load an encoder once for many texts; argument and errors as in `embed`. The latest two stay loaded."""
+    return bundled_encoder() if model is None else _load(str(model))
+
+
+@lru_cache(maxsize=2)
+def _load(source: str) -> Encoder | PooledEncoder:
+    from longspan.checkpoints.loading import load_pair
+    from longspan.checkpoints.pooling import pooling_of
+    from longspan.models import LongspanForSentenceEmbedding
+    from longspan.models.encoder import encoder_of
+
+    model, tokenizer = load_pair(source)
+    if isinstance(model, LongspanForSentenceEmbedding):
+        return Encoder(model.eval(), tokenizer)
+    encoder = encoder_of(model)
+    if encoder is None:
+        raise InputError(
+            f"model {source!r} is a {type(model).__name__}, which writes text and does not embed; give an encoder, "
+            "such as a BERT or a RoBERTa, lengthened or not"
+        )
+    return PooledEncoder(encoder.eval(), tokenizer, pooling_of(source))
+
+
+class PooledEncoder:
+    """An encoder with its tokenizer, and how its states become one vector.
+
+    Args:
+        model: a `LongspanModel`.
+        tokenizer: the one that belongs to it.
+        pooling: how; vectors have length 1 in any case.
+
+    Attributes:
+        dimensions: D, of the vectors.
+        max_tokens: of the longest text, special tokens included.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, pooling: Pooling | None = None) -> None:
+        from longspan.checkpoints.pooling import Pooling
+        from longspan.tasks.language_modelling.masked_lm import around
+
+        self.model = model
+        self.tokenizer = tokenizer
+        self.pooling = pooling or Pooling()
+        self.before, self.after = around(tokenizer)
+        self.dimensions: int = model.config.states_width
+        self.max_tokens: int = model.encoder.embeddings.max_tokens
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
+        encoded = [[*self.before, *tokens, *self.after] for tokens in self._encode(texts)]
+        vectors = np.zeros((len(texts), self.dimensions), np.float32)
+        for chosen in batches_of([len(tokens) for tokens in encoded]):
+            vectors[chosen] = self.pooled([encoded[index] for index in chosen])
+        vectors[[not text.strip() for text in texts]] = 0
+        return vectors
+
+    def pooled(self, encoded: Sequence[Sequence[int]]) -> np.ndarray:
+        """Vectors `(B, D)` of texts that are tokens already, special ones included."""
+        states, real = self._states(encoded)
+        return of_length_one(_pool(states, real, self.pooling.mode).numpy())
+
+    def read(self, document: Document, sentences: Sequence[DocumentSentence]) -> tuple[np.ndarray, np.ndarray, int]:
+        """The vector `(D,)` of a document that is read whole, headings included; `(N, D)` of its N sentences, each the
+        mean of its tokens' states in the document; and how many tokens were read."""
+        pieces = _pieces(document, sentences)
+        encoded = self._encode([text if index == 0 else f" {text}" for index, (text, _) in enumerate(pieces)])
+        tokens = [*self.before, *chain.from_iterable(encoded), *self.after]
+        vectors = np.zeros((len(sentences), self.dimensions), np.float32)
+        if not pieces:
+            return np.zeros(self.dimensions, np.float32), vectors, 0
+        states, real = self._states([tokens])
+        start = len(self.before)
+        for (_, sentence), ids in zip(pieces, encoded, strict=True):
+            if sentence is not None:
+                vectors[sentence] = of_length_one(states[0, start : start + len(ids)].mean(0).numpy())
+            start += len(ids)
+        return of_length_one(_pool(states, real, self.pooling.mode).numpy())[0], vectors, len(tokens)
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, without special tokens."""
+        from longspan.tasks.tokenizers import encode_sentences
+
+        mended = [mend(text)[0] for text in texts]
+        return encode_sentences([text.lower() for text in mended] if self.pooling.lower else mended, self.tokenizer)
+
+    def _states(self, encoded: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Last states `(B, T, D)` float32, and which tokens are real `(B, T)`."""
+        import torch
+
+        ids, real = padded(encoded, self.tokenizer.pad_token_id or 0)
+        with torch.inference_mode():
+            return self.model(input_ids=ids, attention_mask=real).last_hidden_state.float(), real
+
+
+def _pool(states: Tensor, real: Tensor, mode: str) -> Tensor:
+    """States `(B, T, D)` of which some are real `(B, T)` → `(B, D)`."""
+    if mode == "cls":
+        return states[:, 0]
+    if mode == "max":
+        return states.masked_fill(~real[..., None], float("-inf")).amax(1)
+    return (states * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+
+
+def _pieces(document: Document, sentences: Sequence[DocumentSentence]) -> list[tuple[str, int | None]]:
+    """What is read, in order: headings, and sentences with their indices."""
+    headings = [
+        (index, -1, block.text) for index, block in enumerate(document.blocks) if block.kind == "heading" and block.text
+    ]
+    told = [(sentence.block, index, sentence.text) for index, sentence in enumerate(sentences)]
+    return [(text, None if index < 0 else index) for _, index, text in sorted([*headings, *told])]

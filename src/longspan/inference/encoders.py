@@ -1,18 +1,19 @@
-"""Encoders: a model and its tokenizer, which give unit vectors of loose texts, of a document and of its sentences.
+"""The bundled encoder: unit vectors of loose texts, of a document and of its sentences.
 
-`Encoder` holds a model that was trained to embed, as the bundled one was. `PooledEncoder` holds any other encoder,
-published or ours, and pools the states of its tokens. What sentence-transformers publishes is read as they read it
-(`longspan.checkpoints.pooling`), but never cut: a text goes through the model whole, and one that is longer than the
-model reads is refused.
+`Encoder` holds a model that was trained to embed and its tokenizer. The bundled one is opened without transformers, as
+a plain network with a tokenizer of the tokenizers library: importing transformers takes longer than reading a short
+document, and what it does for folders of others (downloads, sharded or converted weights, a dozen kinds of tokenizer)
+is not needed for a folder of our own. `longspan.inference.embed` opens every other encoder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,49 +21,22 @@ from longspan.characters import mend
 from longspan.errors import InputError
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
-    from longspan.checkpoints.pooling import Pooling
     from longspan.data.text.blocks import Document
     from longspan.data.text.reading import DocumentSentence
+    from longspan.models.fields import ModelFields
+
+Network = TypeVar("Network", bound="nn.Module")
 
 BATCH_TOKENS = 16_384
 """Tokens, padding included, of a batch of loose texts."""
-
-
-def mean_vector(vectors: np.ndarray) -> np.ndarray:
-    """The vector of a document from those of its sentences: `(N, D)` → `(D,)` of length 1, or 0 where there is none."""
-    return of_length_one(vectors.sum(0))
-
-
-def of_length_one(vectors: np.ndarray) -> np.ndarray:
-    """Vectors `(…, D)` at length 1; those that are 0 stay so."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-
-
-def batches_of(lengths: Sequence[int]) -> list[list[int]]:
-    """Indices of texts of like length, so many together that a batch has at most `BATCH_TOKENS`, or one text."""
-    batches: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if not batches or (len(batches[-1]) + 1) * lengths[index] > BATCH_TOKENS:
-            batches.append([])
-        batches[-1].append(index)
-    return batches
-
-
-def padded(encoded: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:
-    """Token ids as a batch `(B, T)` int64, and which of them are real `(B, T)` bool."""
-    import torch
-
-    longest = max(map(len, encoded))
-    ids = torch.full((len(encoded), longest), padding)
-    for row, tokens in zip(ids, encoded, strict=True):
-        row[: len(tokens)] = torch.tensor(tokens)
-    return ids, torch.arange(longest) < torch.tensor([[len(tokens)] for tokens in encoded])
+BUNDLED = Path(__file__).parents[1] / "bundled" / "encoder"
+"""The folder of the encoder that comes with the package; its README.md is the model card."""
 
 
 class Encoder:
-    """A model that was trained to embed, with its tokenizer; `load_encoder` of `longspan.inference.embed` opens one.
+    """A model that was trained to embed, with its tokenizer; `bundled_encoder` and `load_encoder` open one.
 
     Args:
         model: a `LongspanForSentenceEmbedding`, or the bundled network.
@@ -123,130 +97,189 @@ class Encoder:
         return self.model.embed_document(tokens, sentence_ids, owners).float().numpy(), len(tokens)
 
 
-class PooledEncoder:
-    """An encoder with its tokenizer, and how its states become one vector.
-
-    Args:
-        model: a `LongspanModel`.
-        tokenizer: the one that belongs to it.
-        pooling: how; vectors have length 1 in any case.
-
-    Attributes:
-        dimensions: D, of the vectors.
-        max_tokens: of the longest text, special tokens included.
-    """
-
-    def __init__(self, model: Any, tokenizer: Any, pooling: Pooling | None = None) -> None:
-        from longspan.checkpoints.pooling import Pooling
-        from longspan.tasks.language_modelling.masked_lm import around
-
-        self.model = model
-        self.tokenizer = tokenizer
-        self.pooling = pooling or Pooling()
-        self.before, self.after = around(tokenizer)
-        self.dimensions: int = model.config.states_width
-        self.max_tokens: int = model.encoder.embeddings.max_tokens
-
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors `(N, D)` of loose texts, each read by itself; blank ones are 0."""
-        encoded = [[*self.before, *tokens, *self.after] for tokens in self._encode(texts)]
-        vectors = np.zeros((len(texts), self.dimensions), np.float32)
-        for chosen in batches_of([len(tokens) for tokens in encoded]):
-            vectors[chosen] = self.pooled([encoded[index] for index in chosen])
-        vectors[[not text.strip() for text in texts]] = 0
-        return vectors
-
-    def pooled(self, encoded: Sequence[Sequence[int]]) -> np.ndarray:
-        """Vectors `(B, D)` of texts that are tokens already, special ones included."""
-        states, real = self._states(encoded)
-        return of_length_one(_pool(states, real, self.pooling.mode).numpy())
-
-    def read(self, document: Document, sentences: Sequence[DocumentSentence]) -> tuple[np.ndarray, np.ndarray, int]:
-        """The vector `(D,)` of a document that is read whole, headings included; `(N, D)` of its N sentences, each the
-        mean of its tokens' states in the document; and how many tokens were read."""
-        pieces = _pieces(document, sentences)
-        encoded = self._encode([text if index == 0 else f" {text}" for index, (text, _) in enumerate(pieces)])
-        tokens = [*self.before, *chain.from_iterable(encoded), *self.after]
-        vectors = np.zeros((len(sentences), self.dimensions), np.float32)
-        if not pieces:
-            return np.zeros(self.dimensions, np.float32), vectors, 0
-        states, real = self._states([tokens])
-        start = len(self.before)
-        for (_, sentence), ids in zip(pieces, encoded, strict=True):
-            if sentence is not None:
-                vectors[sentence] = of_length_one(states[0, start : start + len(ids)].mean(0).numpy())
-            start += len(ids)
-        return of_length_one(_pool(states, real, self.pooling.mode).numpy())[0], vectors, len(tokens)
-
-    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, without special tokens."""
-        from longspan.tasks.tokenizers import encode_sentences
-
-        mended = [mend(text)[0] for text in texts]
-        return encode_sentences([text.lower() for text in mended] if self.pooling.lower else mended, self.tokenizer)
-
-    def _states(self, encoded: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-        """Last states `(B, T, D)` float32, and which tokens are real `(B, T)`."""
-        import torch
-
-        ids, real = padded(encoded, self.tokenizer.pad_token_id or 0)
-        with torch.inference_mode():
-            return self.model(input_ids=ids, attention_mask=real).last_hidden_state.float(), real
+def mean_vector(vectors: np.ndarray) -> np.ndarray:
+    """The vector of a document from those of its sentences: `(N, D)` → `(D,)` of length 1, or 0 where there is none."""
+    return of_length_one(vectors.sum(0))
 
 
-def _pool(states: Tensor, real: Tensor, mode: str) -> Tensor:
-    """States `(B, T, D)` of which some are real `(B, T)` → `(B, D)`."""
-    if mode == "cls":
-        return states[:, 0]
-    if mode == "max":
-        return states.masked_fill(~real[..., None], float("-inf")).amax(1)
-    return (states * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+def of_length_one(vectors: np.ndarray) -> np.ndarray:
+    """Vectors `(…, D)` at length 1; those that are 0 stay so."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
-def _pieces(document: Document, sentences: Sequence[DocumentSentence]) -> list[tuple[str, int | None]]:
-    """What is read, in order: headings, and sentences with their indices."""
-    headings = [
-        (index, -1, block.text) for index, block in enumerate(document.blocks) if block.kind == "heading" and block.text
-    ]
-    told = [(sentence.block, index, sentence.text) for index, sentence in enumerate(sentences)]
-    return [(text, None if index < 0 else index) for _, index, text in sorted([*headings, *told])]
+def batches_of(lengths: Sequence[int]) -> list[list[int]]:
+    """Indices of texts of like length, so many together that a batch has at most `BATCH_TOKENS`, or one text."""
+    batches: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if not batches or (len(batches[-1]) + 1) * lengths[index] > BATCH_TOKENS:
+            batches.append([])
+        batches[-1].append(index)
+    return batches
 
 
-BUNDLED = Path(__file__).parents[1] / "bundled" / "encoder"
-"""The folder of the encoder that comes with the package; its README.md is the model card."""
+def padded(encoded: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:
+    """Token ids as a batch `(B, T)` int64, and which of them are real `(B, T)` bool."""
+    import torch
 
-
-@overload
-def load_encoder(model: None = None) -> Encoder: ...
-@overload
-def load_encoder(model: str | Path | None) -> Encoder | PooledEncoder: ...
-def load_encoder(model: str | Path | None = None) -> Encoder | PooledEncoder:
-    """Load an encoder once for many texts; argument and errors as in `embed`. The latest ones are kept."""
-    return _bundled() if model is None else _load(str(model))
+    longest = max(map(len, encoded))
+    ids = torch.full((len(encoded), longest), padding)
+    for row, tokens in zip(ids, encoded, strict=True):
+        row[: len(tokens)] = torch.tensor(tokens)
+    return ids, torch.arange(longest) < torch.tensor([[len(tokens)] for tokens in encoded])
 
 
 @lru_cache(maxsize=1)
-def _bundled() -> Encoder:
-    from longspan.inference.bundled import open_bundled
+def bundled_encoder() -> Encoder:
+    """The encoder that comes with the package; it is loaded once.
+
+    Raises:
+        InputError: its files are missing or damaged.
+    """
     from longspan.models.heads.embedding_network import EmbeddingNetwork
 
     return Encoder(*open_bundled(BUNDLED, EmbeddingNetwork))
 
 
-@lru_cache(maxsize=2)
-def _load(source: str) -> Encoder | PooledEncoder:
-    from longspan.checkpoints.loading import load_pair
-    from longspan.checkpoints.pooling import pooling_of
-    from longspan.models import LongspanForSentenceEmbedding
-    from longspan.models.encoder import encoder_of
+def open_bundled(folder: Path, network: type[Network]) -> tuple[Network, BundledTokenizer]:
+    """The network of a bundled folder in float32 and evaluation mode, and its tokenizer.
 
-    model, tokenizer = load_pair(source)
-    if isinstance(model, LongspanForSentenceEmbedding):
-        return Encoder(model.eval(), tokenizer)
-    encoder = encoder_of(model)
-    if encoder is None:
+    Args:
+        folder: with config.json, model.safetensors, tokenizer.json and tokenizer_config.json.
+        network: a class that is built from `ModelFields`, whose weights have the names of the file.
+
+    Raises:
+        InputError: a file is missing, damaged or does not fit the others.
+    """
+    try:
+        config = _read_config(folder)
+        model = _load(folder / "model.safetensors", network, config)
+        tokenizer = BundledTokenizer(folder)
+    except (InputError, OSError, RuntimeError, ValueError, TypeError, AttributeError, KeyError) as error:
+        # These files were sealed with the package: whatever is wrong with them, the remedy is the same.
+        reason = " ".join(str(error).split())[:200].rstrip(". ")
+        raise InputError(f"the bundled model in {folder} is damaged ({reason}); install the package again") from error
+    if len(tokenizer) > config.vocab_size:
         raise InputError(
-            f"model {source!r} is a {type(model).__name__}, which writes text and does not embed; give an encoder, "
-            "such as a BERT or a RoBERTa, lengthened or not"
+            f"the bundled model in {folder} knows {config.vocab_size} tokens but its tokenizer has {len(tokenizer)}; "
+            "install the package again"
         )
-    return PooledEncoder(encoder.eval(), tokenizer, pooling_of(source))
+    return model, tokenizer
+
+
+def _read_config(folder: Path) -> ModelFields:
+    from longspan.models.fields import ModelFields, fields_of_file
+
+    known = {field.name for field in fields(ModelFields)}
+    with fields_of_file(json.loads((folder / "config.json").read_text(encoding="utf-8"))) as stored:
+        config = ModelFields(**{name: value for name, value in stored.items() if name in known})
+        config.settle()
+    return config
+
+
+def _load(file: Path, network: type[Network], config: ModelFields) -> Network:
+    """The network with the weights of the file; it is built on no device, so that nothing is drawn or allocated."""
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        weights = restored(load_file(file))
+    except SafetensorError as error:
+        raise ValueError(f"{file.name}: {error}") from error
+    broken = next((name for name, weight in weights.items() if not bool(weight.isfinite().all())), None)
+    if broken is not None:
+        raise ValueError(f"{file.name} holds no finite numbers in {broken}")
+    with torch.device("meta"), _undrawn():
+        model = network(config)
+    model.load_state_dict(weights, assign=True)
+    return model.eval().requires_grad_(False)
+
+
+SCALE = ".scale"
+"""What the name of a matrix in 8 bits is followed by in that of its scales."""
+
+
+def in_eight_bits(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """A matrix `(R, C)` as whole numbers from −127 to 127, int8, and a scale for each row, `(R, 1)` float16.
+
+    Symmetric and row by row, as the rows of a table of words differ in size: an entry is off by at most half a
+    127th of the largest of its row, and of the scale's own rounding.
+    """
+    import torch
+
+    scale = (matrix.abs().amax(1, keepdim=True) / 127).half().clamp(min=6e-8)
+    return (matrix / scale.float()).round().clamp(-127, 127).to(torch.int8), scale
+
+
+def restored(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights as they are stored, in half precision or 8 bits, in float32."""
+    return {
+        name: weight.float() * stored[name + SCALE].float() if name + SCALE in stored else weight.float()
+        for name, weight in stored.items()
+        if not name.endswith(SCALE)
+    }
+
+
+def _undrawn() -> Any:
+    """A mode in which modules are built without drawing their weights, which costs imports and random numbers."""
+    from torch.overrides import TorchFunctionMode
+
+    class Undrawn(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            given = kwargs or {}
+            if getattr(func, "__module__", None) == "torch.nn.init":
+                return args[0] if args else given["tensor"]
+            return func(*args, **given)
+
+    return Undrawn()
+
+
+class BundledTokenizer:
+    """A tokenizer.json with what transformers' tokenizers say of it, as far as summaries ask."""
+
+    is_fast = True
+    pad_token_id: int | None
+    bos_token_id: int | None
+    eos_token_id: int | None
+    unk_token_id: int | None
+    cls_token_id: int | None
+    sep_token_id: int | None
+
+    def __init__(self, folder: Path) -> None:
+        from tokenizers import Tokenizer
+
+        text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        try:
+            self.backend = Tokenizer.from_str(text)
+        except Exception as error:
+            raise ValueError(f"tokenizer.json: {error}") from error
+        self.backend.no_truncation()
+        self.backend.no_padding()
+        names = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        for kind in ("pad_token", "bos_token", "eos_token", "unk_token", "cls_token", "sep_token"):
+            setattr(self, f"{kind}_id", self.backend.token_to_id(names[kind]) if names.get(kind) else None)
+
+    def __len__(self) -> int:
+        return self.backend.get_vocab_size(with_added_tokens=True)
+
+    def get_vocab(self) -> dict[str, int]:
+        """Every token, the added ones too, with its id."""
+        return self.backend.get_vocab(with_added_tokens=True)
+
+    def __call__(
+        self,
+        text: str | Sequence[str],
+        *,
+        add_special_tokens: bool = True,
+        split_special_tokens: bool = False,
+        return_offsets_mapping: bool = False,
+        **ignored: Any,
+    ) -> Mapping[str, Any]:
+        """`input_ids` (and `offset_mapping`) of one text, or lists of them for several; nothing is cut or padded."""
+        self.backend.encode_special_tokens = split_special_tokens
+        single = isinstance(text, str)
+        encodings = self.backend.encode_batch([text] if single else list(text), add_special_tokens=add_special_tokens)
+        encoded: dict[str, Any] = {"input_ids": [encoding.ids for encoding in encodings]}
+        if return_offsets_mapping:
+            encoded["offset_mapping"] = [encoding.offsets for encoding in encodings]
+        return {name: values[0] for name, values in encoded.items()} if single else encoded

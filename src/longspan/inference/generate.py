@@ -107,7 +107,7 @@ def generate(
     ids = [separator(tokenizer), *tokenizer(prompt, add_special_tokens=False, verbose=False)["input_ids"]]
     input_ids = torch.tensor([ids], device=model.device)
     failed: list[Exception] = []
-    streamer = None if stream is None or writing.beams > 1 else _streamer(tokenizer, _noting(stream, failed))
+    streamer = None if stream is None or writing.beams > 1 else _streamer(tokenizer, stream, failed)
     seeded = nullcontext() if writing.seed is None else torch.random.fork_rng()
     try:
         with torch.inference_mode(), seeded, one_sentence("the model cannot continue the prompt"):
@@ -127,27 +127,18 @@ def generate(
     return Continuation(text=text, prompt_tokens=len(ids), tokens=len(new), seconds=time.perf_counter() - begin)
 
 
-def _noting(stream: Callable[[str], None], failed: list[Exception]) -> Callable[[str], None]:
-    """`stream`, whose errors are noted as its own."""
-
-    def noted(text: str) -> None:
-        try:
-            stream(text)
-        except Exception as error:
-            failed.append(error)
-            raise
-
-    return noted
-
-
-def _streamer(tokenizer: Any, stream: Callable[[str], None]) -> Any:
-    """A streamer of transformers that hands on the text instead of printing it."""
+def _streamer(tokenizer: Any, stream: Callable[[str], None], failed: list[Exception]) -> Any:
+    """A streamer of transformers that hands the text to `stream` instead of printing it, and collects its errors."""
     from transformers import TextStreamer
 
     class Pieces(TextStreamer):
         def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
-            if text:
-                stream(text)
+            try:
+                if text:
+                    stream(text)
+            except Exception as error:
+                failed.append(error)
+                raise
 
     return Pieces(tokenizer, skip_prompt=True, skip_special_tokens=True)
 

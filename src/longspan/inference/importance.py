@@ -46,7 +46,7 @@ class Weighed:
 
     @property
     def important(self) -> int:
-        """How many words are important: 0.5 and more."""
+        """How many words have an importance of at least 0.5."""
         return sum(word.importance >= 0.5 for word in self.words)
 
 
@@ -71,7 +71,9 @@ def importance(
         InputError: both a model and a reference; nothing to read; a model that is no tagger, or reads less.
     """
     from longspan.data.text.reading import as_document
-    from longspan.data.text.words import check_reference, important_words, placed_words
+    from longspan.data.text.sentences import guess_language
+    from longspan.data.text.words import check_reference, important_words, lemmatizer, placed_words
+    from longspan.inference.summarize import summarize
 
     if model is not None and reference is not None:
         raise InputError(
@@ -84,7 +86,10 @@ def importance(
         by, weights = "tagger", _tagged(text, spans, model)
     else:
         if reference is None:
-            by, (reference, note) = "summary", _summary(document, language)
+            # The dictionary first: without it a summary would be made in vain.
+            lemmatizer(guess_language(text) if language is None else language)
+            summary = summarize(document, language=language)
+            by, reference, note = "summary", summary.text, summary.note
         else:
             check_reference(reference)
         named = set(important_words(text, reference, language))
@@ -96,17 +101,6 @@ def importance(
         by=by,
         note=note,
     )
-
-
-def _summary(document: Document, language: str | None) -> tuple[str, str | None]:
-    """The bundled model's summary and what it says of it; first of all, words can be compared with it."""
-    from longspan.data.text.sentences import guess_language
-    from longspan.data.text.words import lemmatizer
-    from longspan.inference.summarize import summarize
-
-    lemmatizer(guess_language(document.words) if language is None else language)
-    summary = summarize(document, language=language)
-    return summary.text, summary.note
 
 
 def _tagged(text: str, word_spans: list[tuple[int, int]], model: str) -> list[float]:

@@ -66,7 +66,7 @@ def outline(document: Document, summary: Summary) -> tuple[Section, ...]:
 def _reach(sections: Sequence[Section]) -> list[bool]:
     """Whether each section, or one below it, has sentences."""
     reaches: list[bool] = []
-    next_level = 0  # of the section after this one among those that are kept
+    next_level = 0  # of the section after this one among those that are shown
     for section in reversed(sections):
         reaches.append(bool(section.sentences) or next_level > section.level)
         next_level = section.level if reaches[-1] else next_level

@@ -27,7 +27,7 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class Pondered:
-    """A text and how long each of its tokens was thought about.
+    """A text and how many steps each of its tokens took.
 
     Attributes:
         text: the text.
@@ -41,12 +41,12 @@ class Pondered:
 
     @property
     def mean(self) -> float:
-        """How many steps the model took over a token, in the mean."""
+        """Mean number of steps per token; 0 for a text without tokens."""
         return sum(piece.steps for piece in self.pieces) / max(len(self.pieces), 1)
 
 
 def ponder_times(model: Any, text: str, tokenizer: Any = None) -> Pondered:
-    """Read a text with a model whose stack has `halting: adaptive`, and say what it thought about for how long.
+    """Read a text with a model whose stack has `halting: adaptive`, and count the steps of each token.
 
     Args:
         model: a folder that `longspan train` wrote, or a model.

@@ -39,7 +39,7 @@ def stems_of(text: str, language: str) -> list[str]:
     return [_stemmer(language)(word) for word in words] + pairs
 
 
-def asked_of(question: str, language: str) -> list[str]:
+def query_stems(question: str, language: str) -> list[str]:
     """The stems that a question is about: of its words without function words, or of all where nothing else is left."""
     words = " ".join(word for word in split_words(question) if word not in FUNCTION_WORDS)
     return stems_of(words or question, language)
@@ -69,9 +69,9 @@ class WordIndex:
         self._index = bm25s.BM25()
         self._index.index([stemmed or [""] for stemmed in stems], show_progress=False)
 
-    def scores(self, asked: Sequence[str]) -> np.ndarray:
-        """BM25 of each text, float64 (N)."""
-        words = [stem for stem in dict.fromkeys(asked) if stem in self._holders]
+    def scores(self, stems: Sequence[str]) -> np.ndarray:
+        """BM25 of each of the N texts for the stems of a question: `(N,)` float64, 0 where none occurs."""
+        words = [stem for stem in dict.fromkeys(stems) if stem in self._holders]
         if not words:
             return np.zeros(len(self._known))
         return np.asarray(self._index.get_scores(words), dtype=np.float64)
@@ -81,9 +81,9 @@ class WordIndex:
         count = len(self._known)
         return math.log(1 + (count - self._holders[stem] + 0.5) / (self._holders[stem] + 0.5))
 
-    def share(self, asked: Sequence[str], known: Collection[str]) -> float:
-        """The share of the asked stems that are among the known ones, each counted by its rarity."""
-        weights = {stem: self.rarity(stem) for stem in asked}
+    def share(self, stems: Sequence[str], known: Collection[str]) -> float:
+        """The share of the stems of a question that are among the known ones, each counted by its rarity."""
+        weights = {stem: self.rarity(stem) for stem in stems}
         return sum(weight for stem, weight in weights.items() if stem in known) / (sum(weights.values()) or 1.0)
 
 
@@ -100,7 +100,7 @@ MEANING = ("nearest", "passage")
 
 
 class Encoder(Protocol):
-    """Puts texts where their meaning is: near what means the same."""
+    """Gives texts vectors of length 1, whose dot products are higher the nearer the texts are in meaning."""
 
     def embed(self, texts: list[str]) -> np.ndarray:
         """Unit vectors `(N, D)` of loose texts, such as questions."""
@@ -114,7 +114,7 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of N passages in the light of a question.
+    """What words and meaning say of N passages for one question.
 
     Attributes:
         names: of the F columns.
@@ -125,7 +125,7 @@ class Evidence:
     table: np.ndarray
 
     def column(self, name: str) -> np.ndarray:
-        """`(N,)`, zeros where that is not known."""
+        """The column of this name `(N,)`; zeros where the table has none."""
         return self.table[:, self.names.index(name)] if name in self.names else np.zeros(len(self.table))
 
 
@@ -163,17 +163,13 @@ class PassageIndex:
                 both = encoder.embed_document([unit.text for unit in units], [one.first for one in owned])
                 vectors.append((both[: len(units)], both[len(units) :]))
         self._firsts = np.cumsum([0, *(len(one.sentences) for one in self.passages)])
-        self._words = WordIndex([self._searched(one) for one in self.passages], language)
+        self._words = WordIndex([f"{one.heading or ''}\n{one.text}" for one in self.passages], language)
         self._cosines = None if encoder is None else _cosines_to(encoder, vectors)
 
-    @staticmethod
-    def _searched(passage: Passage) -> str:
-        return f"{passage.heading or ''}\n{passage.text}"
-
     def evidence(self, question: str) -> Evidence:
-        """What is known of every passage in the light of a question."""
-        asked = list(dict.fromkeys(asked_of(question, self.language)))
-        columns = {"words": self._words.scores(asked) / (sum(map(self._words.rarity, asked)) or 1.0)}
+        """For a question, the columns `WORDS` and, with an encoder, `MEANING`: a row for each passage."""
+        stems = list(dict.fromkeys(query_stems(question, self.language)))
+        columns = {"words": self._words.scores(stems) / (sum(map(self._words.rarity, stems)) or 1.0)}
         if self._cosines is not None:
             sentences, columns["passage"] = self._cosines(question)
             columns["nearest"] = np.maximum.reduceat(sentences, self._firsts[:-1])
@@ -181,9 +177,9 @@ class PassageIndex:
 
     def sentence(self, question: str, number: int) -> int:
         """Which sentence of a passage comes nearest to the question, counted in the passage."""
-        asked = asked_of(question, self.language)
+        stems = query_stems(question, self.language)
         sentences = self.passages[number].sentences
-        near = np.array([self._words.share(asked, set(stems_of(one.text, self.language))) for one in sentences])
+        near = np.array([self._words.share(stems, set(stems_of(one.text, self.language))) for one in sentences])
         if self._cosines is not None:
             near += self._cosines(question)[0][self._firsts[number] : self._firsts[number + 1]]
         return int(near.argmax())
@@ -192,7 +188,8 @@ class PassageIndex:
 def _cosines_to(
     encoder: Encoder, vectors: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> Callable[[str], tuple[np.ndarray, np.ndarray]]:
-    """What tells how near a question is to the sentences and to the passages of all documents; the last is kept."""
+    """From a question to its cosines `(N,)` with the sentences and `(P,)` with the passages of all documents; those of
+    the last question are cached."""
     sentences, passages = (np.concatenate(each) for each in zip(*vectors, strict=True))
 
     @lru_cache(maxsize=1)
@@ -226,7 +223,7 @@ class Weights:
 
     Attributes:
         rank: weight of each column of the evidence in a passage's score.
-        passage, answer: of the two logistic regressions, see `signs`; each with a "bias".
+        passage, answer: of the two logistic regressions, see `passage_features`; each with a "bias".
         threshold: probability of an answer below which "no answer" is said.
     """
 
@@ -236,25 +233,25 @@ class Weights:
     threshold: float
 
     def scores(self, evidence: Evidence) -> np.ndarray:
-        """`(N,)`."""
+        """Scores of the N passages `(N,)`: the columns of the evidence weighted by `rank`."""
         return sum(
             (weight * evidence.column(name) for name, weight in self.rank.items()), np.zeros(len(evidence.table))
         )
 
     def ranking(self, evidence: Evidence) -> Ranking:
-        """Scores, order and probabilities of the passages."""
+        """Scores, order and probabilities of the N passages."""
         scores = self.scores(evidence)
         order = np.argsort(-scores, kind="stable")
-        features = signs(evidence, scores)
+        features = passage_features(evidence, scores)
         return Ranking(tuple(order.tolist()), scores, logistic(self.passage, features), self.probability(features))
 
     def probability(self, features: Mapping[str, np.ndarray]) -> float:
-        """That an answer is among the `SHOWN` best, by what `signs` gave."""
+        """That an answer is among the `SHOWN` best, by what `passage_features` gave."""
         return float(logistic(self.answer, features)[0])
 
 
-def signs(evidence: Evidence, scores: np.ndarray) -> dict[str, np.ndarray]:
-    """What tells of each passage whether it holds the answer, each `(N,)`.
+def passage_features(evidence: Evidence, scores: np.ndarray) -> dict[str, np.ndarray]:
+    """By name, what the logistic regressions read of each passage: `(N,)` each.
 
     behind: how far its score lies below the best.
     best, above, agreed: the same for all, so that probabilities fall as scores do: the best score, how far it lies
@@ -267,7 +264,7 @@ def signs(evidence: Evidence, scores: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def logistic(weights: Mapping[str, float], features: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The sigmoid of the weighted sum of the signs that have a weight, and of the bias."""
+    """The sigmoid of the weighted sum of the features that have a weight, and of the bias."""
     total = weights["bias"] + sum(weight * features[name] for name, weight in weights.items() if name != "bias")
     return 1 / (1 + np.exp(-total))
 

@@ -32,7 +32,7 @@ class Words(NamedTuple):
 
 
 class SpanReader(Protocol):
-    """What `load_reader` gives: a model that is ready to read."""
+    """What `load_reader` gives: a model of questions that is ready to read passages."""
 
     def best(
         self, question: str, documents: Sequence[Document], passages: Sequence[RankedPassage]
@@ -46,7 +46,7 @@ class SpanReader(Protocol):
 
 
 def short_answer(documents: Sequence[Document], number: int, words: Words, offset: int) -> ShortAnswer:
-    """Words that were found `offset` characters into a document, made whole, with their place."""
+    """The answer of a model that read a document from character `offset` on, in whole words, with its place."""
     start, end = whole_words(documents[number].text, words.start + offset, words.end + offset)
     quote = quote_of(documents[number], start, end)
     return ShortAnswer(document=number, quote=quote, probability=words.probability, yes_no=words.yes_no)

@@ -7,17 +7,22 @@ linear time and memory. With a sequence-to-sequence model the summary is written
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from longspan.characters import check_characters, mend
 from longspan.data.text.blocks import Document
-from longspan.data.text.reading import document_of, read, sentences_of
-from longspan.data.text.sentences import check_language, split_sentences
-from longspan.errors import InputError, one_sentence
+from longspan.data.text.reading import DocumentSentence, document_of, read, sentences_of
+from longspan.data.text.sentences import check_language
+from longspan.data.text.words import contents_of
+from longspan.errors import InputError
+from longspan.inference.encoders import Encoder, bundled_encoder
 from longspan.inference.results import (
     Decoding,
     Extent,
@@ -28,11 +33,14 @@ from longspan.inference.results import (
     notes,
     reads_english,
 )
-from longspan.settings import LARGEST, check_kind
+from longspan.settings import check_kind
+from longspan.tasks.summaries.clues import Sentences
+from longspan.tasks.summaries.picker import Picker
+from longspan.tasks.summaries.query import relevance_of
+from longspan.tasks.summaries.selection import preferred
 
-if TYPE_CHECKING:
-    from longspan.inference.scoring import SentenceScorer
-
+WEIGHTS = Path(__file__).parents[1] / "bundled" / "summary.safetensors"
+"""What `Picker` is made of; README.md beside it says how it came about."""
 NOT_ENGLISH = "the bundled model was trained on English; its choice in other languages is less sure"
 OWN_ABSTRACT = "starts from the document's own abstract"
 
@@ -124,7 +132,7 @@ def summarize(
 def load_summarizer(
     model: str | Path | None = None, language: str | None = None, decoding: Decoding | None = None
 ) -> Summarizer:
-    """Load a model once to summarise many texts; arguments and errors as in `summarize`. The latest ones are kept."""
+    """Load a model once to summarise many texts; arguments and errors as in `summarize`. The latest two stay loaded."""
     if language is not None:
         check_language(language)
     if model is not None:
@@ -136,15 +144,14 @@ def load_summarizer(
 
 @lru_cache(maxsize=2)
 def _bundled(language: str | None) -> Summarizer:
-    from longspan.inference.scoring import package_scorer
-
-    return Extractive(package_scorer(), english_only=True, language=language)
+    scorer = PackageScorer(Picker.load(WEIGHTS), bundled_encoder())
+    return Extractive(scorer, english_only=True, language=language)
 
 
 @lru_cache(maxsize=2)
 def _load(source: str, language: str | None, decoding: Decoding | None) -> Summarizer:
     from longspan.checkpoints.loading import load_pair
-    from longspan.inference.scoring import ModelScorer
+    from longspan.inference.abstractive import Abstractive, tagging_task
     from longspan.models import LongspanForConditionalGeneration, LongspanForPrefixLM, LongspanForSentenceScoring
 
     model, tokenizer = load_pair(source)
@@ -153,39 +160,18 @@ def _load(source: str, language: str | None, decoding: Decoding | None) -> Summa
             raise InputError(f"model {source!r} picks sentences and decodes nothing; leave the decoding options out")
         return Extractive(ModelScorer(model, tokenizer, source), language=language)
     if isinstance(model, LongspanForConditionalGeneration | LongspanForPrefixLM):
-        return Abstractive(model, tokenizer, source=source, decoding=decoding, task=_task(source, model))
+        return Abstractive(model, tokenizer, source=source, decoding=decoding, task=tagging_task(source, model))
     raise InputError(
         f"model {source!r} is a {type(model).__name__}, which cannot summarise; give a sentence scorer or a "
         "sequence-to-sequence model such as LED or BART"
     )
 
 
-def _task(source: str, model: Any) -> Any | None:
-    """The task with whose tagger a model weighs tokens, by the recipe beside it; None for a model that does not.
-
-    Raises:
-        InputError: no recipe names a tagger, as where a model was trained for the upper bound alone.
-    """
-    from longspan.stacks import stack_config
-
-    if not stack_config(model.config.stack).weighs:
-        return None
-    from longspan.tasks import task_beside
-
-    task: Any = task_beside(Path(source))
-    if getattr(task, "tagger", None) is None:
-        raise InputError(
-            f"model {source!r} weighs tokens by importance, and no recipe beside it names a tagger; train it with "
-            "task.importance=tagger and task.tagger"
-        )
-    return replace(task, prefix="", max_source_tokens=model.config.max_position_embeddings)
-
-
 class Extractive:
     """Summarises by picking sentences, as many as asked for of those that a scorer rates best.
 
     Args:
-        scorer: gives each sentence a score between 0 and 1 (`longspan.inference.scoring`).
+        scorer: gives each sentence a score between 0 and 1 (`SentenceScorer`).
         english_only: whether the scorer was trained on English alone, so that a `note` says where a text is not.
         language: ISO 639-1 code for cutting sentences; None guesses by the script.
     """
@@ -197,8 +183,6 @@ class Extractive:
 
     def summarize(self, document: Document, sentences: int | Extent | None = None, query: str | None = None) -> Summary:
         """See `longspan.summarize`."""
-        from longspan.tasks.summaries.selection import preferred
-
         extent = extent_of(sentences)
         begin = time.perf_counter()
         document_sentences = sentences_of(document, self.language)
@@ -231,83 +215,103 @@ class Extractive:
         )
 
 
-class Abstractive:
-    """Summarises by writing, token by token, with an encoder–decoder or a prefix language model.
+class Scores(NamedTuple):
+    """What a scorer makes of a document.
 
-    Args:
-        model, tokenizer: loaded, on one device.
-        source: folder or name of the model, for messages.
-        decoding: beams and lengths; None keeps the model's own.
-        task: the task whose tagger tells how important each token is, for a model that weighs them; else None.
+    Attributes:
+        values: a score between 0 and 1 for each sentence.
+        tokens: how many were read.
+        opening: how many sentences at the beginning were taken for the document's own abstract, though nothing says so.
     """
 
-    def __init__(
-        self, model: Any, tokenizer: Any, *, source: str, decoding: Decoding | None = None, task: Any | None = None
-    ) -> None:
+    values: list[float]
+    tokens: int
+    opening: int = 0
+
+
+class SentenceScorer(Protocol):
+    """What `summarize` asks for scores: the package's own, or those of a model."""
+
+    def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
+        """Score the sentences of a document.
+
+        Args:
+            document: as it was read.
+            sentences: its sentences.
+            words: how long the summary is to be, about.
+            query: what it is to be about, or None.
+        """
+        ...
+
+
+class PackageScorer:
+    """Scores by the encoder and the weights of the package, for any length and query."""
+
+    def __init__(self, picker: Picker, encoder: Encoder) -> None:
+        self.picker = picker
+        self.encoder = encoder
+
+    def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
+        """See `SentenceScorer`; the scores fall in the order in which the sentences enter the summary."""
+        clues, tokens = embedded_sentences(document, sentences, self.encoder)
+        relevance = None if query is None else relevance_of(clues, query, self.encoder.embed([query])[0])
+        order = self.picker.order(clues, words, relevance)
+        return Scores(order.scores.tolist(), tokens, order.opening)
+
+
+class ModelScorer:
+    """Scores with a `LongspanForSentenceScoring` model."""
+
+    def __init__(self, model: Any, tokenizer: Any, source: str) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.source = source
-        self.task = task
-        self.options = (decoding or Decoding()).options()
-        if "max_new_tokens" in self.options:
-            # transformers warns where both a total and a new length are set.
-            self.options["max_length"] = None
 
-    def summarize(self, document: Document, sentences: int | Extent | None = None, query: str | None = None) -> Summary:
-        """See `longspan.summarize`."""
+    def score(self, document: Document, sentences: Sequence[DocumentSentence], words: int, query: str | None) -> Scores:
+        """See `SentenceScorer`; the length plays no part, and there can be no query."""
         import torch
 
-        if given := extent_of(sentences).given:
-            raise InputError(
-                f"{given} is given, but model {self.source!r} writes its summary; "
-                "give the longest length in tokens instead (max_tokens)"
-            )
-        begin = time.perf_counter()
-        ids, options = self._inputs(document, query)
-        input_ids = torch.tensor([ids], dtype=torch.long)
-        config, longest = self.model.config, self.model.config.max_position_embeddings
-        if len(ids) > longest:
-            wanted = f"--max-tokens {len(ids)} --output DIR"
-            if not config.is_encoder_decoder:  # few mechanisms read a source both ways, so that it keeps its own
-                wanted = f"--attention {config.layer_attention(0).mechanism} {wanted}"
-            raise InputError(
-                f"the document has {len(ids)} tokens but model {self.source!r} reads at most {longest}; leave the "
-                f"model out, or make it longer with `longspan lengthen {self.source} {wanted}`"
-            )
-        with torch.inference_mode(), one_sentence(f"model {self.source!r} cannot write a summary as it is configured"):
-            output = self.model.generate(input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **options)
-        written = self.tokenizer.decode(output[0], skip_special_tokens=True).strip()
-        return Summary(
-            sentences=tuple(ScoredSentence(sentence.text) for sentence in split_sentences(written)),
-            tokens=input_ids.shape[1],
-            seconds=time.perf_counter() - begin,
-            note=None if written else "the model wrote an empty summary",
-        )
+        from longspan.tasks.tokenizers import encode_sentences
 
-    def _inputs(self, document: Document, query: str | None) -> tuple[list[int], dict[str, Any]]:
-        """Token ids, and options of `generate`: a query stands before the document, and its tokens are global; a model
-        that weighs tokens is told how important its tagger holds each."""
-        import torch
-
-        from longspan.data.summaries.rows import SummaryRow
-
-        task: Any = self.task
         if query is not None:
-            from longspan.tasks import task_beside
+            raise InputError(f"model {self.source!r} reads no query; leave the query {query!r} or the model out")
+        if not sentences:
+            return Scores([], 0)
+        encoded = encode_sentences([sentence.text for sentence in sentences], self.tokenizer)
+        lengths = torch.tensor([len(ids) for ids in encoded])
+        input_ids = torch.tensor([token for ids in encoded for token in ids])
+        sentence_ids = torch.arange(len(encoded)).repeat_interleave(lengths)
+        return Scores(self.model.score_document(input_ids, sentence_ids).sigmoid().tolist(), len(input_ids))
 
-            task = task_beside(Path(self.source))
-            if task is None or getattr(task, "global_tokens", None) != "question":
-                raise InputError(
-                    f"model {self.source!r} reads no query, since it was not trained with task.global_tokens=question; "
-                    f"leave the query {query!r} or the model out"
-                )
-        elif task is None:
-            return list(self.tokenizer(document.words, verbose=False)["input_ids"]), self.options
-        row = SummaryRow(id=document.name, pieces=(document.words,), question=query)
-        features = replace(task, max_source_tokens=LARGEST).features(row, self.tokenizer)
-        ids, options = features["input_ids"], dict(self.options)
-        if query is not None:
-            options["global_attention_mask"] = (torch.arange(len(ids)) < features["global_tokens"])[None]
-        if "importance" in features:
-            options["importance"] = torch.tensor([features["importance"]])
-        return ids, options
+
+def embedded_sentences(
+    document: Document, sentences: Sequence[DocumentSentence], encoder: Encoder
+) -> tuple[Sentences, int]:
+    """The sentences of a document with all that is known of them, and how many tokens were read.
+
+    Args:
+        document: as it was read.
+        sentences: its sentences.
+        encoder: gives their vectors.
+    """
+    texts = [sentence.text for sentence in sentences]
+    vectors, tokens = encoder.read_document(texts)
+    headed = [index for index, block in enumerate(document.blocks) if block.kind == "heading"]
+    headings = [document.blocks[index].text for index in headed]
+    title = document.title or ""
+    loose = encoder.embed([*headings, title])
+    blocks = np.array([sentence.block for sentence in sentences], dtype=int)
+    clues = Sentences(
+        texts=texts,
+        contents=[contents_of(text) for text in texts],
+        vectors=vectors,
+        paragraphs=blocks,
+        sections=np.searchsorted(headed, blocks) if headed else np.zeros(len(sentences), int),
+        headings=headings,
+        heading_vectors=loose[:-1],
+        title=title,
+        title_vector=loose[-1] if title.strip() else None,
+        spoken=np.array([sentence.speaker is not None for sentence in sentences], dtype=bool),
+        speakers=[sentence.speaker for sentence in sentences],
+    )
+    return clues, tokens

@@ -37,28 +37,15 @@ def draw_answer(answer: DocumentAnswer, title: str = "") -> Figure:
     entries = [broken(_words(passage), LINES) for passage in listed]
     below = LINE * sum(len(lines) + 1.9 for lines in entries) + 0.1
     height = below + 3.25
-    chosen = [_scored(passage) for passage in listed]
+    chosen = [
+        ScoredSentence(passage.text, passage.quote.start, passage.quote.end, passage.probability) for passage in listed
+    ]
     figure, axes = scored_document(answer.scores[0], chosen, below, height, "probability")
     axes.set_ylim(0, 1.3 * max(0.2, *(piece.score or 0.0 for piece in answer.scores[0])))
     if answer.short is not None:
         quote = answer.short.quote
         axes.plot([(quote.start + quote.end) / 2], [0.02], marker="^", color=INK, markersize=6)
-    _write_head(figure, answer, title, height)
-    _write_passages(figure, answer, entries, below, height)
-    return literal(figure)
 
-
-def _scored(passage: RankedPassage) -> ScoredSentence:
-    return ScoredSentence(passage.text, passage.quote.start, passage.quote.end, passage.probability)
-
-
-def _words(passage: RankedPassage) -> str:
-    """The passage from the sentence that matters on, where it would else not be seen."""
-    start = passage.mark[0]
-    return passage.text if start < 400 else f"… {passage.text[start:]}"
-
-
-def _write_head(figure: Figure, answer: DocumentAnswer, title: str, height: float) -> None:
     fonts = installed_fonts()
     asked = _line(answer.question, 100)
     figure.text(0.06, 1 - 0.28 / height, asked, fontsize=13, weight="bold", color=INK, family=fonts)
@@ -68,13 +55,9 @@ def _write_head(figure: Figure, answer: DocumentAnswer, title: str, height: floa
     line = f"{_line(title, 60)} · {sure} {answer.probability:.2f}".removeprefix(" · ")
     figure.text(0.06, 1 - 0.8 / height, line, fontsize=9.5, color=QUIET, family=fonts)
 
-
-def _write_passages(
-    figure: Figure, answer: DocumentAnswer, entries: list[list[str]], below: float, height: float
-) -> None:
-    write: dict[str, Any] = {"va": "top", "family": installed_fonts()}
+    write: dict[str, Any] = {"va": "top", "family": fonts}
     top = below / height
-    for number, (passage, lines) in enumerate(zip(answer.passages, entries, strict=False), 1):
+    for number, (passage, lines) in enumerate(zip(listed, entries, strict=True), 1):
         parts = [place_in_words(passage.quote), passage.heading, ", ".join(passage.speakers)]
         head = " · ".join(_line(part, 60) for part in parts if part) + f" · probability {passage.probability:.2f}"
         figure.text(0.052, top, str(number), fontsize=9, weight="bold", color=CHOSEN, ha="right", **write)
@@ -82,6 +65,13 @@ def _write_passages(
         below_head = top - LINE * 1.05 / height
         figure.text(0.06, below_head, "\n".join(lines), fontsize=9, color=INK, linespacing=1.25, **write)
         top -= LINE * (len(lines) + 1.9) / height
+    return literal(figure)
+
+
+def _words(passage: RankedPassage) -> str:
+    """The passage from the sentence that matters on, where it would else not be seen."""
+    start = passage.mark[0]
+    return passage.text if start < 400 else f"… {passage.text[start:]}"
 
 
 def place_in_words(quote: Quote) -> str:

@@ -159,7 +159,12 @@ def _panel(summary: Summary, layout: _Layout, spoken: str) -> str:
         f'<li id="pick-{number}"{spoken}>{layout.link(sentence)}</li>\n'
         for number, sentence in enumerate(summary.sentences, 1)
     )
-    legend = _legend() if summary.document else ""
+    shades = "".join(f'<i class="s{shade}"></i>' for shade in range(SHADES + 1))
+    legend = (
+        f'<p class="legend"><span>low score</span><span class="scale" aria-hidden="true">{shades}</span>'
+        '<span>high</span><span class="key"><b class="number">1</b> in the summary</span></p>\n'
+    )
+    legend = legend if summary.document else ""  # a model that writes gives no scores
     return f"<h2>Summary</h2>\n{layout.strip()}{legend}<ol>\n{''.join(items)}</ol>\n"
 
 
@@ -173,14 +178,6 @@ def _outline(sections: Sequence[Section], layout: _Layout) -> str:
         for section in sections
     )
     return f'<h2 class="outline">Outline</h2>\n<ul class="outline">\n{items}</ul>\n'
-
-
-def _legend() -> str:
-    shades = "".join(f'<i class="s{shade}"></i>' for shade in range(SHADES + 1))
-    return (
-        f'<p class="legend"><span>low score</span><span class="scale" aria-hidden="true">{shades}</span>'
-        '<span>high</span><span class="key"><b class="number">1</b> in the summary</span></p>\n'
-    )
 
 
 # The document ---------------------------------------------------------------------------------------------------------

@@ -97,8 +97,9 @@ SAID = {
 def importance_page(weighed: Weighed, title: str = "Importance") -> str:
     """The page: the text on one side, and how many words have which importance on the other."""
     counts = Counter(shade_of_importance(word.importance) for word in weighed.words)
-    several = weighed.by == "tagger"
-    entries = [(shade, _meaning(shade, several), counts[shade]) for shade in reversed(range(SHADES + 1))]
+    entries = [(shade, f"about {shade / SHADES:.2f}", counts[shade]) for shade in reversed(range(SHADES + 1))]
+    if weighed.by != "tagger":  # a summary names a word or does not
+        entries = [(SHADES, "important", counts[SHADES]), (0, "others", counts[0])]
     return shaded_page(
         title,
         weighed.text,
@@ -107,19 +108,13 @@ def importance_page(weighed: Weighed, title: str = "Importance") -> str:
             for each in weighed.words
         ),
         facts=[counted(len(weighed.words), "word"), f"{weighed.important:,} important"],
-        legend=(SAID[weighed.by], entries if several else [entries[0], entries[-1]]),
+        legend=(SAID[weighed.by], entries),
     )
 
 
 def shade_of_importance(importance: float) -> int:
     """The shade, 0 to `SHADES`, of an importance between 0 and 1."""
     return round(SHADES * importance)
-
-
-def _meaning(shade: int, several: bool) -> str:
-    if not several:
-        return "important" if shade else "others"
-    return f"about {shade / SHADES:.2f}"
 
 
 def ponder(

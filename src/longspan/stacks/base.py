@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from longspan.attention.base import AttentionConfig, LayerState
+from longspan.attention.base import LayerState
+from longspan.attention.config import AttentionConfig
 from longspan.settings import check
 from longspan.stacks.block import Block
 

@@ -165,3 +165,13 @@ def check_room(tokens: int, config: Any) -> None:
             f"task.max_tokens is {tokens} but the model has positions for {room} tokens; "
             "raise model.max_tokens, or lower it"
         )
+
+
+def label_numbers(labels: Sequence[str]) -> dict[str, int]:
+    """Each label's place among a model's outputs."""
+    return {label: number for number, label in enumerate(labels)}
+
+
+def label_fields(labels: Sequence[str]) -> dict[str, Any]:
+    """The fields of a configuration that give a model an output for each label, under its name."""
+    return {"id2label": dict(enumerate(labels)), "label2id": label_numbers(labels)}

@@ -106,14 +106,14 @@ class Teacher:
 
 def prediction_loss(ours: Any, theirs: Any, real: Tensor, temperature: float) -> Tensor:
     """L_KD, a mean over rows and over all outputs that are called logits; those `(B, T)` are of the real tokens."""
-    found = []
+    losses = []
     for name in (name for name in ours if name.endswith("logits")):
         scores = [wide(side[name]) / temperature for side in (ours, theirs)]
         if scores[0].shape == real.shape:
             scores = [each.masked_fill(~real, HIDDEN) for each in scores]
         student, teacher = (each.log_softmax(-1) for each in scores)
-        found.append(temperature**2 * functional.kl_div(student, teacher, reduction="batchmean", log_target=True))
-    return torch.stack(found).mean()
+        losses.append(temperature**2 * functional.kl_div(student, teacher, reduction="batchmean", log_target=True))
+    return torch.stack(losses).mean()
 
 
 def states_loss(

@@ -1,13 +1,16 @@
-"""What tasks share that guess tokens and are scored by the bits that it takes."""
+"""What tasks share that guess tokens and are scored by the bits that it takes; and where the chance of an example comes
+from, so that a resumed run and another model see the same."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,3 +66,10 @@ class GuessingTask(Task):
     def loss_scores(self, loss: float) -> dict[str, float]:
         """The loss in bits, and as a perplexity."""
         return {self.guessed[1]: loss / math.log(2), "perplexity": math.exp(min(loss, 700.0))}
+
+
+def example_key(seed: int | None, epoch: int, index: int, content: bytes) -> int:
+    """A number of 128 bits for a random generator: in training, with a seed, another one in every epoch; without one,
+    of the content alone, so that any two models with one tokenizer are validated on the same examples."""
+    material = content if seed is None else np.array([seed, epoch, index], dtype="<i8").tobytes()
+    return int.from_bytes(hashlib.blake2b(material, digest_size=16).digest(), "little")

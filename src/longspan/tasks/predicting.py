@@ -91,14 +91,14 @@ def predict(
 
     `(rows, …)`, where rows differ in length filled up with −100. Labels are not shown to the model.
     """
-    found: list[np.ndarray] = []
+    outputs: list[np.ndarray] = []
     for batch in batches(model, dataset, collator, batch_size):
         inputs = {name: value for name, value in batch.items() if name != "labels"}
         with torch.no_grad():
             output = model.generate(**inputs) if generate else model(**inputs)[0]
-        found.extend(output.float().cpu().numpy() if output.is_floating_point() else output.cpu().numpy())
-    widest = max((len(row) for row in found), default=0)
+        outputs.extend(output.float().cpu().numpy() if output.is_floating_point() else output.cpu().numpy())
+    widest = max((len(row) for row in outputs), default=0)
     padded = [
-        np.pad(row, [(0, widest - len(row))] + [(0, 0)] * (row.ndim - 1), constant_values=IGNORED) for row in found
+        np.pad(row, [(0, widest - len(row))] + [(0, 0)] * (row.ndim - 1), constant_values=IGNORED) for row in outputs
     ]
     return np.stack(padded) if padded else np.empty((0, 0))

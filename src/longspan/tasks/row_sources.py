@@ -29,12 +29,12 @@ class RowSource:
     on_error: str = "raise"
 
     @classmethod
-    def found(cls, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[Self]:
+    def located(cls, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[Self]:
         """The source, or none where no rows are asked for; an unknown name or split raises `InputError`."""
         most = None if limit is None else max(limit, 0)
-        found = cls(source=source, split=split, limit=most, on_error=on_error)
-        found.rows()
-        return [] if most == 0 else [found]
+        row_source = cls(source=source, split=split, limit=most, on_error=on_error)
+        row_source.rows()
+        return [] if most == 0 else [row_source]
 
     def rows(self) -> Iterator[Any]:
         """Its rows, one at a time."""

@@ -51,7 +51,7 @@ def encode_placed(
         raise InputError(
             f"tokenizer is {type(tokenizer).__name__}, which does not know where its tokens stand; give a fast one"
         )
-    found = tokenizer(
+    encoded = tokenizer(
         text=text,
         text_pair=pair,
         truncation=False,
@@ -59,14 +59,14 @@ def encode_placed(
         return_special_tokens_mask=True,
         verbose=False,
     )
-    ids, special = list(found["input_ids"]), list(found["special_tokens_mask"])
+    ids, special = list(encoded["input_ids"]), list(encoded["special_tokens_mask"])
     wanted = 0 if pair is None else 1
     places = [
         (start, end) if part == wanted else (0, 0)
-        for part, (start, end) in zip(found.sequence_ids(), found["offset_mapping"], strict=True)
+        for part, (start, end) in zip(encoded.sequence_ids(), encoded["offset_mapping"], strict=True)
     ]
-    kept = _cut(list(range(len(ids))), special, max_tokens)
-    return [ids[index] for index in kept], [places[index] for index in kept]
+    fitting = _cut(list(range(len(ids))), special, max_tokens)
+    return [ids[index] for index in fitting], [places[index] for index in fitting]
 
 
 def encode_target(tokenizer: Any, text: str, *, max_tokens: int) -> list[int]:
@@ -94,10 +94,10 @@ def first_tokens(tokenizer: Any, text: str, count: int) -> str:
 
 def _whole(tokenizer: Any, **texts: str | None) -> tuple[list[int], list[int]]:
     """Token ids, and 1 for each that is a special token."""
-    found = tokenizer(
+    encoded = tokenizer(
         **texts, truncation=False, return_attention_mask=False, return_special_tokens_mask=True, verbose=False
     )
-    return list(found["input_ids"]), list(found["special_tokens_mask"])
+    return list(encoded["input_ids"]), list(encoded["special_tokens_mask"])
 
 
 def _cut(ids: list[int], special: list[int], max_tokens: int) -> list[int]:

@@ -10,8 +10,7 @@ from counted import lines_run
 from longspan.data.text.blocks import Document
 from longspan.data.text.markdown import blocks_of_markdown
 from longspan.data.text.markup import blocks_of_pieces, pieces_of, text_of_lines
-from longspan.data.text.reading import document_of, read, sentences_of
-from longspan.data.text.tidying import tidied
+from longspan.data.text.reading import document_of, read, sentences_of, tidied
 from longspan.data.text.web_pages import lines_of_page
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longspan.data.text.words import contents_of
-from longspan.tasks.summaries.picker import BETWEEN, STRETCH, end_of_opening, signs_of_an_abstract
+from longspan.tasks.summaries.picker import BETWEEN, STRETCH, abstract_features, end_of_opening
 
 TOPICS = ["marmots", "burrows", "eagles", "whistles", "winter", "snow", "meadow", "herbs", "moulds", "families"]
 
@@ -18,7 +18,7 @@ def stretch(topic: str) -> list[str]:
 
 def signs(beginning: list[str]) -> np.ndarray:
     texts = [*beginning, *(sentence for topic in TOPICS for sentence in stretch(topic))]
-    found = signs_of_an_abstract(texts, [contents_of(text) for text in texts])
+    found = abstract_features(texts, [contents_of(text) for text in texts])
     assert found is not None
     return found
 
@@ -38,8 +38,8 @@ def test_what_an_abstract_looks_like() -> None:
 
 def test_short_texts_have_no_abstract() -> None:
     texts = stretch("marmots") * 2
-    assert signs_of_an_abstract(texts, [contents_of(text) for text in texts]) is None
-    assert signs_of_an_abstract([], []) is None
+    assert abstract_features(texts, [contents_of(text) for text in texts]) is None
+    assert abstract_features([], []) is None
 
 
 def test_where_an_opening_ends() -> None:

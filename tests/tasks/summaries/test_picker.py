@@ -20,8 +20,18 @@ from longspan.tasks.summaries.clues import (
     standardised,
     word_centrality,
 )
-from longspan.tasks.summaries.picker import BOUND, FOREIGN, FRAGMENT, HANGING, KNOWN, NAMES, ROADMAP, Picker, withheld
-from longspan.tasks.summaries.query import Asked
+from longspan.tasks.summaries.picker import (
+    BOUND,
+    FOREIGN,
+    FRAGMENT,
+    HANGING,
+    KNOWN,
+    NAMES,
+    ROADMAP,
+    Picker,
+    wording_penalties,
+)
+from longspan.tasks.summaries.query import Relevance
 
 TEXTS = (
     "Marmots live in the mountains of Europe.",
@@ -103,8 +113,8 @@ def test_scores_fall_in_the_order_in_which_sentences_enter(words: int) -> None:
 
 def test_nearness_to_a_query_leads() -> None:
     near = np.array([0, 0, 0, 3, 0, 0], float)
-    asked = Asked(near, near, frozenset())
-    assert Picker(weights()).order(document(), 10, asked)[0][0] == 3
+    relevance = Relevance(near, near, frozenset())
+    assert Picker(weights()).order(document(), 10, relevance)[0][0] == 3
 
 
 def test_a_document_may_be_empty_or_one_sentence() -> None:
@@ -148,19 +158,20 @@ def test_an_abstract_without_a_name_comes_first_and_a_heading_needs_no_guess() -
     without = Picker(weights_of | {"opening.weight": -weights_of["opening.weight"]})
     assert without.opening(found) == 0
     near = np.linspace(0, 5, 90)  # a query asks for other things
-    asked = Asked(near, near, frozenset())
-    assert picker.order(found, 100, asked)[0] == without.order(found, 100, asked)[0]
+    relevance = Relevance(near, near, frozenset())
+    assert picker.order(found, 100, relevance)[0] == without.order(found, 100, relevance)[0]
 
 
 def test_wording_holds_back() -> None:
     texts = ("Ann came to the town.", "She sat in the sun.", "He ate the last pear.", "It rained all the day.", "A b:")
-    found = withheld(texts, antecedents(texts))
+    found = wording_penalties(texts, antecedents(texts))
     assert found.tolist() == [0, 0, 0, HANGING, FRAGMENT]
     roadmap = "Section 3 describes the burrows."
-    assert withheld([roadmap], [()]).tolist() == [ROADMAP]
+    assert wording_penalties([roadmap], [()]).tolist() == [ROADMAP]
     # Of a text without capitals nothing follows from a small letter.
-    assert withheld(["ann came to the town.", "bob ate the pear."], [(), ()]).tolist() == [0, 0]
-    assert withheld(["Ann came to the town.", "Bob ate a pear.", "and the last pear was eaten."], [()] * 3)[2] > 0
+    assert wording_penalties(["ann came to the town.", "bob ate the pear."], [(), ()]).tolist() == [0, 0]
+    texts = ["Ann came to the town.", "Bob ate a pear.", "and the last pear was eaten."]
+    assert wording_penalties(texts, [()] * 3)[2] > 0
 
 
 def test_centrality_by_hand() -> None:

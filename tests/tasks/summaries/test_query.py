@@ -9,7 +9,7 @@ import pytest
 
 from longspan.data.text.words import contents_of
 from longspan.tasks.summaries.clues import Sentences
-from longspan.tasks.summaries.query import WORD, Asked, asked_of, chances_about, named_speakers, signs
+from longspan.tasks.summaries.query import WORD, Relevance, chances_about, named_speakers, query_features, relevance_of
 from longspan.tasks.summaries.selection import word_table
 
 
@@ -32,7 +32,7 @@ FILLER = ["The marmots sleep.", "The kettle boils.", "A train departs.", "Rivers
 
 def test_rare_shared_words_count_and_what_asks_does_not() -> None:
     found = document(*FILLER, "The budget was cut.", *FILLER, "The discussion went on.", *FILLER)
-    near = asked_of(found, "Summarize the discussion about the budget.", NOTHING).near
+    near = relevance_of(found, "Summarize the discussion about the budget.", NOTHING).near
     assert near.argmax() == 5
     # Beside it is nearer than far from it, on both sides alike.
     assert near[4] == near[6] > near[1]
@@ -42,19 +42,19 @@ def test_meaning_counts_where_no_word_is_shared() -> None:
     vectors = np.tile(np.array([[1, 0]], np.float32), (11, 1))
     vectors[7] = (0, 1)
     found = document(*FILLER, *FILLER, "Salt is white.", vectors=vectors)
-    assert asked_of(found, "money", np.array([0, 1], np.float32)).near.argmax() == 7
+    assert relevance_of(found, "money", np.array([0, 1], np.float32)).near.argmax() == 7
 
 
 def test_a_query_that_says_nothing_tells_nothing() -> None:
-    assert asked_of(document(*FILLER), "the of", NOTHING).near.tolist() == [0.0] * 5
+    assert relevance_of(document(*FILLER), "the of", NOTHING).near.tolist() == [0.0] * 5
 
 
 def test_who_is_named_is_looked_for_where_he_speaks_and_not_where_he_is_spoken_of() -> None:
     texts = ["We hear the Industrial Designer now.", *FILLER, *FILLER, "Rubber is soft.", "Steel lasts."]
     speakers = (*("Marketing",) * 11, *("Industrial Designer",) * 2)
     query = "What did the Industrial Designer think?"
-    assert asked_of(document(*texts, speakers=speakers), query, NOTHING).near.argmax() >= 11
-    without = signs(document(*texts), query, NOTHING)
+    assert relevance_of(document(*texts, speakers=speakers), query, NOTHING).near.argmax() >= 11
+    without = query_features(document(*texts), query, NOTHING)
     assert without["words"].argmax() == 0
     assert not without["speaker around"].any()
 
@@ -77,7 +77,7 @@ def test_words_of_the_query_and_of_its_places_become_likelier() -> None:
     table = word_table(document("Rubber is soft.", *FILLER))
     chances = np.tile([0.2, 0.1, 0.05, 0.01], (len(table.words), 1))
     place = np.array([3.0, *[0.0] * 5])
-    after = chances_about(table, chances, Asked(place, place, frozenset({"rubber"})))
+    after = chances_about(table, chances, Relevance(place, place, frozenset({"rubber"})))
     rubber, soft, marmots = (table.words.index(word) for word in ("rubber", "soft", "marmot"))
     assert after[rubber, 0] > after[soft, 0] > after[marmots, 0]
     assert (np.diff(after, axis=1) < 0).all()

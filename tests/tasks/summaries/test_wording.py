@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.tasks.summaries.clues import antecedents, hangs, is_fragment, is_roadmap
+from longspan.tasks.summaries.clues import antecedents, depends_on_previous, is_fragment, is_roadmap
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from longspan.tasks.summaries.clues import antecedents, hangs, is_fragment, is_r
     ],
 )
 def test_sentences_that_hang(sentence: str) -> None:
-    assert hangs(sentence)
+    assert depends_on_previous(sentence)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_sentences_that_hang(sentence: str) -> None:
     ],
 )
 def test_sentences_that_stand_alone(sentence: str) -> None:
-    assert not hangs(sentence)
+    assert not depends_on_previous(sentence)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.base import ProjectedAttention
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.sorted.clusters import nearest
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.base import ProjectedAttention
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.attend.reference import full_precision
 from longspan.ops.sorted.hashing import (

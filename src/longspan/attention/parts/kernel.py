@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from longspan.attention.answers import AttentionCost
-from longspan.attention.base import AttentionConfig, LayerState
-from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.config import AttentionConfig, AttentionCost
 from longspan.attention.parts.tokens import Tokens
 from longspan.ops.kernels.linear import attend_linear, linear_weights
 

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.answers import AttentionCost, SharedTables
-from longspan.attention.base import AttentionConfig, LayerState, Start
-from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention, Start
+from longspan.attention.config import AttentionConfig, AttentionCost, SharedTables
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
 from longspan.ops.attend.reference import full_precision

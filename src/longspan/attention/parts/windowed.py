@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from longspan.attention.answers import Lengthening, Reach
-from longspan.attention.base import AttentionConfig, LayerState
-from longspan.attention.parts.projected import ProjectedAttention
+from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.config import AttentionConfig, Lengthening, Reach
 from longspan.attention.parts.tokens import Tokens, in_order, real_first, rearranged, undone
 from longspan.ops.attend import attend
 from longspan.ops.attend.reference import dense_weights, full_precision

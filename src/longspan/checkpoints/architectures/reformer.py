@@ -57,14 +57,11 @@ KINDS = ("local", "lsh")
 
 
 def _read(config: Any) -> dict[str, Any]:
-    return _read_positions(config) | {"attention": _read_layers(config)}
-
-
-def _read_positions(config: Any) -> dict[str, Any]:
-    if not config.axial_pos_embds:
-        return {"position_embedding": "learned", "axial_shape": None, "axial_widths": None}
-    shape, widths = list(config.axial_pos_shape), list(config.axial_pos_embds_dim)
-    return {"position_embedding": "axial", "axial_shape": shape, "axial_widths": widths}
+    kind, shape, widths = "learned", None, None
+    if config.axial_pos_embds:
+        kind, shape, widths = "axial", list(config.axial_pos_shape), list(config.axial_pos_embds_dim)
+    positions = {"position_embedding": kind, "axial_shape": shape, "axial_widths": widths}
+    return positions | {"attention": _read_layers(config)}
 
 
 def _read_layers(config: Any) -> list[dict[str, Any]]:
@@ -75,7 +72,7 @@ def _read_layers(config: Any) -> list[dict[str, Any]]:
         raise InputError(f"attn_layers is {show(kinds)} in this reformer checkpoint; give 'local' or 'lsh' per layer")
     both = set(kinds) == set(KINDS)
     sizes = {"local": config.local_attn_chunk_length, "lsh": config.lsh_attn_chunk_length}
-    specs = {"local": _local(config), "lsh": _hashed(config)}
+    specs = {"local": _shared(config, "local") | {"local": True}, "lsh": _hashed(config)}
     for kind, other in (KINDS, KINDS[::-1]):
         specs[kind]["beside_tokens"] = sizes[other] if both else None
     drawn = config.hash_seed is None
@@ -98,10 +95,6 @@ def _shared(config: Any, kind: str) -> dict[str, Any]:
         "head_width": config.attention_head_size,
         "bias": False,
     }
-
-
-def _local(config: Any) -> dict[str, Any]:
-    return _shared(config, "local") | {"local": True}
 
 
 def _hashed(config: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from longspan.attention import AttentionConfig, attention_config
-from longspan.attention.answers import SharedTables
+from longspan.attention.config import SharedTables
 from longspan.attention.layers import layer_specs, plain_spec, spread
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanPreTrainedModel

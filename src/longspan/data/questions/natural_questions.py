@@ -97,18 +97,18 @@ def _document(record: Record) -> _Document:
         tokens = check_text(value_of(record, "document_text"), "the document (field 'document_text')").split(" ")
         markup = [token[:1] == "<" and _TAG.fullmatch(token) is not None for token in tokens]
     is_text = [not tag and token.strip() != "" for token, tag in zip(tokens, markup, strict=True)]
-    kept = array("q", (place for place, real in enumerate(is_text) if real))
-    if not kept:
+    text_tokens = array("q", (place for place, real in enumerate(is_text) if real))
+    if not text_tokens:
         raise InputError("the document has only HTML tokens and no text; leave the record out")
     starts, length = array("q"), 0
-    for place in kept:
+    for place in text_tokens:
         starts.append(length)
         length += len(tokens[place]) + 1
-    text = check_text(" ".join(tokens[place] for place in kept), "the document")
-    if not start_bytes or all(start_bytes[place] < 0 for place in kept):
-        return _Document(tokens, is_text, text, TokenPlaces(kept, starts, length - 1), [], [])
-    kept_bytes = (array("q", (values[place] for place in kept)) for values in (start_bytes, end_bytes))
-    places = TokenPlaces(kept, starts, length - 1, *kept_bytes)
+    text = check_text(" ".join(tokens[place] for place in text_tokens), "the document")
+    if not start_bytes or all(start_bytes[place] < 0 for place in text_tokens):
+        return _Document(tokens, is_text, text, TokenPlaces(text_tokens, starts, length - 1), [], [])
+    text_bytes = (array("q", (values[place] for place in text_tokens)) for values in (start_bytes, end_bytes))
+    places = TokenPlaces(text_tokens, starts, length - 1, *text_bytes)
     return _Document(tokens, is_text, text, places, start_bytes, end_bytes)
 
 
@@ -130,7 +130,7 @@ def _heading(document: _Document) -> str:
 
 
 def _candidates(record: Record, document: _Document) -> tuple[Candidate, ...]:
-    found = []
+    candidates = []
     for index, entry in enumerate(list_of(record, "long_answer_candidates")):
         where = f"long_answer_candidates[{index}]"
         start, end = _tokens(entry, where, document)
@@ -140,8 +140,8 @@ def _candidates(record: Record, document: _Document) -> tuple[Candidate, ...]:
         tag = _TAG.fullmatch(document.tokens[start])
         kind = _KINDS.get(tag.group(1).lower(), "other") if tag else "other"
         place_bytes = (number_of(entry, name, where) if name in entry else -1 for name in ("start_byte", "end_byte"))
-        found.append(Candidate(document.places.span(start, end), kind, top_level, Place(start, end, *place_bytes)))
-    return tuple(found)
+        candidates.append(Candidate(document.places.span(start, end), kind, top_level, Place(start, end, *place_bytes)))
+    return tuple(candidates)
 
 
 def _tokens(entry: Any, where: str, document: _Document) -> tuple[int, int]:

@@ -207,10 +207,10 @@ class QuestionRow:
             where: a span of `text`, one of `candidates`, or None for "no answer".
         """
         place = Place() if where is None else self._place(where)
-        found = {"start_byte": place.start_byte, "end_byte": place.end_byte}
+        fields = {"start_byte": place.start_byte, "end_byte": place.end_byte}
         if self.source == "nq":
-            found = {"start_token": place.start_token, "end_token": place.end_token, **found}
-        return found
+            fields = {"start_token": place.start_token, "end_token": place.end_token, **fields}
+        return fields
 
     def long_place(self, annotation: Annotation) -> Place:
         """Where an annotator's long answer lies in the document as published."""

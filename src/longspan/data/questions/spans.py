@@ -102,16 +102,16 @@ def _trivia(whole: Any, name: str, pages: triviaqa.Evidence, skipped: Skipped) -
     def parse(given: Any, number: int) -> SpanRow:
         one = triviaqa.asked(given, f"{name.split('.')[0]}:{number}")
         text = pages[one.page]
-        found = triviaqa.occurrences(text, one.accepted)
-        return SpanRow(one.id, one.question, text, tuple(found), one.accepted)
+        answers = triviaqa.occurrences(text, one.accepted)
+        return SpanRow(one.id, one.question, text, tuple(answers), one.accepted)
 
     return parsed(triviaqa.asked_of_pages(whole, name), parse, skipped, "question")
 
 
 def _cut(row: SpanRow, max_words: int | None) -> SpanRow:
     context = triviaqa.first_words(row.context, max_words)
-    kept = tuple(one for one in row.answers if one[0] + len(one[1]) <= len(context))
-    return replace(row, context=context, answers=kept)
+    answers = tuple(one for one in row.answers if one[0] + len(one[1]) <= len(context))
+    return replace(row, context=context, answers=answers)
 
 
 def _records(whole: Any, path: Path) -> Iterator[tuple[int, Record]]:
@@ -154,10 +154,10 @@ def _answers(given: Any) -> list[tuple[int, str]]:
         given = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if not isinstance(given, list):
         raise InputError(f"{where} is no list; give a list of objects with text and answer_start")
-    found = []
+    answers = []
     for each in given:
         words = value_of(each, "text", "an answer")
         if not isinstance(words, str):
             raise InputError(f"the text of an answer is {words!r}; give words of the context")
-        found.append((number_of(each, "answer_start", "an answer"), words))
-    return found
+        answers.append((number_of(each, "answer_start", "an answer"), words))
+    return answers

@@ -36,13 +36,13 @@ def made_up_words() -> dict[str, list[str]]:
     draw = random.Random(7)
     syllables = ["".join(pair) for pair in product("bdfgklmnprst", "aeiou")]
     made: dict[str, list[str]] = {}
-    seen: set[str] = set()
+    taken: set[str] = set()
     for name, number, length in (("filler", 80, 2), ("property", 8, 3), ("name", 12, 3), ("answer", 60, 2)):
         made[name] = []
         while len(made[name]) < number:
             word = "".join(draw.choices(syllables, k=length))
-            if word not in seen:
-                seen.add(word)
+            if word not in taken:
+                taken.add(word)
                 made[name].append(word)
     return made
 

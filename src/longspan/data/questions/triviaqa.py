@@ -69,13 +69,13 @@ def occurrences(text: str, accepted: Sequence[str]) -> list[tuple[int, str]]:
         if words := tuple(normalized_alias(one).split()):
             begins.setdefault(words[0], set()).add(words)
     there = _words(text)
-    found = set()
+    matches = set()
     for place, (word, start, _) in enumerate(there):
         for wanted in begins.get(word, ()):
             last = place + len(wanted)
             if last <= len(there) and all(there[place + i][0] == one for i, one in enumerate(wanted)):
-                found.add((start, text[start : there[last - 1][2]]))
-    return sorted(found)
+                matches.add((start, text[start : there[last - 1][2]]))
+    return sorted(matches)
 
 
 def _words(text: str) -> list[tuple[str, int, int]]:
@@ -129,10 +129,10 @@ def accepted_answers(answer: Record) -> tuple[str, ...]:
     given = [*list_of(answer, "NormalizedAliases", "field 'Answer'"), *(answer.get("HumanAnswers") or [])]
     if wrong := [one for one in given if not isinstance(one, str)]:
         raise InputError(f"an alias is {wrong[0]!r}; give texts")
-    found = tuple(dict.fromkeys(filter(None, map(normalized_alias, given))))
-    if not found:
+    answers = tuple(dict.fromkeys(filter(None, map(normalized_alias, given))))
+    if not answers:
         raise InputError("field 'NormalizedAliases' has no name with a letter or digit in it; give what is accepted")
-    return found
+    return answers
 
 
 class Evidence:

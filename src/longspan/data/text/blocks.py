@@ -127,7 +127,7 @@ class Block:
 
     @property
     def text(self) -> str:
-        """The words."""
+        """The words as they are to be read, `body.text`."""
         return self.body.text
 
 

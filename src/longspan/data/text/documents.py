@@ -113,11 +113,36 @@ _MARKUP = re.compile(r"\s*(?:<\?xml[^>]{0,200}>\s*)?(?:<!--.{0,2000}?-->\s*)?<(?
 
 def opened(path: str | Path) -> tuple[bytes, str, str]:
     """The bytes of a file that is not empty, its suffix in lower case, and what messages call it."""
-    name = "standard input" if str(path) == "-" else on_one_line(str(path))
-    data = _read_bytes(path, name)
+    piped = str(path) == "-"
+    name = "standard input" if piped else on_one_line(str(path))
+    if piped and sys.stdin is None:
+        raise InputError("standard input is closed; give a file, or pipe a document in")
+    try:
+        data = sys.stdin.buffer.read(LARGEST + 1) if piped else _read_file(path, name)
+    except InputError:
+        raise
+    except FileNotFoundError:
+        raise InputError(f"{name} does not exist; check the path") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path, or a closed standard input
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{name} cannot be read ({reason}); check the path and its permissions") from None
+    if len(data) > LARGEST:
+        raise InputError(f"{name} is longer than {LARGEST >> 20} MiB, too long for one document; cut it into parts")
     if not data:
         raise InputError(f"{name} is empty; give a document with text")
-    return data, "" if str(path) == "-" else Path(path).suffix.lower(), name
+    return data, "" if piped else Path(path).suffix.lower(), name
+
+
+def _read_file(path: str | Path, name: str) -> bytes:
+    """The bytes of a regular file, or of a pipe that the shell made for this command; nothing else ends for sure."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{name} is a directory; name the files in it")
+    if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and _PIPES.fullmatch(str(path))):
+        kind = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        raise InputError(f"{name} is {kind}, not a file; give a file, or pipe the text in and name it -")
+    with open(path, "rb") as file:
+        return file.read(LARGEST + 1)
 
 
 def check_words(text: str, name: str) -> None:
@@ -181,7 +206,10 @@ def decode(data: bytes, name: str, encoding: str | None = None) -> str:
     try:
         text = data.decode(tried)
     except UnicodeError as error:
-        if encoding is None and tried == "utf-8" and _looks_binary(data):
+        head = data[:8192]
+        controls = sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in head)
+        binary = controls * 100 > len(head)  # no text has so many control characters
+        if encoding is None and tried == "utf-8" and binary:
             raise InputError(f"{name} is a binary file, not a text; {REMEDY}") from None
         # A codec of several bytes may say no more than that it is wrong.
         where = isinstance(error, UnicodeDecodeError) and f"byte {error.object[error.start]:#04x} at {error.start}"
@@ -213,38 +241,6 @@ def _guess(data: bytes) -> str:
     return f"it looks like {likely}; {option}" if likely else option
 
 
-def _read_bytes(path: str | Path, name: str) -> bytes:
-    try:
-        if str(path) != "-":
-            data = _read_file(path, name)
-        elif sys.stdin is None:
-            raise InputError("standard input is closed; give a file, or pipe a document in")
-        else:
-            data = sys.stdin.buffer.read(LARGEST + 1)
-    except InputError:
-        raise
-    except FileNotFoundError:
-        raise InputError(f"{name} does not exist; check the path") from None
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the path, or a closed standard input
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{name} cannot be read ({reason}); check the path and its permissions") from None
-    if len(data) > LARGEST:
-        raise InputError(f"{name} is longer than {LARGEST >> 20} MiB, too long for one document; cut it into parts")
-    return data
-
-
-def _read_file(path: str | Path, name: str) -> bytes:
-    """The bytes of a regular file, or of a pipe that the shell made for this command; nothing else ends for sure."""
-    mode = os.stat(path).st_mode
-    if stat.S_ISDIR(mode):
-        raise InputError(f"{name} is a directory; name the files in it")
-    if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and _PIPES.fullmatch(str(path))):
-        kind = "a named pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
-        raise InputError(f"{name} is {kind}, not a file; give a file, or pipe the text in and name it -")
-    with open(path, "rb") as file:
-        return file.read(LARGEST + 1)
-
-
 def _detect(data: bytes, name: str) -> str:
     """The encoding that the bytes themselves declare, else UTF-8."""
     for mark, encoding in _BYTE_ORDER_MARKS:
@@ -263,10 +259,3 @@ def _detect(data: bytes, name: str) -> str:
     # Browsers read Windows' superset where a page says Latin-1 or ASCII, and pages are written for them.
     western = codecs.lookup(codec).name in {"iso8859-1", "ascii"} and not _NOT_WINDOWS.search(data)
     return "cp1252" if western else codec
-
-
-def _looks_binary(data: bytes) -> bool:
-    """Whether control characters that no text has make up more than a hundredth of the beginning."""
-    head = data[:8192]
-    controls = sum(byte < 9 or 13 < byte < 27 or 27 < byte < 32 for byte in head)
-    return controls * 100 > len(head)

@@ -1,7 +1,7 @@
 """A Markdown file as blocks: what a reader of the rendered page would see, with places in the file itself.
 
 The rendered page is laid out as any page is; each element knows which lines of the file it comes from. Within these
-lines its words are found again, one after the other.
+lines its words are looked for, one after the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FRONT_MATTER = re.compile(
 _DEFINED = re.compile(r"^(?= {0,3}\[\^[^\]\s]{1,60}\]:)", re.MULTILINE)
 _FOOTNOTE = re.compile(r"\[\^[^\]\s]{1,60}\]:?")
 _SPECIAL = re.compile(r"[\[\]*_`<&!|~>\n\\]")
-_UNSEEN = re.compile(
+_HIDDEN = re.compile(
     r"(?<=\])\((?:[^()\n]|\([^()\n]*\))*\)|(?<=\])\[[^\]\n]*\]|\[\^[^\]\s]{1,60}\]|</?[A-Za-z][\w-]*(?:\s[^<>]*)?/?>"
 )
 FEW, SHARE = 100_000, 5
@@ -50,9 +50,10 @@ def blocks_of_markdown(source: str) -> list[Block]:
     source = without_marks(source)
     front = _FRONT_MATTER.match(source)
     before = [Block(kind="boilerplate", body=Traced.whole(front[0].rstrip()))] if front else []
-    tree = parsed(_rendered(_blank(source, *front.span()) if front else source))
+    body = re.sub(r"[^\n]", " ", front[0]) + source[front.end() :] if front else source
+    tree = parsed(_rendered(body))
     pieces = [] if tree is None else pieces_of(laid_out(tree))
-    return [*before, *blocks_of_pieces(pieces, _bodies(pieces, _seen(source)))] if pieces else []
+    return [*before, *blocks_of_pieces(pieces, _bodies(pieces, _visible(source)))] if pieces else []
 
 
 def _rendered(source: str) -> str:
@@ -60,7 +61,8 @@ def _rendered(source: str) -> str:
     breaks = [match.start() for match in _DEFINED.finditer(source)]  # a footnote begins a paragraph
     spaced = _DEFINED.sub("\n", source)
     moved = [place + number for number, place in enumerate(breaks)]
-    offsets = [place - bisect_left(moved, place) for place in _line_starts(spaced)]
+    line_starts = [0, *accumulate(len(line) + 1 for line in spaced.split("\n"))]
+    offsets = [place - bisect_left(moved, place) for place in line_starts]
     parser, notes = _parser(), {}
     tokens = parser.parse(spaced, notes)
     for token in tokens:
@@ -70,23 +72,14 @@ def _rendered(source: str) -> str:
     return without_half_entities(parser.renderer.render(tokens, parser.options, notes))[0]
 
 
-def _line_starts(text: str) -> list[int]:
-    return [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
-
-
-def _blank(source: str, start: int, end: int) -> str:
-    """The source with a part of it made white space, line by line."""
-    return source[:start] + re.sub(r"[^\n]", " ", source[start:end]) + source[end:]
-
-
-def _seen(source: str) -> str:
+def _visible(source: str) -> str:
     """The source with spaces for what no reader sees: targets of links, tags, comments."""
     pieces: list[str] = []
     done = 0
     while (start := source.find("<!--", done)) >= 0 and (end := source.find("-->", start)) >= 0:
         pieces += [source[done:start], " " * (end + 3 - start)]
         done = end + 3
-    return _UNSEEN.sub(lambda match: " " * len(match[0]), "".join([*pieces, source[done:]]))
+    return _HIDDEN.sub(lambda match: " " * len(match[0]), "".join([*pieces, source[done:]]))
 
 
 def _bodies(pieces: list[Piece], rendered: str) -> Iterator[Traced]:
@@ -96,12 +89,12 @@ def _bodies(pieces: list[Piece], rendered: str) -> Iterator[Traced]:
         start = max(done, offsets[0][0]) if offsets else done
         end = min(max(offsets[-1][1], start), len(rendered)) if offsets else len(rendered)
         start = min(start, end)
-        body = _found_again(piece.text, rendered, start, end)
+        body = _placed(piece.text, rendered, start, end)
         done = max(done, body.end)
         yield body
 
 
-def _found_again(text: str, rendered: str, start: int, end: int) -> Traced:
+def _placed(text: str, rendered: str, start: int, end: int) -> Traced:
     """A text whose words stand between two places of a source, in order, with marks among them."""
     anchors: list[tuple[int, int]] = []
     done = start

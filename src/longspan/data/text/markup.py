@@ -118,6 +118,7 @@ class _States:
         self.numbers: dict[State, int] = {}
 
     def mark(self, state: State) -> str:
+        """The character that stands for a state in the text; "" where there are none left."""
         if state not in self.numbers:
             if _STATES + len(self.known) > _LAST_STATE:
                 return ""  # more elements than numbers: the line belongs to what the one before it belongs to
@@ -255,10 +256,12 @@ class Piece:
 
     @property
     def kind(self) -> Kind:
+        """That of its first line."""
         return self.lines[0].state.kind
 
     @property
     def text(self) -> str:
+        """Its lines, without the mark of an item."""
         return "\n".join(line.text for line in self.lines)[self.lines[0].mark :]
 
     @property

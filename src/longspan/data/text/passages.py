@@ -8,11 +8,11 @@ them too. `chunk_map` says which tokens each chunk holds, and which it answers f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
-from longspan.data.text.blocks import Block, Document
+from longspan.data.text.blocks import Document
 from longspan.data.text.reading import DocumentSentence, document_of, sentences_of
 from longspan.data.text.words import split_words
 from longspan.errors import InputError
@@ -64,8 +64,11 @@ class Passage:
         for (block, speaker), group in groupby(self.sentences, key=lambda one: (one.block, one.speaker)):
             if block in self.by_lines:
                 words = "\n".join(one.text for one in group)
-            else:
-                words = _joined(list(group))
+            else:  # with a space between them, except where the document has none ("v3." and "5")
+                first, *others = group
+                words = first.text
+                for before, one in pairwise([first, *others]):
+                    words += one.text if one.start == before.end else f" {one.text}"
             lines.append(f"{speaker}: {words}" if speaker else words)
         return "\n".join(lines)
 
@@ -73,14 +76,6 @@ class Passage:
         """The characters of one of its sentences in `text`."""
         end = len(replace(self, sentences=self.sentences[: number + 1]).text)
         return end - len(self.sentences[number].text), end
-
-
-def _joined(sentences: Sequence[DocumentSentence]) -> str:
-    """The sentences with a space between them, except where the document has none ("v3." and "5")."""
-    text = sentences[0].text
-    for before, one in pairwise(sentences):
-        text += one.text if one.start == before.end else f" {one.text}"
-    return text
 
 
 def units_of(document: Document, language: str | None = None) -> list[DocumentSentence]:
@@ -95,21 +90,19 @@ def units_of(document: Document, language: str | None = None) -> list[DocumentSe
     section = None
     for index, block in enumerate(document.blocks):
         section = index if block.kind == "heading" else section
-        if block.kind in BY_LINES:
-            units.extend(_lines(block, index, section))
+        if block.kind not in BY_LINES:
+            continue
+        place = 0
+        for line in block.text.splitlines(keepends=True):
+            if words := line.strip():
+                first = place + line.index(words[0])
+                start, end = block.body.span(first, first + len(words))
+                text = " ".join(words.split())
+                units.append(DocumentSentence(text=text, start=start, end=end, block=index, section=section))
+            place += len(line)
     if not units:
         return sentences_of(document_of(document.text, raw=True), language)
     return sorted(units, key=lambda one: (one.block, one.start))
-
-
-def _lines(block: Block, index: int, section: int | None) -> Iterator[DocumentSentence]:
-    place = 0
-    for line in block.text.splitlines(keepends=True):
-        if words := line.strip():
-            first = place + line.index(words[0])
-            start, end = block.body.span(first, first + len(words))
-            yield DocumentSentence(text=" ".join(words.split()), start=start, end=end, block=index, section=section)
-        place += len(line)
 
 
 def passages_of(document: Document, units: Sequence[DocumentSentence] | None = None) -> list[Passage]:

@@ -117,18 +117,13 @@ def _pieces(group: Block, width: int) -> Iterator[Block]:
         return
     start = place = number = first = 0
     for index, line in enumerate(lines):
-        last, number = number, _number(line, number)
+        last, match = number, NUMBER.match(line)
+        number = int(match["number"]) if match and match["number"] else number  # of the item that it belongs to
         if index and _begins(lines, index, first, width, last):
             yield Block(kind="paragraph", body=group.body.part(start, place - 1))
             start, first = place, index
         place += len(line) + 1
     yield Block(kind="paragraph", body=group.body.part(start, len(group.text)))
-
-
-def _number(line: str, last: int) -> int:
-    """The number of the item that the line begins, else that of the item before it."""
-    match = NUMBER.match(line)
-    return int(match["number"]) if match and match["number"] else last
 
 
 def _begins(lines: list[str], index: int, first: int, width: int, last: int) -> bool:

@@ -1,9 +1,13 @@
-"""A document of any kind in, its blocks and sentences out, each with its place in the document's text."""
+"""A document of any kind in, its blocks and sentences out, each with its place in the document's text.
+
+A reader for each format gives blocks. The steps of `longspan.data.text.tidying`, each a pure function from blocks to
+blocks, then tell what they are: turns, headings, items, references, boilerplate.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,13 +23,46 @@ from longspan.data.text.markup import blocks_of_pieces, pieces_of, text_of_lines
 from longspan.data.text.pdf.reader import document_from_pdf
 from longspan.data.text.plain_text import blocks_of_text, paragraphs_of
 from longspan.data.text.sentences import check_language, guess_language, split_sentences
-from longspan.data.text.tidying import as_they_are, tidied
+from longspan.data.text.tidying import apparatus, structure, turns
 from longspan.data.text.web_pages import lines_of_page
 from longspan.errors import InputError
 from longspan.settings import show
 
 logger = logging.getLogger(__name__)
 
+Step = Callable[[Sequence[Block]], list[Block]]
+
+STEPS: tuple[Step, ...] = (
+    apparatus.without_gutenberg_frame,
+    turns.with_turns,
+    turns.without_tags,
+    structure.without_paragraph_numbers,
+    apparatus.with_code,
+    apparatus.with_tables,
+    apparatus.with_captions,
+    structure.with_headings,
+    structure.with_items,
+    structure.with_joined_lines,
+    apparatus.without_credits,
+    apparatus.without_licences,
+    apparatus.without_banners,
+    structure.without_rules,
+    apparatus.without_contents,
+    apparatus.with_references,
+    structure.without_repeated_headings,
+    structure.with_abstract,
+)
+"""What is done to the blocks, in this order."""
+GUESSES: frozenset[Step] = frozenset(
+    {
+        structure.without_paragraph_numbers,
+        apparatus.with_code,
+        apparatus.with_tables,
+        structure.with_headings,
+        structure.with_items,
+    }
+)
+"""Steps that guess from its form what a text is; formats with a structure of their own need them not."""
 TITLE_WITHIN = 12
 """Blocks at the beginning among which the title stands."""
 
@@ -137,6 +174,22 @@ def as_document(given: str | Path | Document) -> Document:
     return read(given) if isinstance(given, Path) else document_of(_mended(given, "the document"))
 
 
+def tidied(blocks: Sequence[Block], *, guess: bool = True) -> list[Block]:
+    """The blocks after every step; without `GUESSES` where the document's format has told its structure.
+
+    A document of which nothing would be left is left as it is.
+    """
+    tidy = list(blocks)
+    for step in STEPS:
+        tidy = step(tidy) if guess or step not in GUESSES else tidy
+    return tidy if any(block.kind in SPOKEN for block in tidy) else as_they_are(blocks)
+
+
+def as_they_are(blocks: Sequence[Block]) -> list[Block]:
+    """Every block as a paragraph; nothing is left out."""
+    return [Block(kind="paragraph", body=block.body) for block in blocks]
+
+
 def _page(page: str, raw: bool, name: str) -> Document:
     """An HTML page; its text is as it is laid out."""
     page, halves = without_half_entities(page)
@@ -159,16 +212,15 @@ def _markdown(source: str, raw: bool, name: str) -> Document:
 
 
 def _document(text: str, blocks: Sequence[Block], name: str) -> Document:
-    return Document(text=text, blocks=tuple(blocks), title=_title(blocks), name=name)
-
-
-def _title(blocks: Sequence[Block]) -> str | None:
-    """The heading that the document begins with, else the only one of the first level, if it stands near."""
+    """The title is the heading that the document begins with, else the only one of level 1, if it stands near."""
     first = next((block for block in blocks if block.kind != "boilerplate"), None)
-    if first is not None and first.kind == "heading":
-        return first.text
     top = [index for index, block in enumerate(blocks) if block.kind == "heading" and block.level == 1]
-    return blocks[top[0]].text if len(top) == 1 and top[0] < TITLE_WITHIN else None
+    title = None
+    if first is not None and first.kind == "heading":
+        title = first.text
+    elif len(top) == 1 and top[0] < TITLE_WITHIN:
+        title = blocks[top[0]].text
+    return Document(text=text, blocks=tuple(blocks), title=title, name=name)
 
 
 def _mended(text: str, name: str, halves: int = 0) -> str:
@@ -203,19 +255,16 @@ def sentences_of(document: Document, language: str | None = None) -> list[Docume
         if block.kind == "heading":
             section = index
         elif block.kind in SPOKEN:
-            sentences.extend(_sentences(block, index, section, language))
+            for sentence in split_sentences(block.text, language):
+                start, end = block.body.span(sentence.start, sentence.end)
+                placed = DocumentSentence(
+                    text=" ".join(sentence.text.split()),
+                    start=start,
+                    end=end,
+                    block=index,
+                    section=section,
+                    speaker=block.speaker,
+                    abstract=block.abstract,
+                )
+                sentences.append(placed)
     return sentences
-
-
-def _sentences(block: Block, index: int, section: int | None, language: str) -> Iterator[DocumentSentence]:
-    for sentence in split_sentences(block.text, language):
-        start, end = block.body.span(sentence.start, sentence.end)
-        yield DocumentSentence(
-            text=" ".join(sentence.text.split()),
-            start=start,
-            end=end,
-            block=index,
-            section=section,
-            speaker=block.speaker,
-            abstract=block.abstract,
-        )

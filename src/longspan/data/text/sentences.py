@@ -98,7 +98,7 @@ def split_sentences(text: str, language: str | None = None) -> list[Sentence]:
 
 
 def check_language(language: str) -> None:
-    """Refuse what is no ISO 639-1 code."""
+    """Raise `InputError` for what is no ISO 639-1 code."""
     if not isinstance(language, str) or not re.fullmatch(r"[a-z]{2,3}(-[A-Za-z0-9]+)*", language):
         raise InputError(f"language={show(language)} is not a language code; give one such as 'en', 'zh' or 'ar'")
 

@@ -47,7 +47,7 @@ def cues_of(lines: Sequence[str]) -> Iterator[Cue]:
 
 
 def by_time(cues: Iterable[Cue]) -> list[Cue]:
-    """By when they begin; those that begin together stay as they are."""
+    """The cues sorted by when they begin; those that begin together keep their order."""
     return sorted(cues, key=lambda cue: cue[0])
 
 

@@ -1,1 +1,1 @@
-"""A collection of documents whose lower-layer states are kept on disk, to be asked again and again."""
+"""A collection of documents whose lower-layer states are stored on disk, so that many questions can be asked of it."""

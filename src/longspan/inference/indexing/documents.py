@@ -175,32 +175,32 @@ class DocumentIndex:
         """The list of shards as it is now, and every shard that is whole."""
         self.contents, note = read_contents(self.folder)
         self.notes, self._shards = ([note] if note else []), []
-        for said in self.contents.shards:
+        for shard in self.contents.shards:
             try:
-                self._shards.append(Shard(self.folder, said, self._reader.model.config.hidden_size))
+                self._shards.append(Shard(self.folder, shard, self._reader.model.config.hidden_size))
             except InputError as error:
-                lost = ", ".join(on_one_line(one["name"]) for one in said["documents"])
+                lost = ", ".join(on_one_line(one["name"]) for one in shard["documents"])
                 self.notes.append(f"{error}; it is left out, and with it {lost}: index these again")
-        self.__dict__.pop("_held", None)
+        self.__dict__.pop("_indexed", None)
         self.__dict__.pop("_answerer", None)
 
     @cached_property
-    def _held(self) -> list[tuple[Shard, Document, tuple[Passage, ...], list[range]]]:
+    def _indexed(self) -> list[tuple[Shard, Document, tuple[Passage, ...], list[range]]]:
         return [(shard, *each) for shard in self._shards for each in shard.documents]
 
     @property
     def documents(self) -> list[Document]:
         """Those that can be asked, with their names and texts."""
-        return [document for _, document, _, _ in self._held]
+        return [document for _, document, _, _ in self._indexed]
 
     @property
     def bytes(self) -> int:
         """Bytes that the files of the index take."""
-        return sum(said["bytes"] for said in self.contents.shards)
+        return sum(shard["bytes"] for shard in self.contents.shards)
 
     def _pieces(self, number: int, start: int) -> list[Piece]:
         """The pieces of the passage of a document that begins with this character."""
-        shard, _, passages, pieces = self._held[number]
+        shard, _, passages, pieces = self._indexed[number]
         place = next(place for place, passage in enumerate(passages) if passage.start == start)
         return [shard.piece(each) for each in pieces[place]]
 
@@ -208,12 +208,12 @@ class DocumentIndex:
 
     @cached_property
     def _answerer(self) -> Answerer:
-        if not self._held:
+        if not self._indexed:
             raise InputError(
                 f"the index {on_one_line(str(self.folder))!r} holds no document that can be read"
                 f"{''.join(f' ({note})' for note in self.notes[:1])}; add some with `longspan index`"
             )
-        return Answerer(self.documents, self._reader, passages=[passages for _, _, passages, _ in self._held])
+        return Answerer(self.documents, self._reader, passages=[passages for _, _, passages, _ in self._indexed])
 
     def answer(self, question: str, *, top: int = SHOWN, threshold: float | None = None) -> DocumentAnswer:
         """See `longspan.answer`; the words come from the stored states."""
@@ -251,7 +251,7 @@ class DocumentIndex:
 
     def _whole(self) -> list[dict[str, str]]:
         whole = {shard.file.name for shard in self._shards}
-        return [one for said in self.contents.shards if said["file"] in whole for one in said["documents"]]
+        return [one for shard in self.contents.shards if shard["file"] in whole for one in shard["documents"]]
 
     def _entry(self, document: Document) -> Entry:
         passages = passages_of(document)
@@ -261,10 +261,10 @@ class DocumentIndex:
         """Write a shard, then the list that names it, without damaged shards whose documents are all there again."""
         if not entries:
             return
-        numbers = [int(said["file"][6:].partition(".")[0]) for said in self.contents.shards]
-        said = write_shard(self.folder, 1 + max(numbers, default=0), entries, self.contents.made_by["dtype"])
-        self.contents.shards.append(said)
-        self._shards.append(Shard(self.folder, said))
+        numbers = [int(shard["file"][6:].partition(".")[0]) for shard in self.contents.shards]
+        listed = write_shard(self.folder, 1 + max(numbers, default=0), entries, self.contents.made_by["dtype"])
+        self.contents.shards.append(listed)
+        self._shards.append(Shard(self.folder, listed))
         there = {one["digest"] for one in self._whole()}
         whole = {shard.file.name for shard in self._shards}
         self.contents.shards = [

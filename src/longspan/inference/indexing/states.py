@@ -1,4 +1,4 @@
-"""What a model makes of passages before any question is known, and of a question with passages that are kept."""
+"""What a model makes of passages before any question is known, and of a question with stored passages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from longspan.checkpoints.loading import load_pair
 from longspan.data.text.blocks import Document
 from longspan.data.text.passages import Passage
 from longspan.errors import InputError
-from longspan.inference.indexing.layout import AGAIN, PIECE_TOKENS
+from longspan.inference.indexing.checks import AGAIN, PIECE_TOKENS
 from longspan.inference.indexing.store import Piece
 from longspan.inference.readers import LONGEST, Words, best_words, short_answer
 from longspan.inference.results import RankedPassage, ShortAnswer
@@ -104,7 +104,10 @@ class StateReader:
 
     @torch.inference_mode()
     def pieces(self, document: Document, passages: Sequence[Passage]) -> list[tuple[Piece, ...]]:
-        """The pieces of each passage of a document."""
+        """The pieces of each passage of a document: states `(W, E)` below the upper layers, on the CPU, and places.
+
+        A passage longer than `PIECE_TOKENS` has several, which overlap by the longest answer.
+        """
         ids, types, spans, owners = [], [], [], []
         for owner, passage in enumerate(passages):
             text = document.text[passage.start : passage.end]

@@ -30,10 +30,10 @@ from longspan.data.text.blocks import Document
 from longspan.data.text.passages import Passage
 from longspan.errors import InputError, one_sentence
 from longspan.files import whole_file, write_whole
-from longspan.inference.indexing.layout import (
+from longspan.inference.indexing.checks import (
     AGAIN,
     DTYPES,
-    Held,
+    IndexedDocument,
     check_listing,
     check_rows,
     check_spans,
@@ -60,7 +60,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Entry:
-    """A document of the index: its text and places, the passages that were found in it, and the pieces of each."""
+    """A document of the index: its text and places, its passages, and the pieces of each."""
 
     document: Document
     passages: tuple[Passage, ...]
@@ -68,12 +68,12 @@ class Entry:
 
     @property
     def digest(self) -> str:
-        """By which the same text is known again, whatever it is called."""
+        """The checksum of its text, the same under whatever name."""
         return digest_of(self.document)
 
 
 def digest_of(document: Document) -> str:
-    """The checksum of a document's text."""
+    """The BLAKE2b checksum of a document's text, 16 bytes in hexadecimal digits."""
     return hashlib.blake2b(document.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -90,7 +90,7 @@ class Contents:
     shards: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, folder: Path) -> None:
-        """The copy first, then the list itself; each appears whole."""
+        """Write the copy, then the list itself; each file appears complete or not at all."""
         body = {"format": FORMAT, **asdict(self)}
         text = json.dumps({"checksum": _checksum_of(body), **body}, indent=1, ensure_ascii=False) + "\n"
         write_whole({folder / COPY: text, folder / MANIFEST: text})
@@ -175,24 +175,24 @@ class Shard:
             another width than the model's, where that is given.
     """
 
-    def __init__(self, folder: Path, said: dict[str, Any], width: int | None = None) -> None:
-        self.file = folder / said["file"]
+    def __init__(self, folder: Path, listed: dict[str, Any], width: int | None = None) -> None:
+        self.file = folder / listed["file"]
         if not self.file.is_file():
             raise InputError(f"'{self.file}' is missing")
         size = self.file.stat().st_size
-        if size != said["bytes"]:
-            raise InputError(f"'{self.file}' is damaged ({size:,} bytes instead of {said['bytes']:,})")
-        if checksum_of(self.file) != said["checksum"]:
+        if size != listed["bytes"]:
+            raise InputError(f"'{self.file}' is damaged ({size:,} bytes instead of {listed['bytes']:,})")
+        if checksum_of(self.file) != listed["checksum"]:
             raise InputError(f"'{self.file}' is damaged (its checksum differs)")
         read_header(self.file)
         self._opened: Any = safe_open(self.file, "pt")
         try:
             with one_sentence("documents is no JSON"):
-                self.documents = self._checked(said, width)
+                self.documents = self._checked(listed, width)
         except InputError as error:
             raise InputError(f"'{self.file}' is not as Longspan writes it ({error})") from error
 
-    def _checked(self, said: dict[str, Any], width: int | None) -> list[Held]:
+    def _checked(self, listed: dict[str, Any], width: int | None) -> list[IndexedDocument]:
         """The documents, once they agree with all tensors and with the list."""
         names = self._opened.keys()
         check_tensors({name: _kind(self._opened, name) for name in names}, width)
@@ -200,12 +200,12 @@ class Shard:
         spans = self._opened.get_tensor("spans")
         check_rows(self._firsts, len(spans))
         plain = json.loads(bytes(self._opened.get_tensor("documents").numpy()), parse_constant=_refuse_constant)
-        held = documents_of(plain, len(self._firsts) - 1)
-        check_spans(spans, self._firsts, held)
-        listed = [(one["digest"], one["name"]) for one in said["documents"]]
-        if listed != [(digest_of(document), document.name) for document, _, _ in held]:
+        documents = documents_of(plain, len(self._firsts) - 1)
+        check_spans(spans, self._firsts, documents)
+        digests = [(one["digest"], one["name"]) for one in listed["documents"]]
+        if digests != [(digest_of(document), document.name) for document, _, _ in documents]:
             raise InputError(f"its documents are not those that {MANIFEST} lists")
-        return held
+        return documents
 
     def piece(self, number: int) -> Piece:
         """One piece, its states in float32; `InputError` where a state is NaN or infinite."""
@@ -234,6 +234,6 @@ def _encoded(entries: Sequence[Entry]) -> bytes:
             asdict(passage) | {"by_lines": sorted(passage.by_lines), "pieces": len(pieces)}
             for passage, pieces in zip(entry.passages, entry.pieces, strict=True)
         ]
-        about = {"name": document.name, "title": document.title, "pages": document.pages, "text": document.text}
-        plain.append(about | {"passages": passages})
+        fields = {"name": document.name, "title": document.title, "pages": document.pages, "text": document.text}
+        plain.append(fields | {"passages": passages})
     return json.dumps(plain, ensure_ascii=False).encode("utf-8", "surrogatepass")

@@ -85,12 +85,12 @@ def read_conll(path: Path, skipped: Skipped | None = None) -> Iterator[Coreferen
 def _begun(line: str) -> tuple[str, int] | None:
     """The name and the part of a document that a line begins; None for other lines. A name in brackets may hold any
     sign, "; part" too."""
-    found = _BEGIN.match(line)
-    if found is None:
+    begin = _BEGIN.match(line)
+    if begin is None:
         return None
-    name, _, last = found[1].rpartition(";")
-    part = _PART.fullmatch(last) if name or found[1].startswith(";") else None
-    name = (found[1] if part is None else name).strip()
+    name, _, last = begin[1].rpartition(";")
+    part = _PART.fullmatch(last) if name or begin[1].startswith(";") else None
+    name = (begin[1] if part is None else name).strip()
     if name.startswith("(") and name.endswith(")") and len(name) > 1:
         name = name[1:-1]
     elif ";" in name:

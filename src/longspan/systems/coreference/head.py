@@ -97,13 +97,13 @@ class LongspanForCoreference(RanksSpans, LongspanWithHead):
         sentence_ids, _ = checked_ids("sentence", sentence_ids, hidden, attention_mask, count)
         words = words_of(hidden, word_ids, max(count, 1), sentence_ids, speaker_ids)
         ranked = self.rank(words)
-        starts, lengths, kept = ranked.mentions
+        starts, lengths, valid = ranked.mentions
         return CoreferenceOutput(
             loss=None if labels is None else self.loss(words, ranked, labels),
             antecedent_scores=ranked.pair_scores,
             antecedents=ranked.antecedents,
-            mention_starts=torch.where(kept, starts, -1),
-            mention_ends=torch.where(kept, starts + lengths, -1),
+            mention_starts=torch.where(valid, starts, -1),
+            mention_ends=torch.where(valid, starts + lengths, -1),
             mention_scores=ranked.scores,
         )
 
@@ -115,16 +115,16 @@ class LongspanForCoreference(RanksSpans, LongspanWithHead):
                 "cluster of each mention, negative for none"
             )
         table, findable = self.cluster_table(words, labels)
-        starts, lengths, kept = ranked.mentions
-        own = table.flatten(1).gather(1, starts * self.spans.longest + lengths).masked_fill(~kept, -1)
+        starts, lengths, valid = ranked.mentions
+        own = table.flatten(1).gather(1, starts * self.spans.longest + lengths).masked_fill(~valid, -1)
         theirs = gather(own, ranked.antecedents.clamp(min=0)).masked_fill(ranked.antecedents < 0, -1)
         same = (own[..., None] >= 0) & (theirs == own[..., None])
         gold = torch.cat([~same.any(-1, keepdim=True), same], -1)
         right = ranked.pair_scores.masked_fill(~gold, float("-inf")).logsumexp(-1)
-        losses = (ranked.pair_scores.logsumexp(-1) - right).masked_fill(~kept, 0.0)
-        loss = losses.sum(1) / kept.sum(1).clamp(min=1)
+        losses = (ranked.pair_scores.logsumexp(-1) - right).masked_fill(~valid, 0.0)
+        loss = losses.sum(1) / valid.sum(1).clamp(min=1)
         if self.options.singletons:
-            loss = loss + self.mention_loss(words, ranked, labels, findable, kept & (own < 0))
+            loss = loss + self.mention_loss(words, ranked, labels, findable, valid & (own < 0))
         return loss.mean()
 
     def cluster_table(self, words: Words, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -145,6 +145,6 @@ class LongspanForCoreference(RanksSpans, LongspanWithHead):
         start = labels[..., 0].masked_fill(~findable, 0)
         length = (labels[..., 1] - labels[..., 0]).masked_fill(~findable, 0)
         _, scores = self.score_spans(words, start, length)
-        found = functional.softplus(-scores).masked_fill(~findable, 0.0).sum(1)
+        annotated = functional.softplus(-scores).masked_fill(~findable, 0.0).sum(1)
         others = functional.softplus(ranked.scores.masked_fill(~wrong, 0.0)).masked_fill(~wrong, 0.0).sum(1)
-        return (found + others) / (findable.sum(1) + wrong.sum(1)).clamp(min=1)
+        return (annotated + others) / (findable.sum(1) + wrong.sum(1)).clamp(min=1)

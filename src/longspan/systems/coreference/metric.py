@@ -30,16 +30,16 @@ SCORES = ("conll", "mentions", *(f"{kind}{part}" for kind in KINDS for part in (
 class Ratio:
     """A precision or a recall as it adds up over documents."""
 
-    found: float = 0.0
+    matched: float = 0.0
     whole: float = 0.0
 
     def add(self, pair: tuple[float, float]) -> None:
-        self.found += pair[0]
+        self.matched += pair[0]
         self.whole += pair[1]
 
     @property
     def value(self) -> float:
-        return self.found / self.whole if self.whole else 0.0
+        return self.matched / self.whole if self.whole else 0.0
 
 
 def coreference_scores(pairs: Iterable[tuple[Clusters, Clusters]], *, singletons: bool = False) -> dict[str, float]:
@@ -72,28 +72,28 @@ def f1(precision: float, recall: float) -> float:
 
 
 def _sets(clusters: Clusters, smallest: int) -> list[frozenset[tuple[int, int]]]:
-    found = [frozenset((start, end) for start, end in cluster) for cluster in clusters]
-    return [cluster for cluster in found if len(cluster) >= smallest]
+    sets = [frozenset((start, end) for start, end in cluster) for cluster in clusters]
+    return [cluster for cluster in sets if len(cluster) >= smallest]
 
 
 def muc(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[float, float]:
     """Links that are found, and all links: the recall of MUC."""
     owner = _owners(predicted)
-    found = 0
+    links = 0
     for cluster in gold:
         known = [owner[mention] for mention in cluster if mention in owner]
-        found += len(cluster) - len(set(known)) - (len(cluster) - len(known))
-    return found, sum(len(cluster) - 1 for cluster in gold)
+        links += len(cluster) - len(set(known)) - (len(cluster) - len(known))
+    return links, sum(len(cluster) - 1 for cluster in gold)
 
 
 def b_cubed(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[float, float]:
     """Sum over the mentions of which share of their clusters is found with them, and their number."""
     owner = _owners(predicted)
-    found = 0.0
+    total = 0.0
     for cluster in gold:
         shared = Counter(owner[mention] for mention in cluster if mention in owner)
-        found += sum(count**2 for count in shared.values()) / len(cluster)
-    return found, sum(map(len, gold))
+        total += sum(count**2 for count in shared.values()) / len(cluster)
+    return total, sum(map(len, gold))
 
 
 def ceaf(gold: Sequence[frozenset], predicted: Sequence[frozenset]) -> tuple[float, float]:

@@ -39,21 +39,21 @@ DISTANCES = 10
 
 
 class Mentions(NamedTuple):
-    """The K spans that are kept of each document, in order; those that there are not come last.
+    """The K best spans of each document, in the order of its text; places that no span fills come last.
 
     Attributes:
         starts: `(B, K)` int64 first words.
         lengths: `(B, K)` int64 words after the first.
-        kept: `(B, K)` bool.
+        valid: `(B, K)` bool, whether a span stands there.
     """
 
     starts: Tensor
     lengths: Tensor
-    kept: Tensor
+    valid: Tensor
 
 
 class Ranked(NamedTuple):
-    """What is found of them.
+    """Mentions and their likely antecedents.
 
     Attributes:
         mentions: the spans.
@@ -117,12 +117,12 @@ class RanksSpans(nn.Module):
         """Mentions of documents, and how likely each is to mean the same as those before it."""
         mentions = self.keep(words)
         vectors, scores = self.score_spans(words, mentions.starts, mentions.lengths)
-        scores = scores.masked_fill(~mentions.kept, float("-inf"))
+        scores = scores.masked_fill(~mentions.valid, float("-inf"))
         speakers = gather(words.speakers, mentions.starts)
-        chosen, pairs = self.pair(vectors, scores, mentions.kept, speakers)
+        chosen, pairs = self.pair(vectors, scores, mentions.valid, speakers)
         for _ in range(self.spans_of.refinements):
             vectors = self.refined(vectors, chosen, pairs)
-            chosen, pairs = self.pair(vectors, scores, mentions.kept, speakers)
+            chosen, pairs = self.pair(vectors, scores, mentions.valid, speakers)
         return Ranked(mentions, scores, chosen, pairs)
 
     def score_spans(self, words: Words, starts: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,13 +140,13 @@ class RanksSpans(nn.Module):
         if options.crossing:
             top = scores.flatten(1).topk(most)
             places = top.indices
-            kept = (torch.arange(most, device=places.device) < want[:, None]) & top.values.isfinite()
+            valid = (torch.arange(most, device=places.device) < want[:, None]) & top.values.isfinite()
         else:
-            places, kept = without_crossing(scores, want, most)
-        places = torch.where(kept, places, count * options.span_width).sort(1).values
-        kept = places < count * options.span_width
-        places = places.masked_fill(~kept, 0)
-        return Mentions(places // options.span_width, places % options.span_width, kept)
+            places, valid = without_crossing(scores, want, most)
+        places = torch.where(valid, places, count * options.span_width).sort(1).values
+        valid = places < count * options.span_width
+        places = places.masked_fill(~valid, 0)
+        return Mentions(places // options.span_width, places % options.span_width, valid)
 
     def candidate_scores(self, words: Words) -> Tensor:
         """`(B, N, L)` mention scores of every span, `-inf` where there is none."""
@@ -159,7 +159,7 @@ class RanksSpans(nn.Module):
         self.mention_scorer.train(training)
         return torch.cat(pieces, 1).masked_fill(~possible(words, self.spans.longest), float("-inf"))
 
-    def pair(self, vectors: Tensor, scores: Tensor, kept: Tensor, speakers: Tensor) -> tuple[Tensor, Tensor]:
+    def pair(self, vectors: Tensor, scores: Tensor, valid: Tensor, speakers: Tensor) -> tuple[Tensor, Tensor]:
         """Antecedents `(B, K, A)` and scores `(B, K, A + 1)`, some mentions at a time; arguments `(B, K, …)`."""
         count = vectors.shape[1]
         given = (
@@ -167,7 +167,7 @@ class RanksSpans(nn.Module):
             self.coarse(vectors) / vectors.shape[-1] ** 0.5,
             self.pair_scorer.right(vectors),
             scores,
-            kept,
+            valid,
             speakers,
         )
         chosen, pairs = [], []
@@ -175,25 +175,25 @@ class RanksSpans(nn.Module):
             some = slice(first, min(first + MENTIONS_AT_ONCE, count))
             indices, there = self.best_coarse(given, some)
             if count > MENTIONS_AT_ONCE and torch.is_grad_enabled():
-                found: Any = checkpoint(self.pair_scores, given, some, indices, there, use_reentrant=False)
+                result: Any = checkpoint(self.pair_scores, given, some, indices, there, use_reentrant=False)
             else:
-                found = self.pair_scores(given, some, indices, there)
+                result = self.pair_scores(given, some, indices, there)
             chosen.append(torch.where(there, indices, -1))
-            pairs.append(found)
+            pairs.append(result)
         return torch.cat(chosen, 1), torch.cat(pairs, 1)
 
     @torch.no_grad()
     def best_coarse(self, given: tuple[Tensor, ...], some: slice) -> tuple[Tensor, Tensor]:
         """`(B, C, A)` the antecedents with the best coarse scores of a slice of C mentions, and which there are."""
-        vectors, coarse, _, scores, kept, _ = given
+        vectors, coarse, _, scores, valid, _ = given
         places = torch.arange(vectors.shape[1], device=vectors.device)
         distance = places[some, None] - places
-        found = (coarse[:, some] @ vectors.transpose(1, 2)).float() + scores[:, None]
-        found = found + self.prior(bucket(distance)).squeeze(-1)
-        usable = (distance > 0) & kept[:, None] & kept[:, some, None]
-        found = found.masked_fill(~usable, float("-inf"))
+        likely = (coarse[:, some] @ vectors.transpose(1, 2)).float() + scores[:, None]
+        likely = likely + self.prior(bucket(distance)).squeeze(-1)
+        usable = (distance > 0) & valid[:, None] & valid[:, some, None]
+        likely = likely.masked_fill(~usable, float("-inf"))
         most = min(self.spans_of.antecedents, vectors.shape[1] - 1)
-        indices = found.topk(max(most, 0), -1).indices
+        indices = likely.topk(max(most, 0), -1).indices
         return indices, usable.gather(2, indices)
 
     def pair_scores(self, given: tuple[Tensor, ...], some: slice, indices: Tensor, there: Tensor) -> Tensor:
@@ -207,9 +207,9 @@ class RanksSpans(nn.Module):
         product = (coarse[:, some, None] * others).sum(-1)
         fine = self.pair_scorer(vectors[:, some], others, gather(right, indices), distance, speaker)
         mention = scores[:, some, None] + gather(scores, indices)
-        found = (product + fine).float() + self.prior(distance).squeeze(-1) + mention
-        found = found.masked_fill(~there, float("-inf"))
-        return torch.cat([torch.zeros_like(scores[:, some, None]), found], -1)
+        summed = (product + fine).float() + self.prior(distance).squeeze(-1) + mention
+        summed = summed.masked_fill(~there, float("-inf"))
+        return torch.cat([torch.zeros_like(scores[:, some, None]), summed], -1)
 
     def refined(self, vectors: Tensor, chosen: Tensor, pairs: Tensor) -> Tensor:
         """Vectors made to know their antecedents: `f ∘ g + (1 − f) ∘ Σ_j P(j) g_j`, where none is g itself."""
@@ -219,8 +219,8 @@ class RanksSpans(nn.Module):
         for first in range(0, max(vectors.shape[1], 1), MENTIONS_AT_ONCE):
             some = slice(first, first + MENTIONS_AT_ONCE)
             others = gather(vectors, chosen[:, some].clamp(min=0))
-            found = (weights[:, some, None, 1:] @ others).squeeze(2)
-            pieces.append(found + weights[:, some, :1] * vectors[:, some])
+            antecedents = (weights[:, some, None, 1:] @ others).squeeze(2)
+            pieces.append(antecedents + weights[:, some, :1] * vectors[:, some])
         expected = torch.cat(pieces, 1)
         share = self.gate(torch.cat([vectors, expected], -1)).sigmoid()
         return share * vectors + (1 - share) * expected

@@ -64,8 +64,8 @@ class CoreferenceRow:
 def in_order(clusters: Iterable[Iterable[Mention]]) -> tuple[Cluster, ...]:
     """Clusters by their first mentions, mentions by their places; the same mention twice counts once, none are left
     out."""
-    found = (tuple(sorted({(int(start), int(end)) for start, end in cluster})) for cluster in clusters)
-    return tuple(sorted(cluster for cluster in found if cluster))
+    ordered = (tuple(sorted({(int(start), int(end)) for start, end in cluster})) for cluster in clusters)
+    return tuple(sorted(cluster for cluster in ordered if cluster))
 
 
 def crossing(mentions: Iterable[Mention]) -> tuple[Mention, Mention] | None:
@@ -100,7 +100,7 @@ def synthetic_documents(count: int, *, seed: int, sentences: int = 24) -> list[C
 
 
 def _document(name: str, sentences: int, draw: random.Random) -> CoreferenceRow:
-    found: list[tuple[str, ...]] = []
+    told: list[tuple[str, ...]] = []
     clusters: dict[str, list[Mention]] = {}
     present: dict[str, str] = {}
     words = 0
@@ -119,5 +119,5 @@ def _document(name: str, sentences: int, draw: random.Random) -> CoreferenceRow:
             sentence += [draw.choice(VERBS)] if kind == subject else []
         sentence += [*draw.choice(ENDS).split(), "."]
         words += len(sentence)
-        found.append(tuple(sentence))
-    return CoreferenceRow(id=name, sentences=tuple(found), clusters=tuple(map(tuple, clusters.values())))
+        told.append(tuple(sentence))
+    return CoreferenceRow(id=name, sentences=tuple(told), clusters=tuple(map(tuple, clusters.values())))

@@ -140,8 +140,8 @@ def without_crossing(scores: Tensor, want: Tensor, most: int) -> tuple[Tensor, T
         most: K.
     """
     rows, count, longest = scores.shape
-    found = torch.zeros(rows, most, dtype=torch.long)
-    kept = torch.zeros(rows, most, dtype=torch.bool)
+    places = torch.zeros(rows, most, dtype=torch.long)
+    valid = torch.zeros(rows, most, dtype=torch.bool)
     order = scores.flatten(1).argsort(dim=1, descending=True, stable=True).cpu()
     usable = scores.isfinite().flatten(1).sum(1).tolist()
     for row in range(rows):
@@ -155,6 +155,6 @@ def without_crossing(scores: Tensor, want: Tensor, most: int) -> tuple[Tensor, T
             if inner or any(first[place] < start for place in range(start, end)):
                 continue
             last[start], first[end] = max(last[start], end), min(first[end], start)
-            found[row, taken], kept[row, taken] = index, True
+            places[row, taken], valid[row, taken] = index, True
             taken += 1
-    return found.to(scores.device), kept.to(scores.device)
+    return places.to(scores.device), valid.to(scores.device)

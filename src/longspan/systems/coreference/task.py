@@ -80,24 +80,24 @@ class Coreference(Task):
     ) -> list[tuple[Cluster, ...]]:
         """The clusters of each document."""
         features = self.dataset(rows, tokenizer, training=False, seed=0, folder=None)
-        found: list[tuple[Cluster, ...]] = []
+        predicted: list[tuple[Cluster, ...]] = []
         for batch in batches(model, features, self.collator(tokenizer), batch_size):
             inputs = {name: value for name, value in batch.items() if name != "labels"}
             with torch.no_grad():
-                found += clusters_of(model(**inputs), singletons=self.singletons)
-        return found
+                predicted += clusters_of(model(**inputs), singletons=self.singletons)
+        return predicted
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[CoreferenceRow], *, batch_size: int) -> Outcome:
         """Find the clusters of every document and score them; `files` has the predictions as CoNLL writes them."""
-        found = self.predict(model, tokenizer, rows, batch_size=batch_size)
-        pairs = [(row.clusters, clusters) for row, clusters in zip(rows, found, strict=True)]
+        clusters_by_row = self.predict(model, tokenizer, rows, batch_size=batch_size)
+        pairs = [(row.clusters, clusters) for row, clusters in zip(rows, clusters_by_row, strict=True)]
         scores = coreference_scores(pairs, singletons=self.singletons)
         if self.singletons:
             scores["conll_without_singletons"] = coreference_scores(pairs)["conll"]
-        predicted = [replace(row, clusters=clusters) for row, clusters in zip(rows, found, strict=True)]
+        predicted = [replace(row, clusters=clusters) for row, clusters in zip(rows, clusters_by_row, strict=True)]
         lines = [
             {"id": row.id, "part": row.part, "prediction": clusters, "gold": row.clusters}
-            for row, clusters in zip(rows, found, strict=True)
+            for row, clusters in zip(rows, clusters_by_row, strict=True)
         ]
         kind = "with" if self.singletons else "without"
         flavour = f"CoNLL-2012: mean F1 of MUC, B³ and CEAF-φ4, {kind} singletons, over all documents together"
@@ -205,9 +205,9 @@ def _clusters(
         if antecedent < 0:
             clusters.append({})
         clusters[owner[index]][start, end] = score
-    kept = [without_crossing(cluster) for cluster in clusters]
+    flat = [without_crossing(cluster) for cluster in clusters]
     return in_order(
-        cluster for cluster in kept if len(cluster) > 1 or (singletons and next(iter(cluster.values())) > 0)
+        cluster for cluster in flat if len(cluster) > 1 or (singletons and next(iter(cluster.values())) > 0)
     )
 
 

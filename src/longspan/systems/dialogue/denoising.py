@@ -28,8 +28,7 @@ from longspan.systems.dialogue.noises import NoiseConfig
 from longspan.systems.dialogue.noising import Trace, noise
 from longspan.systems.dialogue.pieces import read_piece, token_counter, write_dialogues
 from longspan.systems.dialogue.reading import DIALOGUES, read_dialogues
-from longspan.tasks.chance import example_key
-from longspan.tasks.guessing import GuessingTask
+from longspan.tasks.guessing import GuessingTask, example_key
 from longspan.tasks.row_sources import RowSource, identities_of, rows_of
 from longspan.tasks.tokenizers import encode, encode_target, padding_id
 from longspan.tasks.writing import WritingTask, collate
@@ -96,7 +95,7 @@ class DialogueDenoising(WritingTask, GuessingTask):
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Any]:
         """The source itself, found but not read. `limit` counts dialogues over all sources."""
-        return DialogueSource.found(source, split, limit, on_error=on_error)
+        return DialogueSource.located(source, split, limit, on_error=on_error)
 
     def corpus(self, rows: Sequence[Any]) -> Iterator[str]:
         """Every dialogue."""

@@ -73,7 +73,7 @@ def turns_of_lines(lines: Iterable[str], *, placed: bool = False) -> list[Turn]:
         lines: without their line ends.
         placed: whether the turns are to know their places in the text of these lines.
     """
-    found: list[Turn] = []
+    turns: list[Turn] = []
     named, place = 0, 0
     for line in lines:
         begin, place = place, place + len(line) + 1
@@ -83,21 +83,21 @@ def turns_of_lines(lines: Iterable[str], *, placed: bool = False) -> list[Turn]:
         named += mark is not None
         words = line if mark is None else line[mark.words :]
         where = (begin, begin + len(line)) if placed else (None, None)
-        found.append(Turn("" if mark is None else mark.name, _DASH.sub("", words.strip()), *where))
-    return _joined(found) if named and named >= MARKED * len(found) else found
+        turns.append(Turn("" if mark is None else mark.name, _DASH.sub("", words.strip()), *where))
+    return _joined(turns) if named and named >= MARKED * len(turns) else turns
 
 
 def _joined(turns: list[Turn]) -> list[Turn]:
     """A turn without a name goes on with the one before."""
-    found: list[list[Turn]] = []
+    groups: list[list[Turn]] = []
     for turn in turns:
-        if found and not turn.speaker:
-            found[-1].append(turn)
+        if groups and not turn.speaker:
+            groups[-1].append(turn)
         else:
-            found.append([turn])
+            groups.append([turn])
     return [
         Turn(first.speaker, " ".join(turn.text for turn in (first, *more)), first.start, (more or [first])[-1].end)
-        for first, *more in found
+        for first, *more in groups
     ]
 
 
@@ -127,13 +127,13 @@ def dialogue_of(record: Record, default_id: str) -> Dialogue:
                 "list of these"
             )
         turns = turns_of_lines(line for text in texts_in(record, field) for line in text.split("\n"))
-    kept = [index for index, turn in enumerate(turns) if turn.is_spoken]
-    topics = _topics(record, kept) if "topic_list" in record else None
-    return Dialogue(id=id_of(record, default_id), turns=tuple(turns[index] for index in kept), topics=topics)
+    spoken = [index for index, turn in enumerate(turns) if turn.is_spoken]
+    topics = _topics(record, spoken) if "topic_list" in record else None
+    return Dialogue(id=id_of(record, default_id), turns=tuple(turns[index] for index in spoken), topics=topics)
 
 
-def _topics(record: Record, kept: list[int]) -> tuple[int, ...]:
-    """With which of the turns `kept`, by their indices in the record, a span of QMSum's topics begins.
+def _topics(record: Record, spoken: list[int]) -> tuple[int, ...]:
+    """With which of the `spoken` turns, by their indices in the record, a span of QMSum's topics begins.
 
     A span ends where the next one begins; some turns belong to none, and count to the one before.
     """
@@ -142,7 +142,7 @@ def _topics(record: Record, kept: list[int]) -> tuple[int, ...]:
         starts = sorted({int(start) for start, _ in spans})
     except (TypeError, ValueError):
         raise InputError("field 'relevant_text_span' holds other than pairs of turns; give [first, last]") from None
-    places = {next((place for place, index in enumerate(kept) if index >= start), 0) for start in starts}
+    places = {next((place for place, index in enumerate(spoken) if index >= start), 0) for start in starts}
     return tuple(sorted(places - {0}))
 
 

@@ -158,10 +158,10 @@ Spot = tuple[int, int, int]
 def mask_speakers(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple[Turns, tuple[int, ...]]:
     """Names give way to the speaker mask, in a share of the turns that have one; also which turns they are."""
     chosen = some(rng, [index for index, turn in enumerate(turns) if turn.speaker], config.speaker_share)
-    found = list(turns)
+    masked = list(turns)
     for index in chosen:
-        found[index] = replace(turns[index], speaker=config.speaker_mask)
-    return found, chosen
+        masked[index] = replace(turns[index], speaker=config.speaker_mask)
+    return masked, chosen
 
 
 def split_turn(turns: Sequence[Turn], rng: Random, config: NoiseConfig) -> tuple[Turns, tuple[int, int] | None]:
@@ -260,12 +260,12 @@ class _Ranks:
 
     def place(self, rank: int) -> int:
         """The number that has `rank` others below it."""
-        found = 0
+        place = 0
         for bit in reversed(range(len(self.sums).bit_length())):
-            above = found + (1 << bit)
+            above = place + (1 << bit)
             if above < len(self.sums) and self.sums[above] <= rank:
-                found, rank = above, rank - self.sums[above]
-        return found
+                place, rank = above, rank - self.sums[above]
+        return place
 
     def remove(self, number: int) -> None:
         """Take a number out."""

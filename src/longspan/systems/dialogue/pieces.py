@@ -32,8 +32,8 @@ def token_counter(tokenizer: Any) -> Callable[[list[str]], list[int]]:
     def count(lines: list[str]) -> list[int]:
         if not lines:  # on which transformers' tokenizers fail
             return []
-        found = tokenizer([f"{line}\n" for line in lines], add_special_tokens=False, return_attention_mask=False)
-        return [len(ids) for ids in found["input_ids"]]
+        encoded = tokenizer([f"{line}\n" for line in lines], add_special_tokens=False, return_attention_mask=False)
+        return [len(ids) for ids in encoded["input_ids"]]
 
     return count
 

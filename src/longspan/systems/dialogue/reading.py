@@ -116,13 +116,13 @@ def _document(path: Path, skipped: Skipped, encoding: str | None) -> Iterator[Di
     """The one dialogue of a document, or of a film."""
     try:
         subtitles = FILES.search(path.name)
-        found = read_subtitles(path, encoding) if subtitles else document_dialogue(read_document(path, encoding))
+        dialogue = read_subtitles(path, encoding) if subtitles else document_dialogue(read_document(path, encoding))
     except InputError as error:
         skipped.add(1, error)
         skipped.report()
         return
-    if found.turns:
-        yield found
+    if dialogue.turns:
+        yield dialogue
     else:
         logger.warning("%s has no turn with words and is left out", path)
 
@@ -131,8 +131,8 @@ def _of_split(path: Path, split: str, skipped: Skipped) -> Iterator[Dialogue]:
     """The interviews of MediaSum that a list beside them says are of a split."""
     try:
         lists = json.loads(path.read_text(encoding="utf-8"))
-        found = split_of(lists, split)
-        wanted = None if found is None else frozenset(lists[found])
+        listed = split_of(lists, split)
+        wanted = None if listed is None else frozenset(lists[listed])
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{path} is no list of ids for each split ({last_line(error)}); get the file again") from None
     if wanted is None:

@@ -1,7 +1,7 @@
 """Where topics begin in a dialogue: a label on a token before each turn, scored by P_k and WindowDiff.
 
 P_k (Beeferman et al. 1999) and WindowDiff (Pevzner and Hearst 2002) both slide two probes, k places apart, over a text
-of n places, and count where the found segmentation tells another thing of what lies between them than the true one:
+of n places, and count where the predicted segmentation says another thing of what lies between them than the true one:
 P_k, whether there is a border at all; WindowDiff, how many there are. 0 is perfect; k is half of a true segment's mean
 length.
 """
@@ -38,21 +38,21 @@ def half_segment(places: int, borders: Sequence[int]) -> int:
     return max(1, math.floor(places / (2 * (len(set(borders)) + 1)) + 0.5))
 
 
-def pk(places: int, true: Sequence[int], found: Sequence[int], k: int | None = None) -> float:
+def pk(places: int, true: Sequence[int], predicted: Sequence[int], k: int | None = None) -> float:
     """P_k of borders, the places at which a segment begins other than 0, as a share of the probes."""
-    return _share(places, true, found, k, lambda here, there: (here == 0) != (there == 0))
+    return _share(places, true, predicted, k, lambda here, there: (here == 0) != (there == 0))
 
 
-def window_diff(places: int, true: Sequence[int], found: Sequence[int], k: int | None = None) -> float:
+def window_diff(places: int, true: Sequence[int], predicted: Sequence[int], k: int | None = None) -> float:
     """WindowDiff of borders, likewise."""
-    return _share(places, true, found, k, lambda here, there: here != there)
+    return _share(places, true, predicted, k, lambda here, there: here != there)
 
 
 def _share(
-    places: int, true: Sequence[int], found: Sequence[int], k: int | None, differ: Callable[[int, int], bool]
+    places: int, true: Sequence[int], predicted: Sequence[int], k: int | None, differ: Callable[[int, int], bool]
 ) -> float:
     """The share of the pairs of probes between which the numbers of borders differ."""
-    for name, borders in (("true", true), ("found", found)):
+    for name, borders in (("true", true), ("predicted", predicted)):
         if outside := [border for border in borders if not 0 < border < places]:
             raise InputError(f"{name} holds {outside[0]}, which is no border between {places} places; leave it out")
     if k is not None and k < 1:
@@ -60,7 +60,7 @@ def _share(
     k = min(half_segment(places, true) if k is None else k, places - 1)
     if k < 1:
         return 0.0
-    counts = [list(accumulate(int(place in known) for place in range(places))) for known in (set(true), set(found))]
+    counts = [list(accumulate(int(place in known) for place in range(places))) for known in (set(true), set(predicted))]
     wrong = sum(differ(*(count[place + k] - count[place] for count in counts)) for place in range(places - k))
     return wrong / (places - k)
 
@@ -110,8 +110,8 @@ class TopicSegmentation(Task):
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[Dialogue]:
         """The dialogues that say where topics begin."""
         limit = None if limit is None else max(limit, 0)
-        found = read_dialogues(source, split, limit if source == "synthetic" else None, on_error=on_error)
-        return list(islice((row for row in found if row.topics is not None), limit))
+        dialogues = read_dialogues(source, split, limit if source == "synthetic" else None, on_error=on_error)
+        return list(islice((row for row in dialogues if row.topics is not None), limit))
 
     def corpus(self, rows: Sequence[Dialogue]) -> Iterator[str]:
         """Every dialogue."""
@@ -182,7 +182,7 @@ class TopicSegmentation(Task):
         """For each dialogue, that a topic begins with each of its turns, `(turns,)`."""
         dataset = self.dataset(rows, tokenizer, training=False, seed=0, folder=Path())
         mark = tokenizer.convert_tokens_to_ids(TURN)
-        found: dict[int, list[np.ndarray]] = defaultdict(list)
+        shares: dict[int, list[np.ndarray]] = defaultdict(list)
         done = iter(dataset.rows)
         with torch.no_grad():
             for batch in batches(model, dataset, self.collator(tokenizer), batch_size):
@@ -190,8 +190,8 @@ class TopicSegmentation(Task):
                 likely = model(**inputs).logits.float().softmax(-1)[..., 1].cpu().numpy()
                 turns = (batch["input_ids"] == mark).cpu().numpy()
                 for row, of in zip(likely, turns, strict=True):
-                    found[next(done)["dialogue"]].append(row[of])
-        return [np.concatenate(found[number]) if found[number] else np.empty(0) for number in range(len(rows))]
+                    shares[next(done)["dialogue"]].append(row[of])
+        return [np.concatenate(shares[number]) if shares[number] else np.empty(0) for number in range(len(rows))]
 
     def borders(self, likely: np.ndarray) -> tuple[int, ...]:
         """The turns with which topics begin, by how likely that is of each."""
@@ -206,15 +206,17 @@ class TopicSegmentation(Task):
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[Dialogue], *, batch_size: int) -> Outcome:
         """Mean P_k and WindowDiff over the dialogues, in percent."""
         likely = self.probabilities(model, tokenizer, rows, batch_size)
-        found = [self.borders(one) for one in likely]
+        predicted = [self.borders(one) for one in likely]
         lines = [
             {"id": row.id, "turns": len(row.turns), "prediction": list(borders), "references": [list(row.topics or ())]}
-            for row, borders in zip(rows, found, strict=True)
+            for row, borders in zip(rows, predicted, strict=True)
         ]
         scores = {
             name: 100
             * float(
-                np.mean([measure(len(row.turns), row.topics or (), one) for row, one in zip(rows, found, strict=True)])
+                np.mean(
+                    [measure(len(row.turns), row.topics or (), one) for row, one in zip(rows, predicted, strict=True)]
+                )
             )
             for name, measure in (("pk", pk), ("window_diff", window_diff))
         }

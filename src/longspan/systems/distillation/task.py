@@ -73,8 +73,8 @@ class Distillation(Task):
         """The bodies and loose texts of a folder of taught documents."""
         if source == "synthetic":
             return [] if limit == 0 else made_up()
-        found = read_taught(Path(source), split)
-        return list(found) if limit is None else [text for text, _ in zip(found, range(limit), strict=False)]
+        texts = read_taught(Path(source), split)
+        return list(texts) if limit is None else [text for text, _ in zip(texts, range(limit), strict=False)]
 
     def corpus(self, rows: Sequence[TaughtTexts]) -> Iterator[str]:
         """Every text."""
@@ -147,14 +147,14 @@ class Distillation(Task):
         rows = []
         for row in group:
             encoded = encode_sentences([self._cut(text) for text in row.texts], tokenizer)
-            found = {
+            features = {
                 "input_ids": [token for ids in encoded for token in ids],
                 "sentence_ids": [index for index, ids in enumerate(encoded) for _ in ids],
                 "labels": row.vectors,
             }
             if row.passage_vectors is not None:
-                found |= {"passages": row.passages, "passage_labels": row.passage_vectors}
-            rows.append(found)
+                features |= {"passages": row.passages, "passage_labels": row.passage_vectors}
+            rows.append(features)
         return {"rows": rows}
 
     def _cut(self, text: str) -> str:
@@ -175,7 +175,7 @@ class Distillation(Task):
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[TaughtTexts], *, batch_size: int) -> Outcome:
         """Mean cosine to the teacher: of sentences and passages in their documents, and of loose texts."""
         dataset = self.dataset(rows, tokenizer, training=False, seed=0, folder=Path())
-        found: dict[str, list[float]] = {name: [] for name in self.score_names}
+        cosines_of: dict[str, list[float]] = {name: [] for name in self.score_names}
         with torch.no_grad():
             for batch in batches(model, dataset, self.collator(tokenizer), 1):
                 labels = batch.pop("labels")
@@ -185,9 +185,9 @@ class Distillation(Task):
                 labels = labels[:, : embeddings.shape[1]]
                 cosines, real = (embeddings * labels).sum(-1), (labels != 0).any(-1)
                 name = "cosine" if sentences > 1 else "loose_cosine"
-                found[name] += cosines[:, :sentences][real[:, :sentences]].tolist()
-                found["passage_cosine"] += cosines[:, sentences:][real[:, sentences:]].tolist()
-        return Outcome(scores={name: 100 * float(np.mean(values)) for name, values in found.items() if values})
+                cosines_of[name] += cosines[:, :sentences][real[:, :sentences]].tolist()
+                cosines_of["passage_cosine"] += cosines[:, sentences:][real[:, sentences:]].tolist()
+        return Outcome(scores={name: 100 * float(np.mean(values)) for name, values in cosines_of.items() if values})
 
 
 def _alone(texts: Sequence[str], vectors: np.ndarray) -> Iterator[Row]:

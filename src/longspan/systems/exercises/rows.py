@@ -136,8 +136,8 @@ def _files(data: str, split: str) -> str | list[str | Path]:
             continue
         files = sorted(folder.glob("*.txt*"))
         for name in ALIASES.get(split, (split,)):
-            if found := [file for file in files if re.search(rf"(^|[_-]){name}\.txt(\.gz|\.xz)?$", file.name)]:
-                return list(found)
+            if matches := [file for file in files if re.search(rf"(^|[_-]){name}\.txt(\.gz|\.xz)?$", file.name)]:
+                return list(matches)
         there = ", ".join(file.name for file in files[:10]) or "no .txt file"
         raise InputError(
             f"{folder} has no file of split={split!r}, which is named …_{split}.txt; it has {there}; set "
@@ -149,8 +149,8 @@ def _files(data: str, split: str) -> str | list[str | Path]:
 def _in_file(path: Path, on_error: str) -> Iterator[Exercise]:
     """The questions of one file; the first line that cannot be read stops it, or is passed over."""
     skipped, facts, expected = Skipped(str(path), on_error), list[str](), 1
-    found = _TASK.match(path.name)
-    group = found[0] if found else path.name.split(".")[0]
+    match = _TASK.match(path.name)
+    group = match[0] if match else path.name.split(".")[0]
     try:
         with open_bytes(path) as file:
             for place, line in enumerate(lines_of(file, path), 1):
@@ -179,12 +179,12 @@ def _in_file(path: Path, on_error: str) -> Iterator[Exercise]:
 def _parsed(line: str) -> tuple[int, str, str | None]:
     """Number, words and answer of a line; facts have no answer."""
     words, *rest = line.split("\t")
-    found = _LINE.fullmatch(words.strip())
-    if found is None:
+    match = _LINE.fullmatch(words.strip())
+    if match is None:
         raise InputError("a number and a sentence are missing; write lines such as '1 Mary moved to the bathroom.'")
     if rest and not rest[0].strip():
         raise InputError("the question has no answer behind its tab; write 'Where is Mary?', a tab and the answer")
-    return int(found[1]), found[2], rest[0].strip() if rest else None
+    return int(match[1]), match[2], rest[0].strip() if rest else None
 
 
 PEOPLE, ROOMS = ("Mary", "John", "Sandra", "Daniel"), ("bathroom", "hallway", "garden", "kitchen", "office", "bedroom")

@@ -159,8 +159,8 @@ def _types(row: HopRow, features: Mapping[str, Any], steps: int) -> list[int]:
             tokens.setdefault(part, []).append(token)
     for part, places in tokens.items():
         text = row.text_of(*features["owners"][part])
-        found = match_types(kinds, text, [features["spans"][token] for token in places])
-        for token, kind in zip(places, found, strict=True):
+        matched = match_types(kinds, text, [features["spans"][token] for token in places])
+        for token, kind in zip(places, matched, strict=True):
             types[token] = kind
     return types
 
@@ -173,8 +173,8 @@ def _labels(row: HopRow, features: Mapping[str, Any]) -> dict[str, Any]:
     facts = set(row.facts)
     for place, number, index in features["marks"]:
         evidence[place] = float((row.paragraphs[number].title, index) in facts)
-    found = [_tokens_of(place, features) for place in row.occurrences()]
-    spans = [span for span in found if span is not None] or [(IGNORED, IGNORED)]
+    places = [_tokens_of(place, features) for place in row.occurrences()]
+    spans = [span for span in places if span is not None] or [(IGNORED, IGNORED)]
     return {
         "relevance_labels": relevance,
         "evidence_labels": evidence,

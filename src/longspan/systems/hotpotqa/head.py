@@ -125,10 +125,10 @@ class LongspanForMultiHop(LongspanWithHead):
         if missing := [name for name, each in given.items() if each is None]:
             raise InputError(f"{missing[0]} is missing; give all of {', '.join(LABELS)}, or none of them")
         relevant, evident, starts, ends, types = wanted
-        found = (
+        losses = (
             binary_loss(logits[0], relevant, mask),
             binary_loss(logits[1], evident, mask),
             span_loss(logits[2], logits[3], starts, ends, mask),
             token_loss(kinds, types.flatten()),
         )
-        return torch.stack([w * each for w, each in zip(self.options.loss_weights, found, strict=True)]).sum()
+        return torch.stack([w * each for w, each in zip(self.options.loss_weights, losses, strict=True)]).sum()

@@ -64,9 +64,9 @@ def match_facts(predicted: Collection[Fact] | None, said: Collection[Fact]) -> M
     """Of a set of sentences; None is no prediction."""
     if predicted is None:
         return NOTHING
-    found, wanted = set(predicted), set(said)
-    shared = len(found & wanted)
-    return Match(float(found == wanted), shared / len(found) if found else 0.0, shared / len(wanted) if wanted else 0.0)
+    facts, wanted = set(predicted), set(said)
+    shared = len(facts & wanted)
+    return Match(float(facts == wanted), shared / len(facts) if facts else 0.0, shared / len(wanted) if wanted else 0.0)
 
 
 def multi_hop_scores(matches: Iterable[tuple[Match, Match]]) -> dict[str, float]:

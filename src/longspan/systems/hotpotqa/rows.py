@@ -102,8 +102,8 @@ class HopRow:
 
     def text_of(self, paragraph: int, sentence: int) -> str:
         """A sentence of a paragraph, or its title where `sentence` is −1."""
-        found = self.paragraphs[paragraph]
-        return found.title if sentence < 0 else found.sentences[sentence]
+        whole = self.paragraphs[paragraph]
+        return whole.title if sentence < 0 else whole.sentences[sentence]
 
 
 MOST_PARAGRAPHS = 24
@@ -150,12 +150,12 @@ def two_step_rows(
         world = _world(draw, people[:names], places[:names], paragraphs)
         compares = draw.random() < comparisons
         question, answer, needed = _comparison(world, draw) if compares else _bridge(world, draw.random() < told)
-        found, facts = _paragraphs(world, draw, words, fillers)
+        written, facts = _paragraphs(world, draw, words, fillers)
         rows.append(
             HopRow(
                 id=f"{'comparison' if compares else 'bridge'}-{seed}-{number}",
                 question=question,
-                paragraphs=found,
+                paragraphs=written,
                 answer=answer,
                 facts=tuple((world.persons[who], facts[who][fact]) for who, fact in needed),
             )
@@ -223,7 +223,7 @@ def _paragraphs(
     world: _World, draw: random.Random, words: list[str], fillers: int
 ) -> tuple[tuple[Paragraph, ...], list[list[int]]]:
     """The paragraphs, and of each the places of its facts among its sentences."""
-    found, facts = [], []
+    paragraphs, facts = [], []
     for person, friend, place, is_in in zip(world.persons, world.friends, world.places, world.is_in, strict=True):
         needed = [
             f"{person} likes {friend} .",
@@ -234,5 +234,5 @@ def _paragraphs(
         others = [" ".join(["one", *draw.choices(words, k=draw.randint(*FILLER_WORDS)), "."]) for _ in range(count)]
         sentences = draw.sample(needed + others, len(needed) + count)
         facts.append([sentences.index(sentence) for sentence in needed])
-        found.append(Paragraph(person, tuple(" " * (index > 0) + text for index, text in enumerate(sentences))))
-    return tuple(found), facts
+        paragraphs.append(Paragraph(person, tuple(" " * (index > 0) + text for index, text in enumerate(sentences))))
+    return tuple(paragraphs), facts

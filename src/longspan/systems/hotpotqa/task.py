@@ -61,8 +61,8 @@ class HopAnswer:
 
 def best_paragraphs(relevance: Sequence[float], count: int) -> list[int]:
     """The `count` most relevant of those that the model saw, best first."""
-    seen = [number for number, value in enumerate(relevance) if value > float("-inf")]
-    return sorted(seen, key=lambda number: (-relevance[number], number))[:count]
+    visible = [number for number, value in enumerate(relevance) if value > float("-inf")]
+    return sorted(visible, key=lambda number: (-relevance[number], number))[:count]
 
 
 def kept_paragraphs(relevance: Sequence[float], *, most: int, threshold: float, least: int = PARAGRAPHS) -> list[int]:
@@ -74,8 +74,8 @@ def kept_paragraphs(relevance: Sequence[float], *, most: int, threshold: float, 
 
 def reduced(row: HopRow, answer: HopAnswer, *, most: int, threshold: float, least: int = PARAGRAPHS) -> HopRow:
     """The row with those paragraphs only, maybe none; what annotators said of it stays as it is."""
-    kept = kept_paragraphs(answer.relevance, most=most, threshold=threshold, least=least)
-    return replace(row, paragraphs=tuple(row.paragraphs[number] for number in kept))
+    numbers = kept_paragraphs(answer.relevance, most=most, threshold=threshold, least=least)
+    return replace(row, paragraphs=tuple(row.paragraphs[number] for number in numbers))
 
 
 def decode(
@@ -97,20 +97,20 @@ def decode(
     scores = [_by_paragraph(values, one, row) for values, one, row in zip(relevance, features, rows, strict=True)]
     chosen = [best_paragraphs(values, PARAGRAPHS) for values in scores]
     places = _spans(start, end, features, chosen, max_answer_tokens)
-    found = []
+    answers = []
     for index, row in enumerate(rows):
         place = places[index] if kinds[index] == WORDS else None
         said = {YES: "yes", NO: "no"}.get(kinds[index], "" if place is None else row.text(place))
         facts = _facts(evidence[index], features[index], chosen[index], row)
-        found.append(HopAnswer(answer=said, facts=facts, relevance=scores[index], place=place))
-    return found
+        answers.append(HopAnswer(answer=said, facts=facts, relevance=scores[index], place=place))
+    return answers
 
 
 def _by_paragraph(values: Tensor, features: Mapping[str, Any], row: HopRow) -> tuple[float, ...]:
-    found = [float("-inf")] * len(row.paragraphs)
+    scores = [float("-inf")] * len(row.paragraphs)
     for token, number in features["titles"]:
-        found[number] = float(values[token])
-    return tuple(found)
+        scores[number] = float(values[token])
+    return tuple(scores)
 
 
 def _facts(values: Tensor, features: Mapping[str, Any], chosen: Sequence[int], row: HopRow) -> tuple[Fact, ...]:
@@ -134,15 +134,15 @@ def _spans(
         parts[row, : len(usable)] = torch.tensor(usable)
     most = max(1, int(parts.max()) + 1)
     scores, first, last = best_spans(start, end, parts, most, longest)
-    found: list[Occurrence | None] = []
+    occurrences: list[Occurrence | None] = []
     for row, one in enumerate(features):
         part = int(scores[row].argmax())
         if scores[row, part] == float("-inf"):
-            found.append(None)
+            occurrences.append(None)
             continue
         (paragraph, sentence), places = one["owners"][part], (int(first[row, part]), int(last[row, part]))
-        found.append(Occurrence(paragraph, sentence, one["spans"][places[0]][0], one["spans"][places[1]][1]))
-    return found
+        occurrences.append(Occurrence(paragraph, sentence, one["spans"][places[0]][0], one["spans"][places[1]][1]))
+    return occurrences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +239,7 @@ class MultiHop(Task):
     def predict(self, model: Any, tokenizer: Any, rows: Sequence[HopRow], *, batch_size: int = 1) -> list[HopAnswer]:
         """The answer to each row; annotations are not looked at."""
         features = FeatureRows(rows, partial(hop_features, tokenizer=tokenizer, options=self))
-        padding, found = padding_id(tokenizer), []
+        padding, answers = padding_id(tokenizer), []
 
         def batch_of(some: list[dict[str, Any]]) -> dict[str, Any]:
             return {**collate(some, padding=padding), "features": some}
@@ -248,16 +248,16 @@ class MultiHop(Task):
             for batch in batches(model, features, batch_of, batch_size):
                 read = batch.pop("features")
                 inputs = {name: value for name, value in batch.items() if name not in LABELS}
-                found += decode(model(**inputs), read, rows[len(found) :][: len(read)], self.max_answer_tokens)
-        return found
+                answers += decode(model(**inputs), read, rows[len(answers) :][: len(read)], self.max_answer_tokens)
+        return answers
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[HopRow], *, batch_size: int) -> Outcome:
         """Answer every row and score the answers as HotpotQA does, where they are known; `files` has its prediction
         file, and the rows with the paragraphs that a second stage reads, in its format."""
-        found = self.predict(model, tokenizer, rows, batch_size=batch_size)
-        pairs = [*zip(rows, found, strict=True)]
+        answers = self.predict(model, tokenizer, rows, batch_size=batch_size)
+        pairs = [*zip(rows, answers, strict=True)]
         limits = {"most": self.kept_paragraphs, "threshold": self.relevance_above, "least": self.least_paragraphs}
-        kept = [reduced(row, one, **limits) for row, one in pairs]
+        shorter = [reduced(row, one, **limits) for row, one in pairs]
         predictions = {
             "answer": {row.id: one.answer for row, one in pairs},
             "sp": {row.id: [list(fact) for fact in one.facts] for row, one in pairs},
@@ -272,14 +272,14 @@ class MultiHop(Task):
             }
             for row, one in pairs
         ]
-        files = {"predictions-hotpotqa.json": predictions, "kept.json": [record_of(row) for row in kept]}
+        files = {"predictions-hotpotqa.json": predictions, "kept.json": [record_of(row) for row in shorter]}
         flavour = "HotpotQA's metric; paragraphs_found: questions whose needed paragraphs are all among those kept"
-        return Outcome(scores=_scores(rows, found, kept), lines=lines, files=files, flavour=flavour)
+        return Outcome(scores=_scores(rows, answers, shorter), lines=lines, files=files, flavour=flavour)
 
 
-def _scores(rows: Sequence[HopRow], found: Sequence[HopAnswer], kept: Sequence[HopRow]) -> dict[str, float]:
+def _scores(rows: Sequence[HopRow], answers: Sequence[HopAnswer], shorter: Sequence[HopRow]) -> dict[str, float]:
     """The scores of the rows whose answer is known; none where no answer is."""
-    known = [every for every in zip(rows, found, kept, strict=True) if every[0].answer is not None]
+    known = [every for every in zip(rows, answers, shorter, strict=True) if every[0].answer is not None]
     if not known:
         return {}
     matches = [(match_answer(one.answer, row.answer or ""), match_facts(one.facts, row.facts)) for row, one, _ in known]

@@ -72,16 +72,16 @@ class LongspanForCandidateScoring(LongspanWithHead):
         if joint or len(given) <= at_once:
             return self.read(inputs, ids, most)
         ids, most = checked_ids("candidate", ids, given, inputs["attention_mask"], most)
-        found = []
+        outputs = []
         for first in range(0, len(given), at_once):
             part = _rows({**inputs, "candidate_ids": ids}, slice(first, first + at_once), given.shape[1])
             arguments = (part, part.pop("candidate_ids"), most)
             learns = torch.is_grad_enabled()
-            found.append(checkpoint(self.read, *arguments, use_reentrant=False) if learns else self.read(*arguments))
-        losses = [one.stack_loss for one in found if one.stack_loss is not None]
+            outputs.append(checkpoint(self.read, *arguments, use_reentrant=False) if learns else self.read(*arguments))
+        losses = [one.stack_loss for one in outputs if one.stack_loss is not None]
         return CandidateStates(
-            states=torch.cat([one.states for one in found]),
-            exists=torch.cat([one.exists for one in found]),
+            states=torch.cat([one.states for one in outputs]),
+            exists=torch.cat([one.exists for one in outputs]),
             stack_loss=torch.stack(losses).mean() if losses else None,
         )
 

@@ -103,8 +103,8 @@ class CandidateChoice(Task):
             {"input_ids": [*opening, between, *part, between], "candidate_ids": [*places, *[-1] * (len(part) + 2)]}
             for part in parts
         ]
-        found: dict[str, Any] = {"rows": rows, "leading": len(opening)}
-        return found if row.answer is None else {**found, "label": row.candidates.index(row.answer)}
+        features: dict[str, Any] = {"rows": rows, "leading": len(opening)}
+        return features if row.answer is None else {**features, "label": row.candidates.index(row.answer)}
 
     def _opening(
         self, row: ChoiceRow, query: list[int], candidates: list[list[int]], tokenizer: Any
@@ -153,22 +153,24 @@ class CandidateChoice(Task):
         self, model: Any, tokenizer: Any, rows: Sequence[ChoiceRow], *, batch_size: int = 1
     ) -> list[list[float]]:
         """Of each candidate of each question."""
-        found: list[list[float]] = []
+        probabilities_of_rows: list[list[float]] = []
         dataset = FeatureRows(rows, partial(self.pieces, tokenizer=tokenizer))
         for batch in batches(model, dataset, self.collator(tokenizer), batch_size):
             batch.pop("labels", None)
             with torch.no_grad():
                 shares = model(**batch).logits.double().softmax(-1).tolist()
-            found += [one[: len(row.candidates)] for one, row in zip(shares, rows[len(found) :], strict=False)]
-        return found
+            probabilities_of_rows += [
+                one[: len(row.candidates)] for one, row in zip(shares, rows[len(probabilities_of_rows) :], strict=False)
+            ]
+        return probabilities_of_rows
 
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[ChoiceRow], *, batch_size: int) -> Outcome:
         """Accuracy in percent over the questions whose answer is known, and a JSON object of ids and answers, which is
         what WikiHop's leaderboard reads."""
-        found = self.probabilities(model, tokenizer, rows, batch_size=batch_size)
+        probabilities = self.probabilities(model, tokenizer, rows, batch_size=batch_size)
         named: dict[str, str] = {}
         lines = []
-        for row, shares in zip(rows, found, strict=True):
+        for row, shares in zip(rows, probabilities, strict=True):
             named[row.id] = row.candidates[shares.index(max(shares))]
             each = {name: round(share, 6) for name, share in zip(row.candidates, shares, strict=True)}
             line = {"id": row.id, "query": row.query, "prediction": named[row.id], "answer": row.answer}

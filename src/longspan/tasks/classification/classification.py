@@ -19,8 +19,7 @@ from longspan.data.labelled.readers import read_labelled
 from longspan.data.labelled.rows import LabelledRow, clean
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Range, show
-from longspan.tasks.base import Outcome, Task, check_room, room_for
-from longspan.tasks.classification.labels import label_fields, label_numbers
+from longspan.tasks.base import Outcome, Task, check_room, label_fields, label_numbers, room_for
 from longspan.tasks.metrics.classification import BINS, classification_scores
 from longspan.tasks.predicting import FeatureRows, pad, predict
 from longspan.tasks.tokenizers import encode, padding_id
@@ -64,13 +63,13 @@ class Classification(Task):
 
     def of_rows(self, rows: Sequence[LabelledRow]) -> Self:
         """With the labels of the training rows, where none are given."""
-        found = sorted({row.label for row in rows})
-        if len(found) < 2 and not self.labels:
+        labels = sorted({row.label for row in rows})
+        if len(labels) < 2 and not self.labels:
             raise InputError(
-                f"the label is {show(found[0])} in all of {counted(len(rows), 'training row')}, so there is nothing to "
-                "tell apart; give data with two labels or more, or the right task.label_field"
+                f"the label is {show(labels[0])} in all of {counted(len(rows), 'training row')}, so there is nothing "
+                "to tell apart; give data with two labels or more, or the right task.label_field"
             )
-        return self if self.labels else replace(self, labels=tuple(found))
+        return self if self.labels else replace(self, labels=tuple(labels))
 
     def model_fields(self) -> dict[str, Any]:
         """The head, the global first token, and the labels with their numbers."""
@@ -144,11 +143,11 @@ class Classification(Task):
         """The scores of `classification_scores`, and a line with all probabilities for each row."""
         task = self.of_model(model.config)
         dataset = task.dataset(rows, tokenizer, training=False, seed=0, folder=Path())
-        found = task.probabilities(model, dataset, tokenizer, batch_size=batch_size)
+        probabilities = task.probabilities(model, dataset, tokenizer, batch_size=batch_size)
         numbers = label_numbers(task.labels)
         gold = np.array([numbers[row.label] for row in rows])
         lines = []
-        for row, each in zip(rows, found, strict=True):
+        for row, each in zip(rows, probabilities, strict=True):
             named = {label: round(float(value), 6) for label, value in zip(task.labels, each, strict=True)}
             best = task.labels[int(each.argmax())]
             lines.append({"id": row.id, "label": row.label, "prediction": best, "probabilities": named})
@@ -156,4 +155,4 @@ class Classification(Task):
             f"Percent, but for brier (a sum over the labels, 0 to 2); calibration error over {BINS} equal bins; "
             f"documents cut at {self.max_tokens} tokens"
         )
-        return Outcome(scores=classification_scores(found, gold, task.labels), lines=lines, flavour=flavour)
+        return Outcome(scores=classification_scores(probabilities, gold, task.labels), lines=lines, flavour=flavour)

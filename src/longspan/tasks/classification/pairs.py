@@ -13,8 +13,7 @@ import torch
 from longspan.data.labelled.pairs import PairRow, read_pairs
 from longspan.errors import InputError
 from longspan.settings import LARGEST, Count, Range, show
-from longspan.tasks.base import Outcome, Task, check_room
-from longspan.tasks.classification.labels import label_fields
+from longspan.tasks.base import Outcome, Task, check_room, label_fields
 from longspan.tasks.distilling import Distilling
 from longspan.tasks.predicting import FeatureRows, pad, predict
 from longspan.tasks.tokenizers import first_tokens, padding_id
@@ -85,8 +84,8 @@ class PairLabels(Task):
             )
         first = first_tokens(tokenizer, row.first, self.max_first_tokens)
         encoded = tokenizer(first, row.second, truncation="only_second", max_length=self.max_tokens, verbose=False)
-        found = {name: encoded[name] for name in ("input_ids", "token_type_ids") if name in encoded}
-        return found | {"labels": self.labels.index(row.label)}
+        inputs = {name: encoded[name] for name in ("input_ids", "token_type_ids") if name in encoded}
+        return inputs | {"labels": self.labels.index(row.label)}
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads pairs to a batch."""

@@ -17,7 +17,7 @@ from longspan.data.corpus.stream import Stream
 from longspan.data.corpus.token_files import TOKENS
 from longspan.data.ragged import Ragged
 from longspan.models.losses import IGNORED
-from longspan.tasks.chance import example_key
+from longspan.tasks.guessing import example_key
 
 
 @dataclass(frozen=True, kw_only=True)

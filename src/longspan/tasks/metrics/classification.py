@@ -41,12 +41,12 @@ def classification_scores(probabilities: np.ndarray, gold: np.ndarray, labels: S
     """
     predicted = probabilities.argmax(1)
     each = {label: 100 * f1(predicted == index, gold == index) for index, label in enumerate(labels)}
-    seen = np.unique(np.concatenate([predicted, gold]))
+    present = np.unique(np.concatenate([predicted, gold]))
     right = predicted == gold
     wanted = np.eye(len(labels))[gold]
     return {
         "accuracy": 100 * float(right.mean()),
-        "macro_f1": float(np.mean([each[labels[int(index)]] for index in seen])),
+        "macro_f1": float(np.mean([each[labels[int(index)]] for index in present])),
         "micro_f1": 100 * f1((np.eye(len(labels))[predicted] > 0).ravel(), (wanted > 0).ravel()),
         **{f"f1_{label}": value for label, value in each.items()},
         "calibration_error": 100 * calibration_error(probabilities.max(1), right),
@@ -75,5 +75,5 @@ def reliability(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> 
 
 def calibration_error(confidence: np.ndarray, right: np.ndarray, bins: int = BINS) -> float:
     """`Σ_b |B_b|/N · |accuracy(B_b) − confidence(B_b)|`; arguments as in `reliability`."""
-    found = reliability(confidence, right, bins)
-    return sum(one.count * abs(one.accuracy - one.confidence) for one in found) / max(1, len(confidence))
+    groups = reliability(confidence, right, bins)
+    return sum(one.count * abs(one.accuracy - one.confidence) for one in groups) / max(1, len(confidence))

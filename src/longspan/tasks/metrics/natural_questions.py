@@ -203,13 +203,13 @@ def curve(judgements: Iterable[Judged]) -> Curve:
     return Curve(best, threshold, tuple(recall_at), point)
 
 
-def curve_scores(name: str, found: Curve) -> dict[str, float]:
+def curve_scores(name: str, points: Curve) -> dict[str, float]:
     """A curve's numbers as `{name}_f1`, …: percent, except the threshold; `f1_all` counts every prediction."""
-    scores = {f"{name}_{field}": 100 * value for field, value in found.best._asdict().items()}
-    scores[f"{name}_threshold"] = found.threshold
-    for wanted, recall in zip(PRECISIONS, found.recall_at, strict=True):
+    scores = {f"{name}_{field}": 100 * value for field, value in points.best._asdict().items()}
+    scores[f"{name}_threshold"] = points.threshold
+    for wanted, recall in zip(PRECISIONS, points.recall_at, strict=True):
         scores[f"{name}_recall_at_precision_{round(100 * wanted)}"] = 100 * recall
-    return scores | {f"{name}_f1_all": 100 * found.everything.f1}
+    return scores | {f"{name}_f1_all": 100 * points.everything.f1}
 
 
 SCORES = (
@@ -245,11 +245,11 @@ def tydi_scores(
     names = sorted({str(language) for language in languages})
     scores: dict[str, float] = {}
     for task, judge in (("passage", judge_passage), ("minimal", judge_minimal)):
-        found = {name: curve(judge(g, p, votes) for g, p, at in rows if str(at) == name).best for name in names}
-        counted = [best for name, best in found.items() if name != LEFT_OUT] or list(found.values())
+        by_language = {name: curve(judge(g, p, votes) for g, p, at in rows if str(at) == name).best for name in names}
+        counted = [best for name, best in by_language.items() if name != LEFT_OUT] or list(by_language.values())
         for field in Measured._fields:
             scores[f"{task}_{field}"] = 100 * fmean(getattr(best, field) for best in counted)
-        scores |= {f"{task}_f1_{name}": 100 * best.f1 for name, best in found.items()}
+        scores |= {f"{task}_f1_{name}": 100 * best.f1 for name, best in by_language.items()}
         scores[f"{task}_threshold"] = curve(judge(g, p, votes) for g, p, _ in rows).threshold
     return scores
 

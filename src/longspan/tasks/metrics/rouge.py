@@ -144,14 +144,14 @@ def _score_lines(prediction: str, references: Sequence[str], tokenizer: Any) -> 
     known = _Known(tokenizer, (prediction, *references))
     scorer = _library("rouge_score.rouge_scorer").RougeScorer(["rouge1", "rouge2"], tokenizer=known)
     lines, words = known.lines[prediction], known.tokenize(prediction)
-    found = []
+    scored = []
     for reference in references:
         scores = {name: Score(*score) for name, score in scorer.score(reference, prediction).items()}
         wanted = known.tokenize(reference)
         scores["rougeL"] = _shares(_rows(wanted, words)[1][-1].bit_count(), len(wanted), len(words))
         scores["rougeLsum"] = _union_score(known.lines[reference], lines)
-        found.append(scores)
-    return found
+        scored.append(scores)
+    return scored
 
 
 class _Known:
@@ -212,21 +212,21 @@ def _subsequence(reference: list[str], prediction: list[str]) -> list[int]:
     earlier reference word would, and to the earlier reference word otherwise.
     """
     places, rows = _rows(reference, prediction)
-    found: list[int] = []
+    common: list[int] = []
     if not rows[-1]:
-        return found
+        return common
     i, j = len(reference), len(prediction)
     length = rows[i].bit_count()
     while length:
         bit = 1 << (j - 1)
         if places.get(reference[i - 1], 0) & bit:
-            found.append(i - 1)
+            common.append(i - 1)
             i, j, length = i - 1, j - 1, length - 1
         elif not rows[i] & bit and (rows[i - 1] & (bit * 2 - 1)).bit_count() < length:
             j -= 1
         else:
             i -= 1
-    return found
+    return common
 
 
 def _library(module: str) -> Any:

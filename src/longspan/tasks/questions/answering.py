@@ -98,7 +98,7 @@ def answer_rows(
     if batch_size < 1:
         raise InputError(f"batch_size={batch_size} is less than 1; give the number of chunks to read at once")
     padding = padding_id(tokenizer)
-    found: list[_Merge] = [_Merge(row) for row in rows]
+    merges: list[_Merge] = [_Merge(row) for row in rows]
 
     def batch_of(numbered: list[tuple[int, ChunkFeatures]]) -> dict[str, Any]:
         batch = collate([chunk for _, chunk in numbered], padding=padding, passage_types=options.passage_types)
@@ -108,8 +108,8 @@ def answer_rows(
         numbered = batch.pop("numbered")
         readings = read_chunks(model, batch, [chunk for _, chunk in numbered], options.max_answer_tokens)
         for (number, _), reading in zip(numbered, readings, strict=True):
-            found[number].add(reading)
-    return [merge.answer() for merge in found]
+            merges[number].add(reading)
+    return [merge.answer() for merge in merges]
 
 
 @torch.no_grad()
@@ -128,9 +128,9 @@ def read_chunks(
     readings = []
     for row, chunk in enumerate(chunks):
         numbers = (column[row].tolist() for column in (output.paragraph_logits.float(), scores, first, last))
-        found = zip(chunk["candidates"], *numbers, strict=False)
+        best = zip(chunk["candidates"], *numbers, strict=False)
         places = chunk["token_spans"]
-        offers = [(index, logit, score, Span(places[i][0], places[j][1])) for index, logit, score, i, j in found]
+        offers = [(index, logit, score, Span(places[i][0], places[j][1])) for index, logit, score, i, j in best]
         readings.append(ChunkReading(offers, output.answer_logits[row].float().tolist()))
     return readings
 
@@ -174,8 +174,8 @@ def best_spans(
         1, place, torch.where(is_best, position, length), "amin"
     )
     first = torch.where(first < length, first, 0)[:, :count]
-    found = best[:, :count]
-    return found, first, first + offset.gather(1, first).masked_fill(found == NEVER, 0)
+    highest = best[:, :count]
+    return highest, first, first + offset.gather(1, first).masked_fill(highest == NEVER, 0)
 
 
 class _Chunks(IterableDataset[tuple[int, ChunkFeatures]]):

@@ -69,23 +69,23 @@ def tokenize_document(row: QuestionRow, tokenizer: Any, options: QuestionOptions
     spans = [without_space(row.text, start, end) for start, end in offsets]
     _add_marks(row.text, spans)
     passages = [-1] * len(ids)
-    kept = kept_candidates(row, options)
-    ranges = token_ranges(spans, [row.candidates[index].span for index in kept])
+    chosen = kept_candidates(row, options)
+    ranges = token_ranges(spans, [row.candidates[index].span for index in chosen])
     # Outer passages first, so that inner ones are written over them.
-    order = sorted(range(len(kept)), key=lambda place: (row.candidates[kept[place]].span.start, -ranges[place][1]))
+    order = sorted(range(len(chosen)), key=lambda place: (row.candidates[chosen[place]].span.start, -ranges[place][1]))
     for place in order:
         first, end = ranges[place]
-        passages[first:end] = [kept[place]] * (end - first)
+        passages[first:end] = [chosen[place]] * (end - first)
     types = match_types(asked_words(row.question), row.text, spans) if options.match_types else [1] * len(ids)
     if options.passage_types:
-        types = _passage_types(row, kept, passages, types)
+        types = _passage_types(row, chosen, passages, types)
     stream = Stream(ids, spans, passages, [False] * len(ids), types)
     if not options.markers:
         return stream
     codes = marker_ids(tokenizer, options)
-    names = _marker_names(row, kept, options)
+    names = _marker_names(row, chosen, options)
     owners = set(passages)  # a passage whose tokens all belong to inner ones needs no markers
-    marked = [(ranges[place][0], kept[place], names[place]) for place in order if kept[place] in owners]
+    marked = [(ranges[place][0], chosen[place], names[place]) for place in order if chosen[place] in owners]
     return _with_markers(stream, [(first, index, [codes[name] for name in pair]) for first, index, pair in marked])
 
 
@@ -156,11 +156,11 @@ def token_ranges(spans: list[tuple[int, int]], wanted: list[Span]) -> list[tuple
     places = [place for place, span in enumerate(spans) if span != NOWHERE]
     starts = [spans[place][0] for place in places]
     ends = [spans[place][1] for place in places]
-    found = []
+    ranges = []
     for span in wanted:
         first, last = bisect_right(ends, span.start), bisect_left(starts, span.end) - 1
-        found.append((places[first], places[last] + 1) if first <= last else (0, 0))
-    return found
+        ranges.append((places[first], places[last] + 1) if first <= last else (0, 0))
+    return ranges
 
 
 def asked_words(question: str) -> dict[str, int]:
@@ -183,16 +183,16 @@ def match_types(kinds: Mapping[str, int], text: str, spans: list[tuple[int, int]
     """
     types = [1] * len(spans)
     every = ((stem(one.group()), Span(*one.span())) for one in _WORD.finditer(text))
-    found = sorted(((kinds[word], span) for word, span in every if word in kinds), key=lambda each: -each[0])
-    for (kind, _), (first, end) in zip(found, token_ranges(spans, [word for _, word in found]), strict=True):
+    matches = sorted(((kinds[word], span) for word, span in every if word in kinds), key=lambda each: -each[0])
+    for (kind, _), (first, end) in zip(matches, token_ranges(spans, [word for _, word in matches]), strict=True):
         types[first:end] = [kind] * (end - first)
     return types
 
 
-def _passage_types(row: QuestionRow, kept: list[int], passages: list[int], matches: list[int]) -> list[int]:
+def _passage_types(row: QuestionRow, candidates: list[int], passages: list[int], matches: list[int]) -> list[int]:
     """Match, place and kind of the passage of each token, packed; tokens in no passage keep their match."""
     codes = {-1: 0}
-    for number, index in enumerate(kept, 1):
+    for number, index in enumerate(candidates, 1):
         candidate = row.candidates[index]
         brief = len(row.answer(candidate.span).split()) < PassageTypes.BRIEF_WORDS
         codes[index] = PassageTypes.pack(0, number, "brief" if brief else candidate.kind)
@@ -210,15 +210,15 @@ def stem(word: str) -> str:
     return word[: ending.start()] if ending else word
 
 
-def _marker_names(row: QuestionRow, kept: list[int], options: QuestionOptions) -> list[tuple[str, str]]:
+def _marker_names(row: QuestionRow, candidates: list[int], options: QuestionOptions) -> list[tuple[str, str]]:
     """The two markers of each kept candidate."""
     most = options.max_candidates or MARKED_CANDIDATES
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     names = []
-    for number, index in enumerate(kept, 1):
+    for number, index in enumerate(candidates, 1):
         kind = row.candidates[index].kind.capitalize()
-        seen[kind] += 1
-        names.append((f"[Candidate={min(number, most)}]", f"[{kind}={min(seen[kind], most)}]"))
+        counts[kind] += 1
+        names.append((f"[Candidate={min(number, most)}]", f"[{kind}={min(counts[kind], most)}]"))
     return names
 
 

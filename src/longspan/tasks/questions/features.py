@@ -129,8 +129,8 @@ def _question_ids(row: QuestionRow, tokenizer: Any, options: QuestionOptions) ->
 
 def find_target(row: QuestionRow, stream: Stream, options: QuestionOptions) -> Target | None:
     """The annotation to train on, as tokens of the stream; None where no annotation's answer can be chosen."""
-    kept = set(kept_candidates(row, options))
-    usable = [note for note in row.annotations if note.candidate in kept]
+    candidates = set(kept_candidates(row, options))
+    usable = [note for note in row.annotations if note.candidate in candidates]
     usable.sort(key=lambda note: note.candidate or 0)  # stable: annotators in order within a candidate
     chosen = next((note for note in usable if note.short), usable[0] if usable else None)
     if chosen is None or chosen.candidate is None:

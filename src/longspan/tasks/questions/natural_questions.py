@@ -120,7 +120,7 @@ class NaturalQuestions(QuestionOptions, Task):
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[QuestionSource]:
         """The source itself, found but not read. `limit` counts rows over all sources."""
-        return QuestionSource.found(source, split, limit, on_error=on_error)
+        return QuestionSource.located(source, split, limit, on_error=on_error)
 
     def corpus(self, rows: Sequence[QuestionSource]) -> Iterator[str]:
         """Every question and document, together: one text per row."""

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 LABELS = ("start_positions", "end_positions")
 
 
-class Found(NamedTuple):
+class BestSpan(NamedTuple):
     """The best words of a context and the sum of the scores of their two ends."""
 
     score: float
@@ -120,15 +120,15 @@ class SpanAnswers(Task):
     ) -> SpanWindows:
         """The windows of each row, tokenised when they are asked for."""
         if training and self.loss != "first_span":
-            kept = [row for row in rows if row.answers]
-            if not kept:
+            answered = [row for row in rows if row.answers]
+            if not answered:
                 raise InputError(
                     f"none of the {len(rows)} training rows holds an answer in its context; name other data"
                 )
-            if len(kept) < len(rows):
-                rest = len(rows) - len(kept)
+            if len(answered) < len(rows):
+                rest = len(rows) - len(answered)
                 logger.warning("left out for want of an answer: %d of %s", rest, counted(len(rows), "row"))
-            rows = kept
+            rows = answered
         return SpanWindows(rows, partial(self.windows, tokenizer=tokenizer), seed)
 
     def windows(self, row: SpanRow, tokenizer: Any, draw: str = "") -> dict[str, Any]:
@@ -144,7 +144,7 @@ class SpanAnswers(Task):
             return_offsets_mapping=True,
             verbose=False,
         )
-        found = []
+        windows = []
         for number in range(len(encoded["input_ids"]))[: self.max_windows]:
             parts = encoded.sequence_ids(number)
             spans = [
@@ -155,24 +155,24 @@ class SpanAnswers(Task):
             window |= self._labels(row, spans, f"{draw} {row.id} {number}")
             if "token_type_ids" in encoded:
                 window["token_type_ids"] = encoded["token_type_ids"][number]
-            found.append(window)
-        return {"rows": found}
+            windows.append(window)
+        return {"rows": windows}
 
     def _labels(self, row: SpanRow, spans: list[tuple[int, int]], draw: str) -> dict[str, list[int]]:
         """First and last tokens of the answers that a window holds, each of them once; see `loss`."""
         answers = row.answers[: 1 if self.loss == "first_span" else self.max_answers]
         wanted = [Span(start, start + len(words)) for start, words in answers]
-        found = [
+        targets = [
             (first, end - 1)
             for span, (first, end) in zip(wanted, token_ranges(spans, wanted), strict=True)
             if first < end and spans[first][0] <= span.start and span.end <= spans[end - 1][1]
         ]
         if self.loss == "first_span":
-            found = found or [(0, 0)]
-        elif self.loss == "per_span" and found:
-            found = [random.Random(draw).choice(found)]
-        found = found or [(IGNORED, IGNORED)]
-        return {name: list(dict.fromkeys(ends)) for name, ends in zip(LABELS, zip(*found, strict=True), strict=True)}
+            targets = targets or [(0, 0)]
+        elif self.loss == "per_span" and targets:
+            targets = [random.Random(draw).choice(targets)]
+        targets = targets or [(IGNORED, IGNORED)]
+        return {name: list(dict.fromkeys(ends)) for name, ends in zip(LABELS, zip(*targets, strict=True), strict=True)}
 
     def collator(self, tokenizer: Any) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
         """Pads the windows of some rows to a batch."""
@@ -185,7 +185,7 @@ class SpanAnswers(Task):
     def evaluate(self, model: Any, tokenizer: Any, rows: Sequence[SpanRow], *, batch_size: int) -> Outcome:
         """Exact match and F1 over words, in percent of the questions whose answer is known, and the official prediction
         file."""
-        best: dict[str, tuple[SpanRow, Found]] = {}
+        best: dict[str, tuple[SpanRow, BestSpan]] = {}
         for row, one in zip(rows, self.answers(model, tokenizer, rows, batch_size=batch_size), strict=True):
             if row.id not in best or one.score > best[row.id][1].score:
                 best[row.id] = (row, one)
@@ -208,19 +208,21 @@ class SpanAnswers(Task):
             scores=scores, lines=lines, files=files, flavour=f"{name}'s metric, over {counted(len(known), 'question')}."
         )
 
-    def answers(self, model: Any, tokenizer: Any, rows: Sequence[SpanRow], *, batch_size: int) -> list[Found]:
+    def answers(self, model: Any, tokenizer: Any, rows: Sequence[SpanRow], *, batch_size: int) -> list[BestSpan]:
         """The best words of each row."""
-        found: list[Found] = []
+        answers: list[BestSpan] = []
         dataset = FeatureRows(rows, partial(self.windows, tokenizer=tokenizer))
         for batch in batches(model, dataset, partial(_collate_with_spans, padding=padding_id(tokenizer)), batch_size):
             windows, owners = batch.pop("windows"), batch.pop("owners")
             inputs = {name: value for name, value in batch.items() if name not in LABELS}
-            here = rows[len(found) : len(found) + owners[-1] + 1]
+            here = rows[len(answers) : len(answers) + owners[-1] + 1]
             with torch.no_grad():
-                found += self._answers(here, model(**inputs), windows, owners)
-        return found
+                answers += self._answers(here, model(**inputs), windows, owners)
+        return answers
 
-    def _answers(self, rows: Sequence[SpanRow], output: Any, windows: list[Any], owners: list[int]) -> Iterator[Found]:
+    def _answers(
+        self, rows: Sequence[SpanRow], output: Any, windows: list[Any], owners: list[int]
+    ) -> Iterator[BestSpan]:
         """The words of each row of a batch, empty for none."""
         start, end = output.start_logits.float(), output.end_logits.float()
         usable = torch.full(start.shape, -1, device=start.device)
@@ -232,16 +234,16 @@ class SpanAnswers(Task):
         if self.n_best is not None:
             start, end = (best_of(each, usable, self.n_best) for each in (start, end))
         best = best_spans(start, end, usable, 1, self.max_answer_tokens)
-        scores, first, last = (found[:, 0].tolist() for found in best)
+        scores, first, last = (column[:, 0].tolist() for column in best)
         for owner, row in enumerate(rows):
             mine = [number for number, each in enumerate(owners) if each == owner]
             chosen = max(mine, key=scores.__getitem__)
             silent = self.unanswerable and min(none[number] for number in mine) > scores[chosen]
             if silent or scores[chosen] == NEVER:
-                yield Found(NEVER, "")
+                yield BestSpan(NEVER, "")
             else:
                 spans = windows[chosen]["spans"]
-                yield Found(scores[chosen], row.context[spans[first[chosen]][0] : spans[last[chosen]][1]])
+                yield BestSpan(scores[chosen], row.context[spans[first[chosen]][0] : spans[last[chosen]][1]])
 
 
 class SpanWindows(FeatureRows):

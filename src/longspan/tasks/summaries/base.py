@@ -29,7 +29,7 @@ class SummaryTask(Task):
         raise NotImplementedError
 
     def features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
-        """What the collator needs of one row."""
+        """What the collator needs of one row, such as `input_ids` and `labels`."""
         raise NotImplementedError
 
     def training_features(self, row: SummaryRow, tokenizer: Any) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class SummaryTask(Task):
         return self.features(row, tokenizer)
 
     def texts(self, predictions: Any, rows: Sequence[SummaryRow], tokenizer: Any) -> list[str]:
-        """Summaries from what `predict` found, one sentence per line."""
+        """Summaries from what `predict` returned, one sentence per line."""
         raise NotImplementedError
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> Sequence[SummaryRow]:

@@ -1,4 +1,4 @@
-"""What tells that a sentence says what its document is about: its wording, place, centrality and structure.
+"""Features by which sentences of a summary are chosen: wording, place, centrality and structure.
 
 The wording alone tells whether a sentence is one, whether it stands by itself, and whether it says anything of the
 subject; there English alone is looked at, and sentences of other languages pass.
@@ -90,7 +90,7 @@ REACH = 2
 """Sentences before one that hangs on them which may be taken with it."""
 
 
-def hangs(sentence: str) -> bool:
+def depends_on_previous(sentence: str) -> bool:
     """Whether a sentence begins with a word that means something only after the sentence before."""
     begin = sentence.lstrip("\"'“”‘’(—–-… ")
     filled = _FILLED.match(begin)
@@ -114,7 +114,7 @@ def antecedents(sentences: Sequence[str]) -> list[tuple[int, ...] | None]:
     """For each sentence those before it that it needs: none, up to `REACH` in order, or None for too many."""
     needed: list[tuple[int, ...] | None] = []
     for index, sentence in enumerate(sentences):
-        if index == 0 or not hangs(sentence):
+        if index == 0 or not depends_on_previous(sentence):
             needed.append(())
             continue
         before = needed[-1]

@@ -21,8 +21,7 @@ from longspan.data.text.words import important_words
 from longspan.errors import InputError
 from longspan.models.losses import IGNORED
 from longspan.settings import LARGEST, Range
-from longspan.tasks.base import Outcome, check_room, room_for
-from longspan.tasks.classification.labels import label_fields
+from longspan.tasks.base import Outcome, check_room, label_fields, room_for
 from longspan.tasks.predicting import pad, predict
 from longspan.tasks.summaries.base import SummaryTask
 from longspan.tasks.tokenizers import encode_placed, padding_id

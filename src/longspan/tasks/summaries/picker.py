@@ -28,7 +28,7 @@ from longspan.tasks.summaries.clues import (
     standardised,
     word_centrality,
 )
-from longspan.tasks.summaries.query import Asked, chances_about
+from longspan.tasks.summaries.query import Relevance, chances_about
 from longspan.tasks.summaries.selection import cover, with_length, word_table, worth_of_sentences
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _CITES = re.compile(r"\(\D{0,60}(?:19|20)\d\d|\[\d|\bet al\b|\b[Ff]ig|\bTable\b"
 _LEAST_SPREAD = np.array([0.03, 0.03, 0.1, 0.3, 0.3, 0.03, 2.0])
 
 
-def signs_of_an_abstract(texts: Sequence[str], contents: Sequence[Sequence[str]]) -> np.ndarray | None:
+def abstract_features(texts: Sequence[str], contents: Sequence[Sequence[str]]) -> np.ndarray | None:
     """By how much the beginning of a text is unlike its other stretches, `(7,)` in their standard deviations.
 
     Args:
@@ -228,20 +228,20 @@ class Picker:
         above = document.headings[: document.sections[0]] if len(document) else ["nothing"]
         if any(heading != document.title for heading in above) or "opening.weight" not in of:
             return 0  # a heading says what the beginning is
-        signs = signs_of_an_abstract(document.texts, document.contents)
-        if signs is None:
+        features = abstract_features(document.texts, document.contents)
+        if features is None:
             return 0
-        known = (np.concatenate([signs, document.kind]) - of["opening.mean"]) / of["opening.spread"]
+        known = (np.concatenate([features, document.kind]) - of["opening.mean"]) / of["opening.spread"]
         logit = np.clip(known, -BOUND, BOUND) @ of["opening.weight"][:-1] + of["opening.weight"][-1]
         return end_of_opening(document.texts, document.paragraphs, document.sections) if logit > OPENING else 0
 
-    def order(self, document: Sentences, words: int, asked: Asked | None = None) -> Order:
+    def order(self, document: Sentences, words: int, relevance: Relevance | None = None) -> Order:
         """The sentences of a document in the order in which they enter a summary, and a score for each.
 
         Args:
             document: its sentences.
             words: how long the summary is to be.
-            asked: what each sentence is to a query; None asks for no query.
+            relevance: what each sentence is to a query; None asks for no query.
         """
         if not len(document):
             return Order([], np.zeros(0), 0)
@@ -249,15 +249,15 @@ class Picker:
         chances = self.chances(with_length(table, words))
         values = clues(document, worth_of_sentences(document, table, chances[:, 0]))
         own, mix = self.scores(values, document.vectors), self.weights["mix"].item()
-        if asked is not None:
-            own, mix = own + QUERY * asked.near, QUERY_MIX
-            chances = chances_about(table, chances, asked)
+        if relevance is not None:
+            own, mix = own + QUERY * relevance.near, QUERY_MIX
+            chances = chances_about(table, chances, relevance)
         elif share := self.share_of_centrality(document):
             own = own + CENTRAL * share * standardised(word_centrality(document.contents))
         lengths = np.array([len(text.split()) for text in document.texts], float)
         needs = antecedents(document.texts)
-        worth = mix * own - withheld(document.texts, needs)
-        opening = self.opening(document) if asked is None else 0
+        worth = mix * own - wording_penalties(document.texts, needs)
+        opening = self.opening(document) if relevance is None else 0
         before = [each or () for each in needs]
         order = cover(table, chances, worth, lengths, before, document.vectors, words, range(opening))
         scores = np.empty(len(own))
@@ -267,7 +267,7 @@ class Picker:
         return Order(order, scores, opening)
 
 
-def withheld(sentences: Sequence[str], needs: Sequence[tuple[int, ...] | None]) -> np.ndarray:
+def wording_penalties(sentences: Sequence[str], needs: Sequence[tuple[int, ...] | None]) -> np.ndarray:
     """By how much each sentence is held back for its wording, `(N,)`: pieces, roadmaps, those that need too many."""
     # What begins in lower case is the rest of a sentence, unless the whole text is written so.
     low = [sentence[:1].islower() for sentence in sentences]

@@ -37,9 +37,9 @@ GIST = frozenset(
 NAMED, AS_NAMED = 0.45, 0.2
 """What share of a speaker's name a query must have, rarer words counting more; and how much less than another's."""
 PLACE = {"words around": 0.19, "together": 0.11, "speaker around": 0.15, "speaker on it": 0.18}
-"""Weights of the signs that a place of the document is about the query."""
+"""Weights of the features that tell that a place of the document is about the query."""
 SENTENCE = {"meaning": 0.3, "words": 0.15, "words around": 0.05, "speaker on it": 0.07}
-"""Weights of the signs that a sentence says what is asked."""
+"""Weights of the features that tell that a sentence says what is asked."""
 WORD = {"chance": 0.333, "squared": -0.014, "asked": 1.272, "in place": 0.644, "": -1.503}
 """Of a word, the weights of the logit of its chance in a summary of the whole document, of that squared, of whether it
 stands in the query, and of the log of how often it does in the places that are about it; last the constant."""
@@ -47,7 +47,7 @@ PLACES = 60
 """Places are weighed as if they were so many sentences."""
 
 
-class Asked(NamedTuple):
+class Relevance(NamedTuple):
     """What a document's sentences are to a query.
 
     Attributes:
@@ -61,7 +61,7 @@ class Asked(NamedTuple):
     words: frozenset[str]
 
 
-def asked_of(document: Sentences, query: str, vector: np.ndarray) -> Asked:
+def relevance_of(document: Sentences, query: str, vector: np.ndarray) -> Relevance:
     """What the sentences of a document are to a query.
 
     Args:
@@ -69,20 +69,20 @@ def asked_of(document: Sentences, query: str, vector: np.ndarray) -> Asked:
         query: a question or some words.
         vector: `(D,)` of length 1, of the query.
     """
-    words = _asked_words(query, ())
-    values = signs(document, query, vector)
+    words = _query_words(query, ())
+    values = query_features(document, query, vector)
     place = weighted(values, PLACE)
-    return Asked(standardised(place + weighted(values, SENTENCE)), place, words)
+    return Relevance(standardised(place + weighted(values, SENTENCE)), place, words)
 
 
 def weighted(values: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> np.ndarray:
-    """The weighted sum of some signs, `(N,)`, in standard deviations."""
+    """The weighted sum of some features, `(N,)`, in standard deviations."""
     return standardised(
         sum((weight * values[name] for name, weight in weights.items()), np.zeros(len(values["words"])))
     )
 
 
-def signs(document: Sentences, query: str, vector: np.ndarray) -> dict[str, np.ndarray]:
+def query_features(document: Sentences, query: str, vector: np.ndarray) -> dict[str, np.ndarray]:
     """By name, what tells that each sentence has to do with a query, `(N,)` each, in standard deviations.
 
     meaning: cosine of sentence and query. words: the words they share, the rarer in the document the more.
@@ -92,7 +92,7 @@ def signs(document: Sentences, query: str, vector: np.ndarray) -> dict[str, np.n
     count = len(document)
     speakers = named_speakers(query, document.speakers)
     holders = holders_of(document.contents)
-    asked = _asked_words(query, speakers)
+    asked = _query_words(query, speakers)
     has = {
         word: np.array([word in words for words in document.contents], float) for word in sorted(asked) if holders[word]
     }
@@ -101,15 +101,15 @@ def signs(document: Sentences, query: str, vector: np.ndarray) -> dict[str, np.n
     speaks = np.array([speaker in speakers for speaker in document.speakers or [None] * count], float)
 
     def together(reach: int) -> np.ndarray:
-        per_word = (rarity[word] * -np.expm1(-2 * reach * around(each, reach)) for word, each in has.items())
+        per_word = (rarity[word] * -np.expm1(-2 * reach * smoothed(each, reach)) for word, each in has.items())
         return standardised(sum(per_word, np.zeros(count)))
 
     return {
         "meaning": standardised(document.vectors @ vector),
         "words": standardised(shared),
-        "words around": standardised(around(shared, STRETCH)),
+        "words around": standardised(smoothed(shared, STRETCH)),
         "together": together(SHORT),
-        "speaker around": standardised(around(speaks, TURNS)),
+        "speaker around": standardised(smoothed(speaks, TURNS)),
         "speaker on it": speaks * together(TURNS),
     }
 
@@ -128,42 +128,42 @@ def named_speakers(query: str, speakers: Sequence[str | None]) -> frozenset[str]
     return frozenset(name for name, value in share.items() if value >= least)
 
 
-def _asked_words(query: str, speakers: Collection[str]) -> frozenset[str]:
+def _query_words(query: str, speakers: Collection[str]) -> frozenset[str]:
     """The content words of a query without those that ask, where others are left, and those that name who speaks."""
     every = frozenset(contents_of(query))
     asked = (every - GIST) or every
     return asked - {word for name in speakers for word in contents_of(name)}
 
 
-def around(values: np.ndarray, reach: int) -> np.ndarray:
+def smoothed(values: np.ndarray, reach: int) -> np.ndarray:
     """Values `(N,)` with those on both sides, a value counting 1/e of another that is `reach` nearer."""
     weights = np.exp(-np.abs(np.arange(-3 * reach, 3 * reach + 1)) / reach)
     padded = np.pad(values, 3 * reach, mode="edge")
     return np.convolve(padded, weights / weights.sum(), mode="valid")
 
 
-def word_signs(table: WordTable, chances: np.ndarray, asked: Asked) -> np.ndarray:
+def word_features(table: WordTable, chances: np.ndarray, relevance: Relevance) -> np.ndarray:
     """What tells of each word whether a summary about a query names it, `(W, 5)`; columns as in `WORD`.
 
     Args:
         table: the words of the document.
         chances: `(W,)`, that a summary of the whole document names each.
-        asked: what its sentences are to the query.
+        relevance: what its sentences are to the query.
     """
-    share = np.exp(asked.place - asked.place.max())
+    share = np.exp(relevance.place - relevance.place.max())
     share *= PLACES / share.sum()
     inside = np.array([share[indices].sum() for indices in table.sentences])
     logits = logit(chances)
-    stands = [word in asked.words for word in table.words]
+    stands = [word in relevance.words for word in table.words]
     return np.stack([logits, logits**2, stands, np.log(inside + 0.1), np.ones(len(logits))], axis=1)
 
 
-def chances_about(table: WordTable, chances: np.ndarray, asked: Asked) -> np.ndarray:
+def chances_about(table: WordTable, chances: np.ndarray, relevance: Relevance) -> np.ndarray:
     """The chances of words to be named at least 1, 2, 3 and 5 times, `(W, 4)`, in a summary about a query."""
     if not len(chances):
         return chances
     first = chances[:, 0]
-    changed = word_signs(table, first, asked) @ np.array(list(WORD.values())) - logit(first)
+    changed = word_features(table, first, relevance) @ np.array(list(WORD.values())) - logit(first)
     return 1 / (1 + np.exp(-(logit(chances) + changed[:, None])))
 
 

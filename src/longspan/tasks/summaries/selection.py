@@ -62,17 +62,17 @@ def preferred(
     words = [split_words(sentence) for sentence in sentences]
     order = ranking(scores)
     taken: set[int] = set()
-    seen: set[tuple[str, ...]] = set()
+    used: set[tuple[str, ...]] = set()
     # Whole, new sentences first; where the summary is still too short then, new pieces of any kind, then any at all.
     for wants_whole, wants_new in ((True, block_repeats), (False, block_repeats), (False, False)):
         for index in order:
             if index in taken or (wants_whole and not is_whole(sentences[index], words[index])):
                 continue
             triples = _triples(words[index])
-            if wants_new and _repeats(triples, seen):
+            if wants_new and _repeats(triples, used):
                 continue
             taken.add(index)
-            seen |= triples
+            used |= triples
             yield index
 
 
@@ -83,14 +83,14 @@ def fill(sentences: Sequence[str], order: Sequence[int], words: int, *, block_re
     """
     left = words
     taken: dict[int, str] = {}
-    seen: set[tuple[str, ...]] = set()
+    used: set[tuple[str, ...]] = set()
     for index in order:
         if left <= 0:
             break
         triples = _triples(split_words(sentences[index])) if block_repeats else set()
-        if _repeats(triples, seen):
+        if _repeats(triples, used):
             continue
-        seen |= triples
+        used |= triples
         spans = list(_WORD.finditer(sentences[index]))
         if not spans:
             continue
@@ -103,8 +103,8 @@ def _triples(words: list[str]) -> set[tuple[str, ...]]:
     return set(zip(words, words[1:], words[2:], strict=False))
 
 
-def _repeats(triples: set[tuple[str, ...]], seen: set[tuple[str, ...]]) -> bool:
-    return bool(triples) and 2 * len(triples & seen) >= len(triples)
+def _repeats(triples: set[tuple[str, ...]], used: set[tuple[str, ...]]) -> bool:
+    return bool(triples) and 2 * len(triples & used) >= len(triples)
 
 
 TIMES = (1, 2, 3, 5)
@@ -218,7 +218,7 @@ def cover(
     Returns:
         N indices, the best first.
     """
-    said = _Said(table, chances, len(lengths))
+    covered = _Coverage(table, chances, len(lengths))
     own = own.copy()
     free = np.ones(len(lengths), bool)
     needed = np.zeros((len(lengths), max(map(len, needs), default=0)), int)
@@ -227,29 +227,29 @@ def cover(
         needed[index, : len(before)], wanted[index, : len(before)] = before, True
     order = list(first)
     for index in order:
-        said.say(index)
+        covered.add(index)
     free[order] = False
     left = float(words - lengths[order].sum())
     while len(order) < min(len(lengths), PICKED):
         missing = wanted & free[needed]
         size = lengths + (lengths[needed] * missing).sum(1)
-        worth = said.worth + (said.worth[needed] * missing).sum(1)
+        worth = covered.worth + (covered.worth[needed] * missing).sum(1)
         value = worth / (size + OFFSET) + (own + (own[needed] * missing).sum(1)) / (1 + missing.sum(1))
         if left > 0:
             value = np.where(missing.any(1) & (size > left), -np.inf, value)
         best = int(np.where(free, value, -np.inf).argmax())
         group = [*needed[best][missing[best]].tolist(), best]
         for index in group:
-            said.say(index)
+            covered.add(index)
             own -= LAST * (vectors @ vectors[index] > ALIKE)
         free[group] = False
         left -= size[best]
         order += group
     rest = np.flatnonzero(free)
-    return order + rest[np.argsort(-(said.worth / (lengths + OFFSET) + own)[rest], kind="stable")].tolist()
+    return order + rest[np.argsort(-(covered.worth / (lengths + OFFSET) + own)[rest], kind="stable")].tolist()
 
 
-class _Said:
+class _Coverage:
     """How many times each word was said so far, and what each sentence would add.
 
     Attributes:
@@ -268,8 +268,8 @@ class _Said:
             for index in indices:
                 self.words[index].append(word)
 
-    def say(self, sentence: int) -> None:
-        """Take a sentence into the summary."""
+    def add(self, sentence: int) -> None:
+        """Take a sentence into the summary: its words count less for all sentences that have them."""
         for word in self.words[sentence]:
             before = self._step(word)
             self.times[word] += 1

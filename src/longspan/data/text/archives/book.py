@@ -109,12 +109,12 @@ def _lines(page: bytes, archive: Archive) -> list[list[Line]]:
     """The blocks of a chapter; none where the page is marked as one that is not text."""
     tree = _tree(page, archive)
     body = next(tree.iter("body"), tree)
-    return laid_out(body, lambda element: element.tag in NOT_TEXT or element.tag == "head" or _is_beside(element))
 
+    def skip(element: Any) -> bool:
+        kinds = element.get("{http://www.idpf.org/2007/ops}type") or element.get("epub:type") or ""
+        return element.tag in NOT_TEXT or element.tag == "head" or not _BESIDE.isdisjoint(kinds.split())
 
-def _is_beside(element: Any) -> bool:
-    kinds = element.get("{http://www.idpf.org/2007/ops}type") or element.get("epub:type") or ""
-    return not _BESIDE.isdisjoint(kinds.split())
+    return laid_out(body, skip)
 
 
 def _tree(data: bytes, archive: Archive) -> Any:

@@ -108,9 +108,9 @@ class _Reader:
 
     def _kind_of_style(self, name: str | None) -> tuple[Kind, int]:
         """By the names, the outline levels and the lists of a style and those that it is based on."""
-        seen: set[str | None] = set()
-        while name in self.styles and name not in seen:
-            seen.add(name)
+        visited: set[str | None] = set()
+        while name in self.styles and name not in visited:
+            visited.add(name)
             style = self.styles[name]
             label = style.find(f"{_W}name")
             known = _named((label.get(f"{_W}val") or "").lower() if label is not None else "")

@@ -66,8 +66,12 @@ def regions(lines: Sequence[Line]) -> list[list[Line]]:
 
 def _bands(lines: Sequence[Line], gutter: Gutter) -> Iterator[tuple[list[Line], list[Line]]]:
     """From above, lines beside the gutter or with a wide space at it, and the lines across it that stand below them."""
-    across = sorted((line for line in lines if _crosses(line, gutter)), key=lambda line: line.base)
-    across = [line for line in across if not _has_neighbour(line, lines)]
+    across = [line for line in lines if len(_cut(line, gutter)) == 1 and not _side(line, gutter)]
+    across = [  # without those that share their base line with another, as in a row of authors
+        line
+        for line in sorted(across, key=lambda line: line.base)
+        if not any(other is not line and abs(other.base - line.base) < line.size / 2 for other in lines)
+    ]
     alone = set(map(id, across))
     beside = sorted((line for line in lines if id(line) not in alone), key=lambda line: line.base)
     runs: list[list[Line]] = []
@@ -83,17 +87,8 @@ def _bands(lines: Sequence[Line], gutter: Gutter) -> Iterator[tuple[list[Line], 
     yield _between(lines, above, float("inf"), alone), []
 
 
-def _has_neighbour(line: Line, lines: Sequence[Line]) -> bool:
-    """Whether another line stands on the same base line, as in a row of authors."""
-    return any(other is not line and abs(other.base - line.base) < line.size / 2 for other in lines)
-
-
 def _between(lines: Sequence[Line], above: float, below: float, alone: set[int]) -> list[Line]:
     return [line for line in lines if above <= line.base < below and id(line) not in alone]
-
-
-def _crosses(line: Line, gutter: Gutter) -> bool:
-    return len(_cut(line, gutter)) == 1 and not _side(line, gutter)
 
 
 def _side(line: Line, gutter: Gutter) -> int:
@@ -218,10 +213,12 @@ class Piece:
 
     @property
     def text(self) -> str:
+        """Its lines on one line."""
         return " ".join(line.text for line in self.lines)
 
     @property
     def size(self) -> float:
+        """The size of the letters of its longest line, in points."""
         return max(self.lines, key=lambda line: len(line.text)).size
 
 
@@ -263,7 +260,7 @@ def _same_row(before: Line, line: Line) -> bool:
 
 
 def pieces_of(rows: Sequence[Line], leading: dict[int, float], size: float) -> Iterator[Piece]:
-    """The rows of one column as pieces; headings, notes and levels are found later.
+    """The rows of one column as pieces; `classify` tells headings, notes and levels.
 
     Args:
         rows: what `rows_of` gave.
@@ -320,7 +317,9 @@ def _begins(piece: list[Line], rows: Sequence[Line], index: int, leading: dict[i
     if abs(size - above.size) > 0.08 * max(size, above.size):
         return True
     ended = ENDED.search(above.text) is not None
-    room = _right(rows, index - 1) - above.right
+    beside = rows[max(0, index - 1 - NEIGHBOURS) : index + NEIGHBOURS]
+    # How far the lines around the one above reach tells how much longer it could have been.
+    room = max(other.right for other in beside if abs(other.left - above.left) < 5 * above.size) - above.right
     short = room > SLACK * size
     if above.bold != row.bold and (short or (row.bold and ended)):
         return True
@@ -356,10 +355,3 @@ def _hangs(piece: list[Line], row: Line, after: Line | None, ended: bool) -> boo
     if len(piece) > 1:
         return False
     return not ended or (after is not None and abs(after.left - row.left) < 0.4 * row.size and after.base > row.base)
-
-
-def _right(rows: Sequence[Line], index: int) -> float:
-    """How far the lines around a row reach."""
-    row = rows[index]
-    around = rows[max(0, index - NEIGHBOURS) : index + NEIGHBOURS + 1]
-    return max(other.right for other in around if abs(other.left - row.left) < 5 * row.size)

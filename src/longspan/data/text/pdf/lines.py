@@ -66,7 +66,7 @@ class Line:
     upright: bool = True
 
     def cut(self, number: int) -> tuple[Line, Line]:
-        """The parts before and behind a wide space."""
+        """The parts before and behind the wide space `gaps[number]`."""
         place, end, begin = self.gaps[number]
         behind = tuple((start - place, left, right) for start, left, right in self.gaps[number + 1 :])
         before = replace(self, text=self.text[:place].rstrip(), right=end, gaps=self.gaps[:number])
@@ -265,7 +265,7 @@ _COUNTED = "\0"
 
 
 def common_size(pages: Sequence[Sequence[Line]]) -> float:
-    """The size in which most letters of the pages are set."""
+    """The size in which most letters of the pages are set, in points, to a half; 0 without letters."""
     letters = Counter[float]()
     for page in pages:
         for line in page:
@@ -273,7 +273,7 @@ def common_size(pages: Sequence[Sequence[Line]]) -> float:
     return letters.most_common(1)[0][0] if letters else 0.0
 
 
-def around(pages: Sequence[Sequence[Line]], size: float) -> set[int]:
+def lines_in_margins(pages: Sequence[Sequence[Line]], size: float) -> set[int]:
     """The `id` of each line that belongs to the head, the foot or the margin of its page."""
     outside = {id(line) for page in pages for line in page if not line.upright}
     for end in ("head", "foot"):
@@ -319,8 +319,12 @@ def _repeated(pages: Sequence[list[list[Line]]]) -> Repeated:
         for line in (line for row in page[:DEPTH] for line in row):
             text = "roman" if _ROMAN.fullmatch(line.text) else _NUMBER.sub(_COUNTED, line.text.casefold())
             same[text].append(line)
-    groups = (group for text, lines in same.items() for group in _at_one_height(lines) if _is_same(text, group))
-    return {id(line): (line, len(group)) for group in groups for line in group}
+    repeated: Repeated = {}
+    for text, lines in same.items():
+        for group in _at_one_height(lines):
+            if len({line.page for line in group}) > 1 and (_COUNTED not in text or _counts(group)):
+                repeated |= {id(line): (line, len(group)) for line in group}
+    return repeated
 
 
 def _at_one_height(lines: list[Line]) -> Iterator[list[Line]]:
@@ -330,10 +334,6 @@ def _at_one_height(lines: list[Line]) -> Iterator[list[Line]]:
         yield near
         taken = set(map(id, near))
         lines = [line for line in lines if id(line) not in taken]
-
-
-def _is_same(text: str, lines: Sequence[Line]) -> bool:
-    return len({line.page for line in lines}) > 1 and (_COUNTED not in text or _counts(lines))
 
 
 def _counts(lines: Sequence[Line]) -> bool:

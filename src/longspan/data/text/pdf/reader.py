@@ -14,7 +14,7 @@ from longspan.characters import mend, mended_note
 from longspan.data.text.blocks import Document
 from longspan.data.text.pdf import lines
 from longspan.data.text.pdf.blocks import Piece, leadings, pieces_of, regions, rows_of
-from longspan.data.text.pdf.lines import Line, around, common_size
+from longspan.data.text.pdf.lines import Line, common_size, lines_in_margins
 from longspan.data.text.pdf.structure import classify, join, laid_out, mend_words, with_whole_formulas
 from longspan.errors import InputError
 from longspan.imports import require
@@ -47,7 +47,27 @@ def document_from_pdf(data: bytes, name: str) -> Document:
     pages = _pages(data, name)
     if not any(pages):
         raise InputError(f"{name} holds no text on its {len(pages)} pages, likely scans; run text recognition first")
-    return _document(_mended(pages, name), name)
+    halves = sum(mend(line.text)[1] for page in pages for line in page)
+    if halves:  # of a font with a broken table
+        logger.warning("note: %s: %s", name, mended_note(halves))
+        pages = [[replace(line, text=mend(line.text)[0]) for line in page] for page in pages]
+    size = common_size(pages)
+    frame = lines_in_margins(pages, size)
+    columns = [
+        [rows_of(column) for column in regions([line for line in page if id(line) not in frame])] for page in pages
+    ]
+    leading = leadings([column for page in columns for column in page])
+    pieces = [[list(pieces_of(column, leading, size)) for column in page] for page in columns]
+    classify([column for page in pieces for column in page], size)
+    pieces = [[with_whole_formulas(column) for column in page] for page in pieces]
+    flow = [column for page in pieces for column in page]
+    join(flow)
+    mend_words([piece for column in flow for piece in column])
+    ordered = [list(_page(page, inside, frame)) for page, inside in zip(pages, pieces, strict=True)]
+    text, blocks, starts = laid_out(ordered)
+    titles = [piece for piece in ordered[0] if piece.kind == "heading" and piece.size > TITLE * size]
+    title = max(titles, key=lambda piece: piece.size).text if titles else None
+    return Document(text=text, blocks=tuple(blocks), pages=tuple(starts), title=title, name=name)
 
 
 def _pages(data: bytes, name: str) -> list[list[Line]]:
@@ -72,36 +92,6 @@ def _pages(data: bytes, name: str) -> list[list[Line]]:
         raise InputError(f"{name} is encrypted; save a copy without a password")
     reason = " ".join(answer["reason"].split()).rstrip(".")
     raise InputError(f"{name} cannot be read as PDF ({reason}); save it again, or convert it to text")
-
-
-def _mended(pages: list[list[Line]], name: str) -> list[list[Line]]:
-    """The lines without half characters, of a font with a broken table; a warning in the log counts them."""
-    halves = sum(mend(line.text)[1] for page in pages for line in page)
-    if not halves:
-        return pages
-    logger.warning("note: %s: %s", name, mended_note(halves))
-    return [[replace(line, text=mend(line.text)[0]) for line in page] for page in pages]
-
-
-def _document(pages: Sequence[Sequence[Line]], name: str) -> Document:
-    """The document that the lines of the pages make."""
-    size = common_size(pages)
-    frame = around(pages, size)
-    columns = [
-        [rows_of(column) for column in regions([line for line in page if id(line) not in frame])] for page in pages
-    ]
-    leading = leadings([column for page in columns for column in page])
-    pieces = [[list(pieces_of(column, leading, size)) for column in page] for page in columns]
-    classify([column for page in pieces for column in page], size)
-    pieces = [[with_whole_formulas(column) for column in page] for page in pieces]
-    flow = [column for page in pieces for column in page]
-    join(flow)
-    mend_words([piece for column in flow for piece in column])
-    ordered = [list(_page(page, inside, frame)) for page, inside in zip(pages, pieces, strict=True)]
-    text, blocks, starts = laid_out(ordered)
-    titles = [piece for piece in ordered[0] if piece.kind == "heading" and piece.size > TITLE * size]
-    title = max(titles, key=lambda piece: piece.size).text if titles else None
-    return Document(text=text, blocks=tuple(blocks), pages=tuple(starts), title=title, name=name)
 
 
 def _page(printed: Sequence[Line], columns: Sequence[Sequence[Piece]], frame: set[int]) -> Iterator[Piece]:

@@ -18,7 +18,6 @@ from itertools import pairwise
 
 from longspan.data.text.blocks import Block, Kind, Traced
 from longspan.data.text.pdf.blocks import BULLET, CAPTION, ENDED, LARGER, NUMBERED, Piece, cell_starts
-from longspan.data.text.pdf.lines import Line
 from longspan.data.text.plain_text import SECTIONS
 
 SMALLER, SMALLEST = 0.93, 0.85
@@ -226,12 +225,8 @@ def _stays(head: str, tail: str, known: set[str], compound: bool) -> bool:
     if head in _KEPT_HEADS:
         return tail in known
     both = head in known and tail in known and len(tail) > 3
-    return both and (len(head) > 3 or head in _OPEN_HEADS) and not _closes(head, tail)
-
-
-def _closes(head: str, tail: str) -> bool:
-    """Whether two words make a common compound without hyphen: "therefore", "network"."""
-    return bool(_CLOSED_HEADS.fullmatch(head) or _CLOSED_TAILS.fullmatch(tail))
+    closed = _CLOSED_HEADS.fullmatch(head) or _CLOSED_TAILS.fullmatch(tail)  # "therefore", "network"
+    return both and (len(head) > 3 or head in _OPEN_HEADS) and not closed
 
 
 VERBATIM: frozenset[Kind] = frozenset({"table", "code"})
@@ -309,14 +304,10 @@ def _shown(piece: Piece) -> Iterator[str]:
     edge = min(line.left for line in piece.lines)
     for line in piece.lines:
         if piece.kind == "table":
-            yield _row(line)
+            edges = [0, *cell_starts(line), len(line.text)]
+            yield f"| {' | '.join(line.text[start:end].strip() for start, end in pairwise(edges))} |"
         elif piece.kind == "code" and line.fixed:
             width = (line.right - line.left) / max(len(line.text), 1)
             yield " " * min(round((line.left - edge) / max(width, 1.0)), 80) + line.text
         else:
             yield line.text
-
-
-def _row(line: Line) -> str:
-    edges = [0, *cell_starts(line), len(line.text)]
-    return f"| {' | '.join(line.text[start:end].strip() for start, end in pairwise(edges))} |"

@@ -102,7 +102,7 @@ def without_credits(blocks: Sequence[Block]) -> list[Block]:
 
 
 def without_licences(blocks: Sequence[Block]) -> list[Block]:
-    """Copyright lines and licences, unless the document is about them."""
+    """Copyright lines and licences are boilerplate, unless the document is about them."""
     total = sum(len(block.text) for block in blocks)
     licences = [
         block.kind in {"paragraph", "item"} and len(block.text) < LONGEST and _is_licence(block.text)
@@ -126,7 +126,7 @@ def _is_licence(text: str) -> bool:
 
 
 def without_banners(blocks: Sequence[Block]) -> list[Block]:
-    """Notices that a page sets cookies, at its beginning and its end."""
+    """Notices that a page sets cookies, at its beginning and its end, are boilerplate."""
     return _outer(
         blocks,
         lambda text: len(text) < LONGEST // 2 and bool(_COOKIES.search(text)) and len(_CONSENT.findall(text)) > 0,
@@ -187,7 +187,7 @@ ENTRY = 600
 
 
 def with_code(blocks: Sequence[Block]) -> list[Block]:
-    """Fenced and other lines that a machine is to read."""
+    """Paragraphs of code are code: those in fences, and those most of whose lines look like it."""
     result: list[Block] = []
     fenced = False
     for block in blocks:
@@ -231,7 +231,7 @@ def _is_readable(text: str) -> bool:
 
 
 def with_tables(blocks: Sequence[Block]) -> list[Block]:
-    """Rows of cells: between bars, or set apart by tabs or wide gaps."""
+    """Paragraphs of rows whose cells stand between bars, or apart by tabs or wide gaps, are tables."""
     return [
         replace(block, kind="table") if block.kind == "paragraph" and _is_table(block.text) else block
         for block in blocks
@@ -250,7 +250,7 @@ def _is_table(text: str) -> bool:
 
 
 def with_captions(blocks: Sequence[Block]) -> list[Block]:
-    """ "Figure 3: …", "Table 2. …", "[Illustration: …]"."""
+    """Paragraphs and headings such as "Figure 3: …", "Table 2. …", "[Illustration: …]" are captions."""
     return [
         replace(block, kind="caption", level=0)
         if block.kind in {"paragraph", "heading"} and _CAPTION.match(block.text)
@@ -311,20 +311,15 @@ def with_references(blocks: Sequence[Block]) -> list[Block]:
                 level = 0
         if level and block.kind not in {"boilerplate", "code"} and _is_entry(block.text):
             result[index] = replace(block, kind="references", level=0)
-    return _filled(result)
-
-
-def _filled(blocks: list[Block]) -> list[Block]:
-    """What stands between two entries is one too, where it is short."""
-    for index in range(1, len(blocks) - 1):
-        before, block, after = blocks[index - 1 : index + 2]
+    for index in range(1, len(result) - 1):  # what stands between two entries is one too, where it is short
+        before, block, after = result[index - 1 : index + 2]
         if (
             before.kind == after.kind == "references"
             and block.kind in {"paragraph", "item"}
             and len(block.text) < ENTRY
         ):
-            blocks[index] = replace(block, kind="references", level=0)
-    return blocks
+            result[index] = replace(block, kind="references", level=0)
+    return result
 
 
 def _is_entry(text: str) -> bool:

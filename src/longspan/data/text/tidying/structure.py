@@ -30,15 +30,15 @@ _WORD = re.compile(r"\w")
 
 def with_items(blocks: Sequence[Block]) -> list[Block]:
     """Paragraphs that begin with the mark of a list are items, without the mark."""
-    return [_item(block) if block.kind == "paragraph" else block for block in blocks]
-
-
-def _item(block: Block) -> Block:
-    match = BULLET.match(block.text) or NUMBER.match(block.text)
-    if not match or len(block.text) == match.end():
-        return block
-    indent = len(block.text) - len(block.text.lstrip())
-    return replace(block, kind="item", body=block.body.part(match.end(), len(block.text)), level=1 + indent // 2)
+    result: list[Block] = []
+    for block in blocks:
+        match = (BULLET.match(block.text) or NUMBER.match(block.text)) if block.kind == "paragraph" else None
+        if match and match.end() < len(block.text):
+            indent = len(block.text) - len(block.text.lstrip())
+            body = block.body.part(match.end(), len(block.text))
+            block = replace(block, kind="item", body=body, level=1 + indent // 2)
+        result.append(block)
+    return result
 
 
 def without_paragraph_numbers(blocks: Sequence[Block]) -> list[Block]:
@@ -52,12 +52,12 @@ def without_paragraph_numbers(blocks: Sequence[Block]) -> list[Block]:
 
 
 def without_rules(blocks: Sequence[Block]) -> list[Block]:
-    """Lines of dashes and stars hold no words."""
+    """Lines without a letter or digit, such as rules of dashes and stars, are boilerplate."""
     return [block if _WORD.search(block.text) else replace(block, kind="boilerplate", level=0) for block in blocks]
 
 
 def with_joined_lines(blocks: Sequence[Block]) -> list[Block]:
-    """Everything but code and tables on one line, with single spaces."""
+    """Paragraphs, items, turns, headings, captions and references on one line, with single spaces."""
     whole = {*SPOKEN, "heading", "caption", "references"}
     return [replace(block, body=on_one_line(block.body)) if block.kind in whole else block for block in blocks]
 
@@ -240,21 +240,23 @@ def with_abstract(blocks: Sequence[Block]) -> list[Block]:
         if block.kind in SPOKEN and (match := _INLINE.match(block.text)) and len(block.text) >= FEWEST:
             inside = [index]
             named = match.end()
-        elif block.kind == "heading" and _is_named(block.text.strip(" *_"), prose <= max(SOON * total, 600)):
-            inside, named = _below(blocks, index), 0
         else:
-            inside, named = [], 0
+            name = block.text.strip(" *_") if block.kind == "heading" else ""
+            # A mere "Summary" names an abstract only before the text has begun.
+            early = prose <= max(SOON * total, 600) and _SUMMARY.fullmatch(name)
+            inside, named = (_below(blocks, index) if _HEADING.fullmatch(name) or early else []), 0
         length = sum(len(blocks[place].text) for place in inside)
         if inside and FEWEST <= length <= min(LONGEST, total / 2 if total > 2_000 else total):
-            return _marked(blocks, set(inside), named)
+            result = list(blocks)
+            for place in inside:
+                result[place] = replace(blocks[place], abstract=True)
+            if named:  # the name is no part of the words
+                body = blocks[index].body
+                result[index] = replace(result[index], body=body.part(named, len(body.text)))
+            return result
         done += len(block.text) if block.kind != "boilerplate" else 0
         prose += len(block.text) if block.kind == "paragraph" else 0
     return list(blocks)
-
-
-def _is_named(heading: str, soon: bool) -> bool:
-    """Whether a heading names an abstract; a mere "Summary" does so only before the text has begun."""
-    return bool(_HEADING.fullmatch(heading) or (soon and _SUMMARY.fullmatch(heading)))
 
 
 def _below(blocks: Sequence[Block], index: int) -> list[int]:
@@ -284,15 +286,3 @@ def _length_below(blocks: Sequence[Block], index: int) -> int:
             break
         length += len(block.text)
     return length
-
-
-def _marked(blocks: Sequence[Block], inside: set[int], named: int) -> list[Block]:
-    result = [replace(block, abstract=True) if index in inside else block for index, block in enumerate(blocks)]
-    if named:
-        first = min(inside)
-        result[first] = replace(result[first], body=_from(result[first].body, named))
-    return result
-
-
-def _from(body: Traced, start: int) -> Traced:
-    return body.part(start, len(body.text))

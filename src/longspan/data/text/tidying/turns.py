@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from longspan.data.text.blocks import Block, Traced
+from longspan.data.text.blocks import Block
 from longspan.data.text.plain_text import is_shouted, is_title
 
 SHARE = 0.5
@@ -210,15 +210,11 @@ def _with_speakers(blocks: Sequence[Block], turns_by_block: list[list[Turn]], sh
             pieces.append(replace(before, kind="turn", speaker=speaker, level=0) if said else before)
         for turn, end in zip(turns, [*(turn.start for turn in turns[1:]), len(block.text)], strict=False):
             speaker = turn.name
-            if body := _words(block.body, turn.words, end):
-                pieces.append(Block(kind="turn", body=body, speaker=speaker))
+            if block.text[turn.words : end].strip():
+                pieces.append(Block(kind="turn", body=block.body.part(turn.words, end), speaker=speaker))
         if turns:
             close, goes_on = True, turns[-1].alone or (share > CLOSED and index < last)
     return pieces
-
-
-def _words(body: Traced, start: int, end: int) -> Traced | None:
-    return body.part(start, end) if body.text[start:end].strip() else None
 
 
 def _is_said(text: str) -> bool:

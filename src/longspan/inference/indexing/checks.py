@@ -36,7 +36,7 @@ Place = Annotated[int, Range(0, LARGEST)]
 
 @dataclass(frozen=True, kw_only=True)
 class ListedDocument:
-    """A document in the list of a shard."""
+    """A document in the list of a shard: the checksum of its text, and its name."""
 
     digest: Digest
     name: Text
@@ -44,7 +44,7 @@ class ListedDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class ListedShard:
-    """A shard in the list of an index."""
+    """A shard in the list of an index: its file, bytes, checksum and documents."""
 
     file: ShardName
     bytes: Bytes
@@ -54,7 +54,7 @@ class ListedShard:
 
 @dataclass(frozen=True, kw_only=True)
 class MadeBy:
-    """What the states of an index depend on."""
+    """What the states of an index depend on: model, split, type, and checksums of weights and tokenizer."""
 
     source: Annotated[str, Form(r"\S[\s\S]*", "a name or a path", 4096)]
     lower_layers: Annotated[int, Range(1, 999)] | None
@@ -72,7 +72,7 @@ class Listing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptSentence:
+class StoredSentence:
     """A `DocumentSentence` as a shard has it."""
 
     text: Text
@@ -85,7 +85,7 @@ class KeptSentence:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptPassage:
+class StoredPassage:
     """A `Passage` as a shard has it, without its sentences, and the number of its pieces."""
 
     first: Whole
@@ -96,7 +96,7 @@ class KeptPassage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptDocument:
+class StoredDocument:
     """A document as a shard has it, without its passages."""
 
     name: Text
@@ -147,36 +147,42 @@ def check_rows(firsts: list[int], rows: int) -> None:
         raise InputError(f"firsts has a piece of more than {PIECE_TOKENS} tokens")
 
 
-Held = tuple[Document, tuple[Passage, ...], list[range]]
+IndexedDocument = tuple[Document, tuple[Passage, ...], list[range]]
 """A document, its passages, and the numbers of the pieces of each."""
 
 
-def documents_of(plain: Any, pieces: int) -> list[Held]:
+def documents_of(plain: Any, pieces: int) -> list[IndexedDocument]:
     """The documents of a shard that has so many pieces; `InputError` where they are not as an index has them."""
     if not isinstance(plain, list):
         raise InputError("documents holds no list")
     documents, first = [], 0
     for number, about in enumerate(plain):
-        held = _document(about, f"documents[{number}]", first)
-        documents.append(held)
-        first = held[2][-1].stop
+        indexed = _document(about, f"documents[{number}]", first)
+        documents.append(indexed)
+        first = indexed[2][-1].stop
     if first != pieces:
         raise InputError(f"documents counts {first:,} pieces where firsts has {pieces:,}")
     return documents
 
 
-def _document(about: Any, path: str, first: int) -> Held:
+def _document(about: Any, path: str, first: int) -> IndexedDocument:
     own, passages = _split(about, "passages", path)
-    from_plain(KeptDocument, own, path)
+    from_plain(StoredDocument, own, path)
     text, pages = own["text"], own["pages"]
     if any(before > after for before, after in pairwise([0, *pages, len(text)])):
         raise InputError(f"{path}.pages does not rise, or beyond the {len(text):,} characters of the text")
     checked, ranges = [], []
-    for number, said in enumerate(passages):
+    for number, passage_fields in enumerate(passages):
         place = f"{path}.passages[{number}]"
-        fields, sentences = _split(said, "sentences", place)
-        from_plain(KeptPassage, fields, place)
-        passage = _passage(fields, tuple(_sentences(sentences, f"{place}.sentences", len(text))))
+        fields, sentences = _split(passage_fields, "sentences", place)
+        from_plain(StoredPassage, fields, place)
+        passage = Passage(
+            sentences=tuple(_sentences(sentences, f"{place}.sentences", len(text))),
+            first=fields["first"],
+            heading=fields["heading"],
+            page=fields["page"],
+            by_lines=frozenset(fields["by_lines"]),
+        )
         if checked and passage.start <= checked[-1].start:
             raise InputError(f"{place} does not begin behind the passage before it")
         if passage.page is not None and passage.page > len(pages):
@@ -188,33 +194,28 @@ def _document(about: Any, path: str, first: int) -> Held:
     return document, tuple(checked), ranges
 
 
-def _passage(fields: dict[str, Any], sentences: tuple[DocumentSentence, ...]) -> Passage:
-    others = {name: fields[name] for name in ("first", "heading", "page")}
-    return Passage(sentences=sentences, by_lines=frozenset(fields["by_lines"]), **others)
-
-
-def _split(said: Any, part: str, path: str) -> tuple[dict[str, Any], list[Any]]:
+def _split(mapping: Any, part: str, path: str) -> tuple[dict[str, Any], list[Any]]:
     """A mapping without one of its keys, and what stands there: a list with something in it."""
-    if not isinstance(said, dict):
+    if not isinstance(mapping, dict):
         raise InputError(f"{path} is no mapping")
-    parts = said.get(part)
+    parts = mapping.get(part)
     if not isinstance(parts, list) or not parts:
         raise InputError(f"{path}.{part} must be a list that holds something")
-    for name, value in said.items():
+    for name, value in mapping.items():
         if name in {"pages", "by_lines"} and not isinstance(value, list):
             raise InputError(f"{path}.{name} must be a list")
-    return {name: value for name, value in said.items() if name != part}, parts
+    return {name: value for name, value in mapping.items() if name != part}, parts
 
 
-def _sentences(said: list[Any], path: str, length: int) -> Iterator[DocumentSentence]:
+def _sentences(plain: list[Any], path: str, length: int) -> Iterator[DocumentSentence]:
     """The sentences of a passage, each behind the one before it and in a text of so many characters."""
     place = 0
-    for number, one in enumerate(said):
+    for number, one in enumerate(plain):
         # Of an index with many books there are a million: the slow check is only for its words.
         if not (isinstance(one, dict) and one.keys() == _KINDS.keys()) or any(
             type(one[name]) not in kinds for name, kinds in _KINDS.items()
         ):
-            from_plain(KeptSentence, one, f"{path}[{number}]")
+            from_plain(StoredSentence, one, f"{path}[{number}]")
         if not place <= one["start"] <= one["end"] <= length or one["block"] < 0:
             raise InputError(
                 f"{path}[{number}] goes from {one['start']:,} to {one['end']:,} in a text of {length:,} characters, "
@@ -226,15 +227,15 @@ def _sentences(said: list[Any], path: str, length: int) -> Iterator[DocumentSent
 
 _KINDS: dict[str, tuple[type, ...]] = {"start": (int,), "end": (int,), "block": (int,)}
 _KINDS |= {"text": (str,), "section": (int, type(None)), "speaker": (str, type(None)), "abstract": (bool,)}
-assert _KINDS.keys() == hints_of(KeptSentence).keys()
+assert _KINDS.keys() == hints_of(StoredSentence).keys()
 
 
-def check_spans(spans: Tensor, firsts: list[int], held: list[Held]) -> None:
+def check_spans(spans: Tensor, firsts: list[int], indexed: list[IndexedDocument]) -> None:
     """Raise `InputError` unless every token `(N, 2)` lies in the passage of its piece, or is special: −1 and −1."""
     limits = torch.tensor(
         [
             (one.start, one.end)
-            for _, passages, pieces in held
+            for _, passages, pieces in indexed
             for one, each in zip(passages, pieces, strict=True)
             for _ in each
         ],

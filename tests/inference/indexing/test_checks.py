@@ -21,7 +21,7 @@ from longspan.cli import main
 from longspan.data.text.passages import passages_of
 from longspan.data.text.reading import document_of
 from longspan.inference.indexing import documents as indexing
-from longspan.inference.indexing.layout import documents_of
+from longspan.inference.indexing.checks import documents_of
 from longspan.inference.indexing.store import COPY, MANIFEST, _checksum_of, checksum_of
 
 QUESTION = "who planted the roses"

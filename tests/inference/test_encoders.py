@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from longspan.errors import InputError
-from longspan.inference import encoders as embeddings
-from longspan.inference.bundled import SCALE, BundledTokenizer, open_bundled
+from longspan.inference.embed import load_encoder
+from longspan.inference.encoders import BUNDLED, SCALE, BundledTokenizer, open_bundled
 from longspan.models import LongspanForSentenceEmbedding
 from longspan.models.heads.embedding_network import EmbeddingNetwork
 
@@ -30,7 +30,7 @@ TEXTS = (
 
 
 def test_the_tokenizer_is_the_one_that_transformers_loads() -> None:
-    ours, theirs = BundledTokenizer(embeddings.BUNDLED), AutoTokenizer.from_pretrained(embeddings.BUNDLED)
+    ours, theirs = BundledTokenizer(BUNDLED), AutoTokenizer.from_pretrained(BUNDLED)
     assert len(ours) == len(theirs)
     assert ours.get_vocab() == theirs.get_vocab()
     for kind in ("pad", "bos", "eos", "unk", "cls", "sep"):
@@ -47,7 +47,7 @@ def test_the_tokenizer_is_the_one_that_transformers_loads() -> None:
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundled encoder with its 8 bits multiplied out, as `from_pretrained` takes it."""
     folder = tmp_path_factory.mktemp("encoder")
-    shutil.copytree(embeddings.BUNDLED, folder, dirs_exist_ok=True)
+    shutil.copytree(BUNDLED, folder, dirs_exist_ok=True)
     stored = load_file(folder / "model.safetensors")
     tables = [name.removesuffix(SCALE) for name in stored if name.endswith(SCALE)]
     assert [stored[name].dtype for name in tables] == [torch.int8]
@@ -58,7 +58,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_sentences_have_the_same_vectors_as_with_transformers(unpacked: Path) -> None:
-    light, full = embeddings.load_encoder(), embeddings.load_encoder(unpacked)
+    light, full = load_encoder(), load_encoder(unpacked)
     assert isinstance(light.model, EmbeddingNetwork)
     assert isinstance(full.model, LongspanForSentenceEmbedding)
     sentences = " ".join(topics.values())[:40_000].split(". ")
@@ -75,7 +75,7 @@ def test_sentences_have_the_same_vectors_as_with_transformers(unpacked: Path) ->
 
 def test_loading_draws_no_random_numbers() -> None:
     before = torch.get_rng_state()
-    model, _ = open_bundled(embeddings.BUNDLED, EmbeddingNetwork)
+    model, _ = open_bundled(BUNDLED, EmbeddingNetwork)
     assert torch.equal(torch.get_rng_state(), before)
     assert not any(tensor.is_meta or tensor.requires_grad for tensor in model.parameters())
 
@@ -133,7 +133,7 @@ def os_truncate(file: Path, size: int) -> None:
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_damaged_folder_is_one_sentence(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "bundled"
-    shutil.copytree(embeddings.BUNDLED, folder)
+    shutil.copytree(BUNDLED, folder)
     DAMAGES[name](folder)
     with pytest.raises(InputError, match="install the package again") as error:
         open_bundled(folder, EmbeddingNetwork)
