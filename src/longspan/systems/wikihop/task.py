@@ -146,13 +146,13 @@ class CandidateChoice(Task):
         return collate
 
     def loss_weight(self, batch: dict[str, Any]) -> float:
-        """Questions."""
+        """The number of questions in a batch."""
         return float(len(batch["labels"]))
 
     def probabilities(
         self, model: Any, tokenizer: Any, rows: Sequence[ChoiceRow], *, batch_size: int = 1
     ) -> list[list[float]]:
-        """Of each candidate of each question."""
+        """The probability of each candidate of each question, in the order of `rows` and of their candidates."""
         probabilities_of_rows: list[list[float]] = []
         dataset = FeatureRows(rows, partial(self.pieces, tokenizer=tokenizer))
         for batch in batches(model, dataset, self.collator(tokenizer), batch_size):
