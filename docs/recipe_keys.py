@@ -18,8 +18,9 @@ from longspan.tasks.language_modelling.scoring import Scoring
 from longspan.tasks.language_modelling.streams import Reading
 from longspan.training.optimisation import Lora, Optimisation
 from longspan.training.recipe import Recipe
-from longspan.training.recipe_schema import documentation, is_required
+from longspan.training.recipe_schema import EXTENDS_HELP, documentation, is_required
 from longspan.training.sections import Data, Generation, Model, Published, Tokenizer
+from longspan.training.shipped import EXTENDS
 
 SECTIONS: dict[str, Any] = {
     "published": Published,
@@ -44,6 +45,8 @@ def recipe_keys() -> str:
         "A key without a default must be given. `longspan recipes --schema` prints the same for editors.",
     ]
     parts += _table("The recipe", Recipe, "")
+    more = "See [Recipes that extend another](train.md#recipes-that-extend-another)."
+    parts.append(f"| `{EXTENDS}` | a name or a path |  | {EXTENDS_HELP} {more} |")
     for path, settings in SECTIONS.items():
         parts += _table(f"`{path}`", settings, f"{path}.")
     parts += _table("`task.distillation`", Distilling, "task.distillation.")

@@ -18,8 +18,7 @@ from longspan.data.catalogue import KNOWN, THEIR_PAGE, known_name
 from longspan.data.sources import Kind
 from longspan.errors import InputError
 from longspan.tasks import build_task
-from longspan.training.recipe_file import read_recipe
-from longspan.training.shipped import shipped_recipes
+from longspan.training.shipped import read_recipe, shipped_recipes
 
 
 @pytest.fixture

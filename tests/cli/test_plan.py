@@ -13,8 +13,7 @@ from longspan.errors import InputError
 from longspan.models import LongspanConfig
 from longspan.planning.source import open_planned
 from longspan.tasks import build_task
-from longspan.training.recipe_file import read_recipe
-from longspan.training.shipped import shipped_recipes
+from longspan.training.shipped import read_recipe, shipped_recipes
 
 
 def config(**changes) -> LongspanConfig:

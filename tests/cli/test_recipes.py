@@ -18,14 +18,23 @@ NAME = "poolingformer-arxiv-4k"
 def test_the_list_names_every_recipe_with_its_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes"]) == 0
     out = capsys.readouterr().out
-    names = [line for line in out.splitlines() if not line.startswith(" ")]
-    assert names == sorted(path.stem for path in (Path(__file__).parents[2] / "recipes").rglob("*.yaml"))
+    systems: dict[str, list[str]] = {}
+    for line in out.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if indent == 0:
+            systems[line] = []
+        elif indent == 2:
+            systems[[*systems][-1]].append(line.strip())
+    folders = sorted(path for path in (Path(__file__).parents[2] / "recipes").iterdir() if path.is_dir())
+    assert systems == {folder.name: sorted(path.stem for path in folder.glob("*.yaml")) for folder in folders}
     assert "arXiv test, row Poolingformer 4k (rouge1 47.86, rouge2 19.54, rougeL 42.35)" in out
 
 
 def test_one_is_shown_as_it_is_and_trains_by_its_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes", "--show", NAME]) == 0
     shown = capfd.readouterr().out
+    assert main(["recipes", NAME]) == 0
+    assert capfd.readouterr().out == shown
     assert shown == shipped_recipes()[NAME].read_text(encoding="utf-8")
     assert yaml.safe_load(shown)["name"] == NAME
     (tmp_path / "mine.yaml").write_text(shown, encoding="utf-8")
@@ -51,8 +60,11 @@ def test_a_name_means_the_package_and_a_path_the_file(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["nothing-like-it"], "longspan recipes"),
         (["--show", "nothing-like-it"], "longspan recipes"),
-        (["--show", "../../etc/passwd"], "is a file"),
+        (["poolingformer-arxiv-4"], f"did you mean '{NAME}'"),
+        (["../../etc/passwd"], "recipe '../../etc/passwd' is not"),
+        ([NAME, "--schema"], "give one of them"),
         (["--show", NAME, "--schema"], "give one of them"),
     ],
 )

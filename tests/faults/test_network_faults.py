@@ -135,7 +135,7 @@ def test_a_name_of_the_user_is_asked_for(here: Path, asked: list[Any], capfd: py
 
 def on_runs() -> list[str]:
     """The recipes that build on a folder of `runs/`."""
-    from longspan.training.recipe_file import read_recipe
+    from longspan.training.shipped import read_recipe
 
     starts = {name: read_recipe(file)["model"].get("from") for name, file in shipped_recipes().items()}
     return [name for name, start in starts.items() if str(start).startswith("runs/")]

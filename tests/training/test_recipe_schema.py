@@ -15,7 +15,7 @@ import yaml
 
 from longspan.cli import main
 from longspan.training.recipe_schema import documentation, recipe_schema
-from longspan.training.shipped import shipped_recipes
+from longspan.training.shipped import read_recipe, shipped_recipes
 
 ROOT = Path(__file__).parents[2]
 TINY: dict[str, Any] = {
@@ -59,21 +59,35 @@ def validator() -> jsonschema.Draft202012Validator:
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_every_recipe_fits(name: str, validator: jsonschema.Draft202012Validator) -> None:
     validator.validate(yaml.safe_load(shipped_recipes()[name].read_text(encoding="utf-8")))
+    validator.validate(read_recipe(shipped_recipes()[name]))
+
+
+@pytest.mark.parametrize("path", BAD)
+def test_a_mistake_in_one_that_extends_another_does_not(path: str, validator: jsonschema.Draft202012Validator) -> None:
+    """What is written is checked; what is left out is the other's."""
+    recipe: dict[str, Any] = {"name": "own", "extends": "led-arxiv-4k", "task": {"name": "summarization"}}
+    validator.validate(recipe)
+    validator.validate({**recipe, "model": {"attention": {"left_tokens": 3}}, "data": {"train_rows": 3}})
+    assert not validator.is_valid(_with_mistake(recipe, path))
 
 
 @pytest.mark.parametrize("path", BAD)
 def test_a_mistake_does_not(path: str, validator: jsonschema.Draft202012Validator) -> None:
     validator.validate(TINY)
-    recipe = json.loads(json.dumps(TINY))
+    assert not validator.is_valid(_with_mistake(TINY, path))
+
+
+def _with_mistake(valid: dict[str, Any], path: str) -> dict[str, Any]:
+    recipe = json.loads(json.dumps(valid))
     if path == "model.attention.mechanism":
-        recipe["model"]["attention"] = {"mechanism": "longformer", "left_tokens": -1}
+        recipe.setdefault("model", {})["attention"] = {"mechanism": "longformer", "left_tokens": -1}
     else:
         *sections, last = path.split(".")
         place = recipe
         for section in sections:
             place = place.setdefault(section, {})
         place[last] = BAD[path]
-    assert not validator.is_valid(recipe)
+    return recipe
 
 
 def test_every_key_is_explained() -> None:

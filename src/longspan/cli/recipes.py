@@ -1,6 +1,8 @@
 """`longspan recipes`: the experiments that come with the package."""
 
-from typing import Annotated
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -9,41 +11,60 @@ from longspan.errors import InputError
 
 
 def recipes(
-    show: Annotated[str | None, typer.Option(metavar="NAME", help="Print this recipe, to save and change it.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Print this recipe, or that of a .yaml file, with what it extends written out.")
+    ] = None,
+    show: Annotated[str | None, typer.Option(hidden=True, help="NAME as it was given in version 0.2.")] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of recipes, for editors.")] = False,
 ) -> None:
-    """List the recipes that come with the package, or print one of them.
+    """List the recipes that come with the package by system, or print one of them.
 
-    Examples: `longspan recipes`, `longspan recipes --show sentence-scorer > my.yaml`,
+    Examples: `longspan recipes`, `longspan recipes sentence-scorer > my.yaml`,
     `longspan recipes --schema > recipe.schema.json`.
     """
-    from longspan.training.shipped import find_recipe, shipped_recipes
-
-    if show is not None and schema:
-        raise InputError(f"--show {show} and --schema print different things; give one of them")
+    name = name or show
+    if name is not None and schema:
+        raise InputError(f"{name} and --schema print different things; give one of them")
     if schema:
         from longspan.training.recipe_schema import recipe_schema
 
         say_json(recipe_schema())
-    elif show is not None:
-        if show not in shipped_recipes():
-            find_recipe(show)  # says what is wrong with the name
-            raise InputError(f"--show {show} is a file; give the name of a recipe of the package")
-        say(shipped_recipes()[show].read_text(encoding="utf-8").removesuffix("\n"))
+    elif name is not None:
+        say(_resolved(name).removesuffix("\n"))
     else:
         _list()
 
 
-def _list() -> None:
-    """A line for each recipe, and one for the row that it aims at."""
-    from longspan.training.recipe_file import read_recipe
-    from longspan.training.shipped import shipped_recipes
+def _resolved(name: str) -> str:
+    """A recipe as its file has it, or where it extends another one, the keys of both."""
+    from longspan.plain_yaml import read_yaml_file, write_yaml
+    from longspan.training.shipped import EXTENDS, find_recipe, read_recipe
 
-    for name, path in shipped_recipes().items():
-        data = read_recipe(path)
-        about = str(data.get("about", "")).strip()
-        say(f"{name}\n    {about.split('. ')[0].rstrip('.')}")
-        published = data.get("published")
-        if published:
-            scores = ", ".join(f"{score} {value}" for score, value in (published.get("scores") or {}).items())
-            say(f"    published: {published['source']}{f' ({scores})' if scores else ''}")
+    path = find_recipe(name)
+    data = read_recipe(path)
+    written = read_yaml_file(path, f"recipe {name!r}")
+    if EXTENDS not in written:
+        return path.read_text(encoding="utf-8-sig")
+    return f"# Extends {written[EXTENDS]}, whose keys are written out here.\n{write_yaml(data)}"
+
+
+def _list() -> None:
+    """For each system its recipes: a line for each, and one for the row that it aims at."""
+    from longspan.training.shipped import read_recipe, shipped_recipes
+
+    def system(item: tuple[str, Path]) -> str:
+        return item[1].parent.name
+
+    for folder, members in groupby(sorted(shipped_recipes().items(), key=system), key=system):
+        say(folder)
+        for name, path in members:
+            _line(name, read_recipe(path))
+
+
+def _line(name: str, data: dict[str, Any]) -> None:
+    about = str(data.get("about", "")).strip()
+    say(f"  {name}\n      {about.split('. ')[0].rstrip('.')}")
+    published = data.get("published")
+    if published:
+        scores = ", ".join(f"{score} {value}" for score, value in (published.get("scores") or {}).items())
+        say(f"      published: {published['source']}{f' ({scores})' if scores else ''}")

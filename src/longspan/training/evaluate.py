@@ -32,9 +32,9 @@ from longspan.stacks import stack_config
 from longspan.tasks import RECIPE, build_task
 from longspan.tasks.base import Outcome
 from longspan.training.recipe import Recipe
-from longspan.training.recipe_file import read_recipe
 from longspan.training.run_folder import environment
 from longspan.training.sections import Generation, Source
+from longspan.training.shipped import read_recipe
 
 WRITERS = {
     "LongspanForConditionalGeneration": "summarization",

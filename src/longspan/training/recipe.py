@@ -14,8 +14,8 @@ stages: [{}, {task.max_source_tokens: x2, optimisation.learning_rate: /2}]   # o
 smoke: {optimisation.steps: 4}        # changes for --smoke, by dotted path
 ```
 
-`load_recipe` (in `recipe_file`) reads it. Command-line changes are `key=value` with the same dotted paths
-(`optimisation.seed=3`, `model.attention.kernel=7`).
+`load_recipe` (in `recipe_file`) reads it, over the recipe that it `extends` (in `shipped`). Command-line changes
+are `key=value` with the same dotted paths (`optimisation.seed=3`, `model.attention.kernel=7`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from longspan.settings import FileName, check, from_plain, hints_of, join, key_o
 from longspan.tasks import build_task
 from longspan.training.optimisation import Optimisation, check_reports, check_schedule
 from longspan.training.sections import Data, Generation, Model, Published, Tokenizer
+from longspan.training.shipped import EXTENDS
 
 MOST_STAGES = 100
 """Each is checked before the first begins, which takes a tenth of a second."""
@@ -198,6 +199,8 @@ def _check_new(recipe: Recipe, task: Any, weigh: bool) -> None:
 
 def check_key(key: Any, path: str) -> None:
     """Raise `InputError` for a dotted key that no recipe has."""
+    if key == EXTENDS:
+        raise InputError(f"{join(path, EXTENDS)} cannot be changed, as changes apply after it; write it in the file")
     settings: Any = Recipe
     for part in str(key).split("."):
         known = {key_of(field): field.name for field in fields(settings)}

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from longspan.changes import STAGES, assign, is_factor
 from longspan.errors import InputError
-from longspan.plain_yaml import read_yaml, read_yaml_file
-from longspan.settings import from_plain, show, show_key
+from longspan.plain_yaml import read_yaml
+from longspan.settings import check_keys, from_plain, key_of, show, show_key
 from longspan.tasks import TASKS, task_class
 from longspan.tasks.writing import WritingTask
 from longspan.training.recipe import Recipe, check_key
-from longspan.training.shipped import find_recipe, shipped_recipes
+from longspan.training.shipped import EXTENDS, find_recipe, read_recipe
 
 SMOKE = {
     "data.train": "synthetic",
@@ -76,6 +76,7 @@ def load_recipe(recipe: str | Path, changes: Iterable[str] = (), *, smoke: bool 
             range, or anything else for which the recipe could not run.
     """
     data = read_recipe(find_recipe(recipe))
+    check_keys(data, (EXTENDS, *map(key_of, fields(Recipe))))  # so that a misspelt `extends` is told its near match
     if smoke:
         for key, value in _smoke_changes(data).items():
             assign(data, key, copy.deepcopy(value))  # later changes go inside, and must leave the tables above alone
@@ -99,18 +100,6 @@ def parse_changes(changes: Iterable[str], example: str) -> dict[str, Any]:
         found.pop(key, None)
         found[key] = read_yaml(text, f"the value of {show_key(key)}")
     return found
-
-
-def read_recipe(path: Path) -> dict[str, Any]:
-    """The plain data of a recipe file, not checked yet."""
-    what = f"recipe {show(str(path))}"
-    if not os.path.isfile(path):  # False, too, for a name that no file can have
-        inside = f", or the name {path.stem!r}" if path.stem in shipped_recipes() else ""
-        raise InputError(f"{what} is not a file; give the path of a .yaml file{inside}")
-    data = read_yaml_file(path, what)
-    if not isinstance(data, dict):
-        raise InputError(f"{what} holds no mapping of keys to values; `longspan recipes --show NAME` prints one")
-    return data
 
 
 def _smoke_changes(data: dict[str, Any]) -> dict[str, Any]:

@@ -20,12 +20,50 @@ from longspan.models.heads import HEADS
 from longspan.settings import Form, Range, hints_of, key_of
 from longspan.tasks import TASKS, task_class
 from longspan.training.recipe import Recipe
+from longspan.training.shipped import EXTENDS
 
+EXTENDS_HELP = (
+    "A recipe of the package, by name, or a .yaml file beside this one: this recipe says only what it changes of it."
+)
+_ATTENTION = {"$ref": "#/$defs/attention"}
 _KINDS = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
 
 def recipe_schema() -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of a recipe."""
+    """The JSON schema (draft 2020-12) of a recipe: in full, or the parts of one that extends another."""
+    full = _full_recipe()
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Longspan recipe"}
+    extends = {"type": "string", "minLength": 1, "description": EXTENDS_HELP}
+    partial = _partial(full)
+    partial["properties"] = {EXTENDS: extends, **partial["properties"]}
+    return {
+        **head,
+        "type": "object",
+        "required": ["name"],
+        "if": {"required": [EXTENDS]},
+        "then": partial,
+        "else": full,
+        "$defs": {"attention": _attention()},
+    }
+
+
+def _partial(schema: Any) -> Any:
+    """The schema of any part of what `schema` describes: nothing but the items of lists, which are not merged, need be
+    whole; and which options a spec has is known only where it says of what kind it is."""
+    if isinstance(schema, list):
+        return [_partial(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema == _ATTENTION:
+        return _partial(_attention())
+    unchanged = ("items", "default", "enum", "const")
+    parts = {key: value if key in unchanged else _partial(value) for key, value in schema.items() if key != "required"}
+    if "if" in parts:
+        parts["if"] = {**parts["if"], "required": list(parts["if"]["properties"])}
+    return parts
+
+
+def _full_recipe() -> dict[str, Any]:
     schema = _object(Recipe)
     properties = schema["properties"]
     properties["task"] |= {
@@ -42,10 +80,9 @@ def recipe_schema() -> dict[str, Any]:
     }
     model = properties["model"]["properties"]
     model["new"] = {"anyOf": [_new_model(), {"type": "null"}], "description": model["new"]["description"]}
-    one = {"$ref": "#/$defs/attention"}
-    model["attention"] |= {"anyOf": [one, {"type": "array", "items": one}, {"type": "null"}]}
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Longspan recipe"}
-    return {**head, **schema, "$defs": {"attention": _attention()}}
+    several = {"type": "array", "items": _ATTENTION}
+    model["attention"] |= {"anyOf": [_ATTENTION, several, {"type": "null"}]}
+    return schema
 
 
 @cache
