@@ -116,9 +116,8 @@ def test_spans_are_drawn_by_rank_among_the_words_that_are_left() -> None:
         ranks.remove(left.pop(rank))
 
 
-@pytest.mark.timeout(60)
 def test_leaders_of_a_table_of_contents_are_found_in_one_pass() -> None:
     for row, found in (("Chapter 1 ..... 12", True), ("One . . . . . iv", True), ("so on ... 12", False)):
         assert bool(_LEADERS.search(row)) is found
-    for row in (". " * 300_000 + "y", "." * 300_000 + "1" * 300_000 + "y"):
+    for row in (". " * 1_000_000 + "y", "." * 1_000_000 + "1" * 1_000_000 + "y"):
         assert not _LEADERS.search(row)

@@ -14,9 +14,8 @@ from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening
 from longspan.attention.parts.tokens import Tokens, in_order, real_first, undone
 from longspan.ops.attend import attend
-from longspan.ops.attend.compressed import attend_blocks, seen_blocks
+from longspan.ops.attend.blocks import attend_blocks, block_mask, block_shares, pool_blocks, visible_blocks
 from longspan.ops.attend.reference import dense_weights
-from longspan.ops.tiles.block_pools import block_mask, block_shares, pool_blocks
 from longspan.patterns import Full
 from longspan.settings import Range
 
@@ -127,7 +126,7 @@ class CompressedAttention(ProjectedAttention):
         query, key, value = self.project(in_order(hidden, order))
         slots, length = self._slots("key", key, mask), hidden.shape[1]
         if self.causal:
-            seen = seen_blocks(length, slots.shape[2], self.config.stride, hidden.device)[None, None]
+            seen = visible_blocks(length, slots.shape[2], self.config.stride, hidden.device)[None, None]
         else:
             seen = torch.ones(1, 1, 1, slots.shape[2], dtype=torch.bool, device=hidden.device)
             real = block_mask(mask, length, self.config.stride, hidden.device)

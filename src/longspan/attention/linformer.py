@@ -16,8 +16,8 @@ from longspan.attention.parts.length_tables import LengthTables
 from longspan.attention.parts.tokens import Tokens, in_order, real_first
 from longspan.errors import InputError
 from longspan.ops.attend import attend
+from longspan.ops.attend.blocks import block_mask, block_shares, pool_blocks
 from longspan.ops.attend.reference import dense_weights
-from longspan.ops.tiles.block_pools import block_mask, block_shares, pool_blocks
 from longspan.patterns import Full
 from longspan.settings import Count, Seed
 

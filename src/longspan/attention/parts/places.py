@@ -68,9 +68,9 @@ class Places:
 
 def _check_count(count: Tensor | int, most: int, mechanism: str) -> None:
     """Raise unless every row's count `(B,)` fits."""
-    found = count if isinstance(count, int) else int(count.max()) if len(count) else 0
-    if found > most:
+    longest = count if isinstance(count, int) else int(count.max()) if len(count) else 0
+    if longest > most:
         raise InputError(
-            f"a text of {found} tokens is longer than max_tokens={most} of attention {mechanism!r}, whose tables have "
-            "an entry for each place; shorten it, or build with a larger max_tokens"
+            f"a text of {longest} tokens is longer than max_tokens={most} of attention {mechanism!r}, whose tables "
+            "have an entry for each place; shorten it, or build with a larger max_tokens"
         )
