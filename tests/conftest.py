@@ -63,6 +63,7 @@ def _imported_once() -> None:
     """Each training collects garbage, and need not look through half a million objects of imported modules for it."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)  # modules are made by the thousand, and hold few circles
 
 
 @pytest.fixture(autouse=True)
@@ -219,7 +220,8 @@ def browser() -> Iterator[Any]:
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_path))
-    driver.set_page_load_timeout(300)
-    driver.set_script_timeout(300)
+    driver.command_executor.client_config.timeout = 1500  # for what never ends, at any load
+    driver.set_page_load_timeout(1200)
+    driver.set_script_timeout(1200)
     yield driver
     driver.quit()

@@ -42,6 +42,7 @@ def _calls() -> list[tuple[str, str | None, str]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_library_is_in_the_extra_that_is_named() -> None:
     extras, distributions = _project()["optional-dependencies"], packages_distributions()
     core = _names(_project()["dependencies"])

@@ -9,7 +9,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from longspan.attention import CompressedConfig, FullConfig, Tokens
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM
-from longspan.ops.attend.compressed import attend_blocks, seen_blocks
+from longspan.ops.attend.blocks import attend_blocks, visible_blocks
 from longspan.ops.attend.reference import dense_weights
 
 WIDTH, HEADS = 12, 3
@@ -53,7 +53,7 @@ def test_a_query_sees_a_block_from_its_last_token_on():
     torch.testing.assert_close(steps.flatten(), expected)
     assert state.tensors["keys"].shape == (1, 1, 2, 1)
     assert state.tensors["open_value"].flatten()[0] == 8
-    assert seen_blocks(7, 3, 3, torch.device("cpu")).sum(1).tolist() == [1, 1, 2, 2, 2, 3, 3]
+    assert visible_blocks(7, 3, 3, torch.device("cpu")).sum(1).tolist() == [1, 1, 2, 2, 2, 3, 3]
 
 
 def test_padding_on_the_left_moves_no_block():
@@ -99,7 +99,7 @@ def test_remainders_are_the_dense_reference(size, length, before):
     key, value = (torch.randn(2, 3, slots, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
     mask = torch.ones(2, slots, dtype=torch.bool)
     mask[1, : before // 2] = False
-    own = seen_blocks(length, slots - before, size, query.device)
+    own = visible_blocks(length, slots - before, size, query.device)
     seen = torch.cat([torch.ones(length, before, dtype=torch.bool), own], 1) & mask[:, None, None]
     theirs = dense_weights(query, key, seen, scale=0.5) @ value
     ours = attend_blocks(query, key, value, size=size, before=before, key_mask=mask if before else None)

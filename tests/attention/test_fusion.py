@@ -97,6 +97,7 @@ def naive_window(module: FusionAttention, hidden: Tensor, mask: Tensor, is_globa
     return context
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     length=st.integers(0, 15),

@@ -10,7 +10,7 @@ from longspan.attention import FullConfig, LinformerConfig, Tokens
 from longspan.checkpoints import lengthen
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanModel
-from longspan.ops.tiles.block_pools import block_shares, pool_blocks
+from longspan.ops.attend.blocks import block_shares, pool_blocks
 
 WIDTH, HEADS = 12, 3
 SIZES = {"vocab_size": 61, "hidden_size": 24, "num_hidden_layers": 2, "intermediate_size": 40, "init_std": 0.4}

@@ -54,6 +54,7 @@ def build(config: LongformerConfig, causal: bool = False) -> WindowedAttention:
 kinds = st.sampled_from(["none", "all", "first", "ragged", "anywhere", "row"])
 
 
+@pytest.mark.slow
 @given(
     length=st.integers(0, 17),
     left=st.integers(0, 9),

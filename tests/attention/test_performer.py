@@ -117,6 +117,7 @@ def variance(query, key, count, **options):
     return estimates(query, key, count, draws=1500, **options).var(0).mean().item()
 
 
+@pytest.mark.slow
 def test_more_features_orthogonal_and_opposite_ones_err_less():
     torch.manual_seed(1)
     query, key = 0.4 * doubles(9, WIDTH), 0.4 * doubles(9, WIDTH)

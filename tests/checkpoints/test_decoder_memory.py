@@ -24,6 +24,7 @@ def small(decoder, name="llama", **options):
     return decoder(name, num_hidden_layers=1, max_position_embeddings=TOKENS, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("padding", [0, 1000])
 @pytest.mark.parametrize("name", ["llama", "mistral with a window"])
 @torch.no_grad()

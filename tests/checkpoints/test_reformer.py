@@ -174,6 +174,7 @@ def test_the_sizes_of_published_files(published_options, published, batch, wides
         assert widest(theirs(**inputs).logits, ours(**inputs).logits, inputs["attention_mask"]) <= 1e-4
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_it_writes_the_same_words_by_reading_the_whole_text_in_every_step(published):
     theirs = made(published, WRITER)

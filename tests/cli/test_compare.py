@@ -79,7 +79,7 @@ def test_stopped_midway_it_leaves_a_report_of_what_was_done(number: signal.Signa
     assert process.stderr is not None
     lines = [process.stderr.readline() for _ in range(2)]  # both are measured; training would take hours
     process.send_signal(number)
-    out, err = process.communicate(timeout=500)
+    out, err = process.communicate()
     assert all("tokens/s in training" in line for line in lines)
     assert process.returncode == 128 + number
     assert "the same command goes on from there" in err
@@ -100,5 +100,5 @@ def test_killed_it_leaves_no_process(tmp_path: Path) -> None:
         assert process.poll() is None
         time.sleep(0.05)
     process.kill()
-    process.communicate(timeout=500)
+    process.communicate()
     assert process.returncode == -signal.SIGKILL

@@ -50,6 +50,7 @@ def test_installing_writes_to_the_home(shell: str, tmp_path: Path) -> None:
     assert any("_LONGSPAN_COMPLETE" in path.read_text(encoding="utf-8") for path in written)
 
 
+@pytest.mark.slow
 def test_commands_and_options_are_completed(tmp_path: Path) -> None:
     assert set(completed("longspan ", tmp_path)) >= set(COMMANDS)
     assert "summarize" in completed("longspan summ", tmp_path)
@@ -58,6 +59,7 @@ def test_commands_and_options_are_completed(tmp_path: Path) -> None:
     assert "--questions" not in completed("longspan summarize --", tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_are_offered_the_same(shell: str, tmp_path: Path) -> None:
     assert "summarize" in "\n".join(completed("longspan summ", tmp_path, shell))

@@ -36,20 +36,27 @@ def inputs(form, length: int) -> tuple[Tensor, ...]:
     return (hidden, mask) if len(form.globals) == 1 else (hidden, mask, is_global)
 
 
-@pytest.mark.parametrize("marked", [True, False], ids=["globals", "none"])
-def test_one_graph_serves_every_length(plain_form, marked):
-    layer = Layer(plain_form)
+def check_one_graph(form, *given: int) -> None:
+    """One graph, equal at two lengths, with gradients; of the inputs behind the states, those `given` are passed."""
+    layer = Layer(form)
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="aot_eager")
     for length in (23, 41):
-        hidden, mask, *rest = inputs(plain_form, length)
-        rest = [mask, *rest] if marked else [mask]
+        hidden, *flags = inputs(form, length)
         hidden.requires_grad_()
         sources = [hidden, *layer.parameters()]
         results = []
         for run in (compiled, layer):
-            output = run(hidden, *rest)
+            output = run(hidden, *(flags[place] for place in given))
             results.append((output, torch.autograd.grad(output.sum(), sources, allow_unused=True)))
         torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
+def test_one_graph_serves_every_length(plain_form):
+    check_one_graph(plain_form, 0)
+
+
+def test_one_graph_with_globals_serves_every_length(plain_global_form):
+    check_one_graph(plain_global_form, 0, 1)
 
 
 def test_an_exported_program_serves_every_length(form):
@@ -61,12 +68,14 @@ def test_an_exported_program_serves_every_length(form):
         torch.testing.assert_close(program(*given), layer(*given))
 
 
-@pytest.mark.parametrize("slots", [1, HEADS * WIDTH])
-def test_too_few_slots_of_a_compiled_graph_are_an_error_and_many_are_none(plain_global_form, slots):
-    layer, given = Layer(plain_global_form, slots), inputs(plain_global_form, 23)
-    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    if slots == 1:
-        with pytest.raises(Exception, match="max_globals"):
-            compiled(*given)
-    else:
-        torch.testing.assert_close(compiled(*given), layer(*given), rtol=1e-4, atol=1e-4)
+def test_too_few_slots_of_a_compiled_graph_are_an_error_and_many_are_none(plain_global_form):
+    given = inputs(plain_global_form, 23)
+    for slots in (1, HEADS * WIDTH):
+        layer = Layer(plain_global_form, slots)
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        if slots == 1:
+            with pytest.raises(Exception, match="max_globals"):
+                compiled(*given)
+        else:
+            torch.testing.assert_close(compiled(*given), layer(*given), rtol=1e-4, atol=1e-4)
+        torch.compiler.reset()

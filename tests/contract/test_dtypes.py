@@ -24,7 +24,7 @@ def test_a_type_errs_no_more_than_twice_a_dense_layer(form, dtype):
     assert ours.abs().mean() <= 2 * theirs.abs().mean()
 
 
-@pytest.mark.parametrize("length", [1, 17, 601])
+@pytest.mark.parametrize("length", [1, 17, pytest.param(601, marks=pytest.mark.slow)])
 def test_autocast_trains(form, length):
     """What the Trainer does with `bf16=True`: float32 weights, short floats inside, dense or in tiles."""
     module, hidden = form.build(torch.float32), torch.randn(2, length, WIDTH, requires_grad=True)

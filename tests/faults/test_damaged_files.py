@@ -89,7 +89,9 @@ FILES: dict[str, tuple[bytes, Callable[[Path], object]]] = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * name.endswith((".docx", ".epub"))) for name in FILES]
+)
 def test_a_damaged_file_is_one_sentence(name: str, tmp_path: Path) -> None:
     data, read = FILES[name]
     path, told = tmp_path / name, list[str]()
@@ -151,7 +153,6 @@ def test_names_of_documents_come_back(name: str, tmp_path: Path) -> None:
     assert (found.id, found.part, found.clusters) == (name or "b:1", 7, row.clusters)
 
 
-@pytest.mark.timeout(60)
 def test_the_first_line_of_a_document_is_read_in_one_pass(tmp_path: Path) -> None:
     """A million spaces; a thousand took half a minute."""
     (tmp_path / "b.conll").write_text(f"#begin document {' ' * 1_000_000}x;\nHe\n")

@@ -161,6 +161,7 @@ def test_a_run_that_has_not_ended_is_said(here: Path, asked: list[Any]) -> None:
         train(load_recipe("dialogled-qmsum"), here / "out")
 
 
+@pytest.mark.slow
 def test_training_from_a_run_with_adapters_asks_nobody(here: Path, asked: list[Any]) -> None:
     pytest.importorskip("peft")
     train(load_recipe("dialogue-small", ["optimisation.steps=1"], smoke=True), "runs/dialogue-small")

@@ -29,7 +29,7 @@ def run(command: str, folder: Path, **environment: str) -> subprocess.CompletedP
     """Run a shell line in which LONGSPAN stands for the command."""
     command = command.replace("LONGSPAN", f"'{sys.executable}' -m longspan.cli")
     return subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=os.environ | environment, capture_output=True, timeout=500, check=False
+        ["bash", "-c", command], cwd=folder, env=os.environ | environment, capture_output=True, check=False
     )
 
 

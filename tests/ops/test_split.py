@@ -46,6 +46,7 @@ def test_two_sets_apart_are_the_dense_reference(pattern, dtype):
         torch.testing.assert_close(*results, atol=1e-4 if dtype == torch.float32 else 1e-9, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", [Fixed(32, 8), Window(31, 0) | Strided(32) & Causal()], ids=str)
 def test_dropout_of_both_sets_keeps_the_mean_and_has_its_own_gradient(pattern):
     inputs = [torch.randn(1, 1, LENGTH, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]

@@ -111,6 +111,7 @@ def test_all_parts_of_a_text_are_drawn_alike():
     assert torch.allclose(quarters, torch.full((4,), 3 * 15 / 62), rtol=0, atol=0.02)
 
 
+@pytest.mark.slow
 def test_every_set_is_drawn_as_often():
     """Two of the five blocks that the first of six does not hide: ten sets, 3,000 times."""
     found = dict.fromkeys(combinations(range(1, 6), 2), 0)

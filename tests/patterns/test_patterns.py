@@ -128,6 +128,7 @@ def test_bounds_over_rectangles_never_contradict_the_predicate(pattern, queries,
             assert not bool(pattern.every(span)) or tile.all()
 
 
+@pytest.mark.slow
 @given(pattern=any_patterns() | sets_apart(), size=st.integers(1, 9))
 def test_tiles_of_equal_phase_have_equal_masks(pattern, size):
     starts = torch.arange(0, 60, size)

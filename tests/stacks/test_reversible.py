@@ -207,6 +207,7 @@ def kept_bytes(stack, hidden):
     return sum(found.values())
 
 
+@pytest.mark.slow
 def test_memory_of_a_training_step_does_not_grow_with_depth(memory):
     """What autograd keeps, what is alive after forward, and the most of a whole step, without gradients of weights."""
     hidden, found = torch.randn(1, 512, 16, requires_grad=True), {}

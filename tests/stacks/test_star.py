@@ -143,7 +143,7 @@ def test_few_keys_are_weighed_as_a_softmax_over_them(cyclic, missing):
     query, key, value = torch.randn(3, 4, HEADS, 5, 3, dtype=torch.float64)
     around = Neighbours(real, cyclic=cyclic)
     ((before, after), (value_before, value_after)) = around.of(key), around.of(value)
-    seen = (around.seen[0], None, around.seen[1])
+    seen = (around.present[0], None, around.present[1])
     found = attend_few(query, (before, key, after), (value_before, value, value_after), seen, missing=missing)
     for row, pairs in enumerate(neighbours_by_hand(real, cyclic)):
         for place, (left, right) in enumerate(pairs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from denoise import start, take
 
@@ -14,6 +15,7 @@ from longspan.inference.embed import load_encoder
 TEXTS = ["Marmots sleep in burrows.", "The council met in June, and paid for the bridge."]
 
 
+@pytest.mark.slow
 def test_an_encoder_comes_out_as_it_went_in_and_without_the_tokens_of_the_noise(tmp_path: Path) -> None:
     start(tmp_path / "start")
     model = load_model(tmp_path / "start")

@@ -55,6 +55,7 @@ def _loss(model: Any, ids: torch.Tensor) -> torch.Tensor:
         return model.eval()(input_ids=ids, labels=ids).logits
 
 
+@pytest.mark.slow
 def test_the_adapter_trains_alone_and_both_ways_to_load_it_agree(recipe: Recipe, tmp_path: Path) -> None:
     from peft import PeftModel
 
@@ -145,6 +146,6 @@ for name in dict.fromkeys([*models.__all__, *(spec.model for spec in HEADS.value
         assert all(".query." in key or ".value." in key for key in trained), name
     print(name)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert {"LongspanForCausalLM", "LongspanForCoreference"} <= set(done.stdout.split())

@@ -33,6 +33,7 @@ def test_the_settings_are_those_of_the_paper(name: str, lengths: tuple[int, int]
     assert recipe.published.scores == scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("deformer-squad", LongspanForQuestionAnswering), ("deformer-pairs", LongspanForSequenceClassification)],
@@ -45,6 +46,7 @@ def test_smoke(name: str, kind: type, tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["evaluate", str(folder), "--data", "synthetic", "--limit", "4"]) == 0
 
 
+@pytest.mark.slow
 def test_a_student_starts_as_its_teacher_in_another_stack(tmp_path: Path) -> None:
     changes = [f"model.new={TINY}", "model.stack=null", "task.distillation=null"]
     train(load_recipe("deformer-squad", changes, smoke=True), tmp_path / "teacher")

@@ -88,6 +88,7 @@ def test_the_authors_files_are_read_as_they_are(tmp_path: Path) -> None:
         assert talk.text == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dialogue-small", "dialogue-prefix-small"])
 def test_stopped_and_resumed_the_weights_are_the_same_to_the_last_bit(name: str, tmp_path: Path) -> None:
     """From the middle of the second epoch, whose noise is not that of the first."""

@@ -42,7 +42,7 @@ def recipe(tmp_path: Path) -> Path:
     return tmp_path / "tiny.yaml"
 
 
-def _two(*arguments: str, timeout: float = 550, script: Path | None = None) -> subprocess.CompletedProcess[str]:
+def _two(*arguments: str, script: Path | None = None) -> subprocess.CompletedProcess[str]:
     """`longspan …`, or the script instead of it, in two processes, as torchrun starts them."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     return subprocess.run(
@@ -50,7 +50,6 @@ def _two(*arguments: str, timeout: float = 550, script: Path | None = None) -> s
         capture_output=True,
         text=True,
         check=False,
-        timeout=timeout,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
 

@@ -97,7 +97,13 @@ EXPECTED: dict[str, tuple[float, float, float]] = {
 }
 
 
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+STAGED = ("longformer-enwik8-large", "longformer-enwik8-small", "longformer-text8-small")
+"""Recipes whose model is laid out for each of five stages."""
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in STAGED)) for path in RECIPES]
+)
 def test_recipes_of_this_repository_are_valid(path: Path) -> None:
     full, small = load_recipe(path), load_recipe(path, smoke=True)
     assert full.name == path.stem

@@ -89,6 +89,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stage", "left"), [(1, 1), (1, 3), (2, 0), (2, 2)], ids=["first", "border", "begin", "last"])
 def test_interrupted_anywhere_the_losses_are_the_same(
     whole: Path, stage: int, left: int, tmp_path: Path, same: Callable[[Path, Path], None]
@@ -164,6 +165,7 @@ def test_a_signal_in_the_last_step_of_a_stage_stops_before_the_next(
     same(folder, whole)
 
 
+@pytest.mark.slow
 def test_a_stage_ends_where_nothing_becomes_better(tmp_path: Path, curve: Callable[[Path], list[Any]]) -> None:
     """At a rate of almost nothing the first evaluation after the warm-up is as good as any."""
     changes = ["optimisation.learning_rate=1e-30", "optimisation.patience=2", "optimisation.steps=9"]

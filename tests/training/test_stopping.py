@@ -184,6 +184,7 @@ def test_epochs_can_be_raised_too(tiny_recipe: Path, tmp_path: Path, same: Calla
     same(tmp_path / "raised", tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -109,6 +109,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": str(torch.get_num_threads())}
 
 
+@pytest.mark.slow
 def test_resumed_before_the_first_checkpoint_it_says_that_it_starts_over(
     tiny_recipe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -88,9 +88,9 @@ class Attention(nn.Module):
         new = [name for name in missing if name.partition(".")[0] not in self.inherits]
         if not new:
             return {}
-        kept = {name: tensor.clone() for name, tensor in self.state_dict().items() if name not in new}
+        present = {name: tensor.clone() for name, tensor in self.state_dict().items() if name not in new}
         self.init_extra_weights(std)
-        self.load_state_dict(kept, strict=False)
+        self.load_state_dict(present, strict=False)
         return {name: "from_local" if name.partition(".")[0] in self.starts_from else "new" for name in new}
 
     def after_step(self, step: int) -> None:

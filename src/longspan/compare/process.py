@@ -80,7 +80,7 @@ class Work:
         return built
 
     def rows(self, seed: int, count: int) -> ProbeRows:
-        """So many rows of a seed."""
+        """The first `count` rows of a seed, made when they are asked for."""
         return ProbeRows(self.probe, self.form, seed, count)
 
     def collate(self, features: list[dict[str, Any]]) -> dict[str, Tensor]:

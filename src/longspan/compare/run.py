@@ -226,7 +226,7 @@ class Run:
         return result if result is not None and result.cell == cell and result.status in ("done", "refused") else None
 
     def keep(self, result: Result) -> Result:
-        """Write a result, and tell it."""
+        """Write a result into its file, and print its line."""
         write_result(result, self.file(result.cell))
         self.tell(told(result))
         return result
@@ -294,7 +294,7 @@ class Run:
 
 
 def told(result: Result) -> str:
-    """A result on one line."""
+    """A result on one line, for the terminal."""
     cell, numbers = result.cell, result.numbers
     what = f"seed {cell.seed}" if cell.kind == "quality" else f"{cell.tokens:,} tokens × {cell.rows}"
     place = f"{cell.mechanism}, {what}"

@@ -116,7 +116,7 @@ class Writer:
         self.rows += 1
 
     def index(self) -> dict[str, Any]:
-        """What `Ragged` must know."""
+        """Sizes and columns of what was written, as plain data, by which `Ragged` opens it."""
         return {"rows": self.rows, "values": self.values, "columns": self.columns, "numbers": self.numbers}
 
 

@@ -156,9 +156,9 @@ class Pattern:
         """The whole mask, `(T, S)` bool, or `(H, T, S)` for per-head patterns; S keys are the length of the text."""
         query_index = torch.arange(queries)[:, None] + query_offset
         key_index = torch.arange(queries if keys is None else keys)[None, :]
-        seen = self.of_length(key_index.shape[1]).visible(query_index, key_index)
-        leading = seen.shape[:-2] if self.heads else ()
-        return seen.expand(*leading, query_index.shape[0], key_index.shape[1])
+        shown = self.of_length(key_index.shape[1]).visible(query_index, key_index)
+        leading = shown.shape[:-2] if self.heads else ()
+        return shown.expand(*leading, query_index.shape[0], key_index.shape[1])
 
     def count_visible(self, queries: int, keys: int | None = None, *, query_offset: int = 0) -> int:
         """Number of visible pairs (summed over heads for per-head patterns), without a T×S tensor."""
@@ -371,8 +371,8 @@ class PerHead(Pattern):
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         # Those that know the lengths of several texts have them for a leading axis.
-        seen = torch.broadcast_tensors(*(pattern.visible(query_index, key_index) for pattern in self.patterns))
-        return torch.stack(seen)
+        shown = torch.broadcast_tensors(*(pattern.visible(query_index, key_index) for pattern in self.patterns))
+        return torch.stack(shown)
 
     def some(self, span: Span) -> Tensor:
         return torch.stack([pattern.some(span) for pattern in self.patterns])

@@ -100,7 +100,7 @@ def _count_pairs(parts: list[Pattern], q0: Tensor, k0: Tensor, cell: int, limits
     free = (queries < limits[0]) & (keys < limits[1])
     counts = []
     for part in parts:
-        seen = part.visible(queries, keys) & free
-        free = free & ~seen
-        counts.append(seen.flatten(1).sum(1))
+        shown = part.visible(queries, keys) & free
+        free = free & ~shown
+        counts.append(shown.flatten(1).sum(1))
     return torch.stack(counts).double()

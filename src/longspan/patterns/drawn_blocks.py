@@ -92,7 +92,7 @@ class DrawnBlocks(Pattern):
         Sets of n out of m are drawn uniformly by Floyd's algorithm (Bentley and Floyd 1987, Communications of the ACM
         30(9)): for j from m − n to m − 1 a number up to j, or j itself where that number is drawn already.
         """
-        found: list[Tensor] = []
+        drawn_before: list[Tensor] = []
         draws = (row >= 0) & (row < self._drawing)
         for number in range(self.count):
             first, last, left = self._part(number)
@@ -104,21 +104,21 @@ class DrawnBlocks(Pattern):
                 place + first + torch.where(place + first >= near[0], hidden, 0)
                 for place in (mixed(key, self.seed) % (top + 1).clamp(min=1), torch.where(top < 0, -1 - first, top))
             )
-            for earlier in found:
+            for earlier in drawn_before:
                 guess = torch.where(guess == earlier, top, guess)
-            found.append(torch.where(draws & (top >= 0), guess, -1))
-        return found
+            drawn_before.append(torch.where(draws & (top >= 0), guess, -1))
+        return drawn_before
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         row, key_block = self._block(query_index), self._block(key_index)
-        seen = (row != row) & (key_block != key_block)
-        if self._table_serves(seen.numel()):
+        shown = (row != row) & (key_block != key_block)
+        if self._table_serves(shown.numel()):
             inside = [(each >= 0) & (each < self.blocks) for each in (row, key_block)]
             places = (each.clamp(0, self.blocks - 1) for each in (row, key_block))
             return self._table(row.device)[tuple(places)] & inside[0] & inside[1]
         for drawn in self.draws(row):
-            seen = seen | (drawn == key_block)
-        return seen & (key_block >= 0)
+            shown = shown | (drawn == key_block)
+        return shown & (key_block >= 0)
 
     def _table_serves(self, pairs: int) -> bool:
         """Whether so many pairs are better looked up in a table of all blocks."""
@@ -130,9 +130,9 @@ class DrawnBlocks(Pattern):
         """`(blocks, blocks)` bool: which block sees which."""
         row = torch.arange(self.blocks, device=device)
         drawn = torch.stack(self.draws(row), -1)
-        seen = torch.zeros(self.blocks, self.blocks + 1, dtype=torch.bool, device=device)
+        shown = torch.zeros(self.blocks, self.blocks + 1, dtype=torch.bool, device=device)
         # What is not drawn is written beside the table.
-        return seen.scatter_(1, torch.where(drawn < 0, self.blocks, drawn), True)[:, :-1]
+        return shown.scatter_(1, torch.where(drawn < 0, self.blocks, drawn), True)[:, :-1]
 
     def some(self, span: Span) -> Tensor:
         first, last = self._block(span.q0), self._block(span.q1)
@@ -140,11 +140,11 @@ class DrawnBlocks(Pattern):
         steps = int((last - first).max()) + 1 if last.numel() else 0
         if steps * self.count > MOST_STEPS:
             return (first < self._drawing) & (last >= 0) & (keys[0] < self._drawing) & (keys[1] >= 0)
-        found = (first != first) & (keys[0] != keys[0])
+        some = (first != first) & (keys[0] != keys[0])
         for step in range(steps):
             for drawn in self.draws(torch.minimum(first + step, last)):
-                found = found | ((drawn >= keys[0]) & (drawn <= keys[1]))
-        return found
+                some = some | ((drawn >= keys[0]) & (drawn <= keys[1]))
+        return some
 
     def every(self, span: Span) -> Tensor:
         single = (self._block(span.q0) == self._block(span.q1)) & (self._block(span.k0) == self._block(span.k1))

@@ -98,8 +98,8 @@ class Window(Pattern):
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         offset = key_index - query_index
-        seen = (offset >= -self.left * self.dilation) & (offset <= self.right * self.dilation)
-        return seen if self.dilation == 1 else seen & (offset % self.dilation == 0)
+        shown = (offset >= -self.left * self.dilation) & (offset <= self.right * self.dilation)
+        return shown if self.dilation == 1 else shown & (offset % self.dilation == 0)
 
     def some(self, span: Span) -> Tensor:
         reach_left, reach_right = self.left * self.dilation, self.right * self.dilation

@@ -57,6 +57,6 @@ class Prefix(Pattern):
         # Where the source and the true targets end in the tile, and how far its corner lies from both diagonals.
         apart = key_start - query_start
         edges = (self.count - key_start, self._end - key_start, self._end - query_start)
-        found = [torch.clamp(edge, 0, LARGEST_TILE) for edge in edges]
-        found += [torch.clamp(apart + shift, -LARGEST_TILE, LARGEST_TILE) for shift in (0, self.targets)]
-        return list(torch.broadcast_tensors(*found))
+        phases = [torch.clamp(edge, 0, LARGEST_TILE) for edge in edges]
+        phases += [torch.clamp(apart + shift, -LARGEST_TILE, LARGEST_TILE) for shift in (0, self.targets)]
+        return list(torch.broadcast_tensors(*phases))

@@ -67,9 +67,9 @@ class RandomBlocks(Pattern):
         later = torch.arange(blocks, device=device)[:, None]
         drawn, back = self._draw(later, torch.arange(self.count, device=device))
         drawn = torch.where(drawn < 0, blocks, drawn)  # what is not drawn is written beside the table
-        seen = torch.zeros(blocks + 1, blocks + 1, dtype=torch.bool, device=device)
-        seen[torch.where(back, later, drawn), torch.where(back, drawn, later)] = True
-        return seen[:blocks, :blocks]
+        shown = torch.zeros(blocks + 1, blocks + 1, dtype=torch.bool, device=device)
+        shown[torch.where(back, later, drawn), torch.where(back, drawn, later)] = True
+        return shown[:blocks, :blocks]
 
     def visible(self, query_index: Tensor, key_index: Tensor) -> Tensor:
         query_block, key_block = self._block(query_index), self._block(key_index)
@@ -79,8 +79,8 @@ class RandomBlocks(Pattern):
         if not torch.compiler.is_compiling() and later.numel() > MOST_STEPS:
             blocks = int(later.max()) + 1
             if 0 < blocks <= MOST_TABLED and blocks**2 <= 64 * later.numel():  # less work than a draw for every pair
-                seen = self._table(blocks, later.device)[query_block.clamp(min=0), key_block.clamp(min=0)]
-                return seen & (earlier >= 0)
+                shown = self._table(blocks, later.device)[query_block.clamp(min=0), key_block.clamp(min=0)]
+                return shown & (earlier >= 0)
         pool = later - self.gap
         number = ((earlier + 1) * self.count - 1) // pool.clamp(min=1)  # the part in which the earlier block lies
         drawn, back = self._draw(later, number)
@@ -94,7 +94,7 @@ class RandomBlocks(Pattern):
     def _some_drawn(self, later: tuple[Tensor, Tensor], earlier: tuple[Tensor, Tensor], *, looks_back: bool) -> Tensor:
         """Whether a block from `later[0]` to `later[1]` draws one from `earlier[0]` to `earlier[1]` in a direction."""
         first, last = later
-        found = (first != first) & (earlier[0] != earlier[0])
+        some = (first != first) & (earlier[0] != earlier[0])
         steps = int((last - first).max()) + 1 if last.numel() else 0
         if steps * self.count > MOST_STEPS:
             return (last > earlier[0]) & (earlier[1] >= 0)
@@ -103,8 +103,8 @@ class RandomBlocks(Pattern):
             for number in range(self.count):
                 drawn, back = self._draw(block, number)
                 in_reach = (drawn >= earlier[0].clamp(min=0)) & (drawn <= earlier[1])
-                found = found | (in_reach & (back == looks_back))
-        return found
+                some = some | (in_reach & (back == looks_back))
+        return some
 
     def every(self, span: Span) -> Tensor:
         single = (self._block(span.q0) == self._block(span.q1)) & (self._block(span.k0) == self._block(span.k1))
@@ -113,7 +113,7 @@ class RandomBlocks(Pattern):
 
 def mixed(value: Tensor, seed: int) -> Tensor:
     """A fixed integer hash to 31 bits: multiply–xorshift rounds, the same on every device."""
-    found = (value + 0x9E37 * (seed + 1)) & 0x7FFFFFFF
+    value = (value + 0x9E37 * (seed + 1)) & 0x7FFFFFFF
     for multiplier in (0x45D9F3B, 0x119DE1F3):
-        found = ((found ^ (found >> 16)) * multiplier) & 0x7FFFFFFF
-    return found ^ (found >> 15)
+        value = ((value ^ (value >> 16)) * multiplier) & 0x7FFFFFFF
+    return value ^ (value >> 15)

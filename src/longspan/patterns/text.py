@@ -135,5 +135,5 @@ def _number(node: ast.expr, shown: str) -> int:
     inner = node.operand if negative and isinstance(node, ast.UnaryOp) else node
     if isinstance(inner, ast.Constant) and isinstance(inner.value, int) and not isinstance(inner.value, bool):
         return -inner.value if negative else inner.value
-    found = shortened(repr(ast.unparse(node)))
-    raise InputError(f"pattern {shown} has {found} where a whole number is needed")
+    part = shortened(repr(ast.unparse(node)))
+    raise InputError(f"pattern {shown} has {part} where a whole number is needed")

@@ -57,7 +57,7 @@ class Choice:
 
     @property
     def words(self) -> str:
-        """What is chosen, besides sizes."""
+        """Precision and checkpointing in words, as rows of a plan are called."""
         return self.precision + (", checkpointing" if self.checkpointing else "")
 
 
@@ -95,7 +95,7 @@ class Weights:
 
 
 def weights_of(planned: Planned) -> Weights:
-    """Counted on a model without storage."""
+    """How many weights a model has, counted on one without storage."""
     with torch.device("meta"):
         model = planned.model_class(planned.config)
     linear = sum(part.weight.numel() for part in model.modules() if isinstance(part, nn.Linear))
@@ -104,7 +104,12 @@ def weights_of(planned: Planned) -> Weights:
 
 
 def memory_of(planned: Planned, choice: Choice, weights: Weights | None = None) -> Memory:
-    """What a step takes, or a forward pass.
+    """Bytes of a step of training, or of a forward pass.
+
+    Args:
+        planned: the model.
+        choice: its tokens, batch and precision, and whether it trains.
+        weights: as `weights_of` counted them before; `None` counts them.
 
     Raises:
         InputError: a stack whose memory is not counted block by block.
@@ -166,7 +171,7 @@ class _Layers:
         """Saved of each block of the model, and of those of its stack."""
         besides, sizes = self.besides, [self.block(spec, self.choice.tokens) for spec in self.specs]
         for reader in range(len(sizes) - besides.readers, len(sizes)):
-            sizes[reader] += self.choice.batch * (self.number * besides.kept + 4 * besides.states)
+            sizes[reader] += self.choice.batch * (self.number * besides.saved + 4 * besides.states)
         return sizes + [self.block(*each) for each in besides.layers]
 
     def activations(self) -> int:

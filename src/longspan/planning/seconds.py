@@ -38,7 +38,11 @@ class Stopwatch:
         self.update: float | None = None
 
     def seconds(self, planned: Planned, choice: Choice, weights: Weights) -> float:
-        """Of a step, or of a forward pass, on this machine."""
+        """Seconds of a step, or of a forward pass, on this machine.
+
+        Raises:
+            InputError: as `longspan.planning.memory.besides_of`.
+        """
         config, total, work = planned.config, 0.0, 0.0
         besides = besides_of(config, choice.tokens)
         specs = [config.layer_attention(layer) for layer in range(config.num_hidden_layers)]
@@ -88,7 +92,7 @@ class Stopwatch:
         return best
 
     def per_weight(self) -> float:
-        """Seconds of AdamW per weight."""
+        """Seconds of an update by AdamW per weight, the best of three, measured once."""
         if self.update is not None:
             return self.update
         weight = torch.nn.Parameter(torch.randn(ADAM_SAMPLE))

@@ -53,7 +53,7 @@ class Besides:
     Attributes:
         layers: blocks of its own: the mechanism of each, and how many tokens it reads.
         readers: how many of the model's blocks, the last ones, read more than their own sequence.
-        kept: numbers that each of these keeps for the backward pass, for that.
+        saved: numbers that each of these saves for the backward pass, for that.
         states: those besides that mixed precision keeps in float32.
         multiply_adds: that each of these does for that.
         working: numbers that are there for a moment.
@@ -61,7 +61,7 @@ class Besides:
 
     layers: tuple[tuple[AttentionConfig, int], ...] = ()
     readers: int = 0
-    kept: int = 0
+    saved: int = 0
     states: int = 0
     multiply_adds: int = 0
     working: int = 0

@@ -62,7 +62,7 @@ class RecurrentConfig(StackConfig):
         memory = self.memory_tokens
         return Besides(
             readers=layers,
-            kept=(tokens + 3 * memory) * width if memory else 0,
+            saved=(tokens + 3 * memory) * width if memory else 0,
             states=memory * width,
             multiply_adds=2 * memory * width * (width + tokens),
         )

@@ -114,7 +114,7 @@ class StarStep(nn.Module):
             before, after = neighbours.of(own)
             return before, own, after, first, star
 
-        before, after = neighbours.seen
+        before, after = neighbours.present
         context = attend_few(
             ring.heads_of(ring.query, hidden),
             contexts(ring.key),

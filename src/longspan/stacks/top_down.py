@@ -120,7 +120,7 @@ class TopDownConfig(StackConfig):
         return Besides(
             layers=((over, count),) * self.segment_layers,
             readers=upper,
-            kept=(3 * tokens + 2 * count if crosses else 3 * tokens) * width,
+            saved=(3 * tokens + 2 * count if crosses else 3 * tokens) * width,
             states=2 * tokens * width if crosses else 0,
             multiply_adds=2 * width * ((tokens + count) * width + tokens * count if crosses else tokens * width),
             working=2 * (count * self.kernel + tokens) * width,

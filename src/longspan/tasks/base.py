@@ -24,7 +24,7 @@ from longspan.settings import check
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What `Task.evaluate` finds."""
+    """What `Task.evaluate` returns: scores, and the predictions that they are of."""
 
     scores: dict[str, float]
     """The task's metric, by name."""

@@ -312,6 +312,7 @@ def test_the_published_rows_agree_in_both_formats(data_folder: Path) -> None:
     assert (found["start_token"], found["end_token"]) == (213, 215)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("split", "rows"), [("train", 88), ("validation", 16)])
 def test_every_derived_row_is_read_and_goes_back(data_folder: Path, split: str, rows: int) -> None:
     count = 0

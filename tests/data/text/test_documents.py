@@ -136,6 +136,7 @@ def test_pdf_without_text_and_encrypted_pdf(make_pdf: Callable[..., bytes], tmp_
         read(write(tmp_path, "c.pdf", "not a pdf at all"))
 
 
+@pytest.mark.slow
 def test_every_damaged_pdf_gives_an_input_error(make_pdf: Callable[..., bytes], tmp_path: Path) -> None:
     whole = make_pdf("First line.", "Second page.")
     for cut in range(20, len(whole), 97):

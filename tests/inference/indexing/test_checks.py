@@ -169,6 +169,7 @@ def test_every_field_of_the_documents(folder: Path, model: Path) -> None:
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.slow
 def test_every_tensor(folder: Path, model: Path) -> None:
     body = read_list(folder)
     right = load_file(folder / body["shards"][0]["file"])

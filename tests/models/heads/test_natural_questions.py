@@ -171,6 +171,7 @@ def test_gradcheck_of_means_and_choices():
     assert torch.autograd.gradcheck(vectors, hidden)
 
 
+@pytest.mark.slow
 @given(padding=st.integers(0, 11), paragraphs=st.integers(3, 8), order=st.permutations([0, 1, 2]))
 def test_a_chunk_alone_padded_or_batched(padding, paragraphs, order):
     from longspan.models import LongspanConfig

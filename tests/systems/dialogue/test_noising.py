@@ -120,14 +120,13 @@ def test_splitting_keeps_the_words_and_the_first_speaker(turns, seed, split_by) 
     assert words(found) == words(turns)
     if split is None:
         assert found == turns
-        return
-    chosen, count = split
-    assert count >= 2
-    assert len(found) == len(turns) + count - 1
-    assert [turn.speaker for turn in found[chosen : chosen + count]] == [turns[chosen].speaker] + ["[MASK_SPEAKER]"] * (
-        count - 1
-    )
-    assert found[:chosen] + found[chosen + count :] == turns[:chosen] + turns[chosen + 1 :]
+    else:
+        chosen, count = split
+        assert count >= 2
+        assert len(found) == len(turns) + count - 1
+        speakers = [turn.speaker for turn in found[chosen : chosen + count]]
+        assert speakers == [turns[chosen].speaker] + ["[MASK_SPEAKER]"] * (count - 1)
+        assert found[:chosen] + found[chosen + count :] == turns[:chosen] + turns[chosen + 1 :]
 
 
 @given(TURNS, SEEDS)
@@ -136,11 +135,11 @@ def test_merging_keeps_the_words_and_drops_names(turns, seed) -> None:
     assert words(found) == words(turns)
     if merged is None:
         assert len(turns) == 1
-        return
-    start, count = merged
-    assert count >= 2
-    speakers = [turn.speaker for turn in turns]
-    assert [turn.speaker for turn in found] == speakers[: start + 1] + speakers[start + count :]
+    else:
+        start, count = merged
+        assert count >= 2
+        speakers = [turn.speaker for turn in turns]
+        assert [turn.speaker for turn in found] == speakers[: start + 1] + speakers[start + count :]
 
 
 @given(TURNS, SEEDS, CONFIGS)

@@ -363,6 +363,7 @@ def records(draw: st.DrawFn) -> dict:
     return {"long_answer": draw(SPANS), "short_answers": short, "yes_no_answer": yes_no}
 
 
+@pytest.mark.slow
 @settings(max_examples=600)
 @given(st.lists(records(), min_size=1, max_size=5), records())
 def test_judgements_are_those_of_the_published_rules(gold: list[dict], predicted: dict) -> None:

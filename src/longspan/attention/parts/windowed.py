@@ -77,14 +77,14 @@ class WindowedConfig(AttentionConfig):
 
     def window_of(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         """Tokens that the `needed` queries see in the window and by globals, `(T,)` bool all."""
-        seen = torch.zeros_like(needed)
+        visible = torch.zeros_like(needed)
         right = 0 if causal else self.right_tokens
         for step in self.dilations:
-            seen |= shifted(needed, -self.left_tokens * step, right * step, step)
+            visible |= shifted(needed, -self.left_tokens * step, right * step, step)
         if is_global is not None:
-            seen |= is_global & needed.any()
-            seen |= (needed & is_global).any()
-        return seen
+            visible |= is_global & needed.any()
+            visible |= (needed & is_global).any()
+        return visible
 
 
 def pairs_within(length: int, low: int, high: int, step: int = 1) -> int:
@@ -313,8 +313,8 @@ def attend_counted(
     for first in range(0, new, step):
         rows = slice(first, min(first + step, new))
         own = place[:, length - new :][:, rows]
-        seen = pattern.visible(own[:, :, None], place[:, None, :])
-        seen = (seen.transpose(0, 1) if pattern.heads else seen[:, None]) & mask[:, None, None, :]
-        weights = dense_weights(query[:, :, rows], key, seen, scale=query.shape[-1] ** -0.5)
+        visible = pattern.visible(own[:, :, None], place[:, None, :])
+        visible = (visible.transpose(0, 1) if pattern.heads else visible[:, None]) & mask[:, None, None, :]
+        weights = dense_weights(query[:, :, rows], key, visible, scale=query.shape[-1] ** -0.5)
         rows_of_all.append((F.dropout(weights, dropout_prob) @ value.to(weights.dtype)).to(query.dtype))
     return torch.cat(rows_of_all, 2)

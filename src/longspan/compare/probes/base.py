@@ -93,7 +93,7 @@ class Probe:
         return self.make(np.random.Generator(np.random.Philox(key=[seed, number])), form)
 
     def make(self, random: np.random.Generator, form: Form) -> Row:
-        """One row."""
+        """One row in a form; all that is drawn comes from `random`."""
         raise NotImplementedError
 
 

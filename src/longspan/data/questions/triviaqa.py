@@ -97,7 +97,7 @@ def first_words(text: str, count: int | None) -> str:
 
 
 def is_release(folder: Path) -> bool:
-    """Whether a folder has TriviaQA's layout."""
+    """Whether a folder has the layout of TriviaQA's release: the folders `qa` and `evidence`."""
     return (folder / "qa").is_dir() and (folder / "evidence").is_dir()
 
 

@@ -13,7 +13,7 @@ def attend_few(
     query: Tensor,
     keys: Sequence[Tensor],
     values: Sequence[Tensor],
-    seen: Sequence[Tensor | None],
+    present: Sequence[Tensor | None],
     *,
     missing: str = "masked",
     dropout_prob: float = 0.0,
@@ -24,7 +24,7 @@ def attend_few(
         query: `(B, H, T, D)`.
         keys: C tensors `(B, H, T, D)`, or `(B, H, 1, D)` for one that all tokens share.
         values: of these keys.
-        seen: of each key `(B, T)` bool, where it is there; `None` means everywhere. One of each query's must be.
+        present: of each key `(B, T)` bool, where it is there; `None` means everywhere. One of each query's must be.
         missing: what stands in for a key that is not there: nothing ("masked"), or a key and a value of zeros, which
             take their share of the softmax ("zero").
         dropout_prob: probability of dropping an attention weight.
@@ -32,7 +32,7 @@ def attend_few(
     scaled = query.to(torch.promote_types(query.dtype, torch.float32)) * query.shape[-1] ** -0.5
     scores = torch.stack([(scaled * key).sum(-1) for key in keys], dim=-1)
     everywhere = torch.ones((), dtype=torch.bool, device=query.device).expand(query.shape[0], query.shape[2])
-    there = torch.stack([everywhere if each is None else each for each in seen], dim=-1)[:, None]
+    there = torch.stack([everywhere if each is None else each for each in present], dim=-1)[:, None]
     scores = scores.masked_fill(~there, 0.0 if missing == "zero" else -torch.inf)
     weights = functional.dropout(scores.softmax(-1).masked_fill(~there, 0.0), dropout_prob).to(query.dtype)
     context = torch.zeros_like(query)
@@ -49,7 +49,7 @@ class Neighbours:
         cyclic: whether the first real token of a row follows on its last.
 
     Attributes:
-        seen: `(B, T)` bool, where there is a real token before, and where there is one after.
+        present: `(B, T)` bool, where there is a real token before, and where there is one after.
     """
 
     def __init__(self, real: Tensor, *, cyclic: bool = False) -> None:
@@ -58,7 +58,7 @@ class Neighbours:
         if cyclic:
             first, last = real & (real.cumsum(1) == 1), real & (real.flip(1).cumsum(1).flip(1) == 1)
             self.ends, before, after = (first, last), before | first, after | last
-        self.seen = before, after
+        self.present = before, after
 
     def of(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """What stands before and after each token, `(B, H, T, D)` each, zeros at the ends of a row without a ring."""

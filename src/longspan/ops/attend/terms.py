@@ -35,11 +35,11 @@ class Term:
     def of_heads(self, heads: list[int]) -> Term:
         """The same term for some of the heads."""
         tensors = {name: getattr(self, name) for name in self.tensor_names}
-        found = {
+        own = {
             name: None if tensor is None else tensor[of_heads(tensor, heads, self.head_axis)]
             for name, tensor in tensors.items()
         }
-        return replace(self, **found)
+        return replace(self, **own)
 
     def of_rows(self, rows: Tensor) -> Term:
         """The same term for some rows of the batch, by an index `(n,)`."""

@@ -154,7 +154,9 @@ class _Run:
             if call.dropout_prob:
                 weights.mul_(drawn_weights(weights, chunk.number, call))
             mixed = buffers.take("mixed", *weights.shape[:-1], values.shape[-1], dtype=buffers.narrow)
-            used = buffers.cast("narrow weights", weights, buffers.narrow)
+            used = (
+                weights if buffers.narrow == buffers.wide else buffers.cast("narrow weights", weights, buffers.narrow)
+            )
             torch.bmm(used.flatten(0, 2), values.flatten(0, 2), out=mixed.flatten(0, 2))
             put(result, mixed, chunk)
         return result.flatten(2, 3)[:, :, : query.shape[2]]
@@ -183,7 +185,7 @@ class _Run:
         buffers, terms, tiles = self.buffers, self.terms, self.tiles
         rows = rows_of(tiles.query, chunk)
         query = buffers.take("query", *rows.shape, dtype=buffers.narrow).copy_(rows)
-        wide_query = buffers.cast("query", query, buffers.wide)
+        wide_query = query if query.dtype == buffers.wide else buffers.cast("query", query, buffers.wide)
         if keys.dtype != buffers.wide:
             keys = take(buffers, "key", tiles.key, tiles.global_key, chunk, buffers.wide)
         left, right = wide_query.flatten(0, 2), keys.flatten(0, 2).transpose(1, 2)

@@ -77,7 +77,7 @@ class Coreference(Task):
     def predict(
         self, model: Any, tokenizer: Any, rows: Sequence[CoreferenceRow], *, batch_size: int = 1
     ) -> list[tuple[Cluster, ...]]:
-        """The clusters of each document."""
+        """The clusters of each document, in the order of `rows`: mentions as first and last word, counted from 0."""
         features = self.dataset(rows, tokenizer, training=False, seed=0, folder=None)
         predicted: list[tuple[Cluster, ...]] = []
         for batch in batches(model, features, self.collator(tokenizer), batch_size):

@@ -149,7 +149,7 @@ class DialogueDenoising(WritingTask, GuessingTask):
         )
 
     def sums(self, model: Any, batch: dict[str, Any]) -> Tensor:
-        """Of the window's tokens; `(B, 3)`."""
+        """`(B, 3)` float64 sums over the window's tokens: bits, how many are right, how many there are."""
         labels, real = batch["labels"], batch["labels"] != IGNORED
         logits = model(**batch).logits.float()
         nats = cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none")

@@ -56,7 +56,7 @@ class Trace:
 
 
 class Noised(NamedTuple):
-    """A disturbed dialogue."""
+    """A dialogue before and after noise, as a model of pre-training reads and writes it."""
 
     source: str
     """The whole dialogue with its window disturbed, a line for each turn."""

@@ -39,12 +39,21 @@ def half_segment(places: int, borders: Sequence[int]) -> int:
 
 
 def pk(places: int, true: Sequence[int], predicted: Sequence[int], k: int | None = None) -> float:
-    """P_k of borders, the places at which a segment begins other than 0, as a share of the probes."""
+    """P_k of borders, the places at which a segment begins other than 0, as a share of the probes.
+
+    Args:
+        places: n, of the text.
+        true, predicted: borders, each above 0 and below n.
+        k: distance of the two probes; `None` takes `half_segment` of the true ones.
+
+    Raises:
+        InputError: a border outside of the text, or k below 1.
+    """
     return _share(places, true, predicted, k, lambda here, there: (here == 0) != (there == 0))
 
 
 def window_diff(places: int, true: Sequence[int], predicted: Sequence[int], k: int | None = None) -> float:
-    """WindowDiff of borders, likewise."""
+    """WindowDiff of borders, as a share of the probes; arguments and errors as in `pk`."""
     return _share(places, true, predicted, k, lambda here, there: here != there)
 
 
@@ -173,7 +182,7 @@ class TopicSegmentation(Task):
         return batch
 
     def losses(self) -> Losses:
-        """Means over the turns."""
+        """Means over the turns that have a label."""
         return Losses(weight=labels_of_batch)
 
     def probabilities(self, model: Any, tokenizer: Any, rows: Sequence[Dialogue], batch_size: int) -> list[np.ndarray]:

@@ -58,7 +58,7 @@ class Written:
         return len(self.ids) - 1
 
     def add_all(self, ids: list[int], spans: list[tuple[int, int]], part: int, *, is_global: bool) -> None:
-        """Tokens of one part."""
+        """Append tokens of one part, each with its place in the text; `NOWHERE` belongs to no part."""
         self.ids += ids
         self.spans += spans
         self.parts += [part if span != NOWHERE else -1 for span in spans]

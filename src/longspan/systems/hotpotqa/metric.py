@@ -26,7 +26,7 @@ SCORES = tuple(f"{kind}{name}" for kind in ("answer_", "evidence_", "joint_") fo
 
 
 class Match(NamedTuple):
-    """How well one prediction fits."""
+    """How well one prediction fits, as shares between 0 and 1."""
 
     exact: float
     precision: float

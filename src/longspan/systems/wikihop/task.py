@@ -151,7 +151,7 @@ class CandidateChoice(Task):
     def probabilities(
         self, model: Any, tokenizer: Any, rows: Sequence[ChoiceRow], *, batch_size: int = 1
     ) -> list[list[float]]:
-        """Of each candidate of each question."""
+        """The probability of each candidate of each question, in the order of `rows` and of their candidates."""
         probabilities_of_rows: list[list[float]] = []
         dataset = FeatureRows(rows, partial(self.pieces, tokenizer=tokenizer))
         for batch in batches(model, dataset, self.collator(tokenizer), batch_size):

@@ -62,7 +62,7 @@ class PairLabels(Task):
         return None if self.distillation is None else self.distillation.teacher_of(student)
 
     def read(self, source: str, split: str, limit: int | None, *, on_error: str = "raise") -> list[PairRow]:
-        """Labelled pairs."""
+        """Labelled pairs of a data set, file or folder, all in memory; errors as in `read_pairs`."""
         return list(read_pairs(source, split, limit, on_error=on_error))
 
     def corpus(self, rows: Sequence[PairRow]) -> Iterator[str]:

@@ -110,7 +110,7 @@ class MaskedLM(CorpusTask):
         )
 
     def sums(self, model: Any, batch: dict[str, Any]) -> Tensor:
-        """Of the hidden tokens; `(B, 3)`."""
+        """`(B, 3)` float64 sums over the hidden tokens: bits, how many are right, how many there are."""
         hidden = batch["labels"] != IGNORED
         labels = batch["labels"][hidden]
         logits = model(**batch, only_masked=True).logits.float()

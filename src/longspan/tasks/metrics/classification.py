@@ -17,7 +17,7 @@ BINS = 10
 
 
 class Bin(NamedTuple):
-    """Predictions of like confidence."""
+    """Predictions whose confidence lies in one interval."""
 
     count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     confidence: float

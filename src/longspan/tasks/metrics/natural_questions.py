@@ -90,7 +90,7 @@ class Judged(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Shares between 0 and 1."""
+    """F1, precision and recall, as shares between 0 and 1."""
 
     f1: float
     precision: float

@@ -70,7 +70,7 @@ class ChunkReading(NamedTuple):
 
     @property
     def log_odds(self) -> float:
-        """Of any answer against none."""
+        """Log-odds of any answer against none: log Σ exp of the types of answers, less the score of none."""
         types = torch.tensor(self.answer, dtype=torch.float64)
         return float(types[NULL + 1 :].logsumexp(0) - types[NULL])
 

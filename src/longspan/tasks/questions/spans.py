@@ -207,7 +207,7 @@ class SpanAnswers(Task):
         )
 
     def answers(self, model: Any, tokenizer: Any, rows: Sequence[SpanRow], *, batch_size: int) -> list[BestSpan]:
-        """The best words of each row."""
+        """The best words of each row, over all windows of its context, in the order of `rows`."""
         answers: list[BestSpan] = []
         dataset = FeatureRows(rows, partial(self.windows, tokenizer=tokenizer))
         for batch in batches(model, dataset, partial(_collate_with_spans, padding=padding_id(tokenizer)), batch_size):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from longspan.data.text.pdf.structure import joined, words_of
+from longspan.data.text.pdf.reader import joined, words_of
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import ctypes
 import json
 import os
 import re
+import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -19,8 +20,10 @@ from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import atan2, hypot, inf, pi
-from statistics import median
 from typing import Any
+
+from longspan.errors import InputError
+from longspan.imports import require
 
 _LIGATURES = {0x0B: "ff", 0x0C: "fi", 0x0E: "ffi", 0x0F: "ffl"}
 _LIGATURES |= {0x1B: "ff", 0x1C: "fi", 0x1D: "fl", 0x1E: "ffi", 0x1F: "ffl"}
@@ -34,6 +37,10 @@ _FIXED_PITCH, _FORCED_BOLD = 1, 1 << 18
 
 GAP = 0.75
 """Of the size of the letters; a wider space between two words is noted, since a column or a cell may end there."""
+MEMORY = 1 << 30
+"""Bytes that the process may take which lays a file out, besides the file itself."""
+PASSWORD = 4
+"""PDFium's number for a file that asks for one."""
 TOO_MUCH = 3
 """Exit code of `main` where memory ran out in Python; PDFium aborts the process."""
 
@@ -71,6 +78,30 @@ class Line:
         behind = tuple((start - place, left, right) for start, left, right in self.gaps[number + 1 :])
         before = replace(self, text=self.text[:place].rstrip(), right=end, gaps=self.gaps[:number])
         return before, replace(self, text=self.text[place:], left=begin, gaps=behind)
+
+
+def lines_of_pages(data: bytes, name: str) -> list[list[Line]]:
+    """The lines of each page, which another process reads: see `main`."""
+    require("pypdfium2", extra="documents", purpose="reading PDF")
+    limit = MEMORY + 2 * len(data)
+    # -P: no module of the folder in which the user happens to stand.
+    command = [sys.executable, "-P", "-c", f"from {__name__} import main; main()", str(limit)]
+    path = os.pathsep.join(place or os.getcwd() for place in sys.path)
+    done = subprocess.run(command, input=data, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": path})
+    if done.returncode < 0 or done.returncode == TOO_MUCH:
+        raise InputError(
+            f"{name} needs more than {limit >> 20} MiB of memory to be laid out, or is damaged in a way that PDFium "
+            "does not survive; print it to a new PDF, or convert it to text"
+        )
+    if done.returncode:
+        raise RuntimeError(done.stderr.decode("utf-8", "replace"))
+    answer = json.loads(done.stdout)
+    if "pages" in answer:
+        return [list(map(line_of, page)) for page in answer["pages"]]
+    if answer["number"] == PASSWORD:
+        raise InputError(f"{name} is encrypted; save a copy without a password")
+    reason = " ".join(answer["reason"].split()).rstrip(".")
+    raise InputError(f"{name} cannot be read as PDF ({reason}); save it again, or convert it to text")
 
 
 def main() -> None:
@@ -328,6 +359,8 @@ def _repeated(pages: Sequence[list[list[Line]]]) -> Repeated:
 
 
 def _at_one_height(lines: list[Line]) -> Iterator[list[Line]]:
+    from statistics import median  # late: the process of `main` starts sooner without
+
     while lines:
         middle = median(line.base for line in lines)
         near = [line for line in lines if abs(line.base - middle) <= NEAR] or lines[:1]

@@ -1,33 +1,58 @@
-"""A PDF file, read with PDFium, as a document of blocks."""
+"""A PDF file, read with PDFium, as a document of blocks: what the pieces of its pages are, and the text that they make.
+
+Pieces are headings with their levels, items, captions, notes, code or formulas. The text is made of them as they were
+printed, and each block of it knows its places in that text.
+
+A word that the end of a line breaks is made whole; the rest of the document decides where it can whether its hyphen
+stays. It does where the hyphenated form occurs elsewhere and the joined one does not. Where neither occurs, habits
+decide: "-based" and "self-" keep it, two words of the document that are no halves of a common closed compound
+("there|fore", "net|work") keep it, everything else is joined.
+"""
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from longspan.characters import mend, mended_note
-from longspan.data.text.blocks import Document
-from longspan.data.text.pdf import lines
-from longspan.data.text.pdf.blocks import Piece, leadings, pieces_of, regions, rows_of
-from longspan.data.text.pdf.lines import Line, common_size, lines_in_margins
-from longspan.data.text.pdf.structure import classify, join, laid_out, mend_words, with_whole_formulas
+from longspan.data.text.blocks import Block, Document, Kind, Traced
+from longspan.data.text.pdf.blocks import (
+    BULLET,
+    CAPTION,
+    ENDED,
+    LARGER,
+    NUMBERED,
+    Piece,
+    cell_starts,
+    leadings,
+    pieces_of,
+    regions,
+    rows_of,
+)
+from longspan.data.text.pdf.lines import Line, common_size, lines_in_margins, lines_of_pages
+from longspan.data.text.plain_text import SECTIONS
 from longspan.errors import InputError
-from longspan.imports import require
 
 logger = logging.getLogger(__name__)
 
-MEMORY = 1 << 30
-"""Bytes that the process may take which lays a file out, besides the file itself."""
-PASSWORD = 4
-"""PDFium's number for a file that asks for one."""
-
 TITLE = 1.15
 """Of the common size of letters; a title is larger."""
+SMALLER, SMALLEST = 0.93, 0.85
+"""Of the common size of letters; notes at the foot of a page are smaller than the first, no heading than the second."""
+LONGEST_HEADING = 200
+"""Characters."""
+DEEPEST = 6
+WORDY = 0.4
+"""The share of words in the characters of a text; what has less is a formula."""
+
+_FLOWING: frozenset[Kind] = frozenset({"heading", "paragraph", "item"})
+"""What a paragraph cannot go on behind; notes, captions, tables and formulas may stand in its way."""
+_NUMBER = re.compile(r"(?:(\d{1,2}(?:\.\d{1,2}){0,4})\.?|[IVX]{1,5}\.|[A-Z]\.(?:\d+\.?)*|§\s?\d+)\s+(?=[^\W\d_])")
+_NOTE = re.compile(r"(?:\d{1,3}|[*†‡§¶∗]{1,3})\s?[^\W\d_(]")
+_WORD = re.compile(r"[^\W\d_]{3,}|[\u3040-\u9fff\uac00-\ud7af]+")
 
 
 def document_from_pdf(data: bytes, name: str) -> Document:
@@ -41,10 +66,10 @@ def document_from_pdf(data: bytes, name: str) -> Document:
         name: what error messages call it.
 
     Raises:
-        InputError: the file is damaged, encrypted with a password, draws more than fits into `MEMORY`, or holds images
-            of text only.
+        InputError: the file is damaged, encrypted with a password, draws more than fits into memory (`MEMORY` of
+            `longspan.data.text.pdf.lines`), or holds images of text only.
     """
-    pages = _pages(data, name)
+    pages = lines_of_pages(data, name)
     if not any(pages):
         raise InputError(f"{name} holds no text on its {len(pages)} pages, likely scans; run text recognition first")
     halves = sum(mend(line.text)[1] for page in pages for line in page)
@@ -70,30 +95,6 @@ def document_from_pdf(data: bytes, name: str) -> Document:
     return Document(text=text, blocks=tuple(blocks), pages=tuple(starts), title=title, name=name)
 
 
-def _pages(data: bytes, name: str) -> list[list[Line]]:
-    """The lines of each page, which another process finds: see `longspan.data.text.pdf.lines.main`."""
-    require("pypdfium2", extra="documents", purpose="reading PDF")
-    limit = MEMORY + 2 * len(data)
-    # -P: no module of the folder in which the user happens to stand.
-    command = [sys.executable, "-P", "-c", f"from {lines.__name__} import main; main()", str(limit)]
-    path = os.pathsep.join(place or os.getcwd() for place in sys.path)
-    done = subprocess.run(command, input=data, capture_output=True, check=False, env={**os.environ, "PYTHONPATH": path})
-    if done.returncode < 0 or done.returncode == lines.TOO_MUCH:
-        raise InputError(
-            f"{name} needs more than {limit >> 20} MiB of memory to be laid out, or is damaged in a way that PDFium "
-            "does not survive; print it to a new PDF, or convert it to text"
-        )
-    if done.returncode:
-        raise RuntimeError(done.stderr.decode("utf-8", "replace"))
-    answer = json.loads(done.stdout)
-    if "pages" in answer:
-        return [list(map(lines.line_of, page)) for page in answer["pages"]]
-    if answer["number"] == PASSWORD:
-        raise InputError(f"{name} is encrypted; save a copy without a password")
-    reason = " ".join(answer["reason"].split()).rstrip(".")
-    raise InputError(f"{name} cannot be read as PDF ({reason}); save it again, or convert it to text")
-
-
 def _page(printed: Sequence[Line], columns: Sequence[Sequence[Piece]], frame: set[int]) -> Iterator[Piece]:
     """The pieces of a page: its head, its columns, its foot and margins."""
     columns = [[piece for piece in column if piece.lines] for column in columns]  # all words of some were joined
@@ -104,3 +105,281 @@ def _page(printed: Sequence[Line], columns: Sequence[Sequence[Piece]], frame: se
     for column in columns:
         yield from column
     yield from (Piece("boilerplate", [line]) for line in around_it if not line.upright or line.base >= first)
+
+
+def classify(columns: Sequence[Sequence[Piece]], size: float) -> None:
+    """Say of each piece in the columns what it is; `size` is the common one of letters."""
+    for column in columns:
+        for piece in column:
+            if piece.kind == "paragraph":
+                piece.kind = _kind(piece, size)
+        _notes(column, size)
+    _authors([piece for column in columns for piece in column if piece.lines[0].page == 0])
+    pieces = [piece for column in columns for piece in column]
+    _levels([piece for piece in pieces if piece.kind == "heading"])
+    _depths([piece for piece in pieces if piece.kind == "item"])
+
+
+def _kind(piece: Piece, size: float) -> Kind:
+    text = piece.text
+    if CAPTION.match(text):
+        return "caption"
+    if len(piece.lines) > 1 and all(line.fixed for line in piece.lines):
+        return "code"
+    if _is_heading(piece, text, size):
+        return "heading"
+    if BULLET.match(text) or NUMBERED.match(text):
+        return "item"
+    if sum(map(len, _WORD.findall(text))) < WORDY * len(text.replace(" ", "")):
+        return "code"
+    return "paragraph"
+
+
+def _is_heading(piece: Piece, text: str, size: float) -> bool:
+    words = _WORD.findall(text)
+    if not words or len(text) > LONGEST_HEADING or BULLET.match(text):
+        return False
+    if SECTIONS.fullmatch(_NUMBER.sub("", text).strip(" .:—–-")):
+        return True
+    if sum(map(len, words)) < WORDY * len(text.replace(" ", "")) or text[-1] in ",;":
+        return False
+    if piece.size >= LARGER * size:
+        return text[-1] != "." or _NUMBER.match(text) is not None
+    if ENDED.search(text) and not text.endswith(("?", "!")):
+        return False
+    if len(piece.lines) > 2 or piece.size < SMALLEST * size:
+        return False
+    return all(line.bold for line in piece.lines) or (_NUMBER.match(text) is not None and text.isupper())
+
+
+def _authors(pieces: Sequence[Piece]) -> None:
+    """Call notes what stands between the title and the first real heading in letters as large as those of headings."""
+    headings = [index for index, piece in enumerate(pieces) if piece.kind == "heading"]
+    title = max(headings, key=lambda index: pieces[index].size, default=len(pieces))
+    for index in range(title + 1, len(pieces)):
+        piece = pieces[index]
+        if piece.kind != "heading" or SECTIONS.match(piece.text) or _NUMBER.match(piece.text):
+            return
+        if index + 1 == len(pieces) or pieces[index + 1].kind in {"paragraph", "item"}:
+            return
+        piece.kind = "note"
+
+
+def _levels(headings: Sequence[Piece]) -> None:
+    """Levels by size, then weight, then numbers: "2.1" is deeper than "2"."""
+
+    def rank(piece: Piece) -> tuple[float, bool, int]:
+        number = _NUMBER.match(piece.text)
+        depth = number[1].count(".") if number and number[1] else 0
+        return -round(2 * piece.size) / 2, not piece.lines[0].bold, depth
+
+    ranks = sorted({rank(piece) for piece in headings})
+    for piece in headings:
+        piece.level = min(ranks.index(rank(piece)) + 1, DEEPEST)
+
+
+def _depths(items: Sequence[Piece]) -> None:
+    """How deep items stand, by how far those before them on the page were indented."""
+    open_: list[tuple[float, int]] = []
+    for piece in items:
+        left, page = piece.lines[0].left, piece.lines[0].page
+        while open_ and (open_[-1][1] != page or open_[-1][0] > left - piece.size / 2):
+            open_.pop()
+        open_.append((left, page))
+        piece.level = len(open_)
+
+
+def _notes(column: Sequence[Piece], size: float) -> None:
+    """Call notes what stands in small letters at the foot of a column, from the first mark of a note on."""
+    first = len(column)
+    for index in range(len(column) - 1, -1, -1):
+        piece = column[index]
+        if piece.kind not in {"paragraph", "item", "heading"} or piece.size > SMALLER * size:
+            break
+        if _NOTE.match(piece.text):
+            first = index
+    for piece in column[first:]:
+        piece.kind = "note"
+
+
+def with_whole_formulas(column: Sequence[Piece]) -> list[Piece]:
+    """The pieces with those of one formula, which stand above and below each other, put together."""
+    pieces: list[Piece] = []
+    for piece in column:
+        if pieces and pieces[-1].kind == piece.kind == "code":
+            pieces[-1].lines.extend(piece.lines)
+        else:
+            pieces.append(piece)
+    return pieces
+
+
+def join(columns: Sequence[Sequence[Piece]]) -> None:
+    """Mark the paragraphs that go on at the beginning of the next column or page, past notes, captions and tables."""
+    open_: Piece | None = None
+    for column in columns:
+        for index, piece in enumerate(column):
+            if piece.kind not in _FLOWING:
+                continue
+            if open_ is not None and _goes_on(open_, piece):
+                piece.begun, piece.kind, piece.level = open_.begun or open_, open_.kind, open_.level
+            last = not any(other.kind in _FLOWING for other in column[index + 1 :])
+            open_ = piece if last and piece.kind != "heading" else None
+
+
+def _goes_on(before: Piece, piece: Piece) -> bool:
+    if piece.kind != "paragraph" or abs(piece.size - before.size) > 0.08 * before.size:
+        return False
+    first, text = piece.lines[0].text[0], before.text
+    if text[-1] in "-\u2010\u00ad" and first.isalpha():
+        return True
+    return not ENDED.search(text) and (first.islower() or not first.isupper() or text[-1].isalnum() or text[-1] == ",")
+
+
+HYPHENS = frozenset("-\u2010\u00ad")
+
+_HYPHENED = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
+_HEAD = re.compile(r"(?:^|[^\W_][-\u2010]|[^\w])([^\W\d_]+)[-\u2010\u00ad]$")
+_TAIL = re.compile(r"[^\W_]+(?:[-\u2010][^\W_]+)*")
+_KEPT_TAILS = re.compile(
+    r"(?:independent|dependent|based|like|free|specific|related|aware|oriented|driven|invariant|agnostic|only|wide|scale"
+    r"|level|term|time|known|defined|shaped|sized|dimensional|trained|supervised|sensitive|friendly|rich|poor|first|art|party|orientation|separated)"
+)
+_KEPT_HEADS = frozenset(["self", "well", "non", "cross", "quasi", "pseudo", "semi", "half", "all", "ill", "ex", "vice"])
+_OPEN_HEADS = frozenset(["two", "one", "six", "ten", "low", "big", "old", "new", "end", "top", "raw"])
+_CLOSED_HEADS = re.compile(
+    r"some|any|every|no|t?here|where|how|wh(?:at|en|o|ich)|with|under|over|out|up|down|in|on|through|to|for|fore|back|may"
+    r"|can|al|be|per|pro|com|con|form|inter|trans|su[bp]|super|counter|after|before|[md]is|note|book|hand"
+)
+_CLOSED_TAILS = re.compile(
+    r"(?:work|base|ware|line|shop|light|ground|word|man|men|ship|hood|ful|fully|side|wise|wards?|ever|fore|self|selves|point"
+    r"|able|less|most|age|stand|standing|stood|taken?|come|view|book|house|day|room|land|mark|board|load|set|field|down|off"
+    r"|put|flow|map|one|body|thing|where|what|how|times|ness|ment|form|formed|forms|tion|ally|over|look|write|writing"
+    r"|play|back|keeper|holder|stone|fall|rise|break|out|through|port|ports|pose|posed|act|action|ring|ling|ties)s?"
+)
+
+
+def words_of(lines: Iterable[str]) -> set[str]:
+    """The words of lines in small letters, with and without hyphens, less both parts of those that line ends break."""
+    known: set[str] = set()
+    broken = False
+    for line in lines:
+        words = _HYPHENED.findall(line.casefold())
+        known.update(words[broken : len(words) - (line[-1:] in HYPHENS)])
+        broken = line[-1:] in HYPHENS
+    return known
+
+
+def joined(line: str, following: str, known: set[str]) -> tuple[str, str] | None:
+    """The two lines with a broken word whole at the end of the first; None where no word is broken."""
+    broken = _HEAD.search(line)
+    tail = _TAIL.match(following)
+    if broken is None or tail is None:
+        return None
+    place = following.find(" ")
+    rest = following if place < 0 else following[:place]
+    compound = broken.start(1) > 0 and line[broken.start(1) - 1] in HYPHENS
+    stays = line[-1] != "\u00ad" and _stays(broken[1], tail[0], known, compound)
+    return line[:-1] + ("-" if stays else "") + rest, "" if place < 0 else following[place + 1 :]
+
+
+def _stays(head: str, tail: str, known: set[str], compound: bool) -> bool:
+    """Whether the hyphen between two parts of a word belongs to it; `compound` where another one stands before them."""
+    together = f"{head}{tail}".casefold() in known
+    if together or not tail[0].islower():
+        return not together
+    if compound or f"{head}-{tail}".casefold() in known:
+        return True
+    head, (tail, *more) = head.casefold(), tail.casefold().split("-")
+    if _KEPT_TAILS.fullmatch(tail) and (head in known or len(head) > 4):
+        return True
+    if more and tail in {"to", "of", "and", "in", "the", "or", "by", "on", "for"}:
+        return True
+    if head in _KEPT_HEADS:
+        return tail in known
+    both = head in known and tail in known and len(tail) > 3
+    closed = _CLOSED_HEADS.fullmatch(head) or _CLOSED_TAILS.fullmatch(tail)  # "therefore", "network"
+    return both and (len(head) > 3 or head in _OPEN_HEADS) and not closed
+
+
+VERBATIM: frozenset[Kind] = frozenset({"table", "code"})
+"""Kinds that keep their lines."""
+
+
+def mend_words(pieces: Sequence[Piece]) -> None:
+    """Put together the words that line ends break, within a piece and from a piece to the one that goes on with it."""
+    known = words_of(line.text for piece in pieces for line in piece.lines)
+    last: dict[int, Piece] = {}
+    for piece in pieces:
+        before = last.get(id(piece.begun))
+        last[id(piece.begun or piece)] = piece
+        if piece.kind in VERBATIM:
+            continue
+        places = [(piece, at) for at in range(len(piece.lines))]
+        if before is not None:
+            places.insert(0, (before, len(before.lines) - 1))
+        for (first, at), (second, below) in pairwise(places):
+            line, following = first.lines[at], second.lines[below]
+            mended = joined(line.text, following.text, known) if line.text[-1:] in HYPHENS else None
+            if mended is not None:
+                first.lines[at], second.lines[below] = (
+                    replace(line, text=mended[0]),
+                    replace(following, text=mended[1]),
+                )
+    for piece in pieces:
+        piece.lines = [line for line in piece.lines if line.text]
+
+
+def laid_out(pages: Iterable[Sequence[Piece]]) -> tuple[str, list[Block], list[int]]:
+    """The text of the pages, its blocks in order, and where each page begins in the text."""
+    parts: list[str] = []
+    starts: list[int] = []
+    lines: dict[int, list[tuple[int, str]]] = {}
+    begun: dict[int, Piece] = {}
+    length, before = 0, None
+    for page in pages:
+        starts.append(length)
+        for piece in page:
+            owner = piece.begun or piece
+            if before is not None:
+                parts.append("\n" if before is owner else "\n\n")
+                length += len(parts[-1])
+            if piece is page[0]:
+                starts[-1] = length
+            begun[id(owner)], before = owner, owner
+            shown = list(_shown(piece))
+            for number, line in enumerate(shown):
+                lines.setdefault(id(owner), []).append((length, line))
+                parts.append(line if number == len(shown) - 1 else f"{line}\n")
+                length += len(parts[-1])
+    blocks = [
+        Block(kind=owner.kind, body=_body(lines[key], owner.kind), level=owner.level) for key, owner in begun.items()
+    ]
+    return "".join(parts), blocks, starts
+
+
+def _body(lines: Sequence[tuple[int, str]], kind: Kind) -> Traced:
+    """The lines of a block on one line, or as lines where they have a meaning, with their places in the text."""
+    text = ("\n" if kind in VERBATIM else " ").join(line for _, line in lines)
+    anchors: list[tuple[int, int]] = []
+    here = 0
+    for there, line in lines:
+        if not anchors or there - here != anchors[-1][1] - anchors[-1][0]:
+            anchors.append((here, there))
+        here += len(line) + 1
+    body = Traced(text, tuple(anchors), lines[-1][0] + len(lines[-1][1]))
+    mark = (BULLET.match(text) or NUMBERED.match(text)) if kind == "item" else None
+    return body.part(mark.end(), len(text)) if mark else body
+
+
+def _shown(piece: Piece) -> Iterator[str]:
+    """The lines of a piece as the text has them: rows of tables with bars, code with its indentation."""
+    edge = min(line.left for line in piece.lines)
+    for line in piece.lines:
+        if piece.kind == "table":
+            edges = [0, *cell_starts(line), len(line.text)]
+            yield f"| {' | '.join(line.text[start:end].strip() for start, end in pairwise(edges))} |"
+        elif piece.kind == "code" and line.fixed:
+            width = (line.right - line.left) / max(len(line.text), 1)
+            yield " " * min(round((line.left - edge) / max(width, 1.0)), 80) + line.text
+        else:
+            yield line.text
