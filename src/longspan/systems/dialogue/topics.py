@@ -182,7 +182,7 @@ class TopicSegmentation(Task):
         return batch
 
     def losses(self) -> Losses:
-        """Means over the turns."""
+        """Means over the turns that have a label."""
         return Losses(weight=labels_of_batch)
 
     def probabilities(self, model: Any, tokenizer: Any, rows: Sequence[Dialogue], batch_size: int) -> list[np.ndarray]:
