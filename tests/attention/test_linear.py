@@ -15,7 +15,7 @@ from longspan.attention.linear import LinearAttention
 from longspan.checkpoints import lengthen
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanModel
-from longspan.ops.kernels import causal_sums
+from longspan.ops.kernels import linear
 from longspan.ops.kernels.linear import attend_linear, elu_features
 
 HALF, QUARTER = -math.log(2), -math.log(4)
@@ -58,7 +58,7 @@ def recurrence(query, key, value, mask):
 @pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
 @pytest.mark.parametrize("length", [1, 64, 131])
 def test_chunks_of_any_size_are_the_recurrence(length, chunk, monkeypatch):
-    monkeypatch.setattr(causal_sums, "CHUNK", chunk)
+    monkeypatch.setattr(linear, "CHUNK", chunk)
     inputs = [torch.randn(2, 3, length, 5, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     mask, upstream = torch.rand(2, length) < 0.8, torch.randn_like(inputs[0])
     ours, _ = attend(*inputs, causal=True, key_mask=mask)
@@ -110,7 +110,7 @@ def test_what_is_kept_for_the_backward_pass_holds_no_sum_per_token():
     inputs = [torch.randn(1, 1, length, width, requires_grad=True) for _ in range(3)]
     with saved_tensors_hooks(keep, lambda tensor: tensor):
         attend(*inputs, causal=True)
-    assert max(sizes) <= length * causal_sums.CHUNK
+    assert max(sizes) <= length * linear.CHUNK
     assert sum(sizes) < length * width * width
 
 

@@ -10,8 +10,14 @@ import torch
 from longspan.ops.attend.reference import dense_weights
 from longspan.ops.sorted import clusters as module
 from longspan.ops.sorted.balanced import attend_balanced, balanced_weights, members
-from longspan.ops.sorted.cluster_steps import continue_clusters
-from longspan.ops.sorted.clusters import attend_clusters, cluster_mask, nearest, ranks, sorted_by_cluster
+from longspan.ops.sorted.clusters import (
+    attend_clusters,
+    cluster_mask,
+    continue_clusters,
+    nearest,
+    ranks,
+    sorted_by_cluster,
+)
 
 OWN = torch.tensor([[[0, 1, 0, -1, 0, 1]]])
 """The clusters of six tokens, the fourth padded."""

@@ -117,7 +117,7 @@ class BigBirdConfig(AttentionConfig):
 
     @property
     def own_globals(self) -> int:
-        """How many tokens are global by their place."""
+        """Tokens that are global by their place in a long document: extra ones and the blocks at both ends."""
         return self.extra_tokens + 2 * self.global_blocks * self.block_tokens
 
     def lengthening(self, tokens: int = 1) -> Lengthening:
@@ -134,7 +134,7 @@ class BigBirdConfig(AttentionConfig):
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
         if self.random_blocks or self.random == "transformers" or not needed.any():
-            # Which blocks are drawn is the heads' affair: an upper bound.
+            # An upper bound: each head draws other blocks.
             return needed.any().expand(needed.shape)
         place = torch.arange(len(needed)) - self.extra_tokens
         block = place.div(self.block_tokens, rounding_mode="floor")
@@ -253,8 +253,8 @@ class PublishedBigBirdAttention(ProjectedAttention):
         places = (head * blocks + table).flatten()
         near = [each.unflatten(2, (blocks, size)).flatten(1, 2).index_select(1, places) for each in (key, value)]
         near = [each.unflatten(1, table.shape).flatten(3, 4).flatten(0, 2)[:, None] for each in near]
-        seen = real.unflatten(1, (blocks, size))[:, table] & present[..., None]
-        context = attend(middle, *near, pattern=self.pattern, key_mask=seen.flatten(3).flatten(0, 2))
+        visible = real.unflatten(1, (blocks, size))[:, table] & present[..., None]
+        context = attend(middle, *near, pattern=self.pattern, key_mask=visible.flatten(3).flatten(0, 2))
         context = context.reshape(batch, heads, -1, context.shape[-1])
         return torch.cat([ends[:, :, :size], context, ends[:, :, size:]], 2)[:, :, :length]
 
@@ -308,23 +308,23 @@ def published_draws(seed: int, heads: int, count: int, size: int, blocks: int, m
     if blocks * size in (1024, 3072, 4096):  # lengths with a plan of their own: all rows of a head, then the next
         for head in range(heads):
             for row in range(1, most - 1):
-                found = generator.permutation(_early_blocks(row, size, most))[:count]
+                blocks_of_row = generator.permutation(_early_blocks(row, size, most))[:count]
                 if row > blocks - 2:
                     continue
-                if len(found) not in (1, count):  # numpy writes one block into all places, and else as many
+                if len(blocks_of_row) not in (1, count):  # numpy writes one block into all places, and else as many
                     raise InputError(
                         f"random_blocks={count} are more than transformers can draw at {blocks * size} tokens; choose "
                         "fewer, smaller blocks, or random='paper'"
                     )
-                drawn[head, row - 1] = found
+                drawn[head, row - 1] = blocks_of_row
         return drawn
     first = 2 * count + 5  # all others draw among so many blocks at the front: all heads of a row, then the next
     for row in range(1, blocks if count else 1):
         hidden = {0, row - 1, row, row + 1, first - 1} | {1: {first - 2}, first - 2: {1}}.get(row, set())
         for head in range(heads):
-            found = [block for block in generator.permutation(first) if block not in hidden][:count]
+            blocks_of_row = [block for block in generator.permutation(first) if block not in hidden][:count]
             if row <= blocks - 2:
-                drawn[head, row - 1] = found
+                drawn[head, row - 1] = blocks_of_row
     return drawn
 
 

@@ -78,11 +78,11 @@ class BlockwiseConfig(AttentionConfig):
             return needed.any().expand(needed.shape)
         blocks = self.blocks_of(len(needed))
         block = ((torch.arange(len(needed)) + 1) * blocks - 1) // len(needed)
-        seen = torch.zeros(blocks, dtype=torch.bool)
+        visible = torch.zeros(blocks, dtype=torch.bool)
         for shift in set(self.shifts) or {0, 1}:
-            seen[(block[needed] + shift) % blocks] = True
-        seen = needed | seen[block]
-        return seen if is_global is None else seen | is_global
+            visible[(block[needed] + shift) % blocks] = True
+        visible = needed | visible[block]
+        return visible if is_global is None else visible | is_global
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> BlockwiseAttention:
         return BlockwiseAttention(self, width=width, heads=heads, causal=causal)
@@ -118,20 +118,20 @@ class BlockwiseAttention(ProjectedAttention):
 
     def _blocks_context(self, query: Tensor, key: Tensor, value: Tensor, cut: Cut, slots: Tensor | None) -> Tensor:
         """What `(B, H, T, D)` queries gather from the block that they see, and from global keys beside it."""
-        seen = cut.paired(torch.tensor(self.shifts, device=query.device))
-        near = [_gathered(each, seen) for each in (key, value)]
-        real = seen.flatten(0, 2) >= 0
+        paired = cut.paired(torch.tensor(self.shifts, device=query.device))
+        near = [_gathered(each, paired) for each in (key, value)]
+        real = paired.flatten(0, 2) >= 0
         if slots is not None:
             beside = ~mask_of_slots(slots, query.shape[2])[:, None].expand(-1, self.heads, -1)
-            real = real & _gathered(beside, seen)[:, 0]
-            places = slots[:, None, None].expand(*seen.shape[:3], -1)
+            real = real & _gathered(beside, paired)[:, 0]
+            places = slots[:, None, None].expand(*paired.shape[:3], -1)
             near = [
                 torch.cat([each, _gathered(all_, places)], 2) for each, all_ in zip(near, (key, value), strict=True)
             ]
             real = torch.cat([real, places.flatten(0, 2) >= 0], 1)
         mask = None if cut.is_even and slots is None else real
-        context = self._attend(_gathered(query, cut.blocks[:, None].expand(seen.shape)), near[0], near[1], mask)
-        context = context[:, 0].unflatten(0, (*seen.shape[:2], -1)).flatten(2, 3)
+        context = self._attend(_gathered(query, cut.blocks[:, None].expand(paired.shape)), near[0], near[1], mask)
+        context = context[:, 0].unflatten(0, (*paired.shape[:2], -1)).flatten(2, 3)
         return context.gather(2, cut.slots[:, None, :, None].expand(-1, self.heads, -1, self.head_width))
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -142,12 +142,12 @@ class BlockwiseAttention(ProjectedAttention):
         cut = Cut(self.config, tokens.mask, hidden)
         shift = torch.tensor(self.shifts, device=hidden.device)[None, :, None, None]
         block = cut.block[:, None]
-        seen = block[:, :, None] == (block[..., None] + shift) % cut.count[:, None, None, None]
+        visible = block[:, :, None] == (block[..., None] + shift) % cut.count[:, None, None, None]
         is_global = tokens.global_mask(hidden.shape[1])
         if is_global is not None:
-            seen = seen | is_global[:, None, None] | is_global[:, None, :, None]
+            visible = visible | is_global[:, None, None] | is_global[:, None, :, None]
         real = cut.mask[:, None]
-        return dense_weights(query, key, seen & real[:, :, None] & real[..., None], scale=self.scale)
+        return dense_weights(query, key, visible & real[:, :, None] & real[..., None], scale=self.scale)
 
 
 class Cut:

@@ -54,7 +54,7 @@ class ClusterConfig(AttentionConfig):
     seed: Seed = 0
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Edges are counted."""
+        """Mean pairs per token, those of the shorter last chunk counted exactly; 2G more for G global tokens."""
         size, chunks = self.chunk_tokens, -(-length // self.chunk_tokens)
         sides = min(self.side_chunks, max(chunks - 1, 0))
         pairs = size**2 * pairs_within(chunks, -sides, sides)
@@ -99,19 +99,16 @@ class ClusterAttention(CentroidAttention):
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
         if not torch.compiler.is_compiling() and self.config.covers(hidden.shape[1]):
-            return self._unsorted(hidden, tokens)
+            # Every token sees every other, in whatever order they stand: nothing is sorted.
+            if self.training:
+                self.centroids.note(normal(hidden)[1][:, None], tokens.mask)
+            options = {"key_mask": tokens.mask, "dropout_prob": self.dropout_prob}
+            return self.merge_heads(attend(*self.project(hidden), pattern=Full(), **options))
         hidden, tokens, back = self._sorted(hidden, tokens.with_slots())
         slots = tokens.real_slots() if hidden.shape[1] else None
         options = {"key_mask": tokens.mask, "globals": slots, "dropout_prob": self.dropout_prob}
         context = self.merge_heads(attend(*self.project(hidden), pattern=self.pattern, **options))
         return in_order(context, back)
-
-    def _unsorted(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        """The context of a text so short that every token sees every other, in whatever order they stand."""
-        if self.training:
-            self.centroids.note(normal(hidden)[1][:, None], tokens.mask)
-        options = {"key_mask": tokens.mask, "dropout_prob": self.dropout_prob}
-        return self.merge_heads(attend(*self.project(hidden), pattern=Full(), **options))
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         hidden, tokens, back = self._sorted(hidden, tokens.with_slots())

@@ -48,7 +48,7 @@ class CompressedConfig(AttentionConfig):
     pooling: Literal["conv", "mean", "max"] = "conv"
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """The null counts as one."""
+        """Mean slots per token: the null, and the blocks of `stride` tokens that a query sees."""
         blocks = length // self.stride
         if not causal:
             return 1.0 - (-length // self.stride)
@@ -126,12 +126,12 @@ class CompressedAttention(ProjectedAttention):
         query, key, value = self.project(in_order(hidden, order))
         slots, length = self._slots("key", key, mask), hidden.shape[1]
         if self.causal:
-            seen = visible_blocks(length, slots.shape[2], self.config.stride, hidden.device)[None, None]
+            visible = visible_blocks(length, slots.shape[2], self.config.stride, hidden.device)[None, None]
         else:
-            seen = torch.ones(1, 1, 1, slots.shape[2], dtype=torch.bool, device=hidden.device)
+            visible = torch.ones(1, 1, 1, slots.shape[2], dtype=torch.bool, device=hidden.device)
             real = block_mask(mask, length, self.config.stride, hidden.device)
-            seen = seen if real is None else F.pad(real, (1, 0), value=True)[:, None, None]
-        weights = dense_weights(query, slots, seen, scale=self.scale)[..., 1:]
+            visible = visible if real is None else F.pad(real, (1, 0), value=True)[:, None, None]
+        weights = dense_weights(query, slots, visible, scale=self.scale)[..., 1:]
         shares = block_shares(value, mask=mask, **self._pooling("value"))
         weights = weights @ shares.to(weights.dtype)
         weights = weights if order is None else in_order(weights, undone(order), 2, 3)
@@ -141,14 +141,14 @@ class CompressedAttention(ProjectedAttention):
         """What a whole text gathers, real tokens in the order in which they stand: `(B, T, E)`."""
         order, mask = _order(mask)
         query, key, value = self.project(in_order(hidden, order))
-        # Behind the last whole block nobody looks in the causal form, and so nobody asks what of it is padding.
+        # In the causal form no query sees the last, unfinished block, so its padding need not be known.
         slots = [self._slots(*each, None if self.causal else mask) for each in (("key", key), ("value", value))]
         if self.causal:
             context = attend_blocks(query, *slots, size=self.config.stride, dropout_prob=self.dropout_prob)
         else:
             real = block_mask(mask, hidden.shape[1], self.config.stride, hidden.device)
-            seen = None if real is None else F.pad(real.expand(hidden.shape[0], -1), (1, 0), value=True)
-            context = attend(query, *slots, pattern=Full(), key_mask=seen, dropout_prob=self.dropout_prob)
+            slot_mask = None if real is None else F.pad(real.expand(hidden.shape[0], -1), (1, 0), value=True)
+            context = attend(query, *slots, pattern=Full(), key_mask=slot_mask, dropout_prob=self.dropout_prob)
         return in_order(self.merge_heads(context), None if order is None else undone(order))
 
     def _continued(self, hidden: Tensor, mask: Tensor | None, past: RecurrentLayer) -> Tensor:
@@ -166,24 +166,31 @@ class CompressedAttention(ProjectedAttention):
         slots = {f"{name}s": self._slots(name, self.split_heads(each), None) for name, each in local.items()}
         after = count + real.sum(1)
         blocks, finished = (past.cumulative_length + new) // size, after // size - count // size
-        kept = {name: _put(held[name], slots[name][:, :, 1:], count // size, finished, blocks) for name in slots}
+        finished_slots = {
+            name: _put(held[name], slots[name][:, :, 1:], count // size, finished, blocks) for name in slots
+        }
         rest = (finished * size)[:, None] + torch.arange(size - 1, device=device)
         left_open = {f"open_{name}": in_order(F.pad(each, (0, 0, 0, size - 1)), rest) for name, each in local.items()}
-        past.advance(new, **kept, **left_open, count=after)
+        past.advance(new, **finished_slots, **left_open, count=after)
         if new == 1:  # which sees every block that there is
-            keys, values = (torch.cat([slots[name][:, :, :1], kept[name]], 2) for name in slots)
-            seen = None if mask is None else torch.arange(blocks + 1, device=device) <= after[:, None] // size
+            keys, values = (torch.cat([slots[name][:, :, :1], finished_slots[name]], 2) for name in slots)
+            slot_mask = None if mask is None else torch.arange(blocks + 1, device=device) <= after[:, None] // size
             context = attend(
-                self.split_heads(query), keys, values, pattern=Full(), key_mask=seen, dropout_prob=self.dropout_prob
+                self.split_heads(query),
+                keys,
+                values,
+                pattern=Full(),
+                key_mask=slot_mask,
+                dropout_prob=self.dropout_prob,
             )
             return self.merge_heads(context)
         keys, values = (torch.cat([held[name], slots[name]], 2) for name in slots)
-        seen = None
+        slot_mask = None
         if mask is not None and before:
             places = torch.arange(keys.shape[2], device=device)
-            seen = (places < count[:, None] // size) | (places >= before)
+            slot_mask = (places < count[:, None] // size) | (places >= before)
         query = self.split_heads(in_order(F.pad(query, (0, 0, opened, 0)), order))
-        options = {"size": size, "before": before, "key_mask": seen, "dropout_prob": self.dropout_prob}
+        options = {"size": size, "before": before, "key_mask": slot_mask, "dropout_prob": self.dropout_prob}
         context = self.merge_heads(attend_blocks(query, keys, values, **options))
         return (context if order is None else in_order(context, undone(order)))[:, opened:]
 

@@ -60,7 +60,7 @@ class AttentionCost:
 
     @property
     def multiply_adds(self) -> int:
-        """All of them."""
+        """Projections, mixing and pooling together."""
         return self.projections + self.mixing + self.pooling
 
 

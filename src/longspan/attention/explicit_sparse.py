@@ -57,7 +57,7 @@ class ExplicitSparseConfig(AttentionConfig):
         return replace(super().lengthening(tokens), covers=covers, widened=wide)
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        """All that may be kept: which keys are, their scores decide."""
+        """An upper bound: the scores decide which of the visible keys stay."""
         return needed.flip(0).cumsum(0).flip(0) > 0 if causal else needed.any().expand(needed.shape)
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> ExplicitSparseAttention:
@@ -71,7 +71,7 @@ class ExplicitSparseAttention(ProjectedAttention):
 
     @property
     def budget(self) -> Budget:
-        """How many keys a query keeps."""
+        """How many of the keys that a query may see stay in its softmax."""
         config = self.config
         return Budget(config.top_k, config.top_fraction, config.local_budget)
 

@@ -32,12 +32,12 @@ def layer_specs(spec: Any, layers: int) -> list[Spec]:
         InputError: an unknown mechanism, option or layer, a layer named twice or not at all, or an option with another
             number of values than its entry has layers.
     """
-    found = spread(spec, layers)
-    if None in found:
+    entries = spread(spec, layers)
+    if None in entries:
         raise InputError(
-            f"attention leaves layer {found.index(None)} without a mechanism; name every layer from 0 to {layers - 1}"
+            f"attention leaves layer {entries.index(None)} without a mechanism; name every layer from 0 to {layers - 1}"
         )
-    return [plain_spec(entry) for entry in found]
+    return [plain_spec(entry) for entry in entries]
 
 
 def spread(spec: Any, layers: int) -> list[Any]:
@@ -52,17 +52,17 @@ def spread(spec: Any, layers: int) -> list[Any]:
             f"attention lists {len(entries)} mechanisms for {layers} layers; give one each, or say in each of them "
             "which layers have it, such as layers: '0-5'"
         )
-    found: list[Any] = [None] * layers
+    specs: list[Any] = [None] * layers
     for number, entry in enumerate(entries):
         if any(ranged):
             members = parse_layers(entry["layers"], layers)
         else:
             members = [number] if listed else list(range(layers))
         for layer, own in _differing(entry, members, layers).items():
-            if found[layer] is not None:
+            if specs[layer] is not None:
                 raise InputError(f"attention names layer {layer} twice (layers={show(entry['layers'])}); name it once")
-            found[layer] = own
-    return found
+            specs[layer] = own
+    return specs
 
 
 def samples(spec: Any) -> list[Any]:
@@ -102,7 +102,7 @@ def parse_layers(given: Any, layers: int) -> list[int]:
     Raises:
         InputError: something else, an empty range, or a layer that there is not.
     """
-    found: set[int] = set()
+    chosen: set[int] = set()
     for part in (text for each in (given if _is_list(given) else [given]) for text in str(each).split(",")):
         numbers = _RANGE.fullmatch(part)
         if numbers is None:
@@ -117,8 +117,8 @@ def parse_layers(given: Any, layers: int) -> list[int]:
                 f"attention.layers={show(given)} has the range {part.strip()}, which is empty; "
                 "write the lower number first"
             )
-        found.update(range(first, last + 1))
-    return sorted(found)
+        chosen.update(range(first, last + 1))
+    return sorted(chosen)
 
 
 def check_shared_tables(configs: Sequence[AttentionConfig]) -> None:
@@ -155,12 +155,12 @@ def _is_list(spec: Any) -> bool:
 def _sample(entry: Any) -> Any:
     if not isinstance(entry, Mapping):
         return entry
-    found = {name: value for name, value in entry.items() if name != "layers"}
-    for name, value in found.items():
+    options = {name: value for name, value in entry.items() if name != "layers"}
+    for name, value in options.items():
         if isinstance(value, Mapping) and value:
             first = next(iter(value.values()))
-            found[name] = first[0] if set(value) == {"per_layer"} and isinstance(first, list) and first else first
-    return found
+            options[name] = first[0] if set(value) == {"per_layer"} and isinstance(first, list) and first else first
+    return options
 
 
 def _place(text: str, layers: int) -> int:
@@ -192,19 +192,19 @@ def _by_layer(name: str, value: Mapping[Any, Any], members: list[int], layers: i
                 "one per layer"
             )
         return dict(zip(members, listed, strict=True))
-    found: dict[int, Any] = {}
+    values: dict[int, Any] = {}
     for text, each in value.items():
         for layer in parse_layers(text, layers):
-            if layer in found or layer not in members:
-                reason = "named twice" if layer in found else "not among those of its mechanism"
+            if layer in values or layer not in members:
+                reason = "named twice" if layer in values else "not among those of its mechanism"
                 raise InputError(f"attention.{name} is {show(value)}, where layer {layer} is {reason}; leave it out")
-            found[layer] = each
-    missing = sorted(set(members) - set(found))
+            values[layer] = each
+    missing = sorted(set(members) - set(values))
     if missing:
         raise InputError(
             f"attention.{name} is {show(value)}, which says nothing of layer {missing[0]}; give it a value too"
         )
-    return found
+    return values
 
 
 def _range_text(members: list[int]) -> str:

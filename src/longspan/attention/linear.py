@@ -1,14 +1,102 @@
-"""Linear attention: every token sees every token, or all before it, through one sum over the keys."""
+"""Linear attention: features in place of the softmax, so that one sum over the keys serves every query.
+
+`KernelConfig` and `KernelAttention` are all of it but the features, which `linear` and `performer` choose.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from torch import Tensor
 
-from longspan.attention.parts.kernel import KernelAttention, KernelConfig
-from longspan.ops.kernels.linear import elu_features
+from longspan.attention.base import LayerState, ProjectedAttention
+from longspan.attention.config import AttentionConfig, AttentionCost
+from longspan.attention.parts.tokens import Tokens
+from longspan.ops.kernels.linear import attend_linear, elu_features, linear_weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelConfig(AttentionConfig):
+    """Features φ in place of the softmax: `φ(Q) (φ(K)ᵀ V)`, divided by `φ(Q) · Σ φ(K)`.
+
+    Global tokens change nothing here, because every token already attends everywhere. `dropout` drops a token for all
+    queries of a head at once, because weights are never made one by one.
+    """
+
+    causal: ClassVar[bool] = True
+    incremental: ClassVar[bool] = True
+    sees_everything: ClassVar[bool] = True
+
+    def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
+        """One: that of a query with the sum over the keys. Scores within chunks, by which the causal form computes many
+        tokens at once, are not part of the definition and not counted."""
+        return 1.0
+
+    def costs(self, *, length: int, width: int, heads: int, causal: bool = False) -> AttentionCost:
+        """F features of a key times D numbers of its value are added to a sum in each head, and those of a query times
+        the D + 1 numbers that this sum has for each of them."""
+        cost = super().costs(length=length, width=width, heads=heads, causal=causal)
+        head_width = width // heads
+        each = self.feature_count(head_width) * (2 * head_width + 1) + 2 * self.feature_cost(head_width)
+        features = 2 * heads * self.feature_count(head_width) * length  # of queries and keys, saved too
+        return replace(cost, mixing=heads * each * length, saved_activations=cost.saved_activations + features)
+
+    def feature_count(self, head_width: int) -> int:
+        """Features of one query or key, F."""
+        return head_width
+
+    def feature_cost(self, head_width: int) -> int:
+        """Multiply-adds for the features of one query or key."""
+        return 0
+
+
+class KernelAttention(ProjectedAttention):
+    """The module of a `KernelConfig`, which says `query_features` and `key_features`: `(B, H, T, D)` → `(B, H, T, F)`,
+    none below 0, in at least float32."""
+
+    epsilon: ClassVar[float] = 0.0
+    """What is added to the denominator."""
+
+    def query_features(self, query: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def key_features(self, key: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def new_state(self) -> LayerState:
+        """The sums over all positions so far, of constant size, where the form is causal."""
+        if not self.causal:
+            return super().new_state()
+        from longspan.attention.parts.state import RecurrentLayer
+
+        return RecurrentLayer()
+
+    def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
+        new, past = hidden.shape[1], None
+        if state is not None:
+            from longspan.attention.parts.state import recurrent
+
+            past = recurrent(state, "sums")
+        query, key, value = self.project(hidden)
+        context, sums = attend_linear(
+            self.query_features(query),
+            self.key_features(key),
+            value,
+            causal=self.causal,
+            key_mask=tokens.last_mask(new),
+            sums=None if past is None else past.tensors.get("sums"),
+            dropout_prob=self.dropout_prob,
+            epsilon=self.epsilon,
+        )
+        if past is not None:
+            past.advance(new, sums=sums)
+        return self.merge_heads(context)
+
+    def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
+        query, key, _ = self.project(hidden)
+        features = self.query_features(query), self.key_features(key)
+        return linear_weights(*features, causal=self.causal, key_mask=tokens.mask, epsilon=self.epsilon)
 
 
 @dataclass(frozen=True, kw_only=True)

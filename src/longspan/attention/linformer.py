@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Reach, SharedTables
-from longspan.attention.parts.length_tables import LengthTables
 from longspan.attention.parts.tokens import Tokens, in_order, real_first
 from longspan.errors import InputError
 from longspan.ops.attend import attend
@@ -77,7 +77,7 @@ class LinformerConfig(AttentionConfig):
 
     @property
     def block_tokens(self) -> int:
-        """Tokens of a pooled block."""
+        """Tokens of a pooled block, `⌈max_tokens / slots⌉`."""
         return -(-self.max_tokens // self.slots)
 
     @property
@@ -87,17 +87,13 @@ class LinformerConfig(AttentionConfig):
 
     @property
     def has_tables(self) -> bool:
-        """Whether something is learned or drawn."""
+        """Whether slots are made by tables: `"linear"`, `"random"` and `"conv"`."""
         return self.projection not in ("mean", "max")
 
     @property
     def compresses_once(self) -> bool:
         """Whether keys and values come from the same slots of the input."""
         return self.compress_input and (not self.has_tables or self.sharing in ("key_value", "layerwise"))
-
-    @property
-    def shared(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return (*TRAINED, "sharing") if self.sharing == "layerwise" and self.has_tables else ()
 
     def reach(self) -> Reach:
         return Reach(longest=self.max_tokens)
@@ -115,7 +111,7 @@ class LinformerConfig(AttentionConfig):
         return {"max_tokens": tokens}
 
     def slots_of(self, length: int) -> int:
-        """Slots of a text of so many tokens."""
+        """Slots of a text of so many tokens: one per block in pools, else always `slots`."""
         return min(self.slots, -(-length // self.block_tokens)) if self.pools else self.slots
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
@@ -174,7 +170,7 @@ class LinformerAttention(ProjectedAttention):
         self.tables = config.make_tables(heads=heads, head_width=self.head_width) if has else None
 
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """The tables start by themselves."""
+        """Start the tables as `LengthTables` says."""
         if self.tables is not None:
             self.tables.init_extra_weights(std)
 
@@ -194,8 +190,8 @@ class LinformerAttention(ProjectedAttention):
         it negative, and of `"max"` and `"conv"`, which take each channel by itself, it is a mean."""
         key, _, key_mask, shares = self.shortened(hidden, tokens, dense=True)
         query = self.split_heads(self.query(hidden))
-        seen = torch.ones(1, 1, 1, key.shape[2], dtype=torch.bool, device=key.device)
-        weights = dense_weights(query, key, seen if key_mask is None else key_mask[:, None, None], scale=self.scale)
+        visible = torch.ones(1, 1, 1, key.shape[2], dtype=torch.bool, device=key.device)
+        weights = dense_weights(query, key, visible if key_mask is None else key_mask[:, None, None], scale=self.scale)
         weights = weights @ shares.to(weights.dtype)
         order, _ = self._order(hidden, tokens.mask)
         if order is None:
@@ -210,10 +206,10 @@ class LinformerAttention(ProjectedAttention):
         again; where `dense`, in their place the share of each token in each slot, `(B, H, M, T)`."""
         order, mask = self._order(hidden, tokens.mask)
         hidden, tables = in_order(hidden, order), self._tables(tokens)
-        seen = None
+        slot_mask = None
         if self.config.pools:
-            seen = block_mask(mask, hidden.shape[1], self.config.block_tokens, hidden.device)
-            seen = None if seen is None else seen.expand(hidden.shape[0], -1)
+            slot_mask = block_mask(mask, hidden.shape[1], self.config.block_tokens, hidden.device)
+            slot_mask = None if slot_mask is None else slot_mask.expand(hidden.shape[0], -1)
         if not self.config.compress_input:
             vectors = [self.split_heads(project(hidden)) for project in (self.key, self.value)]
             key, value = (self._shorten(each, mask, table) for each, table in zip(vectors, tables, strict=True))
@@ -224,7 +220,7 @@ class LinformerAttention(ProjectedAttention):
             key, value = self.key(self.merge_heads(first)), self.value(self.merge_heads(second))
             key, value = self.split_heads(key), self.split_heads(value)
         shares = self._shares(vectors[1], mask, tables[1]) if dense else value
-        return key, value, seen, shares
+        return key, value, slot_mask, shares
 
     def _order(self, hidden: Tensor, mask: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """An order in which real tokens come first, as many places of it as there are columns, and its mask.
@@ -247,10 +243,10 @@ class LinformerAttention(ProjectedAttention):
         if isinstance(count, Tensor) and torch.compiler.is_compiling():
             torch._assert_async((count <= most).all(), "max_tokens is fewer than the real tokens of a row")
             return
-        found = count if isinstance(count, int) else int(count.max()) if len(count) else 0
-        if found > most:
+        longest = count if isinstance(count, int) else int(count.max()) if len(count) else 0
+        if longest > most:
             raise InputError(
-                f"a text of {found} tokens is longer than max_tokens={most} of attention 'linformer', whose "
+                f"a text of {longest} tokens is longer than max_tokens={most} of attention 'linformer', whose "
                 "projections have a column for each token; shorten it, or build with a larger max_tokens"
             )
 
@@ -305,3 +301,50 @@ def _leading(table: Tensor, length: int) -> Tensor:
     """The columns `(H or 1, k, T)` of the first tokens, by padding back: a slice would hold an exported program to
     lengths below the longest."""
     return F.pad(table, (0, length - table.shape[2]))
+
+
+class LengthTables(nn.Module):
+    """One table for keys and values, or one for each: `key` and `value`.
+
+    Args:
+        shape: of a table: heads, or 1 for all; then slots and tokens, `(H or 1, k, n)`, whose rows are sums of tokens,
+            or places of a block and channels, `(H or 1, n, D)`, whose sums are weighted means.
+        apart: whether there are two.
+        seed: start of the draws of tables that are not learned, N(0, 1/k); `None` for learned ones. They are saved with
+            the weights, and the same wherever they are drawn.
+        mean: whether a table starts as a mean over its places, not as `U(±√(6 / (k + n)) / √2)` (fairseq).
+    """
+
+    def __init__(
+        self, shape: tuple[int, int, int], *, apart: bool, seed: int | None = None, mean: bool = False
+    ) -> None:
+        super().__init__()
+        self.seed, self.mean = seed, mean
+        self.names = ("key", "value") if apart else ("key",)
+        for name in self.names:
+            table = torch.empty(shape)
+            if seed is None:
+                self.register_parameter(name, nn.Parameter(table))
+            else:
+                self.register_buffer(name, table)
+        self.init_extra_weights()
+
+    @torch.no_grad()
+    def init_extra_weights(self, std: float = 0.02) -> None:
+        """Start what transformers has not marked as loaded."""
+        for number, name in enumerate(self.names):
+            table = getattr(self, name)
+            if self.seed is not None:  # the same numbers for the same seed, whatever was drawn before and wherever
+                if not getattr(table, "_is_hf_initialized", False):
+                    generator = torch.Generator().manual_seed(2 * self.seed + number)
+                    drawn = torch.randn(table.shape, generator=generator, device="cpu")
+                    table.copy_(drawn / math.sqrt(table.shape[1]))
+            elif self.mean:
+                nn.init.constant_(table, 1 / table.shape[1])
+            else:
+                bound = math.sqrt(3 / (table.shape[1] + table.shape[2]))
+                nn.init.uniform_(table, -bound, bound)
+
+    def forward(self) -> tuple[Tensor, ...]:
+        """The tables for `Tokens(relative=…)`: that of keys, and that of values where it is another."""
+        return tuple(getattr(self, name) for name in self.names)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from longspan.attention.config import Lengthening
 from longspan.attention.full import FullConfig
-from longspan.attention.parts.kernel import KernelAttention, KernelConfig
+from longspan.attention.linear import KernelAttention, KernelConfig
 from longspan.errors import InputError
 from longspan.ops.kernels.random_features import EPSILON, draw_directions, key_features, query_features, relu_features
 from longspan.settings import Count, Range
@@ -69,7 +69,7 @@ class PerformerConfig(KernelConfig):
         return wanted + wanted % 2
 
     def direction_count(self, head_width: int) -> int:
-        """Directions that are drawn."""
+        """Directions that are drawn: F, or half of it where each also serves the other way round."""
         return self.feature_count(head_width) // (2 if self.hyperbolic else 1)
 
     def feature_cost(self, head_width: int) -> int:

@@ -223,7 +223,7 @@ class PoolingformerAttention(WindowedAttention):
                 nn.init.normal_(projection.weight, std=std)
 
     def second_level(self, name: str) -> nn.Linear:
-        """The second level's `query`, `key` or `value` projection."""
+        """The second level's `query`, `key` or `value` projection `(E, E)`: that of the first where levels are tied."""
         return getattr(self, name if self.config.tie_levels else f"pooled_{name}")
 
     window_context = WindowedAttention.context

@@ -118,13 +118,13 @@ class ReformerConfig(AttentionConfig):
     def idle(self) -> frozenset[str]:
         """Options that mean nothing beside the values of the others."""
         counted, published = {"bucket_tokens", "causal_tokens"}, {"attend_across_buckets", "hash_buckets"}
-        found = counted if self.chunks == "published" else published
+        unread = counted if self.chunks == "published" else published
         if self.beside_tokens is None:
-            found = found | {"beside_tokens"}
+            unread = unread | {"beside_tokens"}
         if self.buckets is not None:
-            found = found | counted | {"hash_buckets"}
+            unread = unread | counted | {"hash_buckets"}
         hashing = {"rounds", "buckets", "correct_duplicates", "scaled", "seed", "resample"}
-        return frozenset(found | (hashing | counted | published if self.local else set()))
+        return frozenset(unread | (hashing | counted | published if self.local else set()))
 
     @property
     def own_head_width(self) -> int | None:
@@ -141,7 +141,7 @@ class ReformerConfig(AttentionConfig):
         return length if length <= min(size, other) else -(-length // lcm(size, other)) * lcm(size, other)
 
     def seen_chunks(self, causal: bool) -> int:
-        """Chunks that a query sees, its own included."""
+        """How many chunks a query sees, its own included."""
         after = 0 if causal and self.chunks == "bucket" else self.chunks_after
         return self.chunks_before + 1 + after
 
@@ -180,7 +180,7 @@ class ReformerConfig(AttentionConfig):
         return tuple(int(each) for each in split(torch.tensor(self.buckets)) if each > 1)
 
     def count_buckets(self, length: int, causal: bool) -> int:
-        """The number of buckets for so many tokens."""
+        """Buckets of a round of hashing for a text of so many tokens."""
         if self.chunks == "published":
             return prod(self.factors(length))
         if self.local or isinstance(self.buckets, int):
@@ -188,7 +188,7 @@ class ReformerConfig(AttentionConfig):
         return int(even_share(torch.tensor(self.causal_tokens if causal else length), self.bucket_tokens))
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        # Which tokens share a bucket is the data's affair: an upper bound.
+        # An upper bound: which tokens share a bucket depends on the states.
         if causal and self.chunks == "bucket":
             return needed.flip(0).cumsum(0).flip(0) > 0
         return needed.any().expand(needed.shape)
@@ -214,7 +214,7 @@ class ReformerAttention(HashedAttention):
 
     def __init__(self, config: ReformerConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__(config, width=width, heads=heads, causal=causal)
-        self.seen = Chunks(
+        self.chunks = Chunks(
             size=config.chunk_tokens,
             before=config.chunks_before,
             after=config.seen_chunks(causal) - 1 - config.chunks_before,
@@ -250,45 +250,45 @@ class ReformerAttention(HashedAttention):
             )
 
     def context(self, hidden: Tensor, tokens: Tokens, state: LayerState | None = None) -> Tensor:
-        length, found = hidden.shape[1], self.vectors(hidden, tokens)
+        length, vectors = hidden.shape[1], self.vectors(hidden, tokens)
         if state is not None:
             from longspan.attention.parts.state import recurrent
 
-            return self.merge_heads(self._continue(found, recurrent(state, "buckets")))
+            return self.merge_heads(self._continue(vectors, recurrent(state, "buckets")))
         chunks, one = self._chunks(length)
-        options = {"dropout_prob": self.dropout_prob, "key": found.key}
+        options = {"dropout_prob": self.dropout_prob, "key": vectors.key}
         if self.config.chunks == "bucket" or one:
             return self.merge_heads(
-                attend_hashed(found.query, found.value, found.ids, chunks, most=found.most, **options)
+                attend_hashed(vectors.query, vectors.value, vectors.ids, chunks, most=vectors.most, **options)
             )
-        found, across = found.padded(self.config.padded(length)), self.config.attend_across_buckets
-        options["key"] = found.key
-        context = attend_sorted(found.query, found.value, found.ids, chunks, across=across, **options)
+        vectors, across = vectors.padded(self.config.padded(length)), self.config.attend_across_buckets
+        options["key"] = vectors.key
+        context = attend_sorted(vectors.query, vectors.value, vectors.ids, chunks, across=across, **options)
         return self.merge_heads(context[:, :, :length])
 
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
-        length, found = hidden.shape[1], self.vectors(hidden, tokens)
+        length, vectors = hidden.shape[1], self.vectors(hidden, tokens)
         chunks, one = self._chunks(length)
         times = None
         if self.config.chunks == "published" and not one:
-            found = found.padded(self.config.padded(length))
-            times = published_times(found.ids, chunks, across=self.config.attend_across_buckets)
-        return hashed_weights(found.query, found.ids, chunks, times, found.key)[:, :, :length, :length]
+            vectors = vectors.padded(self.config.padded(length))
+            times = published_times(vectors.ids, chunks, across=self.config.attend_across_buckets)
+        return hashed_weights(vectors.query, vectors.ids, chunks, times, vectors.key)[:, :, :length, :length]
 
     def _chunks(self, length: int) -> tuple[Chunks, bool]:
         """What a query sees, and whether that is one chunk of everything, as published where the text is no longer."""
         if self.config.chunks == "bucket" or self.config.padded(length) > self.config.chunk_tokens:
-            return self.seen, False
-        return replace(self.seen, size=max(length, 1), before=0, after=0), True
+            return self.chunks, False
+        return replace(self.chunks, size=max(length, 1), before=0, after=0), True
 
-    def _continue(self, found: Vectors, state: RecurrentLayer) -> Tensor:
+    def _continue(self, vectors: Vectors, state: RecurrentLayer) -> Tensor:
         """What tokens that continue a sequence gather; the first ones as without a state."""
-        (query, key, value, ids, most), rings = found, state.tensors
+        (query, key, value, ids, most), rings = vectors, state.tensors
         if not rings:
-            context = attend_hashed(query, value, ids, self.seen, most=most, dropout_prob=self.dropout_prob, key=key)
-            rings = new_rings(query, value, self.config.hashes, most, self.seen)
-            rings = filled(rings, unit(query) if key is None else key, value, ids, self.seen)
+            context = attend_hashed(query, value, ids, self.chunks, most=most, dropout_prob=self.dropout_prob, key=key)
+            rings = new_rings(query, value, self.config.hashes, most, self.chunks)
+            rings = filled(rings, unit(query) if key is None else key, value, ids, self.chunks)
         else:
-            context, rings = attend_rings(query, value, ids, self.seen, rings, self.dropout_prob, key)
+            context, rings = attend_rings(query, value, ids, self.chunks, rings, self.dropout_prob, key)
         state.advance(query.shape[2], **rings)
         return context

@@ -17,8 +17,7 @@ from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.reference import dense_mask, dense_weights
 from longspan.ops.sorted.balanced import attend_balanced, balanced_weights
-from longspan.ops.sorted.cluster_steps import LastOfClusters, continue_clusters
-from longspan.ops.sorted.clusters import attend_clusters, cluster_mask
+from longspan.ops.sorted.clusters import LastOfClusters, attend_clusters, cluster_mask, continue_clusters
 from longspan.patterns import Window
 from longspan.settings import Count, Range, Seed, Share, Whole
 
@@ -177,11 +176,11 @@ class RoutingAttention(CentroidAttention):
         near = (each[:, : self.near] for each in (query, key, value))
         slots = tokens.with_slots().real_slots() if hidden.shape[1] else None
         options = {"key_mask": tokens.mask, "globals": slots, "dropout_prob": self.dropout_prob}
-        found = [attend(*near, pattern=self.pattern, **options)]
+        contexts = [attend(*near, pattern=self.pattern, **options)]
         if self.near < self.heads:
             query, key, value = (each[:, self.near :] for each in (query, key, value))
-            found.append(self._routed(query, key, value, tokens.mask))
-        return self.merge_heads(torch.cat(found, 1))
+            contexts.append(self._routed(query, key, value, tokens.mask))
+        return self.merge_heads(torch.cat(contexts, 1))
 
     def _routed(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """What the routing heads gather: `(B, H', T, D)`."""
@@ -208,13 +207,13 @@ class RoutingAttention(CentroidAttention):
     def context_weights(self, hidden: Tensor, tokens: Tokens) -> Tensor:
         query, key, _ = self.project(hidden)
         sizes = {"queries": hidden.shape[1], "keys": hidden.shape[1], "query_offset": 0, "device": hidden.device}
-        seen = dense_mask(self.pattern, key_mask=tokens.mask, is_global=tokens.global_mask(hidden.shape[1]), **sizes)
-        near = dense_weights(query[:, : self.near], key[:, : self.near], seen, scale=self.scale)
+        visible = dense_mask(self.pattern, key_mask=tokens.mask, is_global=tokens.global_mask(hidden.shape[1]), **sizes)
+        near = dense_weights(query[:, : self.near], key[:, : self.near], visible, scale=self.scale)
         (query, unit), (key, _) = (normal(each[:, self.near :]) for each in (query, key))
         if self.config.selection == "nearest":
             clusters = self._clusters(unit, tokens.mask)
-            seen = cluster_mask(clusters, self.config.clusters, left=self.left, right=self.right)
-            far = dense_weights(query, query, seen, scale=self.scale)
+            visible = cluster_mask(clusters, self.config.clusters, left=self.left, right=self.right)
+            far = dense_weights(query, query, visible, scale=self.scale)
         else:
             key = query if self.causal else key
             real = _real(query, tokens.mask)
@@ -229,12 +228,12 @@ class RoutingAttention(CentroidAttention):
         near_query, keys, values = (each[:, : self.near] for each in (query, key, value))
         if held:
             keys, values = torch.cat([held["near_keys"], keys], 2), torch.cat([held["near_values"], values], 2)
-        seen = None if mask is None else mask[:, mask.shape[1] - keys.shape[2] :]
-        options = {"key_mask": seen, "query_offset": keys.shape[2] - new, "dropout_prob": self.dropout_prob}
-        found = [attend(near_query, keys, values, pattern=self.pattern, **options)]
+        key_mask = None if mask is None else mask[:, mask.shape[1] - keys.shape[2] :]
+        options = {"key_mask": key_mask, "query_offset": keys.shape[2] - new, "dropout_prob": self.dropout_prob}
+        contexts = [attend(near_query, keys, values, pattern=self.pattern, **options)]
         first = max(0, keys.shape[2] - self.config.left_tokens)
         # A view would keep all of them.
-        kept = {"near_keys": keys[:, :, first:].clone(), "near_values": values[:, :, first:].clone()}
+        tensors = {"near_keys": keys[:, :, first:].clone(), "near_values": values[:, :, first:].clone()}
         if self.near < self.heads:
             query, unit = normal(query[:, self.near :])
             real = None if mask is None else mask[:, mask.shape[1] - new :]
@@ -249,10 +248,10 @@ class RoutingAttention(CentroidAttention):
                 size=self.left,
                 dropout_prob=self.dropout_prob,
             )
-            found.append(mixed)
-            kept |= last._asdict()
-        state.advance(new, **kept)
-        return torch.cat(found, 1)
+            contexts.append(mixed)
+            tensors |= last._asdict()
+        state.advance(new, **tensors)
+        return torch.cat(contexts, 1)
 
 
 def _real(query: Tensor, mask: Tensor | None) -> Tensor:

@@ -175,8 +175,8 @@ class SinkhornAttention(ProjectedAttention):
         if state is not None:
             both, value = state.update(torch.cat([query, key], -1), value)
             if state.is_compileable:  # a preallocated layer hands out places that are still empty
-                seen = int(state.get_seq_length())
-                both, value = both[:, :, :seen], value[:, :, :seen]
+                length = int(state.get_seq_length())
+                both, value = both[:, :, :length], value[:, :, :length]
             query, key = both.split(self.head_width, -1)
         if not new:
             return hidden
@@ -192,8 +192,8 @@ class SinkhornAttention(ProjectedAttention):
         if state is not None:
             key, value = state.update(key, value)
             if state.is_compileable:  # a preallocated layer hands out places that are still empty
-                seen = int(state.get_seq_length())
-                key, value = key[:, :, :seen], value[:, :, :seen]
+                filled = int(state.get_seq_length())
+                key, value = key[:, :, :filled], value[:, :, :filled]
         target = attend(
             self.split_heads(self.query(hidden[:, count:])),
             key,

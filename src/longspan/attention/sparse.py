@@ -66,12 +66,12 @@ class SparseConfig(AttentionConfig):
             )
 
     def activations(self) -> Activations:
-        """What the second set of keys gives, besides."""
+        """One copy more with merged heads, for what the second set of keys gives."""
         return Activations(copies=1 if self.heads == "merged" else 0)
 
     @property
     def parts(self) -> int:
-        """How many patterns heads take in turns."""
+        """How many patterns heads take in turns: 1 merged, 2 strided, `sub_blocks` fixed."""
         return 1 if self.heads == "merged" else 2 if self.kind == "strided" else self.sub_blocks
 
     def reach(self) -> Reach:
@@ -115,7 +115,7 @@ class SparseConfig(AttentionConfig):
         return own + length * (blocks * count + last)
 
     def depends_on(self, needed: Tensor, *, is_global: Tensor | None = None, causal: bool = False) -> Tensor:
-        """With fewer heads than `sub_blocks` an upper bound."""
+        """Exact, but an upper bound where there are fewer heads than `sub_blocks`."""
         if not needed.any() or (is_global is not None and bool((needed & is_global).any())):
             return needed.any().expand(needed.shape)
         place = torch.arange(len(needed))
@@ -126,8 +126,8 @@ class SparseConfig(AttentionConfig):
             last = _last_in_class(needed, place // self.stride)
             columns = place % self.stride >= self.stride - self.parts * self.summary_tokens
             near = columns & (place <= place[needed].max()) if causal else columns
-        seen = needed | near | (place <= last if causal else last >= 0)
-        return seen if is_global is None else seen | is_global
+        visible = needed | near | (place <= last if causal else last >= 0)
+        return visible if is_global is None else visible | is_global
 
     def build(self, *, width: int, heads: int, causal: bool = False) -> SparseAttention:
         return SparseAttention(self, width=width, heads=heads, causal=causal)

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from longspan.attention.base import LayerState
 from longspan.attention.config import Activations, AttentionConfig, AttentionCost, Reach
 from longspan.attention.full import EveryToken
-from longspan.attention.parts.places import Places
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
 from longspan.ops.attend import attend
@@ -267,16 +266,16 @@ class SynthesizerAttention(EveryToken):
         scores = torch.zeros((), device=hidden.device)
         for member, share in shares.items():
             if member == "vanilla":
-                found = self.scale * (query @ key.mT)
+                own = self.scale * (query @ key.mT)
             else:
-                found = places.of_columns(self._table(member, hidden, places))
-            scores = scores + share * found
-        seen = dense_mask(
+                own = places.of_columns(self._table(member, hidden, places))
+            scores = scores + share * own
+        visible = dense_mask(
             self.pattern, length, length, key_mask=tokens.mask, is_global=None, query_offset=0, device=hidden.device
         )
         nothing = torch.zeros_like(query[..., :1])
         scores = scores.expand(hidden.shape[0], self.heads, length, length)
-        return dense_weights(nothing, nothing, seen, scale=1.0, bias=scores)
+        return dense_weights(nothing, nothing, visible, scale=1.0, bias=scores)
 
     def _table(self, member: str, hidden: Tensor, places: Places) -> Tensor:
         """Scores `(B, H, T, N)` of each token for all places."""
@@ -289,3 +288,66 @@ class SynthesizerAttention(EveryToken):
         if member == "factorised_random":
             return places.of_queries(self.random_left @ self.random_right.mT)
         return places.of_queries(getattr(self, member))
+
+
+class Places:
+    """The places of T queries and S keys in tables of so many entries, the queries being the last of the keys.
+
+    Without padding, tables are cut, not gathered; a compiled program, which serves every length, gathers.
+
+    Args:
+        mask: `(B, S)` bool, True where a key is real; `None` means all are.
+        queries: T.
+        keys: S.
+        most: entries of the tables.
+        mechanism: whose tables they are, for the error.
+        device: where the tables are.
+
+    Raises:
+        InputError: a row has more real tokens than the tables have entries; a compiled program asserts it.
+    """
+
+    def __init__(
+        self, mask: Tensor | None, queries: int, keys: int, most: int, *, mechanism: str, device: torch.device
+    ) -> None:
+        self.first, self.keys, self.index = keys - queries, keys, None
+        compiling = torch.compiler.is_compiling()
+        if mask is not None or compiling:
+            places = torch.arange(keys, device=device)[None] if mask is None else (mask.cumsum(1) - 1).clamp(min=0)
+            self.index = places.clamp(max=most - 1)
+            if compiling:
+                torch._assert_async((places < most).all(), "max_tokens is fewer than the real tokens of a row")
+        if not compiling and keys > most:
+            longest = keys if mask is None else int(mask.sum(1).max()) if len(mask) else 0
+            if longest > most:
+                raise InputError(
+                    f"a text of {longest} tokens is longer than max_tokens={most} of attention {mechanism!r}, whose "
+                    "tables have an entry for each place; shorten it, or build with a larger max_tokens"
+                )
+
+    def of_keys(self, table: Tensor) -> Tensor:
+        """Rows `(B or 1, H, S, C)` of a table `(H, N, C)`."""
+        if self.index is None:
+            return table[None, :, : self.keys]
+        return table[:, self.index].transpose(0, 1)
+
+    def of_queries(self, table: Tensor) -> Tensor:
+        """Rows `(B or 1, H, T, C)` of a table `(H, N, C)`."""
+        if self.index is None:
+            return table[None, :, self.first : self.keys]
+        return table[:, self.index[:, self.first :]].transpose(0, 1)
+
+    def of_pairs(self, table: Tensor) -> Tensor:
+        """Entries `(B or 1, H, T, S)` of a table `(H, N, N)`."""
+        if self.index is None:
+            whole = table.shape[1] == self.keys and not self.first  # the gradient of a cut would be copied
+            return table[None] if whole else table[None, :, self.first : self.keys, : self.keys]
+        return table[:, self.index[:, self.first :, None], self.index[:, None, :]].transpose(0, 1)
+
+    def of_columns(self, rows: Tensor) -> Tensor:
+        """For every query the entry of each key's place, `(B, H, T, S)`, from `(B or 1, H, T, N)`."""
+        if self.index is None:
+            return rows[..., : self.keys]
+        rows = rows.expand(self.index.shape[0] if rows.shape[0] == 1 else -1, -1, -1, -1)
+        index = self.index[:, None, None].expand(*rows.shape[:3], -1)
+        return rows.gather(3, index)

@@ -12,16 +12,12 @@ from transformers import PreTrainedModel, initialization
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import ModelOutput
 
-from longspan.attention.base import Attention
-from longspan.attention.parts.length_tables import LengthTables
-from longspan.attention.parts.sinusoidal_relative import RelativeBiases
 from longspan.errors import InputError
 from longspan.models.adaptive import AdaptiveEmbedding, Projections
 from longspan.models.card import auto_and_pipeline, write_card
 from longspan.models.configuration import LongspanConfig
 from longspan.models.embeddings import AxialPositions, Embeddings
 from longspan.stacks.block import Block
-from longspan.stacks.halting import HaltingUnit
 
 
 class CheckpointedBlock(GradientCheckpointingLayer, Block):
@@ -99,8 +95,9 @@ class LongspanPreTrainedModel(PreTrainedModel):
         super().initialize_weights()
         with initialization.guard_torch_init_functions():
             for module in self.modules():
-                if isinstance(module, Attention | LengthTables | RelativeBiases | HaltingUnit):
-                    module.init_extra_weights(self.config.init_std)
+                own: Any = getattr(module, "init_extra_weights", None)  # of mechanisms and the tables of all layers
+                if own is not None:
+                    own(self.config.init_std)
                 elif isinstance(module, AxialPositions):
                     module.init_tables()
                 elif isinstance(module, Projections):

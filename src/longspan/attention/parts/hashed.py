@@ -61,7 +61,7 @@ class HashedAttention(ProjectedAttention):
 
     @torch.no_grad()
     def init_extra_weights(self, std: float = 0.02) -> None:
-        """Draw the rotations from the configuration's seed."""
+        """Draw the rotations `(H, R, 2, D, 64)` from the configuration's seed, unless they were loaded."""
         if self.rotations is not None and not getattr(self.rotations, "_is_hf_initialized", False):
             generator = torch.Generator().manual_seed(self.config.seed)
             self.rotations.copy_(draw_rotations(self.heads, self.config.rounds, self.head_width, generator))

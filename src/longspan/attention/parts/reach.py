@@ -41,7 +41,7 @@ def receptive_field(layers: Sequence[Layer], *, length: int, token: int, is_glob
     own[token] = True
     rows = [own]
     for top in range(1, len(configs) + 1):
-        # What is below decides what the layer above can bring: each row walks down from its own top.
+        # Row `top` goes from layer `top` down to the input, each layer adding what its outputs depend on.
         needed = own
         for config in reversed(configs[:top]):
             needed = config.depends_on(needed, is_global=is_global)
@@ -53,7 +53,7 @@ def reach(layers: Sequence[Layer], *, length: int, token: int) -> list[tuple[int
     """How many tokens to the left and to the right a token's state reaches before the first layer, and after each.
 
     Without global tokens; arguments and errors as in `receptive_field`. Choose a length that the stack cannot span,
-    or the ends of the text are what is found.
+    or the result is the distance to the ends of the text.
     """
     field = receptive_field(layers, length=length, token=token)
     first, last = field.int().argmax(1), length - 1 - field.flip(1).int().argmax(1)

@@ -50,7 +50,7 @@ class RelativePositions(nn.Module):
             nn.init.normal_(table.weight, std=0.02)
 
     def forward(self) -> RelativeTables:
-        """Both tables, for `Tokens(relative=…)`."""
+        """Both tables for `Tokens(relative=…)`: `near` `(2k, E)` and `far` `(2k_g, E)`, normed if there is a norm."""
         near, far = self.near.weight, self.far.weight
         return RelativeTables(near, far) if self.norm is None else RelativeTables(self.norm(near), self.norm(far))
 

@@ -108,7 +108,7 @@ class RelativeBiases(nn.Module):
             nn.init.normal_(bias, std=std)
 
     def forward(self) -> tuple[Tensor, ...]:
-        """Both, for `Tokens(relative=…)`."""
+        """u and v, `(H, D)` each, for `Tokens(relative=…)`."""
         return self.content_bias, self.position_bias
 
 
@@ -121,7 +121,7 @@ class OffsetAttention(ProjectedAttention):
     """
 
     def make_pattern(self) -> Pattern:
-        """What a query sees, from the configuration."""
+        """The pattern that the configuration describes: what a query sees by distance."""
         raise NotImplementedError
 
     @property
@@ -226,7 +226,7 @@ class RelativeAttention(OffsetAttention):
         return shared[0], shared[1]
 
     def local_queries(self, query: Tensor, tokens: Tokens) -> Tensor:
-        """`q + u`, what keys are multiplied by."""
+        """`q + u` `(B, H, T, D)`, by which keys are multiplied; `q` itself without relative positions."""
         return query + self.biases(tokens)[0][:, None].to(query.dtype) if self.has_positions else query
 
     def position_terms(

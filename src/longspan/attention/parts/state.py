@@ -150,22 +150,22 @@ class RecurrentLayer(CacheLayerMixin):
         self.tensors, self.cumulative_length, self.is_initialized = {}, 0, False
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Refused for anything but 0: a sum does not say what it was. `is_croppable` says so beforehand."""
+        """Refused for anything but 0, since no token can be taken out of a sum; `is_croppable` is False."""
         if tokens_to_remove:
             raise InputError(
                 f"tokens_to_remove={tokens_to_remove} cannot be taken back from a sum; keep a copy of the state"
             )
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Keep these rows `(B',)` int64, in this order."""
+        """Reorder the batch to the rows `(B',)` int64, one of which may come twice: for beams."""
         self.batch_select_indices(beam_idx)
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep these rows, numbers or a mask."""
+        """Keep these rows of the batch: `(B',)` int64 numbers or a `(B,)` bool mask."""
         self.tensors = {name: tensor[indices.to(tensor.device)] for name, tensor in self.tensors.items()}
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Every row `repeats` times."""
+        """Repeat every row of the batch so many times in place: `(B, …)` → `(B · repeats, …)`."""
         self.tensors = {name: tensor.repeat_interleave(repeats, dim=0) for name, tensor in self.tensors.items()}
 
 

@@ -4,10 +4,15 @@
 those up to i (Katharopoulos et al. 2020, arXiv 2006.16236, sections 3.2 and 3.3). The operator takes the features as
 they are; here stands the map of that paper, in `longspan.ops.kernels.random_features` the one that approximates the
 softmax.
+
+The causal sums `Σ_{j ≤ i} (q_i · k_j) v_j` are made in chunks: within a chunk by scores, everything before it by a
+running sum. Chunks are computed a piece at a time, so many that what is made of them stays in the cache of the
+processor; backward makes each piece again, so that no scores are saved.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -15,8 +20,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.kernels.causal_sums import continued
 from longspan.ops.runtime import has_tangent, is_transforming
+
+CHUNK = 64
+"""Queries and keys of a chunk, within which scores are made; with many features twice as many, since their sums would
+else take more memory than the scores."""
+PIECE = 1 << 19
+"""Numbers in all that is made of a piece: two megabytes, what the cache next to a core holds."""
+WHOLE = 1024
+"""Up to so many tokens the steps of pieces cost more than the cache saves."""
 
 
 def elu_features(tensor: Tensor) -> Tensor:
@@ -108,3 +120,112 @@ def _divisor(total: Tensor, epsilon: float) -> Tensor:
     """What a sum of weights divides by: 1 where there is no weight at all, so that nothing becomes 0 / 0."""
     total = total + epsilon
     return total.masked_fill(total == 0, 1)
+
+
+def continued(query: Tensor, key: Tensor, value: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
+    """What queries `(B, H, T, F)` gather of the values `(B, H, T, D)` up to their own place, and `Σ_j k_jᵀ v_j` after
+    the last, `(B, H, F, D)`, both continuing the `sums` of an earlier call."""
+    whole = torch.compiler.is_compiling() or query.shape[2] <= WHOLE
+    if whole or is_transforming() or has_tangent(query, key, value, sums):
+        return in_chunks(query, key, value, sums)
+    if sums is None:
+        sums = value.new_zeros(*key.shape[:2], key.shape[3], value.shape[3])
+    return _Continued.apply(query, key, value, sums)  # pyright: ignore[reportReturnType]
+
+
+def in_chunks(query: Tensor, key: Tensor, value: Tensor, sums: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The same in steps that autograd and a compiler follow, all chunks at once: one sum per chunk is made."""
+    length = query.shape[2]
+    size = _chunk(query)
+    if torch.compiler.is_compiling():  # one graph serves every length, but not both one chunk and several
+        count = length // size + 2
+    else:  # a single step needs no whole chunk
+        size = max(1, min(size, length))
+        count = max(1, (length + size - 1) // size)
+    extra = count * size - length
+    if torch.compiler.is_compiling() or extra:
+        query, key, value = (F.pad(each, (0, 0, 0, extra)) for each in (query, key, value))
+    # Unfolding, and padding back, where views and slices would hold an exported program to lengths of one kind.
+    query, key, value = (each.unfold(2, size, size).mT for each in (query, key, value))
+    added = key.mT @ value
+    # The sums before each chunk, and after the last one.
+    totals = F.pad(added, (0, 0, 0, 0, 1, 0)) if sums is None else torch.cat([sums[:, :, None], added], dim=2)
+    totals = totals.cumsum(2)
+    mixed = (query @ key.mT).tril_() @ value + query @ totals[:, :, :-1]
+    # A view would keep the sums of every chunk.
+    return F.pad(mixed.flatten(2, 3), (0, 0, 0, -extra)), totals[:, :, -1].clone()
+
+
+def _chunk(query: Tensor) -> int:
+    return CHUNK if query.shape[3] < 2 * CHUNK else 2 * CHUNK
+
+
+def _pieces(query: Tensor, value: Tensor) -> Iterator[tuple[slice, int]]:
+    """The places of every piece and the size of its chunks; what does not fill a chunk is a piece of its own."""
+    batch, heads, length, features = query.shape
+    size = _chunk(query)
+    made = batch * heads * (size * (size + 2 * features + 2 * value.shape[3]) + features * value.shape[3])
+    step = max(1, PIECE // max(1, made)) * size
+    whole = length - length % size
+    for start in range(0, whole, step):
+        yield slice(start, min(start + step, whole)), size
+    if whole < length:
+        yield slice(whole, length), length - whole
+
+
+def _cut(piece: tuple[slice, int], *tensors: Tensor) -> list[Tensor]:
+    """A piece of each `(B, H, T, ·)`, in chunks `(B, H, chunks, size, ·)`."""
+    places, size = piece
+    return [tensor[:, :, places].unflatten(2, (-1, size)) for tensor in tensors]
+
+
+def _before(added: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+    """The sums before each chunk `(B, H, chunks, F, D)` of what each adds, and those after the last."""
+    totals = torch.cat([sums[:, :, None], added], dim=2).cumsum(2)
+    return totals[:, :, :-1], totals[:, :, -1]
+
+
+def _after(asked: Tensor, later: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of the sums that each chunk adds to: what later chunks ask, and that with this piece."""
+    totals = torch.cat([later[:, :, None], asked.flip(2)], dim=2).cumsum(2)
+    return totals[:, :, :-1].flip(2), totals[:, :, -1]
+
+
+class _Continued(torch.autograd.Function):
+    """Both results with their gradients, a piece at a time."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, sums: Tensor) -> tuple[Tensor, Tensor]:
+        mixed, starts = value.new_empty(value.shape), [sums]
+        for piece in _pieces(query, value):
+            part, keys, values, out = _cut(piece, query, key, value, mixed)
+            before, last = _before(keys.mT @ values, starts[-1])
+            torch.add((part @ keys.mT).tril_() @ values, part @ before, out=out)
+            starts.append(last.clone())  # a view would keep the sums of every chunk
+        ctx.save_for_backward(query, key, value, *starts[:-1] or [sums])
+        return mixed, starts[-1].clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, grad_sums: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
+        query, key, value, *starts = ctx.saved_tensors
+        if torch.is_grad_enabled():  # the gradient is to be differentiated again
+            return _through_chunks((query, key, value, starts[0]), (grad, grad_sums))
+        grads = tuple(torch.empty_like(each) for each in (query, key, value))
+        later = grad_sums
+        for piece, start in reversed(list(zip(_pieces(query, value), starts, strict=False))):
+            part, keys, values, slope = _cut(piece, query, key, value, grad)
+            to_query, to_key, to_value = _cut(piece, *grads)
+            before, _ = _before(keys.mT @ values, start)
+            after, later = _after(part.mT @ slope, later)
+            scores, slopes = (part @ keys.mT).tril_(), (slope @ values.mT).tril_()
+            torch.add(slopes @ keys, slope @ before.mT, out=to_query)
+            torch.add(slopes.mT @ part, values @ after.mT, out=to_key)
+            torch.add(scores.mT @ slope, keys @ after, out=to_value)
+        return *grads, later
+
+
+def _through_chunks(inputs: tuple[Tensor, ...], grads: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+    """The gradients of the inputs, as steps that autograd follows."""
+    needed = [each for each in inputs if each.requires_grad]
+    slopes = iter(torch.autograd.grad(in_chunks(*inputs), needed, grads, create_graph=True))
+    return tuple(next(slopes) if each.requires_grad else None for each in inputs)

@@ -42,8 +42,8 @@ def members(vectors: Tensor, centroids: Tensor, real: Tensor) -> tuple[Tensor, T
 
 def _flags(tokens: Tensor, taken: Tensor, length: int) -> Tensor:
     """Members as flags of all tokens, `(B, H, C, T)`."""
-    found = torch.zeros(*tokens.shape[:3], length, device=tokens.device)
-    return found.scatter_add(-1, tokens, taken.float()) > 0
+    times = torch.zeros(*tokens.shape[:3], length, device=tokens.device)
+    return times.scatter_add(-1, tokens, taken.float()) > 0
 
 
 def balanced_weights(query: Tensor, key: Tensor, centroids: Tensor, real: Tensor, *, causal: bool = False) -> Tensor:
@@ -51,11 +51,11 @@ def balanced_weights(query: Tensor, key: Tensor, centroids: Tensor, real: Tensor
     rows, columns = (_flags(*members(each, centroids, real), each.shape[2]) for each in (query, key))
     total: Tensor = query.new_zeros(())
     for number in range(centroids.shape[-2]):
-        seen = rows[:, :, number, :, None] & columns[:, :, number, None, :]
+        visible = rows[:, :, number, :, None] & columns[:, :, number, None, :]
         if causal:
-            seen = seen.tril(-1)
-            seen.diagonal(dim1=-2, dim2=-1).copy_(rows[:, :, number] & ~seen.any(-1))
-        total = total + dense_weights(query, key, seen, scale=query.shape[-1] ** -0.5)
+            visible = visible.tril(-1)
+            visible.diagonal(dim1=-2, dim2=-1).copy_(rows[:, :, number] & ~visible.any(-1))
+        total = total + dense_weights(query, key, visible, scale=query.shape[-1] ** -0.5)
     return total / rows.sum(2).clamp(min=1)[..., None]
 
 
@@ -83,18 +83,18 @@ def attend_balanced(
         `(B, H, T, D)`, zeros where no centroid takes a token.
     """
     asking, asks = members(query, centroids, real)
-    seen, shows = (asking, asks) if causal else members(key, centroids, real)
+    chosen, shows = (asking, asks) if causal else members(key, centroids, real)
     visible = shows[..., None, :]
     if causal:
-        visible = visible & (seen[..., None, :] < asking[..., :, None])
-        alone = torch.eye(seen.shape[-1], dtype=torch.bool, device=seen.device)
+        visible = visible & (chosen[..., None, :] < asking[..., :, None])
+        alone = torch.eye(chosen.shape[-1], dtype=torch.bool, device=chosen.device)
     else:  # a cluster without any key is one of a row without any real token
-        alone = torch.ones((), dtype=torch.bool, device=seen.device)
+        alone = torch.ones((), dtype=torch.bool, device=chosen.device)
     visible = visible | (alone & ~visible.any(-1, keepdim=True))
     mixed = F.scaled_dot_product_attention(
         _taken(query, asking).flatten(0, 1),
-        _taken(key, seen).flatten(0, 1),
-        _taken(value, seen).flatten(0, 1),
+        _taken(key, chosen).flatten(0, 1),
+        _taken(value, chosen).flatten(0, 1),
         attn_mask=visible.flatten(0, 1),
         dropout_p=dropout_prob,
     )

@@ -4,6 +4,8 @@ The tokens of a bucket, in the order of their positions, make chunks of m. A que
 (and after) it in its bucket, itself excepted, in every round; the rounds are one softmax over all that is seen in any
 of them. A later token never changes the chunk of an earlier one. Source: Kitaev et al. 2020, arXiv 2001.04451, section
 2 and appendix A, whose chunks run on over the borders of buckets instead.
+
+At the end stands the fast path as one PyTorch operator, opaque to `torch.compile` and `torch.export`.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.reference import dense_weights, full_precision
-from longspan.ops.runtime import needs_reference
-from longspan.ops.sorted.hashed_operator import attend_units
+from longspan.ops.runtime import needs_reference, run
+from longspan.ops.sorted import hashed_tiles
 from longspan.ops.sorted.hashed_units import Chunks
 from longspan.ops.sorted.hashing import EPSILON, NOWHERE
 
@@ -99,7 +101,9 @@ def attend_hashed(
         key: `(B, H, T, D)` where `chunks` are not `shared`; else the queries at length 1.
     """
     if needs_reference(query, value, key):
-        return _dense(query, value, hashed_weights(query, ids, chunks, key=key), dropout_prob)
+        weights = hashed_weights(query, ids, chunks, key=key)
+        with full_precision(query):
+            return (F.dropout(weights, dropout_prob) @ value.to(weights.dtype)).to(value.dtype)
     if not torch.compiler.is_compiling() and most == 1:
         ids = ids[:, :, :1]  # every round shows the same
     if not torch.compiler.is_compiling() and ids.shape[-1] <= SHORT:
@@ -120,7 +124,7 @@ def _attend_short(
         times.diagonal(dim1=-2, dim2=-1).add_(alone)
         mask = (times.clamp_(max=1) if chunks.once else times).log_()
     with full_precision(query):
-        found = F.scaled_dot_product_attention(
+        context = F.scaled_dot_product_attention(
             query.to(wide),
             unit(query) if key is None else key.to(wide),
             value.to(wide),
@@ -128,7 +132,7 @@ def _attend_short(
             dropout_p=dropout_prob,
             scale=chunks.scale,
         )
-    return found.masked_fill(padding[..., None], 0).to(value.dtype)
+    return context.masked_fill(padding[..., None], 0).to(value.dtype)
 
 
 def _times(ids: Tensor, chunks: Chunks, most: int, dtype: torch.dtype) -> Tensor:
@@ -170,6 +174,73 @@ def times_of_codes(codes: Tensor, chunks: Chunks) -> Tensor:
     return times * chunks.allow(places[:, None], places)
 
 
-def _dense(query: Tensor, value: Tensor, weights: Tensor, dropout_prob: float) -> Tensor:
-    with full_precision(query):
-        return (F.dropout(weights, dropout_prob) @ value.to(weights.dtype)).to(value.dtype)
+ARGUMENTS = (
+    "Tensor query, Tensor? key, Tensor value, Tensor ids, Tensor? seed, SymInt most, int size, int before, int after, "
+    "bool causal, float scale, bool once, float dropout_prob"
+)
+
+
+def attend_units(
+    query: Tensor, key: Tensor | None, value: Tensor, ids: Tensor, chunks: Chunks, *, most: int, dropout_prob: float
+) -> Tensor:
+    """`(B, H, T, D)` → `(B, H, T, D)`, in time that grows with the number of visible pairs."""
+    query, value = (each.transpose(1, 2).contiguous() for each in (query, value))
+    key = None if key is None else key.transpose(1, 2).contiguous()
+    seed = torch.randint(2**62, (), dtype=torch.int64) if dropout_prob else None
+    shape = (chunks.size, chunks.before, chunks.after, chunks.causal, chunks.scale, chunks.once)
+    return run(hashed_attention, _kernel, query, key, value, ids, seed, most, *shape, dropout_prob)[0].transpose(1, 2)
+
+
+def _kernel(query, key, value, ids, seed, most, size, before, after, causal, scale, once, dropout_prob):  # type: ignore[no-untyped-def]
+    """Contexts `(B, T, H, D)` and the logarithms of sums `(B·T·H,)`."""
+    chunks = Chunks(size=size, before=before, after=after, causal=causal, scale=scale, once=once, shared=key is None)
+    return hashed_tiles.forward(query, key, value, ids, chunks, most, dropout_prob, 0 if seed is None else int(seed))
+
+
+hashed_attention = torch.library.custom_op(
+    "longspan::hashed_attention", _kernel, mutates_args=(), schema=f"({ARGUMENTS}) -> (Tensor, Tensor)"
+)
+
+
+@hashed_attention.register_fake
+def _(query, key, value, ids, *rest):  # type: ignore[no-untyped-def]
+    wide = torch.promote_types(query.dtype, torch.float32)
+    return value.new_empty(value.shape), query.new_empty(query[..., 0].numel(), dtype=wide)
+
+
+def _backward_kernel(
+    grad, output, logs, query, key, value, ids, seed, most, size, before, after, causal, scale, once, dropout_prob
+):  # type: ignore[no-untyped-def]
+    """The gradients of query, value and key; without a key an empty one."""
+    chunks = Chunks(size=size, before=before, after=after, causal=causal, scale=scale, once=once, shared=key is None)
+    return hashed_tiles.backward(
+        grad, output, logs, query, key, value, ids, chunks, most, dropout_prob, 0 if seed is None else int(seed)
+    )
+
+
+hashed_attention_backward = torch.library.custom_op(
+    "longspan::hashed_attention_backward",
+    _backward_kernel,
+    mutates_args=(),
+    schema=f"(Tensor grad, Tensor output, Tensor logs, {ARGUMENTS}) -> (Tensor, Tensor, Tensor)",
+)
+
+
+@hashed_attention_backward.register_fake
+def _(grad, output, logs, query, key, value, *rest):  # type: ignore[no-untyped-def]
+    return query.new_empty(query.shape), value.new_empty(value.shape), query.new_empty(() if key is None else key.shape)
+
+
+def _setup_context(ctx, inputs, output):  # type: ignore[no-untyped-def]
+    query, key, value, ids, seed, *ctx.options = inputs
+    ctx.save_for_backward(*output, query, key, value, ids, seed)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _gradient(ctx, grad, _):  # type: ignore[no-untyped-def]
+    to_query, to_value, to_key = hashed_attention_backward(grad.contiguous(), *ctx.saved_tensors, *ctx.options)
+    key = ctx.saved_tensors[3]
+    return to_query, None if key is None else to_key, to_value, *([None] * (2 + len(ctx.options)))
+
+
+hashed_attention.register_autograd(_gradient, setup_context=_setup_context)

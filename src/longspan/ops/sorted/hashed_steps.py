@@ -23,12 +23,12 @@ Rings = dict[str, Tensor]
 
 def new_rings(query: Tensor, value: Tensor, rounds: int, buckets: int, chunks: Chunks) -> Rings:
     """Rings without tokens, for vectors `(B, H, T, D)`."""
-    (batch, heads, _, width), kept = query.shape, (1 + chunks.before) * chunks.size
+    (batch, heads, _, width), room = query.shape, (1 + chunks.before) * chunks.size
     shape = (batch, heads, rounds, buckets + 1)
     return {
-        "keys": query.new_zeros(*shape, kept, width, dtype=torch.promote_types(query.dtype, torch.float32)),
-        "values": value.new_zeros(*shape, kept, width),
-        "codes": torch.full((*shape, kept, rounds), -SPAN, device=query.device),
+        "keys": query.new_zeros(*shape, room, width, dtype=torch.promote_types(query.dtype, torch.float32)),
+        "values": value.new_zeros(*shape, room, width),
+        "codes": torch.full((*shape, room, rounds), -SPAN, device=query.device),
         "counts": torch.zeros(shape, dtype=torch.int64, device=query.device),
     }
 
@@ -57,13 +57,13 @@ def filled(rings: Rings, key: Tensor, value: Tensor, ids: Tensor, chunks: Chunks
     """The rings after these tokens; in place, unless a backward pass may still want them as they were."""
     if torch.is_grad_enabled():
         rings = {name: ring.clone() for name, ring in rings.items()}
-    buckets, kept = rings["keys"].shape[3] - 1, rings["keys"].shape[4]
+    buckets, room = rings["keys"].shape[3] - 1, rings["keys"].shape[4]
     ranks, counts = _ranks(ids, rings)
     rounds = ids.shape[2]
     codes = codes_of(ids, ranks, chunks.size)
     rings["counts"] += counts
-    lasting = (ids != NOWHERE) & (ranks >= rings["counts"].gather(-1, ids.clamp(min=0)) - kept)
-    places = torch.where(lasting, ids * kept + ranks % kept, buckets * kept)[..., None]
+    lasting = (ids != NOWHERE) & (ranks >= rings["counts"].gather(-1, ids.clamp(min=0)) - room)
+    places = torch.where(lasting, ids * room + ranks % room, buckets * room)[..., None]
     new = {
         "keys": key.to(rings["keys"].dtype)[:, :, None].expand(-1, -1, rounds, -1, -1),
         "values": value[:, :, None].expand(-1, -1, rounds, -1, -1),
@@ -89,10 +89,10 @@ def _attend_piece(
     codes = codes_of(ids, _ranks(ids, rings)[0], chunks.size)
     keys, values, others = (_of_buckets(rings[name], ids) for name in ("keys", "values", "codes"))
     reach = in_reach(codes.transpose(2, 3)[:, :, None, :, None], others, chunks)
-    seen = reach.diagonal(dim1=2, dim2=5).movedim(-1, 2) & real
+    visible = reach.diagonal(dim1=2, dim2=5).movedim(-1, 2) & real
     if chunks.once:
         earlier = torch.ones(ids.shape[2], ids.shape[2], dtype=torch.bool, device=ids.device).tril(-1)
-        seen = seen & ~(reach & earlier[:, None, None]).any(-1)
+        visible = visible & ~(reach & earlier[:, None, None]).any(-1)
     times = times_of_codes(codes, chunks)
     with full_precision(query):
         past = (query.to(wide)[:, :, None, :, None] @ keys.mT)[..., 0, :]
@@ -100,9 +100,9 @@ def _attend_piece(
         if not chunks.once:
             new = new + times.clamp(min=1).to(wide).log() / chunks.scale
         scores = torch.cat([past.movedim(2, 3).flatten(3), new], -1) * chunks.scale
-        seen = torch.cat([seen.movedim(2, 3).flatten(3), times > 0], -1)
-        weights = scores.masked_fill(~seen, torch.finfo(wide).min).softmax(-1).masked_fill(~seen, 0)
-        alone = ~seen.any(-1) & (ids[:, :, 0] != NOWHERE)
+        visible = torch.cat([visible.movedim(2, 3).flatten(3), times > 0], -1)
+        weights = scores.masked_fill(~visible, torch.finfo(wide).min).softmax(-1).masked_fill(~visible, 0)
+        alone = ~visible.any(-1) & (ids[:, :, 0] != NOWHERE)
         weights = torch.cat([weights, alone[..., None].to(wide)], -1)
         weights = F.dropout(weights, dropout_prob)
         past, new, own = weights.split([weights.shape[-1] - ids.shape[-1] - 1, ids.shape[-1], 1], -1)

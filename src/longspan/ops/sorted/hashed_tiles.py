@@ -122,10 +122,10 @@ class _Run:
             top = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(self.wide).min)
             weights = self._weights(scores, top, piece)
             total = weights.sum(-1).flatten()
-            kept = self._kept(weights)
-            mixed = self._product("mixed", weights if kept is None else weights.mul_(kept), self._values(piece))
-            found = mixed.flatten(0, 1), total, top.flatten()
-            self._put(found, (gathered, sums, tops), piece, again=number > 0)
+            dropout = self._dropout(weights)
+            mixed = self._product("mixed", weights if dropout is None else weights.mul_(dropout), self._values(piece))
+            round_totals = mixed.flatten(0, 1), total, top.flatten()
+            self._put(round_totals, (gathered, sums, tops), piece, again=number > 0)
         gathered, sums, tops = gathered[:count], sums[:count], tops[:count]
         output = gathered.div_(sums.clamp(min=torch.finfo(self.wide).tiny)[:, None])
         nothing = sums == 0
@@ -135,10 +135,10 @@ class _Run:
             output[rows] = self.value[rows].to(self.wide) * share
         return output.to(self.value.dtype).view(self.shape), logs
 
-    def _put(self, found: tuple[Tensor, ...], totals: tuple[Tensor, ...], piece: Piece, *, again: bool) -> None:
+    def _put(self, round_totals: tuple[Tensor, ...], totals: tuple[Tensor, ...], piece: Piece, *, again: bool) -> None:
         """Add what queries have gathered to their totals: vectors, sums of weights, and the scores that both are
         relative to."""
-        mixed, total, top = found
+        mixed, total, top = round_totals
         gathered, sums, tops = totals
         rows = piece.queries
         if again:
@@ -182,11 +182,11 @@ class _Run:
             weights.mul_(self._real(piece.no_query).view(count, deepest, 1))
         grad = self._rows("grad", grad, rows).view(count, deepest, -1)
         slopes = self._product("slopes", grad, values.mT)
-        kept = self._kept(weights)
-        if kept is not None:
-            slopes.mul_(kept)
+        dropout = self._dropout(weights)
+        if dropout is not None:
+            slopes.mul_(dropout)
         slopes.sub_(inner[rows].view(count, deepest, 1)).mul_(weights)
-        used = weights if kept is None else weights.mul_(kept)
+        used = weights if dropout is None else weights.mul_(dropout)
         grads[1].index_add_(0, piece.keys, self._product("grad values", used.mT, grad).flatten(0, 1))
         to_query = self._product("grad query", slopes, keys).flatten(0, 1)
         to_key = self._product("grad key", slopes.mT, query).flatten(0, 1)
@@ -225,8 +225,8 @@ class _Run:
 
     def _rows(self, name: str, vectors: Tensor, rows: Tensor) -> Tensor:
         """Some of the vectors."""
-        found = self.buffers.take(name + " as given", len(rows), vectors.shape[1], dtype=vectors.dtype)
-        return self.buffers.cast(name, torch.index_select(vectors, 0, rows, out=found), self.wide)
+        rows_as_given = self.buffers.take(name + " as given", len(rows), vectors.shape[1], dtype=vectors.dtype)
+        return self.buffers.cast(name, torch.index_select(vectors, 0, rows, out=rows_as_given), self.wide)
 
     def _product(self, name: str, one: Tensor, other: Tensor) -> Tensor:
         """One matrix product for each unit."""
@@ -278,12 +278,12 @@ class _Run:
             weights.mul_(away.abs_().gt_((before + after) / 2))
         return weights
 
-    def _kept(self, weights: Tensor) -> Tensor | None:
+    def _dropout(self, weights: Tensor) -> Tensor | None:
         """What dropout multiplies the weights by."""
         if self.generator is None:
             return None
-        kept = torch.empty_like(weights).bernoulli_(1 - self.dropout_prob, generator=self.generator)
-        return kept.div_(1 - self.dropout_prob)
+        dropout = torch.empty_like(weights).bernoulli_(1 - self.dropout_prob, generator=self.generator)
+        return dropout.div_(1 - self.dropout_prob)
 
     def _alone(self, nothing: Tensor) -> tuple[Tensor, Tensor] | None:
         """The rows of real tokens that see nothing, and so themselves, and what dropout leaves of each, `(…, 1)`."""
@@ -291,14 +291,14 @@ class _Run:
         rows = (nothing & real).nonzero().flatten()
         if not len(rows) and not self.dropout_prob:
             return None
-        kept = self._kept(self.value.new_empty(len(rows), 1, dtype=self.wide))
-        return rows, self.value.new_ones(len(rows), 1, dtype=self.wide) if kept is None else kept
+        dropout = self._dropout(self.value.new_empty(len(rows), 1, dtype=self.wide))
+        return rows, self.value.new_ones(len(rows), 1, dtype=self.wide) if dropout is None else dropout
 
 
 def _sums(one: Tensor, other: Tensor, dtype: torch.dtype) -> Tensor:
     """The product of each row with that of another tensor, `(N,)`."""
-    found = one.new_empty(len(one), dtype=dtype)
+    sums = one.new_empty(len(one), dtype=dtype)
     for start in range(0, len(one), 4096):  # so few at a time stay in the cache
         part = slice(start, start + 4096)
-        torch.sum(one[part].to(dtype) * other[part].to(dtype), -1, out=found[part])
-    return found
+        torch.sum(one[part].to(dtype) * other[part].to(dtype), -1, out=sums[part])
+    return sums

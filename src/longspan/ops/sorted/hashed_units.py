@@ -51,8 +51,8 @@ class Chunks:
 
     def allow(self, query_places: Tensor, key_places: Tensor) -> Tensor:
         """Which tokens a query may see, by their places in the text, which broadcast."""
-        seen = key_places <= query_places if self.causal else torch.ones_like(key_places == query_places)
-        return seen & (key_places != query_places) if self.shared else seen
+        visible = key_places <= query_places if self.causal else torch.ones_like(key_places == query_places)
+        return visible & (key_places != query_places) if self.shared else visible
 
 
 class Units(NamedTuple):
@@ -75,7 +75,7 @@ class Units(NamedTuple):
         return self.keys is self.queries
 
     def part(self, which: slice | Tensor) -> Units:
-        """Some of them."""
+        """The units of these indices, `(U',)`."""
         queries = self.queries[which]
         return Units(self.first[which], queries, queries if self.whole else self.keys[which], self.shift)
 
@@ -141,7 +141,7 @@ class Round:
         return torch.empty(len(codes), dtype=dtype, device=codes.device).scatter_(0, self.rows, codes.to(dtype))
 
     def pieces(self) -> Iterator[Piece]:
-        """All units of all buckets."""
+        """All units of all buckets, in pieces that are computed together; padding has none."""
         counts = self.counts[:, :-1].flatten()  # without those of padding
         taken = counts.nonzero().flatten()
         starts, counts = self.starts.view(self.counts.shape)[:, :-1].flatten()[taken], counts[taken]
@@ -172,8 +172,8 @@ class Round:
         end = first + step if chunks.causal else (chunk + chunks.after + 1) * size
         keys, queries = torch.minimum(counts, end) - first + shifts, (counts - first).clamp(max=step)
         for shift in shifts.unique().tolist():
-            found = (shifts == shift).nonzero().flatten()
-            yield Units((starts + first)[found], queries[found], keys[found], shift)
+            runs = (shifts == shift).nonzero().flatten()
+            yield Units((starts + first)[runs], queries[runs], keys[runs], shift)
 
     def _alike(self, units: Units) -> Iterator[Piece]:
         """Pieces of units of like length."""

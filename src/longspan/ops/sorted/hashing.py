@@ -88,16 +88,16 @@ def buckets_of(
     """
     if torch.compiler.is_compiling():
         first, second = split(buckets)
-        found = _nearest(vectors, rotations[:, :, 0].mT, first)
-        found = found + first[:, None, None, None] * _nearest(vectors, rotations[:, :, 1].mT, second)
+        ids = _nearest(vectors, rotations[:, :, 0].mT, first)
+        ids = ids + first[:, None, None, None] * _nearest(vectors, rotations[:, :, 1].mT, second)
     elif most == 1:
-        found = torch.zeros(rotations.shape[:2] + vectors.shape[2:3], dtype=torch.int64, device=vectors.device)
-        found = found.expand(len(vectors), -1, -1, -1)
+        ids = torch.zeros(rotations.shape[:2] + vectors.shape[2:3], dtype=torch.int64, device=vectors.device)
+        ids = ids.expand(len(vectors), -1, -1, -1)
     elif not vectors.numel():
-        found = torch.zeros_like(vectors[..., 0], dtype=torch.int64)[:, :, None].expand(-1, -1, rotations.shape[1], -1)
+        ids = torch.zeros_like(vectors[..., 0], dtype=torch.int64)[:, :, None].expand(-1, -1, rotations.shape[1], -1)
     else:
-        found = _by_pieces(vectors, rotations, buckets, most)
-    return found if key_mask is None else found.masked_fill(~key_mask[:, None, None, :], NOWHERE)
+        ids = _by_pieces(vectors, rotations, buckets, most)
+    return ids if key_mask is None else ids.masked_fill(~key_mask[:, None, None, :], NOWHERE)
 
 
 def _by_pieces(vectors: Tensor, rotations: Tensor, buckets: Tensor, most: int) -> Tensor:
@@ -118,10 +118,10 @@ def _by_pieces(vectors: Tensor, rotations: Tensor, buckets: Tensor, most: int) -
     directions = [each.transpose(-1, -2).contiguous() for each in directions]
     parts = []
     for part in vectors.split(step, 2):
-        found = _nearest(part, directions[0], first, alike)
+        ids = _nearest(part, directions[0], first, alike)
         if not few:
-            found += first[:, None, None, None] * _nearest(part, directions[1], second, alike)
-        parts.append(found)
+            ids += first[:, None, None, None] * _nearest(part, directions[1], second, alike)
+        parts.append(ids)
     return torch.cat(parts, -1)
 
 
@@ -173,8 +173,8 @@ def published_buckets(
     """
     with full_precision(vectors):
         along = torch.einsum("bhtd,hdrc->bhrtc", vectors, rotations.to(vectors.dtype))
-    found, below = torch.zeros((), dtype=torch.int64, device=vectors.device), 1
+    ids, below = torch.zeros((), dtype=torch.int64, device=vectors.device), 1
     for factor, part in zip(factors, along.split([factor // 2 for factor in factors], -1), strict=True):
-        found = found + below * torch.cat([part, -part], -1).argmax(-1)
+        ids = ids + below * torch.cat([part, -part], -1).argmax(-1)
         below *= factor
-    return found if key_mask is None else found.masked_fill(~key_mask[:, None, None, :], NOWHERE)
+    return ids if key_mask is None else ids.masked_fill(~key_mask[:, None, None, :], NOWHERE)

@@ -40,8 +40,8 @@ def sinkhorn(logits: Tensor, real: Tensor, iterations: int, *, first: Literal["r
 def earlier(logits: Tensor, real: Tensor) -> Tensor:
     """A softmax of each row over the blocks before it: `(B, H, N, N)` → the same, 0 in the first row."""
     before = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril(-1)
-    seen = before & real[:, None, None, :] & real[:, None, :, None]
-    return logits.masked_fill(~seen, torch.finfo(logits.dtype).min).softmax(-1).masked_fill(~seen, 0)
+    visible = before & real[:, None, None, :] & real[:, None, :, None]
+    return logits.masked_fill(~visible, torch.finfo(logits.dtype).min).softmax(-1).masked_fill(~visible, 0)
 
 
 def block_means(hidden: Tensor, real: Tensor) -> Tensor:
@@ -125,8 +125,8 @@ def plain_blocks(
 
 def _own(real: Tensor, size: int, causal: bool) -> Tensor:
     """What the queries of a block see of it, `(B, 1, N, b, b)`."""
-    seen = real[:, None, :, None, :]
-    return seen & torch.ones(size, size, dtype=torch.bool, device=real.device).tril() if causal else seen
+    visible = real[:, None, :, None, :]
+    return visible & torch.ones(size, size, dtype=torch.bool, device=real.device).tril() if causal else visible
 
 
 def block_weights(
@@ -159,10 +159,10 @@ def block_weights(
         keys = key.to(wide)[:, :, None]
         keys = torch.cat([keys.expand(-1, -1, query.shape[2], -1, -1), mixed @ keys], 3)
         same = same[:, None].expand(-1, share.shape[1], -1, -1)
-        seen = torch.cat([same, (share > 0) & real[:, None, :, None]], -1)[..., None, :]
+        visible = torch.cat([same, (share > 0) & real[:, None, :, None]], -1)[..., None, :]
         bias = torch.cat([torch.zeros_like(same, dtype=wide), share.clamp(min=torch.finfo(wide).tiny).log()], -1)[
             ..., None, :
         ]
-        weights = dense_weights(query[..., None, :], keys, seen, scale=scale, bias=bias)[..., 0, :]
+        weights = dense_weights(query[..., None, :], keys, visible, scale=scale, bias=bias)[..., 0, :]
         own, given = weights.split([query.shape[2], size], -1)
         return own + (given[..., None, :] @ mixed)[..., 0, :]

@@ -23,11 +23,11 @@ def attend_sorted_blocks(
     query: Tensor, key: Tensor, value: Tensor, real: Tensor, order: Tensor, *, scale: float, causal: bool,
     dropout_prob: float,
 ) -> Tensor:  # fmt: skip
-    """As `longspan.ops.sorted.sinkhorn.attend_blocks`."""
+    """`attend_blocks` of `longspan.ops.sorted.sinkhorn`, as an operator with its own backward: `(B, H, M, b, D)`."""
     inputs = (each.permute(0, 2, 3, 1, 4) for each in (query, key, value))
     seed = torch.randint(2**62, (), dtype=torch.int64) if dropout_prob else None
-    found = run(block_attention, _kernel, *inputs, real, order, seed, scale, causal, dropout_prob)
-    return found.permute(0, 3, 1, 2, 4)
+    context = run(block_attention, _kernel, *inputs, real, order, seed, scale, causal, dropout_prob)
+    return context.permute(0, 3, 1, 2, 4)
 
 
 class _Run:
@@ -57,8 +57,8 @@ class _Run:
             for blocks in self._pieces():
                 query = self._read("query", self.query, row, heads, blocks)
                 weights = self._weights(query, keys, share, row, blocks)
-                kept = self._kept(weights)
-                mixed = self._product("mixed", weights if kept is None else weights.mul_(kept), values[:, blocks])
+                dropout = self._dropout(weights)
+                mixed = self._product("mixed", weights if dropout is None else weights.mul_(dropout), values[:, blocks])
                 result[row, blocks, :, heads] = mixed.permute(1, 2, 0, 3)
         return result
 
@@ -78,12 +78,12 @@ class _Run:
                 query = self._read("query", self.query, row, heads, blocks)
                 upstream = self._read("grad", grad, row, heads, blocks)
                 weights = self._weights(query, keys, share, row, blocks)
-                kept = self._kept(weights)
+                dropout = self._dropout(weights)
                 slopes = self._product("slopes", upstream, values[:, blocks].mT)
                 used = weights
-                if kept is not None:
-                    slopes.mul_(kept)
-                    used = kept.mul_(weights)
+                if dropout is not None:
+                    slopes.mul_(dropout)
+                    used = dropout.mul_(weights)
                 self._product("", used.mT, upstream, to_values[:, blocks])
                 slopes.mul_(weights)
                 slopes.addcmul_(weights, slopes.sum(-1, keepdim=True), value=-1)
@@ -92,9 +92,9 @@ class _Run:
                 to_query = self._product("grad query", slopes, keys[:, blocks])
                 grads[0][row, blocks, :, heads] = to_query.permute(1, 2, 0, 3)
                 self._product("", slopes.mT, query, to_keys[:, blocks])
-            found = self._unsorted(row, heads, keys, values, share, to_keys, to_values, to_share)
-            grads[1][row, :, :, heads], grads[2][row, :, :, heads] = (each.permute(1, 2, 0, 3) for each in found[:2])
-            grad_order[row, heads] = found[2]
+            unsorted = self._unsorted(row, heads, keys, values, share, to_keys, to_values, to_share)
+            grads[1][row, :, :, heads], grads[2][row, :, :, heads] = (each.permute(1, 2, 0, 3) for each in unsorted[:2])
+            grad_order[row, heads] = unsorted[2]
         return *grads, grad_order
 
     def _groups(self):  # type: ignore[no-untyped-def]
@@ -132,7 +132,7 @@ class _Run:
         place that is real, `(G, M, b)`."""
         order, real = self.order[row, heads], self.real[row]
         share = (order @ real.to(self.wide)).div_(self._row_sums(order))
-        found = []
+        sorted_pair = []
         for name, tensor in (("keys", self.key), ("values", self.value)):
             own = self._taken("own " + name, tensor, row, heads, slice(None))
             if not self.filled:
@@ -141,8 +141,8 @@ class _Run:
             mixed.div_(share.clamp(min=torch.finfo(self.wide).tiny)[..., None])
             both = self.buffers.take(name, *mixed.shape[:2], 2 * self.size, own.shape[-1], dtype=self.wide)
             both[:, :, : self.size], both[:, :, self.size :] = own[:, self.first :], mixed
-            found.append(both)
-        return found[0], found[1], share
+            sorted_pair.append(both)
+        return sorted_pair[0], sorted_pair[1], share
 
     def _unsorted(  # type: ignore[no-untyped-def]
         self, row, heads, keys, values, share, to_keys: Tensor, to_values: Tensor, to_share: Tensor
@@ -150,7 +150,7 @@ class _Run:
         """Gradients of keys and values `(G, N, b, D)` and of the order `(G, M, N)`. With the sums A = order · keys, of
         which the sorted keys are A / share, and log share in the scores; share is that of the row's sum."""
         order, flags = self.order[row, heads], self.real[row].to(self.wide)
-        divisor, found, products = share.clamp(min=torch.finfo(self.wide).tiny)[..., None], [], []
+        divisor, unsorted_pair, products = share.clamp(min=torch.finfo(self.wide).tiny)[..., None], [], []
         for name, both, grads in (("own keys", keys, to_keys), ("own values", values, to_values)):
             sorted_, to_sorted = both[:, :, self.size :], grads[:, :, self.size :]
             to_share = to_share - (to_sorted * sorted_).sum(-1)
@@ -161,10 +161,10 @@ class _Run:
             if not self.filled:
                 total.mul_(flags[..., None])
             total[:, self.first :] += grads[:, :, : self.size]
-            found.append(total)
+            unsorted_pair.append(total)
         to_share = to_share / divisor[..., 0]
         of_rows = (to_share @ flags.mT - (to_share * share).sum(-1, keepdim=True)) / self._row_sums(order)
-        return found[0], found[1], products[0] + products[1] + of_rows
+        return unsorted_pair[0], unsorted_pair[1], products[0] + products[1] + of_rows
 
     def _row_sums(self, order: Tensor) -> Tensor:
         """How much each block gets, `(G, M, 1)`; as `longspan.ops.sorted.sinkhorn.row_sums`."""
@@ -186,12 +186,12 @@ class _Run:
         scores.masked_fill_(~real[..., None], 0)
         return torch.softmax(scores, -1, out=scores).mul_(real[..., None])
 
-    def _kept(self, weights: Tensor) -> Tensor | None:
+    def _dropout(self, weights: Tensor) -> Tensor | None:
         """What dropout multiplies the weights by."""
         if self.generator is None:
             return None
-        kept = torch.empty_like(weights).bernoulli_(1 - self.dropout_prob, generator=self.generator)
-        return kept.div_(1 - self.dropout_prob)
+        dropout = torch.empty_like(weights).bernoulli_(1 - self.dropout_prob, generator=self.generator)
+        return dropout.div_(1 - self.dropout_prob)
 
 
 def _kernel(*arguments) -> Tensor:  # type: ignore[no-untyped-def]

@@ -76,8 +76,8 @@ def _times(
             if not across and other != number:
                 continue
             for offset in range(-chunks.before, chunks.after + 1):
-                found = (theirs - own - _turn(offset, count)) % count == 0
-                times = times + (found if across else found & same[number])
+                matches = (theirs - own - _turn(offset, count)) % count == 0
+                times = times + (matches if across else matches & same[number])
     return times
 
 
@@ -144,9 +144,9 @@ def _tile_masks(order: _Order, chunks: Chunks, *, across: bool) -> tuple[Tensor,
         hidden = hidden | ~(same_bucket & (rounds == own))
     if not chunks.once:
         return hidden, None
-    found = [order.take(each) for each in order.chunks.unbind(2)]
-    around = [_around(each, chunks).mT for each in found]
-    return hidden, _times(found, around, same, order.count, chunks, across=across).clamp(min=1)
+    codes = [order.take(each) for each in order.chunks.unbind(2)]
+    around = [_around(each, chunks).mT for each in codes]
+    return hidden, _times(codes, around, same, order.count, chunks, across=across).clamp(min=1)
 
 
 def _around(tiles: Tensor, chunks: Chunks) -> Tensor:

@@ -87,20 +87,20 @@ def top_weights(query: Tensor, key: Tensor, budget: Budget, *, causal: bool, key
     scores = _scores(query, key)
     (batch, heads, queries, keys), place = scores.shape, _places(key, key_mask)
     real = torch.ones(batch, keys, dtype=torch.bool, device=key.device) if key_mask is None else key_mask
-    seen = real[:, None, None, :].expand(batch, 1, queries, keys)
+    visible = real[:, None, None, :].expand(batch, 1, queries, keys)
     if causal:
-        seen = seen & torch.ones_like(seen).tril(keys - queries)
-    count = budget.of(seen.sum(-1, keepdim=True))
-    near = _near(place[:, keys - queries :], place, count[:, 0], budget, causal)[:, None] & seen
-    far = scores.masked_fill(~seen | near, -math.inf)
+        visible = visible & torch.ones_like(visible).tril(keys - queries)
+    count = budget.of(visible.sum(-1, keepdim=True))
+    near = _near(place[:, keys - queries :], place, count[:, 0], budget, causal)[:, None] & visible
+    far = scores.masked_fill(~visible | near, -math.inf)
     left = (count - near.sum(-1, keepdim=True)).clamp(min=0).expand(batch, heads, queries, 1)
     ordered = F.pad(far.sort(-1, descending=True).values, (1, 0), value=math.inf)
     lowest = ordered.gather(-1, left.clamp(max=keys))
-    lengths = key.to(scores.dtype).norm(dim=-1)[:, :, None].masked_fill(~seen, 0.0)
+    lengths = key.to(scores.dtype).norm(dim=-1)[:, :, None].masked_fill(~visible, 0.0)
     longest = F.pad(lengths, (1, 0)).amax(-1, keepdim=True)
-    kept = seen & (near | (far >= lowest - _margin(query.to(scores.dtype), longest)))
-    scores = scores.masked_fill(~kept, torch.finfo(scores.dtype).min)
-    return torch.softmax(scores, -1).masked_fill(~kept, 0.0)
+    highest = visible & (near | (far >= lowest - _margin(query.to(scores.dtype), longest)))
+    scores = scores.masked_fill(~highest, torch.finfo(scores.dtype).min)
+    return torch.softmax(scores, -1).masked_fill(~highest, 0.0)
 
 
 def _margin(query: Tensor, longest: Tensor) -> Tensor:
@@ -171,8 +171,8 @@ class _Problem:
         for head in range(0, rows, heads):
             for first in range(0, queries, step):
                 last = min(first + step, queries)
-                seen = keys - queries + last if self.causal else keys  # nothing later is seen by any of them
-                yield _Chunk(slice(head, head + heads), slice(first, last), slice(0, seen), number)
+                last_key = keys - queries + last if self.causal else keys  # nothing later is seen by any of them
+                yield _Chunk(slice(head, head + heads), slice(first, last), slice(0, last_key), number)
                 number += 1
 
     def weights(self, chunk: _Chunk) -> Tensor:
@@ -212,14 +212,14 @@ class _Problem:
         dropped = far < lowest - margin
         scores.masked_fill_(dropped if near is None else dropped & ~near, -math.inf)
 
-    def kept(self, weights: Tensor, chunk: _Chunk) -> Tensor | None:
+    def dropout(self, weights: Tensor, chunk: _Chunk) -> Tensor | None:
         """Dropout of a chunk: 1/(1 − p) where a weight is kept, else 0; the same again for the same seed and chunk."""
         if not self.dropout_prob:
             return None
         seed = (self.seed + chunk.number * 0x9E3779B1) % 2**63
         generator = torch.Generator(device=weights.device).manual_seed(seed)
-        kept = torch.empty_like(weights).bernoulli_(1 - self.dropout_prob, generator=generator)
-        return kept.div_(1 - self.dropout_prob) if self.dropout_prob < 1 else kept
+        factors = torch.empty_like(weights).bernoulli_(1 - self.dropout_prob, generator=generator)
+        return factors.div_(1 - self.dropout_prob) if self.dropout_prob < 1 else factors
 
 
 @dataclass(frozen=True)
@@ -237,8 +237,8 @@ def _forward(query: Tensor, *rest) -> Tensor:  # type: ignore[no-untyped-def]
         with full_precision(query):
             for chunk in problem.chunks():
                 weights = problem.weights(chunk)
-                kept = problem.kept(weights, chunk)
-                weights = weights if kept is None else weights.mul_(kept)
+                dropout = problem.dropout(weights, chunk)
+                weights = weights if dropout is None else weights.mul_(dropout)
                 result[chunk.heads, chunk.queries] = weights @ problem.value[chunk.heads, chunk.keys]
     return result.view(query.shape).to(query.dtype)
 
@@ -263,10 +263,10 @@ def _backward_chunk(problem: _Problem, chunk: _Chunk, upstream: Tensor, grads: l
     """
     heads, rows, keys = chunk.heads, chunk.queries, chunk.keys
     weights, own = problem.weights(chunk), upstream[heads, rows]
-    kept = problem.kept(weights, chunk)
+    dropout = problem.dropout(weights, chunk)
     grad_weights = own @ problem.value[heads, keys].transpose(1, 2)
-    grad_weights = grad_weights if kept is None else grad_weights.mul_(kept)
-    used = weights if kept is None else kept.mul_(weights)
+    grad_weights = grad_weights if dropout is None else grad_weights.mul_(dropout)
+    used = weights if dropout is None else dropout.mul_(weights)
     grads[2][heads, keys] += used.transpose(1, 2) @ own
     scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
     scores.mul_(problem.query.shape[-1] ** -0.5)

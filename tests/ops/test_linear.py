@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from longspan.ops.kernels import causal_sums
-from longspan.ops.kernels.causal_sums import continued, in_chunks
+from longspan.ops.kernels import linear
+from longspan.ops.kernels.linear import continued, in_chunks
 
 
 @pytest.fixture(autouse=True)
 def _pieces_of_short_inputs(monkeypatch):
-    monkeypatch.setattr(causal_sums, "WHOLE", 0)
+    monkeypatch.setattr(linear, "WHOLE", 0)
 
 
 def inputs(length: int, features: int = 5) -> list[torch.Tensor]:
@@ -26,7 +26,7 @@ def dense(query, key, value, sums):
 @pytest.mark.parametrize("piece", [1, 1 << 14, 1 << 19])
 @pytest.mark.parametrize(("length", "features"), [(0, 5), (1, 5), (131, 5), (457, 3), (300, 130)])
 def test_pieces_of_any_size_are_the_dense_product(length, features, piece, monkeypatch):
-    monkeypatch.setattr(causal_sums, "PIECE", piece)
+    monkeypatch.setattr(linear, "PIECE", piece)
     given = inputs(length, features)
     upstream = [torch.randn(2, 3, length, 7, dtype=torch.float64), torch.randn(2, 3, features, 7, dtype=torch.float64)]
     results = [way(*given) for way in (continued, in_chunks, dense)]
@@ -44,8 +44,8 @@ def test_what_no_gradient_is_asked_of_gets_none():
 
 
 def test_first_and_second_derivatives_are_those_of_finite_differences(monkeypatch):
-    monkeypatch.setattr(causal_sums, "CHUNK", 3)
-    monkeypatch.setattr(causal_sums, "PIECE", 1)
+    monkeypatch.setattr(linear, "CHUNK", 3)
+    monkeypatch.setattr(linear, "PIECE", 1)
     tensors = [each[:1, :1, ..., :2].detach().requires_grad_() for each in inputs(7, features=2)]
     assert torch.autograd.gradcheck(continued, tensors)
     assert torch.autograd.gradgradcheck(continued, tensors)
