@@ -282,11 +282,15 @@ def recipes(_: dict[str, Any], __: Path) -> Digests:
     from longspan.cli import main as run
 
     tree = Path(os.environ["LONGSPAN_TREE"])
-    show = ["--show"] if (tree / "recipes/recipe.schema.json").is_file() else []
     for path in sorted((tree / "recipes").rglob("*.yaml")):
-        text = io.StringIO()
-        with contextlib.redirect_stdout(text):
-            run(["recipes", *show, path.stem])
+        for show in ([], ["--show"]):  # as later versions have it, and as earlier ones had
+            text = io.StringIO()
+            with contextlib.redirect_stdout(text), contextlib.redirect_stderr(io.StringIO()):
+                code = run(["recipes", *show, path.stem])
+            if not code:
+                break
+        if code:
+            sys.exit(f"{path.stem}: `longspan recipes` ended with {code}")
         yield path.stem, digest(json.dumps(yaml.safe_load(text.getvalue()), sort_keys=True))
 
 
