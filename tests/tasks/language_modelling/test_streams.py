@@ -18,7 +18,7 @@ from longspan.data.summaries.rows import synthetic_rows
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.models.stream_memory import StreamMemory
-from longspan.stacks import SequentialConfig
+from longspan.stacks import SequentialConfig, StackReturns
 from longspan.tasks import build_task
 from longspan.tasks.language_modelling.streams import LanguageStream, StreamSegments, stack_segments
 from longspan.training.recipe_file import load_recipe
@@ -32,7 +32,7 @@ WINDOW = {"mechanism": "longformer", "left_tokens": 7}
 @pytest.fixture
 def windows_carry(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plain stack carries on what its windows keep: a memory of the smallest kind."""
-    monkeypatch.setattr(SequentialConfig, "carries", True)
+    monkeypatch.setattr(SequentialConfig, "returns", lambda _: StackReturns(keeps_memory=True))
 
 
 def build(**options: Any) -> Any:
