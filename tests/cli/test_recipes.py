@@ -63,7 +63,7 @@ def test_a_name_means_the_package_and_a_path_the_file(tmp_path: Path, monkeypatc
         (["nothing-like-it"], "longspan recipes"),
         (["--show", "nothing-like-it"], "longspan recipes"),
         (["poolingformer-arxiv-4"], f"did you mean '{NAME}'"),
-        (["../../etc/passwd"], "recipe '../../etc/passwd' is not"),
+        (["../../etc/nothing-like-it"], "recipe '../../etc/nothing-like-it' is not a file"),
         ([NAME, "--schema"], "give one of them"),
         (["--show", NAME, "--schema"], "give one of them"),
     ],
