@@ -212,7 +212,7 @@ class Block(nn.Module):
                 attended = self.attention.forward_at(places, read, tokens, own_state)
             else:
                 attended = self.attention(read, tokens, own_state)
-        hidden = in_order(hidden, places) + self.dropout(attended)
+        hidden = (hidden if places is None else in_order(hidden, places)) + self.dropout(attended)
         del read, attended, memory  # not to be there while the feed-forward layer is wide
         hidden = hidden if self.pre else self.attention_norm(hidden)
         if places is not None and places.shape[1] == 0:

@@ -1,0 +1,37 @@
+"""What a reader of the code meets: the files and functions of the package through which a call passes."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import longspan
+
+ROOT = Path(longspan.__file__).parent
+
+
+def functions_crossed(call: Callable[[], object]) -> dict[str, set[str]]:
+    """File → functions that run in `call`, in all threads; bodies of classes, comprehensions and lambdas are parts of
+    what they stand in."""
+    crossed: defaultdict[str, set[str]] = defaultdict(set)
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        is_function = code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<")
+        if event == "call" and is_function and code.co_filename.startswith(str(ROOT)):
+            crossed[str(Path(code.co_filename).relative_to(ROOT))].add(code.co_qualname)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    threading.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)  # pyright: ignore[reportArgumentType]
+    return dict(crossed)

@@ -1,0 +1,39 @@
+"""How many files and functions one has to read to know what a call does: bounds, so that they do not grow unseen."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import longspan
+from reading import functions_crossed
+
+TOKENS = 4096  # above the length up to which full attention is cheaper
+
+
+def told(crossed: dict[str, set[str]]) -> str:
+    return "\n".join(f"{file}: {', '.join(sorted(names))}" for file, names in sorted(crossed.items()))
+
+
+@pytest.fixture(scope="module")
+def longformer() -> longspan.LongspanModel:
+    attention = {"mechanism": "longformer", "left_tokens": 64, "right_tokens": 64}
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config = longspan.LongspanConfig(vocab_size=100, max_position_embeddings=TOKENS, attention=attention, **sizes)
+    return longspan.LongspanModel(config).eval()
+
+
+@pytest.mark.parametrize(("padded", "files", "functions"), [(False, 12, 45), (True, 16, 63)], ids=["plain", "padded"])
+def test_a_forward_pass_of_longformer(
+    longformer: longspan.LongspanModel, padded: bool, files: int, functions: int
+) -> None:
+    """The second call, since the first one also chooses tiles."""
+    inputs = {"input_ids": torch.randint(5, 100, (2, TOKENS))}
+    if padded:
+        inputs["attention_mask"] = (torch.arange(TOKENS) < torch.tensor([[TOKENS], [TOKENS // 2]])).long()
+        inputs["global_attention_mask"] = torch.isin(torch.arange(TOKENS), torch.tensor([0, 5])).expand(2, -1).long()
+    with torch.no_grad():
+        longformer(**inputs)
+        crossed = functions_crossed(lambda: longformer(**inputs))
+    assert len(crossed) <= files, told(crossed)
+    assert sum(map(len, crossed.values())) <= functions, told(crossed)
