@@ -11,8 +11,19 @@ from longspan.cli import main
 
 
 @pytest.fixture
-def refused(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run a command that must refuse its input, with one sentence and nothing left behind; returns the sentence."""
+def refused(
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+    pytestconfig: pytest.Config,
+) -> Callable[..., str]:
+    """Run a command that must refuse its input, with one sentence and nothing left behind; returns the sentence.
+
+    It runs in the test's own folder, or else in an empty one: in the folder where pytest was called, a test beside this
+    one may write a file in the same moment.
+    """
+    if Path.cwd() == pytestconfig.invocation_params.dir:
+        monkeypatch.chdir(tmp_path_factory.mktemp("empty"))
 
     def run(*arguments: object) -> str:
         before = sorted(Path.cwd().rglob("*"))
