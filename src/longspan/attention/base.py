@@ -34,6 +34,8 @@ class Attention(nn.Module):
     config: AttentionConfig
     inherits: ClassVar[tuple[str, ...]] = ()
     """Parts whose weights every source brings."""
+    attends_by_content: ClassVar[bool] = False
+    """Whether `content_context` says what queries gather by what keys hold, wherever these stand."""
 
     def __init__(self, config: AttentionConfig, *, width: int, heads: int, causal: bool) -> None:
         super().__init__()
@@ -155,6 +157,18 @@ class Attention(nn.Module):
         """Outputs `(B, T, E)` of the last T of M + T positions, causal: `(B, M, E)` and `(B, T, E)`, and what is known
         of all of them."""
         return self(torch.cat([past.to(hidden.dtype), hidden], dim=1), tokens)[:, past.shape[1] :]
+
+    def keys_and_values(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """`(B, M, E)` → keys and values `(B, H, M, D)`, as a `memory_state` holds them."""
+        raise NotImplementedError
+
+    def content_context(self, hidden: Tensor, memory: Tensor, mask: Tensor | None = None) -> Tensor:
+        """What `(B, T, E)` gather from `(B, M, E)` by content alone, `(B, H, T, D)`: without positions, order or
+        dropout, and without gradient to the weights of this layer. `mask` `(B, M)` bool says what there is.
+
+        For mechanisms that say `attends_by_content`.
+        """
+        raise NotImplementedError
 
     def limit_keys(self, tokens: int) -> None:
         """From now on no query sees further back than the last so many positions, its own included, in the causal form.
@@ -318,3 +332,9 @@ class ProjectedAttention(Attention):
             device=query.device,
         )
         return dense_weights(query, key, visible, scale=self.scale, bias=bias)
+
+
+def without_weight_gradient(layer: nn.Module, hidden: Tensor) -> Tensor:
+    """What a layer gives, whose weights learn nothing from it."""
+    weights = {name: weight.detach() for name, weight in layer.named_parameters()}
+    return torch.func.functional_call(layer, weights, (hidden,))
