@@ -15,8 +15,7 @@ from longspan.attention.config import Activations, AttentionConfig, AttentionCos
 from longspan.attention.parts.hashed import HashedAttention, Vectors
 from longspan.attention.parts.tokens import Tokens
 from longspan.errors import InputError
-from longspan.ops.sorted.hashed import attend_hashed, hashed_weights, unit
-from longspan.ops.sorted.hashed_steps import attend_rings, filled, new_rings
+from longspan.ops.sorted.hashed import attend_hashed, attend_rings, filled, hashed_weights, new_rings, unit
 from longspan.ops.sorted.hashed_units import Chunks
 from longspan.ops.sorted.hashing import (
     MOST_BUCKETS,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend.slots import distinct_slots, mask_of_slots, slots_of_mask
+from longspan.ops.attend.call import distinct_slots, mask_of_slots, slots_of_mask
 from longspan.patterns import Prefix
 
 

@@ -20,8 +20,8 @@ from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, Lengthening, Reach
 from longspan.attention.parts.tokens import Tokens, in_order, real_first, rearranged, undone
 from longspan.ops.attend import attend
+from longspan.ops.attend.call import gather_slots, mask_of_slots
 from longspan.ops.attend.reference import dense_weights, full_precision
-from longspan.ops.attend.slots import gather_slots, mask_of_slots
 from longspan.patterns import Full, Pattern, PerHead, Window
 from longspan.settings import Whole
 

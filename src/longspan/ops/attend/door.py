@@ -9,11 +9,20 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend.call import Call, Traits, by_length, joined, known_traits_of, traits_of
+from longspan.ops.attend.call import (
+    Call,
+    Traits,
+    by_length,
+    check_slots,
+    distinct_slots,
+    joined,
+    known_traits_of,
+    slots_of_mask,
+    traits_of,
+)
 from longspan.ops.attend.dense import DENSE_PAIRS, attend_dense, attend_full, causal_serves, dense_is_cheaper
 from longspan.ops.attend.flex import attend_flex, flex_serves
 from longspan.ops.attend.reference import attend_reference
-from longspan.ops.attend.slots import check_slots, distinct_slots, slots_of_mask
 from longspan.ops.attend.terms import Bias, Term
 from longspan.ops.runtime import has_tangent, needs_reference
 from longspan.ops.tiles.blocked import attend_tiles
@@ -82,7 +91,7 @@ def attend(
     # Rows of one length each, where the pattern reads that, unless the way it goes tells rows apart itself: what does
     # not look at the data, and FlexAttention, which would be compiled for every length.
     if _traits(pattern).reads_length and not torch.compiler.is_compiling() and not needs_reference(*call.tensors):
-        flex = flex_serves(call) if backend == "auto" else backend == "flex"
+        flex = query.is_cuda and flex_serves(call) if backend == "auto" else backend == "flex"
         if not flex and backend != "reference":
             return joined(by_length(call), lambda part: _computed(part, backend))
     return _computed(call, backend)
