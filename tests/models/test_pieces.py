@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from longspan.attention.parts.reach import reach
+from longspan.attention.layers import reach
 from longspan.models import LongspanConfig, pieces
 from longspan.models.network import EncoderNetwork
 from longspan.models.pieces import reach_of, sums_by_sentence

@@ -81,8 +81,8 @@ class Traits(NamedTuple):
 
 def traits_of(pattern: Pattern) -> Traits:
     """The answers of a pattern."""
-    rearranged = pattern.heads is not None or pattern.residues() is not None or pattern.near_far() is not None
-    return Traits(pattern.heads, pattern.is_full, pattern.is_causal, pattern.reads_length, rearranged)
+    splits = pattern.heads is not None or pattern.residues() is not None or pattern.near_far() is not None
+    return Traits(pattern.heads, pattern.is_full, pattern.is_causal, pattern.reads_length, splits)
 
 
 known_traits_of = lru_cache(maxsize=256)(traits_of)
