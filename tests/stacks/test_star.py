@@ -18,7 +18,7 @@ from longspan.models import (
     LongspanForSequenceClassification,
     LongspanModel,
 )
-from longspan.models.pieces import reach_of
+from longspan.models.heads.sentence_network import reach_of
 from longspan.stacks import Sizes, StarConfig
 from longspan.stacks.star import Neighbours, attend_few
 
