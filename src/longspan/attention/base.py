@@ -132,7 +132,7 @@ class Attention(nn.Module):
 
     @property
     def keeps_state(self) -> bool:
-        """Whether there is a state that token-by-token decoding continues."""
+        """Whether `new_state` gives a state, by which `forward` decodes token by token."""
         return self.causal and self.config.incremental
 
     def new_state(self) -> LayerState:
@@ -235,7 +235,7 @@ class ProjectedAttention(Attention):
         return self.merge_heads(context)
 
     def shown(self, tokens: Tokens) -> Pattern:
-        """The pattern for these tokens."""
+        """What a query sees of these tokens: what their prefix shows, where they have one."""
         return tokens.prefix or self.pattern
 
     def position_terms(

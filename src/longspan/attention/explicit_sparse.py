@@ -84,7 +84,8 @@ class ExplicitSparseAttention(ProjectedAttention):
         return DynamicLayer()
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys without autocast: a rounded score would choose other keys."""
+        """`(B, T, E)` → queries, keys and values `(B, H, T, D)`, without autocast: a rounded score would choose other
+        keys."""
         with full_precision(hidden):
             wide = hidden.to(self.query.weight.dtype)
             query, key = self.split_heads(self.query(wide)), self.split_heads(self.key(wide))

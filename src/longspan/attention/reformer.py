@@ -131,7 +131,7 @@ class ReformerConfig(AttentionConfig):
 
     @property
     def hashes(self) -> int:
-        """Rounds of hashing, one of none where there is nothing to hash."""
+        """Rounds of hashing; 1 where nothing is hashed."""
         return 1 if self.local else self.rounds
 
     def padded(self, length: int) -> int:
@@ -145,7 +145,7 @@ class ReformerConfig(AttentionConfig):
         return self.chunks_before + 1 + after
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
-        """Those of full chunks, of which a bucket's last one is not."""
+        """An upper bound, as if all chunks were full, which the last of a bucket may not be."""
         return min(float(length), self.hashes * self.visible_chunks(causal) * float(self.chunk_tokens))
 
     def activations(self) -> Activations:

@@ -44,7 +44,7 @@ class LayoutCache:
         return len(self._entries)
 
     def get(self, key: Hashable, compute: Callable[[], R]) -> R:
-        """The entry of a key, computed where there is none."""
+        """The entry of a key, by `compute()` where there is none; it is shared, and must not be changed."""
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
@@ -62,7 +62,7 @@ class LayoutCache:
         return value
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all entries."""
         with self._lock:
             self._entries.clear()
             self.bytes = 0
@@ -134,7 +134,7 @@ class Buffers:
         return tensor
 
     def cast(self, name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        """The tensor in that type: itself, or a contiguous copy."""
+        """The tensor in `dtype`: itself, or a contiguous copy in the memory called `name`."""
         return tensor if tensor.dtype == dtype else self.take(name, *tensor.shape, dtype=dtype).copy_(tensor)
 
 

@@ -50,7 +50,8 @@ def causal_serves(call: Call) -> bool:
 
 
 def scaled(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> Tensor:
-    """PyTorch's kernel, in the precision in which its backward pass is fastest."""
+    """`F.scaled_dot_product_attention`, `(B, H, T, Dv)`, in the precision in which its backward pass is fastest;
+    `options` are its keywords."""
     short = query.device.type == "cpu" and query.dtype in (torch.bfloat16, torch.float16) and query.requires_grad
     if not short or torch.compiler.is_compiling() or key.shape[2] > SHORT:
         return F.scaled_dot_product_attention(query, key, value, **options)

@@ -30,7 +30,7 @@ ARGUMENTS = (
 
 
 def attend_blocked(call: Call) -> Tensor:
-    """Attention over the tiles of the pattern, in linear memory."""
+    """Attention `(B, H, T, Dv)` of a call over the tiles of its pattern, in linear memory, and with gradients."""
     columns = column_terms(call) if call.terms and call.slots is not None else None
     terms = [_near(term) for term in call.terms if not isinstance(term, GlobalKeyBias)]
     terms += [] if columns is None else [GlobalKeyBias(columns)]

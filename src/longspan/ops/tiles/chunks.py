@@ -120,7 +120,7 @@ def rows_of(tiles: Tensor, chunk: Chunk) -> Tensor:
 
 
 def put(tiles: Tensor, part: Tensor, chunk: Chunk) -> None:
-    """Write query tiles of a chunk to their places."""
+    """Write the query tiles of a chunk, `(b, h, n, size, D)`, to their places in `(B, H, tiles, size, D)`."""
     start = chunk.first_row
     if start is not None:
         tiles[chunk.batch, chunk.heads, start : start + chunk.count] = part
