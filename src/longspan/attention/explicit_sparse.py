@@ -68,20 +68,13 @@ class ExplicitSparseAttention(ProjectedAttention):
     """The module of `ExplicitSparseConfig`."""
 
     config: ExplicitSparseConfig  # pyright: ignore[reportIncompatibleVariableOverride]
+    state_kind = "keys"
 
     @property
     def budget(self) -> Budget:
         """How many of the keys that a query may see stay in its softmax."""
         config = self.config
         return Budget(config.top_k, config.top_fraction, config.local_budget)
-
-    def new_state(self) -> LayerState:
-        """Keys and values of every position so far, where the form is causal."""
-        if not self.causal:
-            return super().new_state()
-        from transformers.cache_utils import DynamicLayer
-
-        return DynamicLayer()
 
     def project(self, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`(B, T, E)` → queries, keys and values `(B, H, T, D)`, without autocast: a rounded score would choose other

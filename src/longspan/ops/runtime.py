@@ -143,6 +143,18 @@ def full_precision(tensor: Tensor) -> torch.autocast:
     return torch.autocast(tensor.device.type, enabled=False)
 
 
+def dropout_factors(weights: Tensor, prob: float, generator: torch.Generator) -> Tensor:
+    """Dropout by a generator of its own, which gives it again: 1/(1 − p) where a weight stays, else 0, shaped like
+    `weights`."""
+    factors = torch.empty_like(weights).bernoulli_(1 - prob, generator=generator)
+    return factors.div_(1 - prob) if prob < 1 else factors
+
+
+def seeded(seed: int, number: int, device: torch.device) -> torch.Generator:
+    """The generator of part `number` of an operator's work, so that its backward pass draws the same again."""
+    return torch.Generator(device=device).manual_seed((seed + number * 0x9E3779B1) % 2**63)
+
+
 def run(operator: Callable[..., Any], kernel: Callable[..., Any], *arguments: Any) -> Any:
     """The result of `operator`, whose implementation on real tensors is `kernel`.
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longspan.ops.attend.reference import full_precision
-from longspan.ops.runtime import run
+from longspan.ops.runtime import dropout_factors, run, seeded
 
 CHUNK_SCORES = 1 << 20
 """About how many scores are computed at a time."""
@@ -216,10 +216,7 @@ class _Problem:
         """Dropout of a chunk: 1/(1 − p) where a weight is kept, else 0; the same again for the same seed and chunk."""
         if not self.dropout_prob:
             return None
-        seed = (self.seed + chunk.number * 0x9E3779B1) % 2**63
-        generator = torch.Generator(device=weights.device).manual_seed(seed)
-        factors = torch.empty_like(weights).bernoulli_(1 - self.dropout_prob, generator=generator)
-        return factors.div_(1 - self.dropout_prob) if self.dropout_prob < 1 else factors
+        return dropout_factors(weights, self.dropout_prob, seeded(self.seed, chunk.number, weights.device))
 
 
 @dataclass(frozen=True)
