@@ -107,17 +107,14 @@ def attend_dense(call: Call) -> Tensor:
     mask, visible, some_empty = _mask_of(call.pattern, named, call.global_rows, *sizes, query.dtype, query.device)
     if alike and key_mask is None and not some_empty:
         strips = [_WHOLE] if slots is not None else _strips_of(call.pattern, *sizes)
-        parts = [_attend_strip(call, mask, *strip) for strip in strips]
+        parts = []
+        for rows, keys in strips:  # some queries, and the keys that one of them sees
+            options = {"attn_mask": None if mask is None else mask[:, :, rows, keys], "scale": call.scale}
+            parts.append(scaled(query[:, :, rows], call.key[:, :, keys], call.value[:, :, keys], **options))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
     if slots is not None and not alike:
         visible = _with_globals(visible, slots, call.global_rows)
     return _attend_visible(call, visible if key_mask is None else visible & key_mask[:, None, None, :])
-
-
-def _attend_strip(call: Call, mask: Tensor | None, rows: slice, keys: slice) -> Tensor:
-    """What some queries gather of the keys that one of them sees."""
-    own = None if mask is None else mask[:, :, rows, keys]
-    return scaled(call.query[:, :, rows], call.key[:, :, keys], call.value[:, :, keys], attn_mask=own, scale=call.scale)
 
 
 _WHOLE = (slice(None), slice(None))

@@ -84,7 +84,9 @@ def attend_top(
 
 def top_weights(query: Tensor, key: Tensor, budget: Budget, *, causal: bool, key_mask: Tensor | None = None) -> Tensor:
     """The weights of `attend_top`, `(B, H, T, S)`, dense: the obvious way, row by row of the definition."""
-    scores = _scores(query, key)
+    wide = torch.promote_types(query.dtype, torch.float32)
+    with full_precision(query):
+        scores = query.to(wide) @ key.to(wide).transpose(-1, -2) * query.shape[-1] ** -0.5
     (batch, heads, queries, keys), place = scores.shape, _places(key, key_mask)
     real = torch.ones(batch, keys, dtype=torch.bool, device=key.device) if key_mask is None else key_mask
     visible = real[:, None, None, :].expand(batch, 1, queries, keys)
@@ -108,12 +110,6 @@ def _margin(query: Tensor, longest: Tensor) -> Tensor:
     keys."""
     unit = torch.finfo(query.dtype).eps * query.shape[-1] ** -0.5
     return ROUNDING * unit * query.norm(dim=-1, keepdim=True) * longest
-
-
-def _scores(query: Tensor, key: Tensor) -> Tensor:
-    wide = torch.promote_types(query.dtype, torch.float32)
-    with full_precision(query):
-        return query.to(wide) @ key.to(wide).transpose(-1, -2) * query.shape[-1] ** -0.5
 
 
 def _places(key: Tensor, key_mask: Tensor | None) -> Tensor:
