@@ -1,4 +1,4 @@
-"""The compressive memory against its definition: groups, gradients and losses in loops, one token of one row at a time."""
+"""The compressive memory against its definition in loops: groups, gradients, losses; and models that have one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from torch import Tensor
 from longspan.attention import Tokens, attention_config
 from longspan.errors import InputError
 from longspan.models import LongspanConfig, LongspanForCausalLM
-from longspan.stacks import RecurrentConfig, Sizes
+from longspan.models.stream_memory import StreamMemory
+from longspan.stacks import RecurrentConfig, Sizes, stack_config
 from longspan.stacks.block import Block, BlockState
 from longspan.stacks.compression import Compressor
 
@@ -151,19 +152,20 @@ def test_losses_and_all_gradients_equal_the_definition(kind, pre):
     ours_main = torch.autograd.grad(ours.square().sum(), [text, *weights.values()], allow_unused=True)
     main = torch.autograd.grad(expected.square().sum(), [text, *weights.values()], allow_unused=True)
     torch.testing.assert_close(ours_main, main)
-    own = {name for name in weights if name.startswith("compressors")}
+    own = [name for name in weights if name.startswith("compressors")]
     assert all((gradient is None) == (name in own) for name, gradient in zip(weights, ours_main[1:], strict=True))
-    if not stack.config.learns_to_compress:
+    if not own:
         assert losses == [None] * len(SEGMENTS)
-        assert not own
-        return
-    torch.testing.assert_close(torch.stack(losses), torch.stack([torch.as_tensor(each) for each in wanted]).double())
-    theirs = torch.autograd.grad(sum(wanted), [weights[name] for name in own])
-    gradients = torch.autograd.grad(sum(losses), [text, *weights.values()], allow_unused=True)
-    assert gradients[0] is None
-    found = dict(zip(weights, gradients[1:], strict=True))
-    torch.testing.assert_close([found[name] for name in own], list(theirs))
-    assert all(gradient is None for name, gradient in found.items() if name not in own)
+    else:
+        torch.testing.assert_close(
+            torch.stack(losses), torch.stack([torch.as_tensor(each) for each in wanted]).double()
+        )
+        theirs = torch.autograd.grad(sum(wanted), [weights[name] for name in own])
+        gradients = torch.autograd.grad(sum(losses), [text, *weights.values()], allow_unused=True)
+        assert gradients[0] is None
+        ours_of_loss = dict(zip(weights, gradients[1:], strict=True))
+        torch.testing.assert_close([ours_of_loss[name] for name in own], list(theirs))
+        assert all(gradient is None for name, gradient in ours_of_loss.items() if name not in own)
 
 
 def test_a_loss_of_nothing_reaches_every_weight_of_a_compression():
@@ -206,12 +208,12 @@ def test_every_row_is_as_if_it_were_alone(data):
 def test_the_loss_of_a_padded_batch_is_a_mean_over_what_is_there(kind):
     stack = make_stack(layers=1, **kind).train()
     text = torch.randn(2, 18, WIDTH, dtype=torch.float64)
-    mask = torch.arange(18) >= torch.tensor([[0], [4]])
+    mask = torch.arange(18) >= torch.tensor([[0], [6]])
     _, (_, loss), _ = in_segments(stack, text, (12, 6), mask, learns=True)
     sums, counts = 0.0, 0
-    for row, segments in enumerate(((12, 6), (8, 6))):
+    for row, segments in enumerate(((12, 6), (6, 6))):
         own = by_definition(stack, text[row][mask[row]], segments)[1][1]
-        weight = (5, 3)[row] if stack.config.compression_loss == "auto_encoding" else 6
+        weight = (3, 2)[row] if stack.config.compression_loss == "auto_encoding" else 6
         sums, counts = sums + weight * own, counts + weight
     torch.testing.assert_close(loss, sums / counts)
 
@@ -243,3 +245,145 @@ def test_without_compressed_tokens_it_is_transformer_xl_bit_for_bit():
     # Until something has left the memory, compressed ones are none, and the same is computed.
     ours, theirs = (in_segments(each, text[:, :7], (3, 4), learns=True)[0] for each in (with_one, stack))
     assert torch.equal(ours, theirs)
+
+
+SIZES = {"vocab_size": 29, "hidden_size": WIDTH, "num_attention_heads": HEADS, "num_hidden_layers": 2}
+SIZES |= {"intermediate_size": 11, "position_embedding": "none", "dropout": 0.0, "init_std": 0.4}
+
+
+def make_model(**options):
+    attention = {"mechanism": "full", "positions": "relative", "bias": False}
+    stack = {"stack": "recurrent", "memory_tokens": 4, "compressed_tokens": 3, "rate": 2, **options}
+    return LongspanForCausalLM(LongspanConfig(attention=attention, stack=stack, **SIZES)).double().eval()
+
+
+def logits_of(model, ids, segments, mask=None):
+    cache, logits, end = None, [], 0
+    with torch.no_grad():
+        for length in segments:
+            end += length
+            given = {} if mask is None else {"attention_mask": mask[:, :end]}
+            output = model(ids[:, end - length : end], past_key_values=cache, use_cache=True, **given)
+            cache = output.past_key_values
+            logits.append(output.logits)
+    return torch.cat(logits, 1), cache
+
+
+@pytest.mark.parametrize("left", [0, 3])
+def test_generation_goes_on_from_its_state(left):
+    """One row beside a longer one, and two beams each: what is written is what segments of one token give."""
+    model, prompt, new = make_model(), torch.randint(3, 29, (2, 11)), 9
+    mask = (torch.arange(11) >= torch.tensor([[0], [left]])).long()
+    model.generation_config.eos_token_id = None
+    options = {"max_new_tokens": new, "do_sample": False, "pad_token_id": 0}
+    written = model.generate(prompt, attention_mask=mask, **options)
+    whole = torch.cat([mask, torch.ones(2, new, dtype=torch.long)], 1)
+    logits, cache = logits_of(model, written, (11, *[1] * (new - 1)), whole)
+    assert torch.equal(logits[:, 10:].argmax(-1), written[:, 11:])
+    assert max(layer.get_mask_sizes(1)[0] for layer in cache.layers) <= 4 + 3 + 2
+    alone = model.generate(prompt[1:, left:], **options)
+    assert torch.equal(alone[:, 11 - left :], written[1:, 11:])
+    beams = {**options, "num_beams": 2}
+    both = model.generate(prompt, attention_mask=mask, **beams)
+    assert torch.equal(model.generate(prompt[1:, left:], **beams)[:, 11 - left :], both[1:, 11:])
+
+
+def test_a_model_is_read_with_other_memories_and_saved_as_it_is(tmp_path):
+    model, ids, segments = make_model(compression="dilated"), torch.randint(3, 29, (2, 30)), (7, 9, 5, 9)
+    before = logits_of(model, ids, segments)[0]
+    longer = model.with_memory(memory_tokens=5, compressed_tokens=9)
+    assert (
+        longer.decoder.layers.compressors[0].convolution.weight
+        is model.decoder.layers.compressors[0].convolution.weight
+    )
+    assert not torch.allclose(logits_of(longer, ids, segments)[0], before)
+    assert torch.equal(logits_of(model, ids, segments)[0], before)
+    plain = model.with_memory(compressed_tokens=0, rate=None, compression=None)
+    assert logits_of(plain, ids, segments)[1].layers[0].get_mask_sizes(1)[0] == 5
+    torch.testing.assert_close(logits_of(model.with_memory(same_length=True), ids, (4,))[0], before[:, :4])
+    longer.save_pretrained(tmp_path)
+    loaded = LongspanForCausalLM.from_pretrained(tmp_path, dtype=torch.float64).eval()
+    assert stack_config(loaded.config.stack) == stack_config(longer.config.stack)
+    torch.testing.assert_close(logits_of(loaded, ids, segments)[0], logits_of(longer, ids, segments)[0])
+
+
+def test_training_goes_on_exactly_from_a_stored_memory():
+    """The memory goes through tensors as a checkpoint holds them; losses and gradients are the same to the last bit."""
+    model, ids = make_model().train(), torch.randint(3, 29, (2, 40))
+    memory = StreamMemory(model.config)
+
+    def read(carried, parts):
+        losses = []
+        for number, part in parts:
+            output = model(part, labels=part, **carried.before(number, 0))
+            carried.after(number, 0, output.past_key_values)
+            model.zero_grad()
+            output.loss.backward()
+            losses.append([output.loss, *(weight.grad.clone() for weight in model.parameters())])
+        return losses
+
+    parts = list(enumerate(ids.split(7, 1)))
+    read(memory, parts[:3])
+    stored = {name: tensor.clone() for name, tensor in memory.tensors().items()}
+    again = StreamMemory(model.config)
+    again.load(stored, model)
+    ours, theirs = read(memory, parts[3:]), read(again, parts[3:])
+    assert all(
+        torch.equal(a, b) for one, other in zip(ours, theirs, strict=True) for a, b in zip(one, other, strict=True)
+    )
+    assert any(weight.any() for weight in ours[-1][1:])
+    part = ids[:, :7]
+    losses = [
+        model(part, labels=part, past_key_values=memory.caches[0], use_cache=True).loss,
+        model(part, labels=part).loss,
+    ]
+    assert losses[0] != losses[1]
+
+
+def test_what_a_compression_has_lost_joins_the_loss_in_training_alone():
+    model, ids = make_model(), torch.randint(3, 29, (2, 16))
+    _, cache = logits_of(model, ids[:, :8], (8,))
+    model.train()
+    found = {}
+    for training in (True, False):
+        model.train(training)
+        _, cache = logits_of(model, ids[:, :8], (8,))
+        found[training] = model(ids[:, 8:], labels=ids[:, 8:], past_key_values=cache, use_cache=True)
+    main = torch.nn.functional.cross_entropy(found[True].logits[:, :-1].flatten(0, 1), ids[:, 9:].flatten())
+    torch.testing.assert_close(found[False].loss, main)
+    assert found[True].loss > main
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rate": 0}, "rate is 0; it must be at least 1"),
+        ({"compressed_tokens": -1}, "compressed_tokens is -1; it must be at least 0"),
+        ({"compressed_tokens": 0, "rate": 3}, "rate=3 with compressed_tokens=0 compresses nothing; give"),
+        ({"compressed_tokens": 0, "rate": None, "compression": "mean"}, "compression='mean' with compressed_tokens=0"),
+        ({"compression": "most_used"}, "compression is 'most_used'; choose 'mean', 'max', 'convolution'"),
+        ({"compression": "max", "compression_loss": "attention"}, "has nothing to teach, since it has no weights"),
+        ({"compression": "dilated", "rate": 4}, "memory_tokens=7 is too few for compression='dilated'"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(options, message):
+    with pytest.raises(InputError, match=message):
+        RecurrentConfig(**{**MEMORY, **options})
+
+
+def test_mechanisms_that_gather_otherwise_learn_to_compress_by_decoding():
+    linear = {"mechanism": "linear"}
+    with pytest.raises(InputError, match="compression_loss='attention' does not go with attention 'linear'"):
+        make_stack(attention=linear)
+    for options in ({"compression_loss": "auto_encoding"}, {"compression": "mean"}):
+        make_stack(attention=linear, **options)
+
+
+def test_a_cache_of_another_memory_is_refused():
+    ids = torch.randint(3, 29, (1, 6))
+    _, cache = logits_of(make_model(compressed_tokens=0, rate=None), ids, (6,))
+    with pytest.raises(InputError, match="which has no compressed memory; begin the text with a new cache"):
+        make_model()(ids, past_key_values=cache)
+    _, cache = logits_of(make_model(), ids, (6,))
+    with pytest.raises(InputError, match="cannot be taken back"):
+        cache.layers[0].crop(-1)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from longspan.attention import Tokens
 from longspan.attention.base import LayerState
-from longspan.attention.parts.tokens import in_order, undone
+from longspan.attention.parts.tokens import in_order, inverse_order
 from longspan.errors import InputError
 from longspan.settings import Range, Whole
 from longspan.stacks.base import AuxOutput, Sizes, StackConfig, StackCost, StackOutput, StackReads, StackReturns
@@ -248,7 +248,7 @@ class Recurrent(Sequential):
         step = MemoryStep.of(self.config.memory_sizes, next(iter(memories.values())), hidden.shape[1], tokens)
         tokens, back = replace(tokens, mask=step.mask), None
         if step.order is not None:
-            hidden, back = in_order(hidden, step.order), undone(step.order)
+            hidden, back = in_order(hidden, step.order), inverse_order(step.order)
         learns = self.training and torch.is_grad_enabled()
         losses: list[Any] = []
         all_hidden_states = [hidden]

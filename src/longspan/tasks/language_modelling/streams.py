@@ -191,8 +191,8 @@ class LanguageStream(CorpusTask):
         covered = made.memory_sizes.covered
         if covered > columns.tokens:
             raise InputError(
-                f"task.evaluation.compressed_tokens is {read.compressed_tokens}, with which the memory covers {covered} "
-                f"tokens, but a column has {columns.tokens}; give fewer, or fewer columns"
+                f"task.evaluation.compressed_tokens is {read.compressed_tokens}, with which the memory covers "
+                f"{covered} tokens, but a column has {columns.tokens}; give fewer, or fewer columns"
             )
         return reader
 
