@@ -126,10 +126,8 @@ def _computed(call: Call, backend: str) -> Tensor:
             return attend_reference(call)
     # Tiles are an operator of PyTorch where there are gradients or a graph; and what is more than one pattern in one
     # order is put together there.
-    direct = plain and not (torch.is_grad_enabled() or compiling or call.dropout_prob or traits.is_rearranged)
-    if direct and not (call.global_rows and call.slots is not None):
-        return attend_tiles(call)
-    return attend_blocked(call)
+    in_operator = torch.is_grad_enabled() or compiling or call.dropout_prob or traits.is_rearranged or not plain
+    return attend_blocked(call) if in_operator else attend_tiles(call)
 
 
 def _traits(pattern: Pattern) -> Traits:
