@@ -159,7 +159,7 @@ def _gathered_places(pattern: Pattern, length: int, device: torch.device) -> Ten
 
 @dataclass(frozen=True)
 class _Gathered(Arranged):
-    """Some of the keys, by themselves."""
+    """Some of the keys, by themselves, at the places `index` `(S',)` of `length`."""
 
     index: Tensor
     length: int
