@@ -9,17 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend.call import (
-    Call,
-    Traits,
-    by_length,
-    check_slots,
-    distinct_slots,
-    joined,
-    known_traits_of,
-    slots_of_mask,
-    traits_of,
-)
+from longspan.ops.attend.call import Call, by_length, check_slots, distinct_slots, joined, slots_of_mask
 from longspan.ops.attend.dense import DENSE_PAIRS, attend_dense, attend_full, causal_serves, dense_is_cheaper
 from longspan.ops.attend.flex import attend_flex, flex_serves
 from longspan.ops.attend.reference import attend_reference
@@ -27,6 +17,7 @@ from longspan.ops.attend.terms import Bias, Term
 from longspan.ops.runtime import has_tangent, needs_reference
 from longspan.ops.tiles.blocked import attend_tiles
 from longspan.ops.tiles.blocked_operator import attend_blocked
+from longspan.ops.tiles.layout import Traits, known_traits_of, traits_of
 from longspan.patterns import Pattern
 from longspan.settings import show
 
