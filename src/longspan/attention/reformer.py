@@ -140,14 +140,14 @@ class ReformerConfig(AttentionConfig):
         size, other = self.chunk_tokens, self.beside_tokens or self.chunk_tokens
         return length if length <= min(size, other) else -(-length // lcm(size, other)) * lcm(size, other)
 
-    def seen_chunks(self, causal: bool) -> int:
+    def visible_chunks(self, causal: bool) -> int:
         """How many chunks a query sees, its own included."""
         after = 0 if causal and self.chunks == "bucket" else self.chunks_after
         return self.chunks_before + 1 + after
 
     def scores_per_token(self, length: int, *, global_tokens: int = 0, causal: bool = False) -> float:
         """Those of full chunks, of which a bucket's last one is not."""
-        return min(float(length), self.hashes * self.seen_chunks(causal) * float(self.chunk_tokens))
+        return min(float(length), self.hashes * self.visible_chunks(causal) * float(self.chunk_tokens))
 
     def activations(self) -> Activations:
         """No key where tokens are hashed: the query is one."""
@@ -217,7 +217,7 @@ class ReformerAttention(HashedAttention):
         self.chunks = Chunks(
             size=config.chunk_tokens,
             before=config.chunks_before,
-            after=config.seen_chunks(causal) - 1 - config.chunks_before,
+            after=config.visible_chunks(causal) - 1 - config.chunks_before,
             causal=causal,
             scale=self.scale if config.scaled or config.local else 1.0,
             once=config.correct_duplicates and not config.local,

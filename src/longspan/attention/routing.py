@@ -110,10 +110,10 @@ class RoutingConfig(AttentionConfig):
             size = each + bool(more)
             far = float(self.clusters * ((size * (size - 1) // 2 + min(size, 1)) if causal else size**2))
         else:
-            far = float(sum(many * self._seen_in(size, causal) for size, many in sizes))
+            far = float(sum(many * self._scores_in(size, causal) for size, many in sizes))
         return (1 - self.routing_share) * near + self.routing_share * far / max(length, 1)
 
-    def _seen_in(self, size: int, causal: bool) -> int:
+    def _scores_in(self, size: int, causal: bool) -> int:
         """Scores in a cluster of so many tokens; a token that sees no other sees itself."""
         reach = min(self.cluster_tokens, size)
         pairs = pairs_within(size, -reach, 0 if causal else reach) - size

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, AttentionCost, Lengthening
-from longspan.attention.parts.tokens import Tokens, real_first, undone
+from longspan.attention.parts.tokens import Tokens, inverse_order, real_first
 from longspan.errors import InputError
 from longspan.ops.attend import attend
 from longspan.ops.attend.reference import full_precision
@@ -280,7 +280,7 @@ class SinkhornAttention(ProjectedAttention):
         rows = torch.arange(batch, device=query.device)[:, None]
         if mask is not None:
             order = real_first(mask)
-            index, count, place = order[rows[..., None], index], mask.sum(1), undone(order)
+            index, count, place = order[rows[..., None], index], mask.sum(1), inverse_order(order)
         parts = (each.transpose(1, 2)[rows[..., None], index].permute(0, 3, 1, 2, 4) for each in (query, key, value))
         return (*parts, places < count[:, None, None], place)
 

@@ -22,7 +22,7 @@ def distance_sinusoids(first: int, last: int, width: int, like: Tensor) -> Tenso
     if torch.compiler.is_compiling():
         return _table(first, last, width, like.dtype, like.device)
     low, high = -_rounded(-first), _rounded(last)
-    return _kept_table(low, high, width, like.dtype, like.device)[first - low : last + 1 - low]
+    return _cached_table(low, high, width, like.dtype, like.device)[first - low : last + 1 - low]
 
 
 BASE = 10000.0
@@ -55,7 +55,7 @@ def _table(first: int, last: int, width: int, dtype: torch.dtype, device: torch.
 
 
 @lru_cache(maxsize=4)
-def _kept_table(first: int, last: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _cached_table(first: int, last: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # or training could not read what an inference left here
         return _table(first, last, width, dtype, device)
 

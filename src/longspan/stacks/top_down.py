@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from longspan.attention import Tokens, attention_config
 from longspan.attention.layers import plain_spec
-from longspan.attention.parts.tokens import in_order, undone
+from longspan.attention.parts.tokens import in_order, inverse_order
 from longspan.errors import InputError
 from longspan.ops.tiles.segments import covering, pool_segments, segment_count, segment_weights
 from longspan.settings import Count, Range, Whole
@@ -191,7 +191,7 @@ class Segments(nn.Module):
         if config.top_down == "cross_attention":
             return segments, present
         covered = covering(segments, present, shape[1], config.kernel, config.stride)
-        return in_order(covered, None if order is None else undone(order)), None
+        return in_order(covered, None if order is None else inverse_order(order)), None
 
     def _check_length(self, tokens: int) -> None:
         """Raise `InputError` for more segments than have positions; a compiled program's table would say so itself."""

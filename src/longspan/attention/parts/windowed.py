@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, Lengthening, Reach
-from longspan.attention.parts.tokens import Tokens, in_order, real_first, rearranged, undone
+from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, real_first, rearranged
 from longspan.ops.attend import attend
 from longspan.ops.attend.reference import dense_weights, full_precision
 from longspan.ops.attend.slots import gather_slots, mask_of_slots
@@ -287,7 +287,7 @@ class CountedAttention(WindowedAttention):
         else:
             order = real_first(mask)
             inputs = (in_order(each, order, 2) for each in (query, key, value))
-            context = in_order(attend(*inputs, key_mask=in_order(mask, order), **options), undone(order), 2)
+            context = in_order(attend(*inputs, key_mask=in_order(mask, order), **options), inverse_order(order), 2)
         return self.merge_heads(context).masked_fill(~mask[:, offset:, None], 0)
 
 

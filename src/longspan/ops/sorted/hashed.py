@@ -32,7 +32,7 @@ def unit(vectors: Tensor) -> Tensor:
     return wide * (wide.square().sum(-1, keepdim=True) + EPSILON * wide.shape[-1]).rsqrt()
 
 
-def times_seen(ids: Tensor, chunks: Chunks) -> Tensor:
+def visible_rounds(ids: Tensor, chunks: Chunks) -> Tensor:
     """In how many rounds each query sees each key, by comparing all pairs: `(B, H, R, T)` → `(B, H, T, T)`."""
     same = (ids[..., :, None] == ids[..., None, :]) & (ids != NOWHERE)[..., None]
     chunk = same.tril(-1).sum(-1) // chunks.size
@@ -50,7 +50,7 @@ def hashed_weights(
 
     A query that sees nothing attends to itself; padding has no weights.
     """
-    times = times_seen(ids, chunks) if times is None else times
+    times = visible_rounds(ids, chunks) if times is None else times
     bias = None if chunks.once else times.clamp(min=1).to(torch.promote_types(query.dtype, torch.float32)).log()
     weights = dense_weights(query, unit(query) if key is None else key, times > 0, scale=chunks.scale, bias=bias)
     alone = (times.sum(-1) == 0) & (ids[:, :, 0] != NOWHERE)

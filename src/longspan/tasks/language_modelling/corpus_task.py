@@ -133,9 +133,9 @@ class CorpusTask(GuessingTask):
 def separator(tokenizer: Any) -> int:
     """The token between two documents."""
     for name in ("sep_token_id", "eos_token_id"):
-        found = getattr(tokenizer, name, None)
-        if found is not None:
-            return int(found)
+        token = getattr(tokenizer, name, None)
+        if token is not None:
+            return int(token)
     raise InputError(
         "the tokenizer has no sep_token or eos_token to set between documents; set one, or use another tokenizer"
     )
