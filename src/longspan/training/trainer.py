@@ -113,7 +113,7 @@ class RecipeTrainer(Trainer):
         return loss
 
     def training_step(self, *arguments: Any, **options: Any) -> torch.Tensor:
-        """As Trainer's; the loss is noted."""
+        """One step of Trainer; its scalar loss goes to the next line of the log and to the check for finite losses."""
         loss = super().training_step(*arguments, **options)
         self.unlogged += loss
         self.finite.add(loss)

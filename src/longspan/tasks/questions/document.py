@@ -100,7 +100,7 @@ def usable_candidates(row: QuestionRow, options: QuestionOptions) -> list[int]:
 
 
 def encode_text(tokenizer: Any, text: str, what: str) -> tuple[list[int], list[tuple[int, int]]]:
-    """As `token_ids`; `InputError` where there are none."""
+    """Ids and character offsets of a text, as `token_ids`; `InputError`, naming `what`, for a text without tokens."""
     ids, offsets = token_ids(tokenizer, text)
     if not ids:
         raise InputError(f"{what} has no tokens in this tokenizer; give one with words in it")
