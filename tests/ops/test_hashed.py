@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longspan.ops.sorted import hashed
-from longspan.ops.sorted.hashed import attend_hashed, hashed_weights, visible_rounds
-from longspan.ops.sorted.hashed_steps import attend_rings, filled, new_rings
+from longspan.ops.sorted.hashed import attend_hashed, attend_rings, filled, hashed_weights, new_rings, visible_rounds
 from longspan.ops.sorted.hashed_units import Chunks
 from longspan.ops.sorted.hashing import buckets_of, draw_rotations, even_share, most_buckets, split
 from longspan.ops.sorted.sorted_chunks import attend_sorted, published_times

@@ -13,8 +13,8 @@ from longspan.attention.config import AttentionConfig
 from longspan.attention.parts.tokens import Tokens, in_order
 from longspan.errors import InputError
 from longspan.ops.attend import attend
+from longspan.ops.attend.call import check_slots
 from longspan.ops.attend.reference import dense_mask, dense_weights
-from longspan.ops.attend.slots import check_slots
 from longspan.ops.attend.terms import Term
 from longspan.patterns import Pattern
 

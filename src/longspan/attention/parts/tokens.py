@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from longspan.errors import InputError
-from longspan.ops.attend.slots import distinct_slots, mask_of_slots, slots_of_mask
+from longspan.ops.attend.call import distinct_slots, mask_of_slots, slots_of_mask
 from longspan.patterns import Prefix
 
 
@@ -140,7 +140,7 @@ def real_first(mask: Tensor) -> Tensor:
     return inverse_order(places)
 
 
-def rearranged(hidden: Tensor, tokens: Tokens, order: Tensor) -> tuple[Tensor, Tokens, Tensor]:
+def permuted(hidden: Tensor, tokens: Tokens, order: Tensor) -> tuple[Tensor, Tokens, Tensor]:
     """`(B, T, E)` and what is known of its tokens, with each row's places in another order `(B, T)`, and the way back
     for `in_order`. Global tokens are those of the slots."""
     back, slots = inverse_order(order), tokens.global_slots if order.shape[1] else None

@@ -18,10 +18,10 @@ from torch.nn import functional as F
 
 from longspan.attention.base import LayerState, ProjectedAttention
 from longspan.attention.config import AttentionConfig, Lengthening, Reach
-from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, real_first, rearranged
+from longspan.attention.parts.tokens import Tokens, in_order, inverse_order, permuted, real_first
 from longspan.ops.attend import attend
+from longspan.ops.attend.call import gather_slots, mask_of_slots
 from longspan.ops.attend.reference import dense_weights, full_precision
-from longspan.ops.attend.slots import gather_slots, mask_of_slots
 from longspan.patterns import Full, Pattern, PerHead, Window
 from longspan.settings import Whole
 
@@ -251,7 +251,7 @@ class WindowedAttention(ProjectedAttention):
 
 def without_gaps(hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tokens, Tensor | None]:
     """The same with all padding at the end, since places are counted without it, and the way back for `in_order`."""
-    return (hidden, tokens, None) if tokens.mask is None else rearranged(hidden, tokens, real_first(tokens.mask))
+    return (hidden, tokens, None) if tokens.mask is None else permuted(hidden, tokens, real_first(tokens.mask))
 
 
 class CountedAttention(WindowedAttention):
