@@ -17,7 +17,7 @@ def distance_sinusoids(first: int, last: int, width: int, like: Tensor) -> Tenso
 
     `[sin(r·ω_0) … sin(r·ω_{E/2-1}) cos(r·ω_0) …]` with ω_i = 10000^(-2i/E) (Vaswani et al. 2017, section 3.5, in the
     order of Dai et al. 2019, arXiv 1901.02860, released code); letters: r = distance i - j, E = `width`. Distances may
-    have either sign. Tables are kept between calls, except in compiled graphs, which serve every length.
+    have either sign. Tables are cached between calls, except in compiled graphs, which serve every length.
     """
     if torch.compiler.is_compiling():
         return _table(first, last, width, like.dtype, like.device)
