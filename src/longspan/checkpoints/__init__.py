@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import longspan.models.registration
 import longspan.ops.decompositions  # noqa: F401
 from longspan.checkpoints.attention_interface import use_attention
 from longspan.checkpoints.tuning import hold_old_rows, train_new_positions_only
 from longspan.imports import late_names
+from longspan.models import tell_transformers
 
 if TYPE_CHECKING:
     from longspan.checkpoints.conversion import from_transformers, to_transformers
@@ -34,6 +34,8 @@ __all__ = [
     "train_new_positions_only",
     "use_attention",
 ]
+
+tell_transformers()
 
 __getattr__ = late_names(
     __name__,
