@@ -52,7 +52,7 @@ def register(thing: Thing, *, name: str | None = None) -> Thing:
     if kind == "head" and "longspan.checkpoints" in sys.modules:  # which has told transformers of all others
         from longspan.models import tell_of_head
 
-        tell_of_head(thing)
+        tell_of_head(table[chosen])
     return thing
 
 

@@ -24,8 +24,8 @@ from longspan.models.outputs import DecoderOutput
 from longspan.models.pretrained import CheckpointedBlock
 from longspan.patterns import Prefix
 from longspan.stacks import stack_config
-from longspan.stacks.base import Layers
 from longspan.stacks.block import BlockState
+from longspan.stacks.sequential import Layers
 
 PLAIN = (bool, int, float, str, type(None))
 SKIPPED = ("dtype", "device")

@@ -1,15 +1,13 @@
-"""What every stack says of itself, what its module is, and what it returns: a configuration that puts blocks together,
-a list of layers, and their output."""
+"""What every stack says of itself, and what it returns: a configuration that puts blocks together, and its output."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-from longspan.attention.base import LayerState
 from longspan.attention.config import AttentionConfig
 from longspan.settings import check
 from longspan.stacks.block import Block
@@ -150,7 +148,7 @@ class StackConfig:
         check(self)
 
     def build(self, block: Callable[..., Block], layers: int, sizes: Sizes) -> nn.Module:
-        """Make the module, `Layers` called as `Sequential` is, of `layers` blocks that
+        """Make the module, a `longspan.stacks.sequential.Layers` called as `Sequential` is, of `layers` blocks that
         `block(layer)` makes.
 
         `block` takes options by name, too: a `mechanism` instead of the layer's own, and what reads a source, as
@@ -198,28 +196,3 @@ class StackConfig:
     def to_dict(self) -> dict[str, Any]:
         """Plain data with the stack's name first; `stack_config` reverses it."""
         return {"stack": self.stack, **asdict(self)}
-
-
-class Layers(nn.ModuleList):
-    """A list of layers and what each keeps between steps. There may be parts beside them that are none: these neither
-    count nor come up among them."""
-
-    def __len__(self) -> int:
-        return sum(name.isdigit() for name in self._modules)
-
-    def __iter__(self) -> Iterator[nn.Module]:
-        return iter([self[layer] for layer in range(len(self))])
-
-    @property
-    def applied(self) -> list[Any]:
-        """The blocks in the order in which they run, each as often as it does: a decoder keeps a state for each."""
-        return list(self)
-
-    @property
-    def keeps_state(self) -> bool:
-        """Whether every block of a causal stack has a state that the next step continues."""
-        return all(block.attention.keeps_state for block in self.applied)
-
-    def new_state(self, step: int) -> LayerState:
-        """What a causal stack keeps between steps for one of the `applied`, of its own sequence, still empty."""
-        return self.applied[step].attention.new_state()

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.ops.runtime import needs_reference
-from longspan.stacks.base import Layers, Sizes, StackConfig, StackOutput, StackReturns
+from longspan.stacks.base import Sizes, StackConfig, StackOutput, StackReturns
 from longspan.stacks.block import Block, BlockState
 from longspan.stacks.rebuilding import Step, Streams, Trail, steps_of
+from longspan.stacks.sequential import Layers
 
 
 @dataclass(frozen=True, kw_only=True)

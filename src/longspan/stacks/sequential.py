@@ -1,15 +1,16 @@
-"""The plain way through the layers: one block after the other."""
+"""The layers of a stack, and the plain way through them: one block after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from longspan.attention import Tokens
-from longspan.stacks.base import Layers, Sizes, StackConfig, StackCost, StackOutput
+from longspan.attention.base import LayerState
+from longspan.stacks.base import Sizes, StackConfig, StackCost, StackOutput
 from longspan.stacks.block import Block, BlockState
 
 
@@ -25,6 +26,31 @@ class SequentialConfig(StackConfig):
 
     def build(self, block: Callable[[int], Block], layers: int, sizes: Sizes) -> Sequential:
         return Sequential(block(layer) for layer in range(layers))
+
+
+class Layers(nn.ModuleList):
+    """A list of layers and what each keeps between steps. There may be parts beside them that are none: these neither
+    count nor come up among them."""
+
+    def __len__(self) -> int:
+        return sum(name.isdigit() for name in self._modules)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return iter([self[layer] for layer in range(len(self))])
+
+    @property
+    def applied(self) -> list[Any]:
+        """The blocks in the order in which they run, each as often as it does: a decoder keeps a state for each."""
+        return list(self)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether every block of a causal stack has a state that the next step continues."""
+        return all(block.attention.keeps_state for block in self.applied)
+
+    def new_state(self, step: int) -> LayerState:
+        """What a causal stack keeps between steps for one of the `applied`, of its own sequence, still empty."""
+        return self.applied[step].attention.new_state()
 
 
 class Sequential(Layers):

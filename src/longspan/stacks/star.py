@@ -15,8 +15,9 @@ from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.ops import attend
 from longspan.patterns import Full
-from longspan.stacks.base import Layers, Sizes, StackConfig, StackOutput, StackReturns
+from longspan.stacks.base import Sizes, StackConfig, StackOutput, StackReturns
 from longspan.stacks.block import Block, BlockState
+from longspan.stacks.sequential import Layers
 
 
 @dataclass(frozen=True, kw_only=True)

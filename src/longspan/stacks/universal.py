@@ -13,9 +13,10 @@ from longspan.attention import Tokens
 from longspan.errors import InputError
 from longspan.ops.sinusoids import interleaved_sinusoids
 from longspan.settings import Range
-from longspan.stacks.base import AuxOutput, Layers, Sizes, StackConfig, StackCost, StackOutput, StackReads, StackReturns
+from longspan.stacks.base import AuxOutput, Sizes, StackConfig, StackCost, StackOutput, StackReads, StackReturns
 from longspan.stacks.block import Block, BlockState
 from longspan.stacks.halting import Accumulation, HaltingUnit, Pondering, places_of
+from longspan.stacks.sequential import Layers
 
 StepSignal = Literal["learned", "sinusoidal", "none"]
 PositionSignal = Literal["sinusoidal", "none"]
