@@ -8,8 +8,8 @@ counts again as often as a summary is likely to say it again. A sentence that re
 weighed together with them, and enters after them.
 
 The chances of words are logistic regressions: from how often a content word occurs, where, in what sentences, and how
-long the summary is to be, the chance that the summary names it at least once, twice, three and five times. So a
-name that a story repeats counts several times, and a rare side word hardly at all.
+long the summary is to be, the chance that the summary names it at least once, twice, three and five times. So a name
+that a story repeats counts several times, and a rare side word hardly at all.
 """
 
 from __future__ import annotations
