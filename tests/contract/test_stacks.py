@@ -80,12 +80,13 @@ def star(stack, hidden, tokens):
     return states
 
 
-def looked_up(weights, query, context, heads=2):
-    """Multi-head attention of one vector over some."""
+def looked_up(weights, query, context, heads=2, added=None):
+    """Multi-head attention of one vector over some, with vectors `added` to the keys of each head."""
     found = []
     for head in torch.arange(WIDTH).chunk(heads):
         own = weights.query.weight[head] @ query
         scores = torch.stack([weights.key.weight[head] @ each @ own for each in context]) / (WIDTH / heads) ** 0.5
+        scores = scores if added is None else scores + added @ own / (WIDTH / heads) ** 0.5
         found.append(
             sum(s * (weights.value.weight[head] @ each) for s, each in zip(scores.softmax(0), context, strict=True))
         )
@@ -133,6 +134,62 @@ def top_down(stack, hidden, tokens):
     return states
 
 
+def nodes_around(count, token, k, clip, causal):
+    """arXiv 1911.04070, as the authors' code walks from level to level: what a token reads, with labels."""
+    counts = [count]
+    while counts[-1] > 1:
+        counts.append(-(-counts[-1] // 2))
+    edges, left, right, left_child, right_child = {(0, token): 0}, token - 1, token + 1, None, None
+    for level, size in enumerate(counts):
+        first = (2 * k + 1) * min(level, clip)
+        for slot in range(k):
+            before = left_child if slot == 0 and left_child else (level, left)
+            after = right_child if slot == 0 and right_child else (level, right)
+            if before[1] >= 0:
+                edges[before] = first + 2 * slot + 1
+            if not causal and after[1] < counts[after[0]]:
+                edges[after] = first + 2 * slot + 2
+            left, right = left - 1, right + 1
+        left_child = (level, left) if left % 2 == 0 else None
+        right_child = (level, right) if right % 2 == 1 else None
+        left, right = left // 2, right // 2
+    return counts, edges
+
+
+def binary_partition(stack, hidden, tokens):
+    """arXiv 1911.04070, section 3, node by node: spans begin as zeros; padded tokens are zeros."""
+    states, config = [hidden], stack.config
+    rows = []
+    for row, count in zip(hidden, tokens.mask.sum(1).tolist(), strict=True):
+        counts, _ = nodes_around(count, 0, 1, 0, False)
+        nodes = {(0, token): row[token] for token in range(count)}
+        nodes |= {(level, m): torch.zeros_like(row[0]) for level in range(1, len(counts)) for m in range(counts[level])}
+        rows.append(nodes)
+    for layer in stack:
+        for row, count in enumerate(tokens.mask.sum(1).tolist()):
+            nodes, new = rows[row], {}
+            for (level, m), node in nodes.items():
+                if level:
+                    inside = range(m << level, min((m + 1) << level, count))
+                    edges = {
+                        (0, token): (2 * config.neighbours + 1) * min(level, config.clip_levels) for token in inside
+                    }
+                else:
+                    _, edges = nodes_around(count, m, config.neighbours, config.clip_levels, stack.causal)
+                context = torch.stack([nodes[source] for source in edges])
+                added = layer.labels.weight[list(edges.values())]
+                node = normalized(node + looked_up(layer, node, context, added=added))
+                new[level, m] = normalized(node + layer.feed_forward(node))
+            rows[row] = new
+        padded = torch.zeros_like(hidden)
+        for row, nodes in enumerate(rows):
+            for (level, m), node in nodes.items():
+                if level == 0:
+                    padded[row, m] = node
+        states.append(padded)
+    return states
+
+
 BY_HAND = {
     "sequential": one_after_the_other,
     "reversible": two_streams,
@@ -141,11 +198,12 @@ BY_HAND = {
     "decomposed": parts_apart,
     "star": star,
     "top_down": top_down,
+    "binary_partition": binary_partition,
 }
 """Stack → the states before each block and after the last, from its definition."""
 FIELDS = {"reversible": {"normalization": "pre"}}
 """Stack → fields of a model that it asks for."""
-OPTIONS = {"top_down": {"kernel": 5, "stride": 3}}
+OPTIONS = {"top_down": {"kernel": 5, "stride": 3}, "binary_partition": {"neighbours": 2, "clip_levels": 1}}
 """Stack → options with which short inputs say something of it."""
 
 

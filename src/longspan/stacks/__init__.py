@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from longspan.settings import from_spec
-from longspan.stacks.base import AuxOutput, Sizes, StackConfig, StackOutput, StackReads, StackReturns
+from longspan.stacks.base import AuxOutput, Sizes, Source, StackConfig, StackOutput, StackReads, StackReturns
+from longspan.stacks.binary_partition import BinaryPartitionConfig
 from longspan.stacks.decomposed import DecomposedConfig
 from longspan.stacks.recurrent import RecurrentConfig
 from longspan.stacks.reversible import ReversibleConfig
@@ -21,11 +22,13 @@ from longspan.stacks.universal import UniversalConfig
 __all__ = [
     "STACKS",
     "AuxOutput",
+    "BinaryPartitionConfig",
     "DecomposedConfig",
     "RecurrentConfig",
     "ReversibleConfig",
     "SequentialConfig",
     "Sizes",
+    "Source",
     "StackConfig",
     "StackOutput",
     "StackReads",
@@ -44,6 +47,7 @@ _KINDS: tuple[type[StackConfig], ...] = (
     DecomposedConfig,
     StarConfig,
     TopDownConfig,
+    BinaryPartitionConfig,
 )
 STACKS: dict[str, type[StackConfig]] = {kind.stack: kind for kind in _KINDS}
 """Name → configuration, whose `build(block, layers, sizes)` makes the module."""

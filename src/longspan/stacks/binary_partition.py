@@ -1,0 +1,212 @@
+"""The binary partition: tokens and the spans of a binary tree over them have states, and each token reads near text from
+small spans and far text from large ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from longspan.attention import Tokens
+from longspan.attention.base import LayerState
+from longspan.attention.parts.tokens import in_order, real_first, undone
+from longspan.errors import InputError
+from longspan.ops.tiles.partition import Partition, level_count
+from longspan.settings import Count, Range
+from longspan.stacks.base import Sizes, Source, StackConfig, StackOutput, StackReturns
+from longspan.stacks.block import Block, BlockState, CrossAttention, FeedForward
+from longspan.stacks.sequential import Layers
+from longspan.stacks.trees import GrowingTree, Tree, WholeTree
+
+MOST_LEVELS = 21
+"""Levels of a program for texts of any length, whose tree cannot depend on it: enough for a million tokens."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryPartitionConfig(StackConfig):
+    """BP-Transformer (Ye et al. 2019, "BP-Transformer: Modelling Long-Range Context via Binary Partitioning", arXiv
+    1911.04070, section 3, as the authors' code has it).
+
+    Tokens are the leaves of a binary tree made by halving. A span reads its tokens; a token reads itself and, on each
+    side, k nodes of every level, beginning beside itself and going on where the level below has ended.
+
+    Attributes:
+        neighbours: k, nodes of each level that a token reads on each side; with as many as there are tokens, it is full
+            attention.
+        clip_levels: c, levels from this one on share their labels.
+    """
+
+    stack: ClassVar[str] = "binary_partition"
+    work_exponent: ClassVar[float] = 1.2
+    unused: ClassVar[Mapping[str, str]] = {
+        "attention": "which brings its own",
+        "decoder_attention": "which brings its own",
+        "normalization": "which normalises sums, as published",
+        "global_tokens": "whose spans already tell each token of the whole text",
+    }
+
+    neighbours: Count = 16
+    clip_levels: Annotated[int, Range(0, 64)] = 6
+
+    def returns(self) -> StackReturns:
+        return StackReturns(normalized=True, summary=True, source=True)
+
+    def decoder_table(self) -> bool:
+        """Never: labels of edges tell tokens their places."""
+        return False
+
+    def build(self, block: Callable[..., Block], layers: int, sizes: Sizes) -> BinaryPartition:
+        return BinaryPartition([PartitionLayer(self, sizes) for _ in range(layers)], self, causal=sizes.causal)
+
+
+class PartitionLayer(nn.Module):
+    """One layer for tokens and spans, with the same weights: attention over the edges of the tree, over a source where
+    there is one, and a feed-forward layer, each followed by a LayerNorm of the sum."""
+
+    def __init__(self, config: BinaryPartitionConfig, sizes: Sizes) -> None:
+        super().__init__()
+        width, eps = sizes.width, sizes.eps
+        self.heads, self.attention_dropout = sizes.heads, sizes.attention_dropout
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width, bias=False) for _ in range(4))
+        labels = Partition(0, 1, config.neighbours, config.clip_levels, sizes.causal).labels
+        self.labels = nn.Embedding(labels, width // sizes.heads)
+        self.attention_norm = nn.LayerNorm(width, eps=eps)
+        self.cross_attention = None
+        if sizes.source:
+            self.cross_attention = CrossAttention(
+                width=width, heads=sizes.heads, dropout=sizes.attention_dropout, bias=False
+            )
+            self.cross_attention_norm = nn.LayerNorm(width, eps=eps)
+        inner = 4 * width if sizes.inner is None else sizes.inner
+        self.feed_forward = FeedForward(
+            width, inner, activation_function=sizes.activation_function, dropout=sizes.activation_dropout
+        )
+        self.feed_forward_norm = nn.LayerNorm(width, eps=eps)
+        self.dropout = nn.Dropout(sizes.dropout)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        tree: Tree,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        state: BlockState | None = None,
+    ) -> Tensor:
+        """`(B, N, E)` → `(B, N, E)`, tokens before spans; a source `(B', S, E)` is read by tokens alone."""
+        own_state, source_state = state or (None, None)
+        query, key, value = (self._split(layer(hidden)) for layer in (self.query, self.key, self.value))
+        dropout = self.attention_dropout if self.training else 0.0
+        context = tree.attend(query, key, value, self.labels.weight, state=own_state, dropout_prob=dropout)
+        attended = self.output(context.transpose(1, 2).flatten(2))
+        hidden = self.attention_norm(hidden + self.dropout(attended))
+        if self.cross_attention is not None and source is not None:
+            tokens, spans = hidden.split([tree.tokens, hidden.shape[1] - tree.tokens], dim=1)
+            crossed = self.cross_attention(tokens, source, source_mask, source_state)
+            hidden = torch.cat([self.cross_attention_norm(tokens + self.dropout(crossed)), spans], dim=1)
+        hidden = self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
+        return hidden if tree.absent is None else hidden.masked_fill(tree.absent[..., None], 0)
+
+    def _split(self, hidden: Tensor) -> Tensor:
+        """`(B, N, E)` → `(B, H, N, D)`."""
+        return hidden.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class BinaryPartition(Layers):
+    """The module of `BinaryPartitionConfig`: a list of its layers.
+
+    Attributes:
+        gradient_checkpointing: whether training keeps the states between layers alone; transformers sets it, and the
+            function that does it, where it is asked to.
+    """
+
+    gradient_checkpointing = False
+    _gradient_checkpointing_func: Callable[..., Tensor]
+
+    def __init__(self, layers: list[PartitionLayer], config: BinaryPartitionConfig, *, causal: bool) -> None:
+        super().__init__(layers)
+        self.config, self.causal = config, causal
+
+    @property
+    def keeps_state(self) -> bool:
+        return self.causal
+
+    def new_state(self, step: int) -> LayerState:
+        """Keys and values of all tokens and full spans, in memory that grows with the text."""
+        from longspan.attention.parts.state import TreeLayer
+
+        return TreeLayer()
+
+    def forward(
+        self,
+        hidden: Tensor,
+        tokens: Tokens,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        *tables: Tensor,
+        block_states: Sequence[BlockState] | None = None,
+        output_hidden_states: bool = False,
+    ) -> StackOutput:
+        """`(B, T, E)` → states `(B, T, E)`; arguments as in `Sequential.forward`. Spans begin as zeros, trees at each
+        row's first real token, and padding ends as zeros.
+
+        The summary is the root of each row's tree, and the source that a decoder reads all nodes, where it reads.
+
+        Raises:
+            InputError: global tokens, or a prefix that is read both ways.
+        """
+        self._check(tokens)
+        checkpoints = self.gradient_checkpointing and self.training
+        states = None if checkpoints else block_states  # as transformers' checkpointed layers leave them out
+        tree, order = self._tree(hidden, tokens, states)
+        nodes = in_order(hidden, order)
+        nodes = torch.cat([nodes, nodes.new_zeros(len(nodes), tree.nodes - tree.tokens, nodes.shape[2])], dim=1)
+        back = None if order is None else undone(order)
+        all_hidden_states = [hidden]
+        for number, layer in enumerate(self):
+            state = None if states is None else states[number]
+            run = partial(self._gradient_checkpointing_func, layer) if checkpoints else layer
+            nodes = run(nodes, tree, source, source_mask, state)
+            if output_hidden_states:
+                all_hidden_states.append(in_order(nodes[:, : tree.tokens], back))
+        reads = not self.causal and isinstance(tree, WholeTree)
+        return StackOutput(
+            states=in_order(nodes[:, : tree.tokens], back),
+            all_hidden_states=tuple(all_hidden_states) if output_hidden_states else None,
+            summary=tree.roots(nodes) if reads else None,
+            source=Source(nodes, tree.present(nodes)) if reads else None,
+        )
+
+    def _check(self, tokens: Tokens) -> None:
+        if tokens.is_global is not None or tokens.global_slots is not None:
+            reason = self.config.unused["global_tokens"]
+            raise InputError(f"stack {self.config.stack!r} takes no global tokens: it is one {reason}; pass none")
+        if tokens.prefix is not None:
+            raise InputError(
+                f"stack {self.config.stack!r} reads no prefix both ways, whose spans would hold what comes after a "
+                "token; choose another stack"
+            )
+
+    def _tree(self, hidden: Tensor, tokens: Tokens, states: Sequence[BlockState] | None) -> tuple[Tree, Tensor | None]:
+        """The tree of a batch `(B, T, E)`, and the order `(B, T)` in which tokens are its leaves."""
+        length, options = hidden.shape[1], (self.config.neighbours, self.config.clip_levels)
+        state: Any = states[0].own if states else None
+        if state is not None and state.get_seq_length():
+            return GrowingTree.of(int(state.get_seq_length()), length, tokens.mask, hidden.device, *options), None
+        compiled = torch.compiler.is_compiling() or torch.compiler.is_exporting()
+        if compiled and not isinstance(length, int):
+            mask = hidden.new_ones(hidden.shape[:2], dtype=torch.bool) if tokens.mask is None else tokens.mask
+            return WholeTree(Partition(length, MOST_LEVELS, *options, self.causal, spare=1), mask.sum(1)), real_first(
+                mask
+            )
+        partition = Partition(length, level_count(length), *options, self.causal)
+        if tokens.mask is None:
+            return WholeTree(partition), None
+        in_place = not compiled and bool((tokens.mask[:, 1:] <= tokens.mask[:, :-1]).all())
+        counts = tokens.mask.sum(1)
+        if in_place and bool((counts == length).all()):
+            return WholeTree(partition), None
+        return WholeTree(partition, counts), None if in_place else real_first(tokens.mask)
